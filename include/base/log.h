@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Logs go to stderr, one line each: with a journald priority in front when stderr is
+ * not a terminal, with the program's name when it is.
+ *
+ * Threads: any. Blocking: a write to stderr; never on the data path.
+ */
+#ifndef SKERRY_BASE_LOG_H
+#define SKERRY_BASE_LOG_H
+
+enum log_level { LOG_LEVEL_ERROR = 3, LOG_LEVEL_WARNING = 4, LOG_LEVEL_INFO = 6, LOG_LEVEL_DEBUG = 7 };
+
+/* The program's name in front of messages; who: not copied. */
+void log_open(const char *who);
+void log_level_set(enum log_level level);
+/* "error", "warning", "info", "debug" -> level, or -EINVAL. */
+int log_level_parse(const char *text);
+
+/* room: the log room, e.g. "front_nbd"; one sentence without a full stop or newline. */
+void log_print(enum log_level level, const char *room, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+
+#define log_error(room, ...) log_print(LOG_LEVEL_ERROR, room, __VA_ARGS__)
+#define log_warning(room, ...) log_print(LOG_LEVEL_WARNING, room, __VA_ARGS__)
+#define log_info(room, ...) log_print(LOG_LEVEL_INFO, room, __VA_ARGS__)
+#define log_debug(room, ...) log_print(LOG_LEVEL_DEBUG, room, __VA_ARGS__)
+
+#endif

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Names of segments, peers, edges and hosts: 1 to NAME_LENGTH_MAX characters of
+ * [A-Za-z0-9._-], not starting with '.' or '-'. Volume names: see volume_name_check().
+ */
+#ifndef SKERRY_BASE_NAME_H
+#define SKERRY_BASE_NAME_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define NAME_LENGTH_MAX 31
+#define VOLUME_NAME_LENGTH_MAX 255 /* bytes of UTF-8 */
+
+bool name_check(const char *name);
+/* UTF-8 without control characters, '/', or a leading '-'; 1 to 255 bytes. */
+bool volume_name_check(const char *name);
+/* The name of names[] nearest to the one given (for "did you mean"), or NULL. */
+const char *name_nearest(const char *name, const char *const *names, size_t count);
+
+#endif

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A lane: a thread's place in a segment, and the five verbs that move a request.
+ *
+ *   client:  xseg_submit()  ...  xseg_receive()
+ *   server:  xseg_accept()  then xseg_forward() or xseg_respond()
+ *
+ * Units: slots are indices of requests. Errors: 0 or -errno, nothing is done on error.
+ * Ownership: after submit, forward or respond the giver does not touch the slot.
+ * Threads: a lane belongs to the one thread that joined it. Blocking: wait only.
+ */
+#ifndef SKERRY_XSEG_LANE_H
+#define SKERRY_XSEG_LANE_H
+
+#include <base/clock.h>
+#include <xseg/bell.h>
+#include <xseg/page.h>
+#include <xseg/port.h>
+#include <xseg/registry.h>
+#include <xseg/request.h>
+#include <xseg/ring.h>
+
+/* First in, first out, of at most all requests; private. */
+struct xseg_hint_queue {
+	struct xseg_hint_message *item;
+	uint32_t mask, head, tail;
+};
+
+struct xseg_lane {
+	struct xseg *seg;
+	uint16_t index, epoch;
+	uint64_t now_ns; /* of this turn; stamps come from it */
+	struct xseg_magazine pages;
+	struct xseg_slot_cache slots;
+	struct xseg_ringer ringer;
+	struct xseg_spin spin;
+	uint64_t sent;	     /* lanes that know of us */
+	uint64_t dirty_bells; /* lanes to ring at the end of the turn */
+	uint64_t producers;  /* lanes we listen to */
+	struct xseg_hint_queue local; /* for ourselves */
+	struct xseg_hint_queue overflow[XSEG_LANES_MAX]; /* rings that were full; made on demand */
+	uint64_t overflowing; /* bit per lane with overflow */
+	struct xseg_ring_tx tx[XSEG_LANES_MAX];
+	struct xseg_ring_rx rx[XSEG_LANES_MAX];
+	int bell_fd; /* -1: futex bell */
+};
+
+/* fd_bell: the lane sleeps in an event loop of its own, on lane->bell_fd. */
+int xseg_lane_join(struct xseg *seg, bool fd_bell, struct xseg_lane **lane);
+void xseg_lane_leave(struct xseg_lane *lane);
+
+/* --- client --------------------------------------------------------------- */
+
+/* A slot to fill: write frame[0] (op, flags, key, offset, length, args), then submit. */
+int xseg_get(struct xseg_lane *lane, uint32_t *slot);
+static inline struct xseg_request *xseg_at(const struct xseg_lane *lane, uint32_t slot)
+{
+	return &lane->seg->requests[slot];
+}
+/* Data pages for an OWNED request: bytes at data_offset (< XSEG_PAGE). -EAGAIN, -E2BIG. */
+int xseg_attach_pages(struct xseg_lane *lane, uint32_t slot, uint32_t data_offset, uint32_t bytes);
+/*
+ * Out of my hands, to `port` (or down an edge: xseg_edge_port()). XSEG_LANE_ANY in frame[0].lane
+ * steers. A port that is not bound keeps it until somebody binds. -ENXIO: no such port.
+ */
+int xseg_submit(struct xseg_lane *lane, uint32_t slot, uint32_t port);
+/* Out of my reply box: 0 and the request is OWNED by us again; -ESTALE: a stale hint. */
+int xseg_receive(struct xseg_lane *lane, uint32_t slot);
+/* Drops pins, frees pages, frees the slot. */
+void xseg_put(struct xseg_lane *lane, uint32_t slot);
+
+/* --- server --------------------------------------------------------------- */
+
+/* Out of my inbox: TAKEN by us; -ESTALE: a stale or repeated hint. *frame: which hop it is at. */
+int xseg_accept(struct xseg_lane *lane, uint32_t slot, unsigned *frame);
+/*
+ * Further down; the answer goes to the client. `next` is copied into the next frame.
+ * -ENXIO; -ELOOP: XSEG_FRAMES hops already.
+ */
+int xseg_forward(struct xseg_lane *lane, uint32_t slot, uint32_t port, const struct xseg_frame *next);
+/* Back to the client, with result, length, value already in the slot. */
+void xseg_respond(struct xseg_lane *lane, uint32_t slot);
+
+/* --- the turn ------------------------------------------------------------- */
+
+/* Up to `max` hints, from all rings and the local queue in turn; how many. */
+uint32_t xseg_poll(struct xseg_lane *lane, struct xseg_hint_message *out, uint32_t max);
+/* Rings the bells that this turn's messages need; retries full rings. Call once per turn. */
+void xseg_turn_end(struct xseg_lane *lane);
+/* Anything to do? (rings, local queue, overflow) */
+bool xseg_pending(struct xseg_lane *lane);
+/* Spins, then sleeps on the futex bell until rung or timeout_ns. Not for fd bells. */
+void xseg_wait(struct xseg_lane *lane, uint64_t timeout_ns);
+
+/*
+ * Looks through the table for requests SUBMITTED to `port` and hints them to ourselves: what a
+ * peer does when it binds a port that others have written to. Returns how many.
+ */
+uint32_t xseg_rehint_port(struct xseg_lane *lane, uint32_t port);
+
+#endif

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a request may ask, of a volume or of an object, and what its payloads look like.
+ * Every payload lies in the request's data pages, little-endian, at data offset 0.
+ *
+ * Units: bytes; times in ns. Offsets and lengths of data ops are multiples of
+ * XSEG_SECTOR. Completion: READ data is in the pages; WRITE is visible to every later
+ * READ of the volume; FLUSH means that all writes of the volume completed before it was
+ * submitted are durable where the pipeline promises it; FUA the same for one write.
+ */
+#ifndef SKERRY_XSEG_OP_H
+#define SKERRY_XSEG_OP_H
+
+#include <base/must.h>
+#include <base/name.h>
+#include <stdint.h>
+
+#define XSEG_SECTOR 512u
+#define XSEG_PAGE_SHIFT 12
+#define XSEG_PAGE 4096u
+#define XSEG_OBJECT_MAX (4u << 20) /* no request carries more data, no object is larger */
+
+enum xseg_op {
+	XSEG_OP_NONE,
+	/* data ops: offset in the volume, or in key.object */
+	XSEG_OP_READ,
+	XSEG_OP_WRITE,
+	XSEG_OP_ZERO,	  /* reads back as zeros; XSEG_F_NO_HOLE keeps the space allocated */
+	XSEG_OP_DISCARD,  /* contents no longer needed; reads back as zeros here */
+	XSEG_OP_FLUSH,	  /* all of key.volume; goes to every lane of a port */
+	XSEG_OP_PREFETCH, /* a hint, no data */
+	XSEG_OP_STATUS,	  /* out: xseg_status_extent[]; value = how many */
+	/* objects only */
+	XSEG_OP_COPY,	/* key.object <- arg0 = source object, arg1 = source volume; offset, length */
+	XSEG_OP_DELETE, /* the whole object; fine when absent */
+	XSEG_OP_CAS,	/* a record of key, see xseg_cas below */
+	/* volumes, and stores where noted */
+	XSEG_OP_OPEN,	/* in: name; out: xseg_volume_info */
+	XSEG_OP_CLOSE,	/* key.volume */
+	XSEG_OP_INFO,	/* volume: key.volume or (0) name; out: xseg_volume_info. object: out xseg_object_info */
+	XSEG_OP_LIST,	/* volumes: out xseg_volume_info[]; objects of key.volume: out xseg_key[];
+			   arg0 = cursor (0 first); value = next cursor (0: no more); length = bytes */
+	XSEG_OP_CREATE, /* in and out: xseg_volume_info (id 0 = choose) */
+	XSEG_OP_UPDATE, /* in: xseg_volume_info: state of the volume (e.g. IMPORTING -> READY) */
+	XSEG_OP_REMOVE, /* key.volume, or (0) name: record and objects */
+	XSEG_OP_COUNT
+};
+
+/* Flags of a request (frame.flags). */
+enum {
+	XSEG_F_FUA = 1 << 0,	    /* durable before it completes */
+	XSEG_F_PIN = 1 << 1,	    /* READ: the client takes pinned pages instead of its own */
+	XSEG_F_DONATE = 1 << 2,	    /* WRITE: the server may keep whole pages */
+	XSEG_F_NO_HOLE = 1 << 3,    /* ZERO: keep allocated */
+	XSEG_F_FAST_ONLY = 1 << 4,  /* ZERO: -EOPNOTSUPP at once if it would be slow */
+	XSEG_F_NO_CACHE = 1 << 5,   /* do not keep it */
+	XSEG_F_URGENT = 1 << 6,	    /* somebody is blocked on it */
+	XSEG_F_READ_ONLY = 1 << 7,  /* OPEN: will not write */
+};
+
+/* What an operation is addressed to. Names are made of it only inside a blocker. */
+struct xseg_key {
+	uint64_t volume; /* never 0, never reused */
+	uint32_t epoch;	 /* 0 for data in this version; XSEG_EPOCH_* for records */
+	uint32_t object; /* number within the volume: offset / object size */
+};
+fixed(sizeof(struct xseg_key) == 16);
+
+#define XSEG_EPOCH_NAME 0xfffffffeu   /* record: volume = hash of a name -> its id */
+#define XSEG_EPOCH_VOLUME 0xffffffffu /* record: the volume record */
+
+/*
+ * CAS: conditional put of a record of at most XSEG_RECORD_MAX bytes; atomic and durable
+ * when it completes. arg1 says which:
+ *   GET     out: record in the data pages; length = its size; value = its version.
+ *           -ENOENT when absent.
+ *   PUT     arg0 = expected version (0: must be absent); length bytes of data.
+ *           value = new version. -EEXIST / -ESTALE with value = version found.
+ *   DELETE  arg0 = expected version. -ENOENT, -ESTALE.
+ * Versions grow by one at each put and start at 1.
+ */
+enum xseg_cas { XSEG_CAS_GET, XSEG_CAS_PUT, XSEG_CAS_DELETE };
+#define XSEG_RECORD_MAX 4096u
+
+enum xseg_volume_state { XSEG_VOLUME_READY = 1, XSEG_VOLUME_IMPORTING, XSEG_VOLUME_REMOVING };
+
+struct xseg_volume_info {
+	uint64_t id;
+	uint64_t size;	      /* multiple of XSEG_SECTOR */
+	uint32_t object_size; /* power of two, XSEG_PAGE .. XSEG_OBJECT_MAX */
+	uint32_t state;	      /* enum xseg_volume_state */
+	uint64_t objects;     /* known to exist; INFO only */
+	uint64_t created_ns;  /* wall clock */
+	uint32_t opens;	      /* INFO, LIST: fronts that have it open */
+	uint32_t flags;	      /* XSEG_VOLUME_* */
+	char name[VOLUME_NAME_LENGTH_MAX + 1];
+};
+fixed(sizeof(struct xseg_volume_info) == 304);
+
+#define XSEG_VOLUME_FIXED 1u	 /* from the configuration, has no record */
+#define XSEG_VOLUME_READ_ONLY 2u
+
+struct xseg_object_info {
+	uint64_t size;	    /* highest byte ever written + 1 */
+	uint64_t allocated; /* bytes of space it takes */
+};
+
+/* One stretch of a STATUS answer; in order, without gaps, from the offset asked. */
+struct xseg_status_extent {
+	uint64_t length;
+	uint32_t flags; /* XSEG_STATUS_*, 0 = data */
+	uint32_t reserved;
+};
+fixed(sizeof(struct xseg_status_extent) == 16);
+
+#define XSEG_STATUS_HOLE 1u /* no space taken */
+#define XSEG_STATUS_ZERO 2u /* reads as zeros */
+
+const char *xseg_op_name(unsigned op);
+
+#endif
