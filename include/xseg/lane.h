@@ -78,6 +78,11 @@ int xseg_accept(struct xseg_lane *lane, uint32_t slot, unsigned *frame);
  * -ENXIO; -ELOOP: XSEG_FRAMES hops already.
  */
 int xseg_forward(struct xseg_lane *lane, uint32_t slot, uint32_t port, const struct xseg_frame *next);
+/*
+ * WRITE with XSEG_F_DONATE: keeps that page of the request, which is STORED by us from now on. The
+ * client is told by a bit in taken[] and does not free it. -ENOENT: the request has no such page.
+ */
+int xseg_take_page(struct xseg_lane *lane, uint32_t slot, uint32_t page);
 /* Back to the client, with result, length, value already in the slot. */
 void xseg_respond(struct xseg_lane *lane, uint32_t slot);
 
@@ -89,6 +94,12 @@ uint32_t xseg_poll(struct xseg_lane *lane, struct xseg_hint_message *out, uint32
 void xseg_turn_end(struct xseg_lane *lane);
 /* Anything to do? (rings, local queue, overflow) */
 bool xseg_pending(struct xseg_lane *lane);
+/*
+ * About to sleep in an event loop of its own (fd bell): tells producers of the room there is, arms
+ * the bell, looks once more. false: there is something to do, do not sleep (the bell is disarmed).
+ * After sleeping: xseg_bell_disarm() and xseg_bell_drain_fd().
+ */
+bool xseg_arm(struct xseg_lane *lane);
 /* Spins, then sleeps on the futex bell until rung or timeout_ns. Not for fd bells. */
 void xseg_wait(struct xseg_lane *lane, uint64_t timeout_ns);
 

@@ -154,7 +154,7 @@ fixed(sizeof(struct xseg_frame) == 64);
 /* Request flags beside the frames (request.flags). */
 enum {
 	XSEG_R_BORROWED = 1 << 0, /* the extents belong to another request: never freed with this one */
-	XSEG_R_DONATED = 1 << 1,  /* some pages were kept by the server: ask the descriptors */
+	XSEG_R_DONATED = 1 << 1,  /* some pages were kept by the server: those in taken[] */
 };
 
 struct xseg_request {
@@ -174,7 +174,10 @@ struct xseg_request {
 	uint32_t reserved;
 	struct xseg_frame frame[XSEG_FRAMES];
 	struct xseg_extent extents[XSEG_EXTENTS];
-	struct xseg_extent answer[XSEG_EXTENTS]; /* pinned pages, dropped with the request */
+	union {
+		struct xseg_extent answer[XSEG_EXTENTS]; /* READ: pinned pages, dropped with the request */
+		uint64_t taken[XSEG_EXTENTS]; /* WRITE: bit per data page that the server kept */
+	};
 };
 fixed(sizeof(struct xseg_request) == 64 + XSEG_FRAMES * 64 + 2 * XSEG_EXTENTS * 8);
 

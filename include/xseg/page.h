@@ -40,11 +40,10 @@ void xseg_magazine_fini(struct xseg_magazine *mag);
  */
 int xseg_page_alloc(struct xseg_magazine *mag, uint32_t count, struct xseg_extent *extents,
 		    uint32_t extents_max, uint32_t *extents_count);
-/* Pages this lane (or any other) holds; STORED ones among them (donated meanwhile) are skipped
-   when `check` is set. */
-void xseg_page_free(struct xseg_magazine *mag, const struct xseg_extent *extents, uint32_t count, bool check);
+/* HELD pages, whichever lane claimed them, by who has them now. */
+void xseg_page_free(struct xseg_magazine *mag, const struct xseg_extent *extents, uint32_t count);
 
-/* HELD -> STORED by this lane. The caller took the page out of a request that allowed it. */
+/* HELD -> STORED by this lane: a page from alloc, or one taken by xseg_take_page(). */
 void xseg_page_store(struct xseg_magazine *mag, uint32_t page);
 /* A stored page is dropped by its holder: free now, or when the last pin goes. */
 void xseg_page_retire(struct xseg_magazine *mag, uint32_t page);

@@ -1,0 +1,580 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The five verbs, and the turn of the thread that speaks them. */
+#include <base/must.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xseg/lane.h>
+
+static struct xseg_ring *ring_between(const struct xseg *seg, uint32_t from, uint32_t to)
+{
+	return &seg->rings[(uint64_t)to * seg->lane_count + from];
+}
+
+/* --- private queues of hints -------------------------------------------------- */
+
+static int queue_init(struct xseg_hint_queue *queue, uint32_t requests)
+{
+	uint32_t size = 64;
+	while (size < requests * 2) /* a request may wait here once as SUBMIT and once as REPLY */
+		size *= 2;
+	queue->item = malloc(size * sizeof(*queue->item));
+	queue->mask = size - 1;
+	queue->head = queue->tail = 0;
+	return queue->item ? 0 : -ENOMEM;
+}
+
+/* Full only if stale hints were piled up by someone wild: then they are what is dropped. */
+static void queue_put(struct xseg_hint_queue *queue, uint32_t slot, uint32_t kind)
+{
+	if (unlikely(queue->tail - queue->head > queue->mask))
+		return;
+	queue->item[queue->tail++ & queue->mask] =
+		(struct xseg_hint_message){.request = slot, .kind = kind};
+}
+
+static bool queue_get(struct xseg_hint_queue *queue, struct xseg_hint_message *out)
+{
+	if (queue->head == queue->tail)
+		return false;
+	*out = queue->item[queue->head++ & queue->mask];
+	return true;
+}
+
+/* --- joining ---------------------------------------------------------------- */
+
+static void reattach_all(struct xseg_lane *lane)
+{
+	for (uint32_t i = 0; i < lane->seg->lane_count; i++) {
+		xseg_ring_rx_attach(&lane->rx[i], ring_between(lane->seg, i, lane->index));
+		lane->tx[i].ring = NULL; /* attached when first needed */
+	}
+}
+
+int xseg_lane_join(struct xseg *seg, bool fd_bell, struct xseg_lane **out)
+{
+	struct xseg_lane *lane = aligned_alloc(64, (sizeof(*lane) + 63) / 64 * 64);
+	if (!lane)
+		return -ENOMEM;
+	memset(lane, 0, sizeof(*lane));
+	uint32_t index;
+	int ret = xseg_lane_claim(seg, &index, &lane->epoch);
+	if (ret) {
+		free(lane);
+		return ret;
+	}
+	lane->seg = seg;
+	lane->index = (uint16_t)index;
+	lane->bell_fd = -1;
+	lane->now_ns = clock_now_ns();
+	ret = queue_init(&lane->local, seg->request_count);
+	if (ret == 0 && fd_bell)
+		ret = xseg_bell_open_fd(seg, index, &lane->bell_fd);
+	if (ret) {
+		xseg_lane_release(seg, index);
+		free(lane->local.item);
+		free(lane);
+		return ret;
+	}
+	xseg_magazine_init(&lane->pages, seg, lane->index, lane->epoch);
+	xseg_slot_cache_init(&lane->slots, seg, lane->index, lane->epoch);
+	xseg_ringer_init(&lane->ringer, seg);
+	xseg_spin_init(&lane->spin);
+	reattach_all(lane);
+	*out = lane;
+	return 0;
+}
+
+void xseg_lane_leave(struct xseg_lane *lane)
+{
+	struct xseg *seg = lane->seg;
+	for (uint32_t i = 0; i < seg->lane_count; i++)
+		xseg_ring_publish(&lane->rx[i]);
+	xseg_turn_end(lane);
+	xseg_magazine_fini(&lane->pages);
+	xseg_slot_cache_fini(&lane->slots);
+	xseg_ringer_fini(&lane->ringer);
+	if (lane->bell_fd >= 0)
+		xseg_bell_close_fd(seg, lane->index, lane->bell_fd);
+	for (uint32_t i = 0; i < XSEG_LANES_MAX; i++)
+		free(lane->overflow[i].item);
+	free(lane->local.item);
+	xseg_lane_release(seg, lane->index);
+	free(lane);
+}
+
+/* --- passing hints ------------------------------------------------------------ */
+
+/* First message to that lane: find where the ring stands and make it listen to us. */
+static void introduce(struct xseg_lane *lane, uint32_t to)
+{
+	xseg_ring_tx_attach(&lane->tx[to], ring_between(lane->seg, lane->index, to));
+	atomic_fetch_or(&lane->seg->lanes[to].producers, 1ull << lane->index);
+	lane->sent |= 1ull << to;
+}
+
+static void overflow(struct xseg_lane *lane, uint32_t to, uint32_t slot, uint32_t kind)
+{
+	struct xseg_hint_queue *queue = &lane->overflow[to];
+	/* without memory the hint is lost, the truth is not: whoever reaps finds it */
+	if (!queue->item && queue_init(queue, lane->seg->request_count) != 0)
+		return;
+	queue_put(queue, slot, kind);
+	lane->overflowing |= 1ull << to;
+}
+
+static inline void send_hint(struct xseg_lane *lane, uint32_t to, uint32_t slot, uint32_t kind)
+{
+	if (to == lane->index) {
+		queue_put(&lane->local, slot, kind);
+		return;
+	}
+	if (unlikely(!((lane->sent >> to) & 1u)))
+		introduce(lane, to);
+	lane->dirty_bells |= 1ull << to;
+	if (unlikely((lane->overflowing >> to) & 1u) ||
+		unlikely(!xseg_ring_put(&lane->tx[to], slot, kind)))
+		overflow(lane, to, slot, kind);
+}
+
+static void retry_overflow(struct xseg_lane *lane)
+{
+	for (uint64_t left = lane->overflowing; left; left &= left - 1) {
+		uint32_t to = (uint32_t)__builtin_ctzll(left);
+		struct xseg_hint_queue *queue = &lane->overflow[to];
+		while (queue->head != queue->tail) {
+			struct xseg_hint_message *m = &queue->item[queue->head & queue->mask];
+			if (!xseg_ring_put(&lane->tx[to], m->request, m->kind))
+				break;
+			queue->head++;
+			lane->dirty_bells |= 1ull << to;
+		}
+		if (queue->head == queue->tail)
+			lane->overflowing &= ~(1ull << to);
+	}
+}
+
+/* --- client ----------------------------------------------------------------- */
+
+int xseg_get(struct xseg_lane *lane, uint32_t *slot)
+{
+	return xseg_request_alloc(&lane->slots, slot);
+}
+
+static struct xseg_extent *list_entries(
+	const struct xseg_lane *lane, const struct xseg_request *request, unsigned which)
+{
+	return (struct xseg_extent *)(void *)xseg_page_address(lane->seg, request->list[which]);
+}
+
+#define LIST_EXTENTS (XSEG_PAGE / sizeof(struct xseg_extent))
+
+/* The pool is in pieces: more runs than fit into the slot, so the rest goes to list pages. */
+static int attach_scattered(struct xseg_lane *lane, struct xseg_request *request, uint32_t pages)
+{
+	static _Thread_local struct xseg_extent runs[XSEG_EXTENTS + XSEG_LIST_PAGES * LIST_EXTENTS];
+	uint32_t count, got;
+	int ret = xseg_page_alloc(&lane->pages, pages, runs, countof(runs), &count);
+	if (ret)
+		return ret;
+	uint32_t rest = count > XSEG_EXTENTS ? count - XSEG_EXTENTS : 0;
+	uint32_t lists = (rest + LIST_EXTENTS - 1) / LIST_EXTENTS;
+	for (uint32_t i = 0; i < lists; i++) {
+		struct xseg_extent one;
+		ret = xseg_page_alloc(&lane->pages, 1, &one, 1, &got);
+		if (ret) {
+			while (i-- > 0) {
+				one = (struct xseg_extent){.page = request->list[i], .count = 1};
+				request->list[i] = XSEG_NONE;
+				xseg_page_free(&lane->pages, &one, 1);
+			}
+			xseg_page_free(&lane->pages, runs, count);
+			return ret;
+		}
+		request->list[i] = one.page;
+	}
+	memcpy(request->extents, runs, (count - rest) * sizeof(runs[0]));
+	for (uint32_t i = 0; i < lists; i++) {
+		uint32_t first = XSEG_EXTENTS + i * LIST_EXTENTS;
+		uint32_t n = count - first < LIST_EXTENTS ? count - first : LIST_EXTENTS;
+		memcpy(list_entries(lane, request, i), &runs[first], n * sizeof(runs[0]));
+	}
+	request->extent_count = (uint16_t)count;
+	return 0;
+}
+
+int xseg_attach_pages(struct xseg_lane *lane, uint32_t slot, uint32_t data_offset, uint32_t bytes)
+{
+	struct xseg_request *request = xseg_at(lane, slot);
+	must(data_offset < XSEG_PAGE && request->extent_count == 0);
+	if (bytes == 0 || bytes > XSEG_OBJECT_MAX)
+		return -E2BIG;
+	uint32_t pages = (data_offset + bytes + XSEG_PAGE - 1) >> XSEG_PAGE_SHIFT, count;
+	int ret = 0;
+	if (likely(pages <= 64))
+		ret = xseg_page_alloc(&lane->pages, pages, request->extents, XSEG_EXTENTS, &count);
+	if (likely(ret == 0 && pages <= 64))
+		request->extent_count = (uint16_t)count;
+	else
+		ret = attach_scattered(lane, request, pages);
+	request->data_offset = (uint16_t)data_offset;
+	return ret;
+}
+
+/*
+ * The port had nobody when we looked. Whoever binds it looks through the table after that,
+ * so either it sees our word, now that it is out, or we see its bind.
+ */
+static void look_again(
+	struct xseg_lane *lane, uint32_t slot, uint32_t port, const struct xseg_frame *frame)
+{
+	atomic_thread_fence(memory_order_seq_cst);
+	uint32_t to = xseg_port_lane(lane->seg, port, frame);
+	if (to != XSEG_NONE)
+		send_hint(lane, to, slot, XSEG_HINT_SUBMIT);
+}
+
+/* Moves the word and tells the lane that serves the port, if somebody does. */
+static inline void hand_over(struct xseg_lane *lane, struct xseg_request *request, uint32_t slot,
+	unsigned frame, uint32_t port, uint64_t word)
+{
+	struct xseg_frame *f = &request->frame[frame], copy;
+	uint32_t to = xseg_port_lane(lane->seg, port, f);
+	if (unlikely(to == XSEG_NONE))
+		copy = *f;
+	atomic_store_explicit(&request->word,
+		xseg_word(XSEG_REQUEST_SUBMITTED, frame, (uint16_t)port, 0,
+			xseg_word_generation(word)),
+		memory_order_release);
+	if (likely(to != XSEG_NONE))
+		send_hint(lane, to, slot, XSEG_HINT_SUBMIT);
+	else
+		look_again(lane, slot, port, &copy);
+}
+
+int xseg_submit(struct xseg_lane *lane, uint32_t slot, uint32_t port)
+{
+	struct xseg_request *request = xseg_at(lane, slot);
+	uint64_t word = atomic_load_explicit(&request->word, memory_order_relaxed);
+	must(xseg_word_state(word) == XSEG_REQUEST_OWNED && xseg_word_owner(word) == lane->index);
+	if (unlikely(port >= XSEG_PORTS_MAX))
+		return -ENXIO;
+	struct xseg_frame *frame = &request->frame[0];
+	frame->port = (uint16_t)port;
+	frame->from = lane->index;
+	frame->time_ns = lane->now_ns;
+	request->sequence = lane->now_ns << 6 | lane->index;
+	hand_over(lane, request, slot, 0, port, word);
+	return 0;
+}
+
+int xseg_receive(struct xseg_lane *lane, uint32_t slot)
+{
+	if (unlikely(slot >= lane->seg->request_count))
+		return -ESTALE;
+	struct xseg_request *request = xseg_at(lane, slot);
+	uint64_t word = atomic_load_explicit(&request->word, memory_order_acquire);
+	uint64_t done = xseg_word(XSEG_REQUEST_DONE, xseg_word_frame(word), lane->index,
+		lane->epoch, xseg_word_generation(word));
+	if (unlikely(word != done))
+		return -ESTALE;
+	/* only its client moves a DONE word, so a store is enough */
+	atomic_store_explicit(&request->word,
+		xseg_word(XSEG_REQUEST_OWNED, 0, lane->index, lane->epoch,
+			xseg_word_generation(word)),
+		memory_order_relaxed);
+	return 0;
+}
+
+static void drop_pins(struct xseg_lane *lane, struct xseg_request *request)
+{
+	uint32_t count = request->answer_count;
+	if (count > XSEG_EXTENTS || !xseg_extents_check(lane->seg, request->answer, count))
+		return; /* wild: better a leaked pin than somebody else's page */
+	for (uint32_t i = 0; i < count; i++)
+		for (uint32_t k = 0; k < request->answer[i].count; k++)
+			xseg_page_unpin(&lane->pages, request->answer[i].page + k);
+	request->answer_count = 0;
+}
+
+/* Frees runs of which the first page is data page number `first`, but not what was taken. */
+static void free_untaken(struct xseg_lane *lane, const struct xseg_request *request,
+	const struct xseg_extent *runs, uint32_t count, uint32_t first)
+{
+	for (uint32_t i = 0; i < count; i++)
+		for (uint32_t k = 0; k < runs[i].count; k++, first++) {
+			uint32_t bit = first % (XSEG_EXTENTS * 64);
+			struct xseg_extent one = {.page = runs[i].page + k, .count = 1};
+			if (!((request->taken[bit / 64] >> bit % 64) & 1u))
+				xseg_page_free(&lane->pages, &one, 1);
+		}
+}
+
+static uint32_t pages_in(const struct xseg_extent *runs, uint32_t count)
+{
+	uint32_t pages = 0;
+	for (uint32_t i = 0; i < count; i++)
+		pages += runs[i].count;
+	return pages;
+}
+
+/* Wild runs are left alone: better a leaked page than somebody else's. */
+static uint32_t drop_runs(struct xseg_lane *lane, const struct xseg_request *request,
+	const struct xseg_extent *runs, uint32_t count, uint32_t first)
+{
+	if (!xseg_extents_check(lane->seg, runs, count))
+		return first;
+	uint32_t pages = pages_in(runs, count);
+	if (request->flags & XSEG_R_DONATED)
+		free_untaken(lane, request, runs, count, first);
+	else
+		xseg_page_free(&lane->pages, runs, count);
+	return first + pages;
+}
+
+static void drop_pages(struct xseg_lane *lane, struct xseg_request *request)
+{
+	uint32_t count = request->extent_count;
+	uint32_t inside = count < XSEG_EXTENTS ? count : XSEG_EXTENTS;
+	uint32_t first = drop_runs(lane, request, request->extents, inside, 0);
+	for (uint32_t i = 0; count > inside && i < XSEG_LIST_PAGES; i++) {
+		struct xseg_extent list = {.page = request->list[i], .count = 1};
+		if (list.page >= lane->seg->page_count)
+			break;
+		uint32_t n = count - inside < LIST_EXTENTS ? count - inside : LIST_EXTENTS;
+		first = drop_runs(lane, request, list_entries(lane, request, i), n, first);
+		xseg_page_free(&lane->pages, &list, 1);
+		count -= n;
+	}
+	request->extent_count = 0;
+}
+
+void xseg_put(struct xseg_lane *lane, uint32_t slot)
+{
+	struct xseg_request *request = xseg_at(lane, slot);
+	uint64_t word = atomic_load_explicit(&request->word, memory_order_relaxed);
+	must(xseg_word_state(word) == XSEG_REQUEST_OWNED && xseg_word_owner(word) == lane->index);
+	if (request->answer_count)
+		drop_pins(lane, request);
+	if (request->extent_count && !(request->flags & XSEG_R_BORROWED))
+		drop_pages(lane, request);
+	xseg_request_free(&lane->slots, slot);
+}
+
+/* --- server ----------------------------------------------------------------- */
+
+int xseg_accept(struct xseg_lane *lane, uint32_t slot, unsigned *frame)
+{
+	if (unlikely(slot >= lane->seg->request_count))
+		return -ESTALE;
+	struct xseg_request *request = xseg_at(lane, slot);
+	uint64_t word = atomic_load_explicit(&request->word, memory_order_acquire);
+	if (unlikely(xseg_word_state(word) != XSEG_REQUEST_SUBMITTED ||
+		     xseg_word_frame(word) >= XSEG_FRAMES))
+		return -ESTALE;
+	/* a hint from an earlier life of this lane may speak of a port that is not ours */
+	uint16_t port = xseg_word_owner(word);
+	if (unlikely(port >= XSEG_PORTS_MAX ||
+		     xseg_port_lane(lane->seg, port, &request->frame[xseg_word_frame(word)]) !=
+			     lane->index))
+		return -ESTALE;
+	uint64_t mine = xseg_word(XSEG_REQUEST_TAKEN, xseg_word_frame(word), lane->index,
+		lane->epoch, xseg_word_generation(word));
+	if (unlikely(!atomic_compare_exchange_strong_explicit(
+		    &request->word, &word, mine, memory_order_acq_rel, memory_order_relaxed)))
+		return -ESTALE;
+	*frame = xseg_word_frame(word);
+	return 0;
+}
+
+static uint64_t taken_word(const struct xseg_lane *lane, const struct xseg_request *request)
+{
+	uint64_t word = atomic_load_explicit(&request->word, memory_order_relaxed);
+	must(xseg_word_state(word) == XSEG_REQUEST_TAKEN && xseg_word_owner(word) == lane->index);
+	return word;
+}
+
+int xseg_forward(
+	struct xseg_lane *lane, uint32_t slot, uint32_t port, const struct xseg_frame *next)
+{
+	struct xseg_request *request = xseg_at(lane, slot);
+	uint64_t word = taken_word(lane, request);
+	unsigned frame = xseg_word_frame(word) + 1;
+	if (unlikely(port >= XSEG_PORTS_MAX))
+		return -ENXIO;
+	if (unlikely(frame >= XSEG_FRAMES))
+		return -ELOOP;
+	struct xseg_frame *f = &request->frame[frame];
+	*f = *next;
+	f->port = (uint16_t)port;
+	f->from = lane->index;
+	f->time_ns = lane->now_ns;
+	hand_over(lane, request, slot, frame, port, word);
+	return 0;
+}
+
+/* Which data page of the request is it? */
+static int find_page(const struct xseg_lane *lane, const struct xseg_request *request,
+	uint32_t page, uint32_t *position)
+{
+	uint32_t count = request->extent_count, first = 0;
+	for (uint32_t i = 0; i < count && i < XSEG_EXTENTS + XSEG_LIST_PAGES * LIST_EXTENTS; i++) {
+		struct xseg_extent run;
+		if (i < XSEG_EXTENTS)
+			run = request->extents[i];
+		else if (request->list[(i - XSEG_EXTENTS) / LIST_EXTENTS] < lane->seg->page_count)
+			run = list_entries(lane, request, (i - XSEG_EXTENTS) / LIST_EXTENTS)[
+				(i - XSEG_EXTENTS) % LIST_EXTENTS];
+		else
+			return -ENOENT;
+		if (page >= run.page && page - run.page < run.count) {
+			*position = first + (page - run.page);
+			return 0;
+		}
+		first += run.count;
+	}
+	return -ENOENT;
+}
+
+int xseg_take_page(struct xseg_lane *lane, uint32_t slot, uint32_t page)
+{
+	struct xseg_request *request = xseg_at(lane, slot);
+	uint32_t position;
+	int ret = find_page(lane, request, page, &position);
+	if (ret || position >= XSEG_EXTENTS * 64)
+		return -ENOENT;
+	if (!(request->flags & XSEG_R_DONATED)) {
+		memset(request->taken, 0, sizeof(request->taken));
+		request->flags |= XSEG_R_DONATED;
+	}
+	xseg_page_store(&lane->pages, page);
+	request->taken[position / 64] |= 1ull << position % 64;
+	return 0;
+}
+
+void xseg_respond(struct xseg_lane *lane, uint32_t slot)
+{
+	struct xseg_request *request = xseg_at(lane, slot);
+	uint64_t word = taken_word(lane, request);
+	uint16_t client = request->client;
+	atomic_store_explicit(&request->word,
+		xseg_word(XSEG_REQUEST_DONE, xseg_word_frame(word), client, request->client_epoch,
+			xseg_word_generation(word)),
+		memory_order_release);
+	if (likely(client < lane->seg->lane_count))
+		send_hint(lane, client, slot, XSEG_HINT_REPLY);
+}
+
+/* --- the turn --------------------------------------------------------------- */
+
+uint32_t xseg_poll(struct xseg_lane *lane, struct xseg_hint_message *out, uint32_t max)
+{
+	uint32_t count = 0;
+	while (count < max && queue_get(&lane->local, &out[count]))
+		count++;
+	lane->producers = atomic_load_explicit(
+		&lane->seg->lanes[lane->index].producers, memory_order_relaxed);
+	for (uint64_t left = lane->producers; left && count < max; left &= left - 1) {
+		uint32_t from = (uint32_t)__builtin_ctzll(left);
+		if (from >= lane->seg->lane_count)
+			break;
+		/* a fair share each, so that one loud producer does not silence the rest */
+		uint32_t share = count + (max + 1) / 2;
+		uint32_t limit = share < max ? share : max;
+		while (count < limit && xseg_ring_get(&lane->rx[from], &out[count]))
+			count++;
+	}
+	return count;
+}
+
+void xseg_turn_end(struct xseg_lane *lane)
+{
+	if (unlikely(lane->overflowing))
+		retry_overflow(lane);
+	for (uint64_t left = lane->dirty_bells; left; left &= left - 1)
+		xseg_bell_ring(&lane->ringer, (uint32_t)__builtin_ctzll(left));
+	lane->dirty_bells = 0;
+}
+
+bool xseg_pending(struct xseg_lane *lane)
+{
+	if (lane->local.head != lane->local.tail)
+		return true;
+	lane->producers = atomic_load_explicit(
+		&lane->seg->lanes[lane->index].producers, memory_order_acquire);
+	for (uint64_t left = lane->producers; left; left &= left - 1) {
+		uint32_t from = (uint32_t)__builtin_ctzll(left);
+		if (from >= lane->seg->lane_count)
+			break;
+		if (!xseg_ring_empty(&lane->rx[from]))
+			return true;
+	}
+	return false;
+}
+
+/* Producers wait for room only while their ring is full: tell them before we sleep. */
+static void publish_heads(struct xseg_lane *lane)
+{
+	for (uint64_t left = lane->producers; left; left &= left - 1) {
+		uint32_t from = (uint32_t)__builtin_ctzll(left);
+		if (from < lane->seg->lane_count)
+			xseg_ring_publish(&lane->rx[from]);
+	}
+}
+
+static bool spin(struct xseg_lane *lane)
+{
+	uint64_t start = clock_now_ns(), now = start;
+	while (now - start < lane->spin.budget_ns) {
+		for (unsigned i = 0; i < 16; i++) {
+			if (xseg_pending(lane)) {
+				xseg_spin_paid(&lane->spin, clock_now_ns() - start);
+				return true;
+			}
+			cpu_relax();
+		}
+		now = clock_now_ns();
+	}
+	xseg_spin_failed(&lane->spin);
+	return false;
+}
+
+bool xseg_arm(struct xseg_lane *lane)
+{
+	publish_heads(lane);
+	xseg_bell_arm(lane->seg, lane->index);
+	if (!xseg_pending(lane))
+		return true;
+	xseg_bell_disarm(lane->seg, lane->index);
+	return false;
+}
+
+void xseg_wait(struct xseg_lane *lane, uint64_t timeout_ns)
+{
+	publish_heads(lane);
+	/* with messages of our own still to place, look again soon */
+	if (lane->overflowing && timeout_ns > 100000u)
+		timeout_ns = 100000u;
+	if (!xseg_pending(lane) && !spin(lane) && xseg_arm(lane))
+		xseg_bell_wait(lane->seg, lane->index, timeout_ns);
+	lane->now_ns = clock_now_ns();
+}
+
+uint32_t xseg_rehint_port(struct xseg_lane *lane, uint32_t port)
+{
+	uint32_t count = 0;
+	for (uint32_t slot = 0; slot < lane->seg->request_count; slot++) {
+		struct xseg_request *request = xseg_at(lane, slot);
+		uint64_t word = atomic_load_explicit(&request->word, memory_order_acquire);
+		if (xseg_word_state(word) != XSEG_REQUEST_SUBMITTED ||
+			xseg_word_owner(word) != port || xseg_word_frame(word) >= XSEG_FRAMES)
+			continue;
+		uint32_t to = xseg_port_lane(
+			lane->seg, port, &request->frame[xseg_word_frame(word)]);
+		if (to == XSEG_NONE)
+			continue;
+		send_hint(lane, to, slot, XSEG_HINT_SUBMIT);
+		count++;
+	}
+	return count;
+}

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ports and edges: where peers are reached, and which way down leads there. */
+#include <base/name.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <xseg/port.h>
+#include <xseg/registry.h>
+
+static bool name_is(const char *field, size_t size, const char *name)
+{
+	return strncmp(field, name, size) == 0;
+}
+
+/* A record is visible once its life is past JOINING. */
+static bool port_named(const struct xseg_port_record *port, const char *name)
+{
+	unsigned life = xseg_life_of(atomic_load_explicit(&port->word, memory_order_acquire));
+	return life > XSEG_LIFE_JOINING && name_is(port->name, sizeof(port->name), name);
+}
+
+int xseg_port_find(const struct xseg *seg, const char *name, uint32_t *port)
+{
+	for (uint32_t i = 0; i < XSEG_PORTS_MAX; i++)
+		if (port_named(&seg->ports[i], name)) {
+			*port = i;
+			return 0;
+		}
+	return -ENOENT;
+}
+
+/* Of two that made a record of one name at once, the lower index stays: both find that one. */
+static int settle_port(const struct xseg *seg, const char *name, uint32_t made, uint32_t *port)
+{
+	int ret = xseg_port_find(seg, name, port);
+	if (ret == 0 && *port != made)
+		atomic_store_explicit(&seg->ports[made].word, 0, memory_order_release);
+	return ret;
+}
+
+int xseg_port_reserve(const struct xseg *seg, const char *name, uint32_t *port)
+{
+	if (!name_check(name))
+		return -EINVAL;
+	if (xseg_port_find(seg, name, port) == 0)
+		return 0;
+	for (uint32_t i = 0; i < XSEG_PORTS_MAX; i++) {
+		struct xseg_port_record *record = &seg->ports[i];
+		uint64_t expected = 0;
+		if (!atomic_compare_exchange_strong_explicit(&record->word, &expected,
+			    xseg_life_word(XSEG_LIFE_JOINING, 0, XSEG_NONE), memory_order_acq_rel,
+			    memory_order_relaxed))
+			continue;
+		snprintf(record->name, sizeof(record->name), "%s", name);
+		record->lane_count = 0;
+		atomic_store_explicit(&record->word, xseg_life_word(XSEG_LIFE_DEAD, 0, XSEG_NONE),
+			memory_order_release);
+		return settle_port(seg, name, i, port);
+	}
+	return -ENOSPC;
+}
+
+static bool bound_to_living(const struct xseg *seg, uint64_t word)
+{
+	struct xseg_peer_view view;
+	return xseg_life_of(word) == XSEG_LIFE_ALIVE && xseg_owner_of(word) < XSEG_PEERS_MAX &&
+		xseg_peer_view(seg, xseg_owner_of(word), &view) && view.life != XSEG_LIFE_DEAD &&
+		view.epoch == xseg_epoch_of(word);
+}
+
+int xseg_port_bind(const struct xseg *seg, const char *name, uint32_t peer, uint16_t epoch,
+	const uint8_t *lanes, uint32_t lane_count, uint32_t *port)
+{
+	if (lane_count == 0 || lane_count > XSEG_PORT_LANES_MAX)
+		return -EINVAL;
+	int ret = xseg_port_reserve(seg, name, port);
+	if (ret)
+		return ret;
+	struct xseg_port_record *record = &seg->ports[*port];
+	uint64_t word = atomic_load_explicit(&record->word, memory_order_acquire);
+	if (bound_to_living(seg, word))
+		return -EEXIST;
+	/* out of service while the lanes change, so that nobody steers by half a list */
+	if (!atomic_compare_exchange_strong_explicit(&record->word, &word,
+		    xseg_life_word(XSEG_LIFE_DRAINING, epoch, peer), memory_order_acq_rel,
+		    memory_order_relaxed))
+		return -EEXIST;
+	record->lane_count = lane_count;
+	memcpy(record->lane, lanes, lane_count);
+	atomic_store_explicit(&record->word, xseg_life_word(XSEG_LIFE_ALIVE, epoch, peer),
+		memory_order_release);
+	return 0;
+}
+
+void xseg_port_unbind(const struct xseg *seg, uint32_t port)
+{
+	atomic_store_explicit(&seg->ports[port].word, xseg_life_word(XSEG_LIFE_DEAD, 0, XSEG_NONE),
+		memory_order_release);
+}
+
+/* Cheap and good enough to spread neighbours: multiply and take the high bits. */
+static uint32_t spread(uint64_t volume, uint64_t place, uint32_t count)
+{
+	uint64_t h = (volume ^ place * 0x9e3779b97f4a7c15ull) * 0xd6e8feb86659fd93ull;
+	return (uint32_t)(((h >> 32) * count) >> 32);
+}
+
+uint32_t xseg_port_lane(const struct xseg *seg, uint32_t port, const struct xseg_frame *frame)
+{
+	const struct xseg_port_record *record = &seg->ports[port];
+	uint64_t word = atomic_load_explicit(&record->word, memory_order_acquire);
+	uint32_t count = record->lane_count, which = 0;
+	if (xseg_life_of(word) != XSEG_LIFE_ALIVE || count == 0 || count > XSEG_PORT_LANES_MAX)
+		return XSEG_NONE;
+	if (frame->lane != XSEG_LANE_ANY)
+		which = frame->lane < count ? frame->lane : 0;
+	else if (count > 1 && (frame->op <= XSEG_OP_DELETE || frame->op == XSEG_OP_INFO))
+		which = spread(frame->key.volume ^ (uint64_t)frame->key.epoch << 32,
+			frame->key.object + (frame->offset >> 22), count);
+	uint32_t lane = record->lane[which];
+	return lane < seg->lane_count ? lane : XSEG_NONE;
+}
+
+int xseg_edge_find(const struct xseg *seg, const char *name, uint32_t *edge)
+{
+	for (uint32_t i = 0; i < XSEG_EDGES_MAX; i++) {
+		const struct xseg_edge_record *record = &seg->edges[i];
+		if (atomic_load_explicit(&record->life, memory_order_acquire) == XSEG_LIFE_ALIVE &&
+			name_is(record->name, sizeof(record->name), name)) {
+			*edge = i;
+			return 0;
+		}
+	}
+	return -ENOENT;
+}
+
+/* "PEER:edge", both of them names. */
+static bool edge_name_check(const char *name)
+{
+	char part[NAME_LENGTH_MAX + 1];
+	const char *colon = strchr(name, ':');
+	if (!colon || (size_t)(colon - name) >= sizeof(part))
+		return false;
+	memcpy(part, name, (size_t)(colon - name));
+	part[colon - name] = '\0';
+	return name_check(part) && name_check(colon + 1);
+}
+
+int xseg_edge_reserve(const struct xseg *seg, const char *name, uint32_t *edge)
+{
+	if (!edge_name_check(name))
+		return -EINVAL;
+	if (xseg_edge_find(seg, name, edge) == 0)
+		return 0;
+	for (uint32_t i = 0; i < XSEG_EDGES_MAX; i++) {
+		struct xseg_edge_record *record = &seg->edges[i];
+		uint32_t expected = XSEG_LIFE_FREE;
+		if (!atomic_compare_exchange_strong_explicit(&record->life, &expected,
+			    XSEG_LIFE_JOINING, memory_order_acq_rel, memory_order_relaxed))
+			continue;
+		snprintf(record->name, sizeof(record->name), "%s", name);
+		atomic_store_explicit(
+			&record->word, (uint64_t)XSEG_NONE << 32, memory_order_relaxed);
+		atomic_store_explicit(&record->life, XSEG_LIFE_ALIVE, memory_order_release);
+		int ret = xseg_edge_find(seg, name, edge);
+		if (ret == 0 && *edge != i)
+			atomic_store_explicit(&record->life, XSEG_LIFE_FREE, memory_order_release);
+		return ret;
+	}
+	return -ENOSPC;
+}
+
+void xseg_edge_set(const struct xseg *seg, uint32_t edge, uint32_t port)
+{
+	_Atomic uint64_t *word = &seg->edges[edge].word;
+	uint64_t old = atomic_load_explicit(word, memory_order_relaxed);
+	uint64_t next;
+	do
+		next = (uint64_t)port << 32 | (uint32_t)((uint32_t)old + 1);
+	while (!atomic_compare_exchange_weak_explicit(
+		word, &old, next, memory_order_acq_rel, memory_order_relaxed));
+}

@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who is in the segment, and whether they still live. */
+#include <base/clock.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <xseg/bell.h>
+#include <xseg/registry.h>
+
+uint64_t xseg_process_start_time(pid_t pid)
+{
+	char path[64], text[1024];
+	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return 0;
+	ssize_t got = read(fd, text, sizeof(text) - 1);
+	close(fd);
+	if (got <= 0)
+		return 0;
+	text[got] = '\0';
+	/* the command may hold anything, so count fields from its closing bracket */
+	char *at = strrchr(text, ')');
+	if (!at || at[1] != ' ' || at[2] == 'Z' || at[2] == 'X')
+		return 0; /* a zombie has left */
+	for (int field = 2; field < 22 && at; field++)
+		at = strchr(at + 1, ' ');
+	return at ? strtoull(at + 1, NULL, 10) : 0;
+}
+
+/* start_time 0: it is joining right now; its pid is enough to wait for it. */
+static bool process_lives(pid_t pid, uint64_t start_time)
+{
+	uint64_t now = pid > 0 ? xseg_process_start_time(pid) : 0;
+	return now != 0 && (start_time == 0 || start_time == now);
+}
+
+static uint16_t next_epoch(const struct xseg *seg)
+{
+	uint16_t epoch;
+	do
+		epoch = (uint16_t)(atomic_fetch_add(&seg->super->epoch, 1) + 1);
+	while (epoch == 0);
+	atomic_fetch_add(&seg->super->generation, 1);
+	return epoch;
+}
+
+/* Moves an entry that is free, or whose process is gone, to JOINING by us. */
+static bool claim(_Atomic uint64_t *place, uint64_t start_time, uint16_t epoch)
+{
+	uint64_t word = atomic_load_explicit(place, memory_order_acquire);
+	if (xseg_life_of(word) != XSEG_LIFE_FREE &&
+		process_lives((pid_t)xseg_owner_of(word), start_time))
+		return false;
+	return atomic_compare_exchange_strong_explicit(place, &word,
+		xseg_life_word(XSEG_LIFE_JOINING, epoch, (uint32_t)getpid()), memory_order_acq_rel,
+		memory_order_relaxed);
+}
+
+int xseg_lane_claim(const struct xseg *seg, uint32_t *lane, uint16_t *epoch)
+{
+	*epoch = next_epoch(seg);
+	for (uint32_t i = 0; i < seg->lane_count; i++) {
+		struct xseg_lane_record *record = &seg->lanes[i];
+		uint64_t word = atomic_load_explicit(&record->word, memory_order_acquire);
+		/* what a dead lane still owns waits to be reaped under its epoch; ours is new */
+		uint64_t started = xseg_life_of(word) == XSEG_LIFE_JOINING ? 0 : record->start_time;
+		if (!claim(&record->word, started, *epoch))
+			continue;
+		record->start_time = xseg_process_start_time(getpid());
+		record->bell.kind = XSEG_BELL_FUTEX;
+		atomic_store(&record->bell.asleep, 0);
+		atomic_store(&record->bell.fence, 0);
+		atomic_store(&record->heartbeat, 0);
+		atomic_store_explicit(&record->word,
+			xseg_life_word(XSEG_LIFE_ALIVE, *epoch, (uint32_t)getpid()),
+			memory_order_release);
+		*lane = i;
+		return 0;
+	}
+	return -ENOSPC;
+}
+
+void xseg_lane_release(const struct xseg *seg, uint32_t lane)
+{
+	atomic_store_explicit(&seg->lanes[lane].word, 0, memory_order_release);
+	atomic_fetch_add(&seg->super->generation, 1);
+}
+
+bool xseg_lane_alive(const struct xseg *seg, uint32_t lane, uint16_t epoch)
+{
+	if (lane >= XSEG_LANES_MAX)
+		return false;
+	const struct xseg_lane_record *record = &seg->lanes[lane];
+	uint64_t word = atomic_load_explicit(&record->word, memory_order_acquire);
+	unsigned life = xseg_life_of(word);
+	if (xseg_epoch_of(word) != epoch || life == XSEG_LIFE_FREE || life == XSEG_LIFE_DEAD)
+		return false;
+	return process_lives((pid_t)xseg_owner_of(word),
+		life == XSEG_LIFE_JOINING ? 0 : record->start_time);
+}
+
+bool xseg_peer_view(const struct xseg *seg, uint32_t peer, struct xseg_peer_view *view)
+{
+	if (peer >= XSEG_PEERS_MAX)
+		return false;
+	const struct xseg_peer_record *record = &seg->peers[peer];
+	uint64_t word = atomic_load_explicit(&record->word, memory_order_acquire);
+	if (xseg_life_of(word) == XSEG_LIFE_FREE || xseg_life_of(word) > XSEG_LIFE_DEAD)
+		return false;
+	memset(view, 0, sizeof(*view));
+	view->index = peer;
+	view->life = (enum xseg_life)xseg_life_of(word);
+	view->pid = (pid_t)xseg_owner_of(word);
+	view->epoch = (uint16_t)xseg_epoch_of(word);
+	view->lanes = record->lanes;
+	view->joined_ns = record->joined_ns;
+	memcpy(view->name, record->name, sizeof(view->name) - 1);
+	memcpy(view->role, record->role, sizeof(view->role) - 1);
+	if (!process_lives(view->pid, view->life == XSEG_LIFE_JOINING ? 0 : record->start_time))
+		view->life = XSEG_LIFE_DEAD;
+	return true;
+}
+
+int xseg_peer_find(const struct xseg *seg, const char *name, struct xseg_peer_view *view)
+{
+	for (uint32_t i = 0; i < XSEG_PEERS_MAX; i++)
+		if (xseg_peer_view(seg, i, view) && view->life != XSEG_LIFE_JOINING &&
+			strcmp(view->name, name) == 0)
+			return 0;
+	return -ENOENT;
+}
+
+/*
+ * The entry of that name whose process is dead, else any free or dead one. A name is
+ * taken over where it stood, so its port and edges keep their meaning.
+ */
+static int pick_peer(const struct xseg *seg, const char *name, uint32_t *peer)
+{
+	struct xseg_peer_view view;
+	if (xseg_peer_find(seg, name, &view) == 0) {
+		*peer = view.index;
+		return view.life == XSEG_LIFE_DEAD ? 0 : -EEXIST;
+	}
+	for (uint32_t i = 0; i < XSEG_PEERS_MAX; i++)
+		if (!xseg_peer_view(seg, i, &view) || view.life == XSEG_LIFE_DEAD) {
+			*peer = i;
+			return 0;
+		}
+	return -ENOSPC;
+}
+
+/* Two that join with one name at the same time: the higher entry gives way. */
+static bool lost_race(const struct xseg *seg, const char *name, uint32_t mine)
+{
+	struct xseg_peer_view view;
+	for (uint32_t i = 0; i < XSEG_PEERS_MAX; i++)
+		if (i != mine && xseg_peer_view(seg, i, &view) && strcmp(view.name, name) == 0 &&
+			view.life != XSEG_LIFE_DEAD && (view.life != XSEG_LIFE_JOINING || i < mine))
+			return true;
+	return false;
+}
+
+int xseg_peer_join(const struct xseg *seg, const char *name, const char *role, uint64_t lanes,
+	uint32_t *peer, uint16_t *epoch)
+{
+	if (!name_check(name) || !name_check(role))
+		return -EINVAL;
+	*epoch = next_epoch(seg);
+	for (;;) {
+		int ret = pick_peer(seg, name, peer);
+		if (ret)
+			return ret;
+		struct xseg_peer_record *record = &seg->peers[*peer];
+		uint64_t word = atomic_load_explicit(&record->word, memory_order_acquire);
+		uint64_t started = xseg_life_of(word) == XSEG_LIFE_JOINING ? 0 : record->start_time;
+		if (!claim(&record->word, started, *epoch))
+			continue;
+		record->start_time = xseg_process_start_time(getpid());
+		record->lanes = lanes;
+		record->joined_ns = clock_now_ns();
+		memset(record->name, 0, sizeof(record->name));
+		memset(record->role, 0, sizeof(record->role));
+		snprintf(record->name, sizeof(record->name), "%s", name);
+		snprintf(record->role, sizeof(record->role), "%s", role);
+		if (lost_race(seg, name, *peer)) {
+			atomic_store_explicit(&record->word, 0, memory_order_release);
+			return -EEXIST;
+		}
+		atomic_store_explicit(&record->word,
+			xseg_life_word(XSEG_LIFE_ALIVE, *epoch, (uint32_t)getpid()),
+			memory_order_release);
+		return 0;
+	}
+}
+
+void xseg_peer_draining(const struct xseg *seg, uint32_t peer)
+{
+	_Atomic uint64_t *place = &seg->peers[peer].word;
+	uint64_t word = atomic_load_explicit(place, memory_order_acquire);
+	atomic_store_explicit(place,
+		xseg_life_word(XSEG_LIFE_DRAINING, xseg_epoch_of(word), xseg_owner_of(word)),
+		memory_order_release);
+}
+
+void xseg_peer_leave(const struct xseg *seg, uint32_t peer)
+{
+	atomic_store_explicit(&seg->peers[peer].word, 0, memory_order_release);
+	atomic_fetch_add(&seg->super->generation, 1);
+}
