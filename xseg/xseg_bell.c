@@ -68,6 +68,16 @@ void xseg_bell_ring_slow(struct xseg_ringer *ringer, uint32_t lane)
 		syscall(SYS_futex, &bell->asleep, FUTEX_WAKE, 1, NULL, NULL, 0);
 }
 
+void xseg_bell_init(const struct xseg *seg, uint32_t lane)
+{
+	struct xseg_bell *bell = &seg->lanes[lane].bell;
+	bell->kind = XSEG_BELL_FUTEX;
+	atomic_store(&bell->asleep, 0);
+	/* where the kernel refuses it to us, the others must fence; they read this at each ring */
+	bool refused = syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0) != 0;
+	atomic_store(&bell->fence, refused);
+}
+
 int xseg_bell_open_fd(const struct xseg *seg, uint32_t lane, int *fd)
 {
 	char path[PATH_LENGTH_MAX];
@@ -99,12 +109,8 @@ void xseg_bell_arm(const struct xseg *seg, uint32_t lane)
 	struct xseg_bell *bell = &seg->lanes[lane].bell;
 	atomic_store_explicit(&bell->asleep, 1, memory_order_seq_cst);
 	/* every producer's publish before this point is visible after it, or it sees asleep */
-	if (syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0) != 0 &&
-		atomic_load_explicit(&bell->fence, memory_order_relaxed) == 0) {
-		atomic_store_explicit(&bell->fence, 1, memory_order_seq_cst);
-		/* once: let those that still go without a fence get past their next look */
-		syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0);
-	}
+	if (!atomic_load_explicit(&bell->fence, memory_order_relaxed))
+		syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
 	atomic_thread_fence(memory_order_seq_cst);
 }
 

@@ -54,10 +54,25 @@ static uint32_t find_run(uint64_t word, uint32_t want, uint32_t *start)
 	return length;
 }
 
-/* Takes the hint bits [start, start+count) of one word that are still there. */
-static uint64_t take_hints(const struct xseg *seg, uint32_t word, uint32_t start, uint32_t count)
+/*
+ * Which hinted pages of one word to take for `need` more: one whole run; with `any`, when the
+ * pool is in pieces, whatever there is.
+ */
+static uint64_t choose(uint64_t hints, uint32_t need, bool any)
 {
-	uint64_t bits = (count == 64 ? ~0ull : (1ull << count) - 1) << start;
+	uint32_t start = 0, run = find_run(hints, need, &start);
+	if (run == need)
+		return (run == 64 ? ~0ull : (1ull << run) - 1) << start;
+	if (!any)
+		return 0;
+	for (uint32_t surplus = (uint32_t)__builtin_popcountll(hints); surplus > need; surplus--)
+		hints &= hints - 1;
+	return hints;
+}
+
+/* Takes those of the hint bits that are still there. */
+static uint64_t take_hints(const struct xseg *seg, uint32_t word, uint64_t bits)
+{
 	return bits & atomic_fetch_and_explicit(&seg->page_hints[word], ~bits, memory_order_acquire);
 }
 
@@ -112,16 +127,16 @@ static int pool_take(struct xseg_magazine *mag, uint32_t want, struct xseg_exten
 	*count = 0;
 	for (uint32_t pass = 0; pass < 2; pass++) {
 		for (uint32_t seen = 0; seen < words && got < want; seen++) {
-			uint32_t w = mag->cursor % words, start = 0;
+			uint32_t w = mag->cursor % words;
 			uint64_t hints =
 				atomic_load_explicit(&seg->page_hints[w], memory_order_relaxed);
 			uint32_t need = want - got < 64 ? want - got : 64;
-			uint32_t run = find_run(hints, need, &start);
-			if (run == 0 || (pass == 0 && run < need)) {
+			uint64_t bits = choose(hints, need, pass == 1);
+			if (bits == 0) {
 				mag->cursor = (w + 1) % words;
 				continue;
 			}
-			uint64_t bits = take_hints(seg, w, start, run);
+			bits = take_hints(seg, w, bits);
 			got += claim_bits(mag, w, bits, extents, max, count);
 			if (got < want && *count == max)
 				goto out;

@@ -71,9 +71,7 @@ int xseg_lane_claim(const struct xseg *seg, uint32_t *lane, uint16_t *epoch)
 		if (!claim(&record->word, started, *epoch))
 			continue;
 		record->start_time = xseg_process_start_time(getpid());
-		record->bell.kind = XSEG_BELL_FUTEX;
-		atomic_store(&record->bell.asleep, 0);
-		atomic_store(&record->bell.fence, 0);
+		xseg_bell_init(seg, i);
 		atomic_store(&record->heartbeat, 0);
 		atomic_store_explicit(&record->word,
 			xseg_life_word(XSEG_LIFE_ALIVE, *epoch, (uint32_t)getpid()),

@@ -42,11 +42,17 @@ struct call {
 	uint32_t slot;
 	uint32_t index;
 	struct job *job; /* part of this job's fan */
+	const struct job *lender; /* whose pages these are */
 	call_done_f *done;
+	struct call *next; /* of those that failed at once */
 	uint64_t submitted_ns;
 	uint32_t data_offset;
-	uint32_t data_size;
+	uint32_t data_size; /* bytes of data behind the extents, from data_offset on */
+	uint32_t extent_count;
+	uint32_t generation;
+	const struct xseg_extent *extents; /* private copy */
 	bool live, submitted;
+	struct xseg_extent inline_extents[XSEG_EXTENTS];
 };
 TAILQ_HEAD(call_queue, call);
 

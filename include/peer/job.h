@@ -17,6 +17,7 @@
 #include <peer/peer.h>
 #include <sys/queue.h>
 #include <sys/uio.h>
+#include <xseg/layout.h>
 
 struct job {
 	enum xseg_op op;
@@ -88,8 +89,13 @@ int job_answer_pages(struct job *job, const uint32_t *pages, uint32_t count);
 int peer_page_take(struct peer *peer, uint32_t *pages, uint32_t count);
 void peer_page_drop(struct peer *peer, uint32_t page);
 uint8_t *peer_page_memory(struct peer *peer, uint32_t page);
+/* How many pages the segment has in all. */
+uint32_t peer_page_count(const struct peer *peer);
 /* May it be written in place? Not while a reader looks at it. */
 bool peer_page_pinned(struct peer *peer, uint32_t page);
+/* The pool is low: what is left is for requests on their way. Do not keep more pages then, neither
+   taken nor donated; peer_page_take() refuses by itself. Cheap. */
+bool peer_pages_low(const struct peer *peer);
 
 /* --- fan-out and join -------------------------------------------------------- */
 

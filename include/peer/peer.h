@@ -87,6 +87,8 @@ static inline void peer_count(struct peer *peer, unsigned counter, uint64_t amou
 
 /* Time of this turn. */
 uint64_t peer_now_ns(const struct peer *peer);
+/* The segment, to look at: who is in it (<xseg/registry.h>), where an edge leads. */
+const struct xseg *peer_segment(const struct peer *peer);
 /* The lane's event loop, made at the first call: the lane then sleeps in it. Call from start(). */
 struct event_base *peer_event_base(struct peer *peer);
 /* This lane may sleep no longer than until then (0: no limit); once. */

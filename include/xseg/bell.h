@@ -45,6 +45,7 @@ static inline void xseg_bell_ring(struct xseg_ringer *ringer, uint32_t lane)
 }
 
 /* The sleeper's side. */
+void xseg_bell_init(const struct xseg *seg, uint32_t lane); /* at joining: futex bell, awake */
 int xseg_bell_open_fd(const struct xseg *seg, uint32_t lane, int *fd); /* kind = FD; makes the FIFO */
 void xseg_bell_close_fd(const struct xseg *seg, uint32_t lane, int fd);
 /* asleep = 1 and the barrier; look at your rings after this, before you wait. */

@@ -83,6 +83,8 @@ int xseg_forward(struct xseg_lane *lane, uint32_t slot, uint32_t port, const str
  * client is told by a bit in taken[] and does not free it. -ENOENT: the request has no such page.
  */
 int xseg_take_page(struct xseg_lane *lane, uint32_t slot, uint32_t page);
+/* What the server of `from` kept of pages borrowed from `to` is noted in `to`. */
+void xseg_take_over(struct xseg_lane *lane, uint32_t from, uint32_t to);
 /* Back to the client, with result, length, value already in the slot. */
 void xseg_respond(struct xseg_lane *lane, uint32_t slot);
 
