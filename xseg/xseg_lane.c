@@ -6,6 +6,9 @@
 #include <string.h>
 #include <xseg/lane.h>
 
+#define LEAVE_NAP_NS 100000u
+#define LEAVE_LIMIT_NS 1000000000u
+
 #include "xseg/xseg_data.h"
 
 static struct xseg_ring *ring_between(const struct xseg *seg, uint32_t from, uint32_t to)
@@ -87,12 +90,23 @@ int xseg_lane_join(struct xseg *seg, bool fd_bell, struct xseg_lane **out)
 	return 0;
 }
 
+/* Hints that found no room must reach who waits for them; a dead one does not hold us for long. */
+static void leave_hints(struct xseg_lane *lane)
+{
+	const struct timespec nap = {.tv_nsec = LEAVE_NAP_NS};
+	xseg_turn_end(lane);
+	for (uint64_t t = 0; lane->overflowing && t < LEAVE_LIMIT_NS; t += LEAVE_NAP_NS) {
+		nanosleep(&nap, NULL);
+		xseg_turn_end(lane);
+	}
+}
+
 void xseg_lane_leave(struct xseg_lane *lane)
 {
 	struct xseg *seg = lane->seg;
 	for (uint32_t i = 0; i < seg->lane_count; i++)
 		xseg_ring_publish(&lane->rx[i]);
-	xseg_turn_end(lane);
+	leave_hints(lane);
 	xseg_magazine_fini(&lane->pages);
 	xseg_slot_cache_fini(&lane->slots);
 	xseg_ringer_fini(&lane->ringer);
@@ -311,21 +325,26 @@ void xseg_respond(struct xseg_lane *lane, uint32_t slot)
 
 uint32_t xseg_poll(struct xseg_lane *lane, struct xseg_hint_message *out, uint32_t max)
 {
-	uint32_t count = 0;
-	while (count < max && queue_get(&lane->local, &out[count]))
-		count++;
+	const uint32_t begin = lane->first;
+	uint32_t count = 0, from = begin;
 	lane->producers = atomic_load_explicit(
 		&lane->seg->lanes[lane->index].producers, memory_order_relaxed);
-	for (uint64_t left = lane->producers; left && count < max; left &= left - 1) {
-		uint32_t from = (uint32_t)__builtin_ctzll(left);
-		if (from >= lane->seg->lane_count)
-			break;
-		/* a fair share each, so that one loud producer does not silence the rest */
-		uint32_t share = count + (max + 1) / 2;
-		uint32_t limit = share < max ? share : max;
-		while (count < limit && xseg_ring_get(&lane->rx[from], &out[count]))
-			count++;
+	/* no ring leads from us to us: our own bit stands for the local queue */
+	uint64_t left = lane->producers | 1ull << lane->index;
+	if (begin)
+		left = left >> begin | left << (64 - begin);
+	for (; left && count < max; left &= left - 1) {
+		from = (begin + (uint32_t)__builtin_ctzll(left)) % 64;
+		if (from == lane->index)
+			while (count < max && queue_get(&lane->local, &out[count]))
+				count++;
+		else if (likely(from < lane->seg->lane_count))
+			while (count < max && xseg_ring_get(&lane->rx[from], &out[count]))
+				count++;
 	}
+	/* who filled the batch is asked last next time: one loud producer does not silence the rest */
+	if (count == max)
+		lane->first = (from + 1) % 64;
 	return count;
 }
 

@@ -156,7 +156,8 @@ static void refill(struct xseg_magazine *mag)
 {
 	struct xseg_extent extents[XSEG_MAGAZINE_BATCH];
 	uint32_t count;
-	for (uint32_t batch = XSEG_MAGAZINE_BATCH; batch; batch /= 8) {
+	uint32_t most = mag->keep < XSEG_MAGAZINE_BATCH ? mag->keep : XSEG_MAGAZINE_BATCH;
+	for (uint32_t batch = most; batch; batch /= 8) {
 		if (pool_take(mag, batch, extents, XSEG_MAGAZINE_BATCH, &count) != 0)
 			continue;
 		/* the lowest page last: a stack then hands them out in rising order */
@@ -173,6 +174,11 @@ void xseg_magazine_init(
 	mag->seg = seg;
 	mag->held_word = page_word(XSEG_PAGE_HELD, 0, lane, epoch);
 	mag->count = 0;
+	mag->keep = seg->page_count / (8 * seg->lane_count);
+	if (mag->keep == 0)
+		mag->keep = 1;
+	if (mag->keep > XSEG_MAGAZINE_PAGES)
+		mag->keep = XSEG_MAGAZINE_PAGES;
 	/* lanes begin at different places, so they rarely meet on a hint word */
 	mag->cursor = (uint32_t)((uint64_t)hint_words(seg) * lane / XSEG_LANES_MAX);
 }
@@ -202,7 +208,7 @@ int xseg_page_alloc(struct xseg_magazine *mag, uint32_t count, struct xseg_exten
 static void free_page(struct xseg_magazine *mag, uint32_t page)
 {
 	_Atomic uint64_t *place = &mag->seg->descriptors[page].word;
-	if (mag->count < XSEG_MAGAZINE_PAGES) {
+	if (mag->count < mag->keep) {
 		/* the truth must name us before we hand it out as ours */
 		if (atomic_load_explicit(place, memory_order_relaxed) != mag->held_word)
 			atomic_store_explicit(place, mag->held_word, memory_order_relaxed);

@@ -22,21 +22,34 @@ static void set_hint(const struct xseg *seg, uint32_t slot)
 		&seg->request_hints[slot / 64], 1ull << slot % 64, memory_order_release);
 }
 
+/* The lowest `want` ones of a word. */
+static uint64_t lowest(uint64_t word, uint32_t want)
+{
+	uint64_t rest = word;
+	while (want-- && rest)
+		rest &= rest - 1;
+	return word & ~rest;
+}
+
 static void refill(struct xseg_slot_cache *cache)
 {
 	const struct xseg *seg = cache->seg;
 	uint32_t words = hint_words(seg);
-	for (uint32_t seen = 0; seen < words && cache->count < XSEG_SLOT_BATCH; seen++) {
+	uint32_t batch = cache->keep < XSEG_SLOT_BATCH ? cache->keep : XSEG_SLOT_BATCH;
+	for (uint32_t seen = 0; seen < words && cache->count < batch; seen++) {
 		uint32_t w = cache->cursor % words;
-		cache->cursor = (w + 1) % words;
 		uint64_t hints = atomic_load_explicit(&seg->request_hints[w], memory_order_relaxed);
-		if (!hints)
+		uint64_t bits = lowest(hints, batch - cache->count);
+		if (bits == hints)
+			cache->cursor = (w + 1) % words;
+		if (!bits)
 			continue;
-		hints = atomic_exchange_explicit(&seg->request_hints[w], 0, memory_order_acquire);
-		while (hints) {
+		bits &= atomic_fetch_and_explicit(
+			&seg->request_hints[w], ~bits, memory_order_acquire);
+		while (bits) {
 			/* highest first, so that the stack hands out rising slots */
-			uint32_t bit = 63u - (uint32_t)__builtin_clzll(hints);
-			hints &= ~(1ull << bit);
+			uint32_t bit = 63u - (uint32_t)__builtin_clzll(bits);
+			bits &= ~(1ull << bit);
 			uint32_t slot = w * 64 + bit;
 			if (slot < seg->request_count)
 				cache->slot[cache->count++] = slot;
@@ -51,6 +64,11 @@ void xseg_slot_cache_init(
 	cache->lane = lane;
 	cache->epoch = epoch;
 	cache->count = 0;
+	cache->keep = seg->request_count / (4 * seg->lane_count);
+	if (cache->keep == 0)
+		cache->keep = 1;
+	if (cache->keep > XSEG_SLOT_CACHE)
+		cache->keep = XSEG_SLOT_CACHE;
 	cache->cursor = (uint32_t)((uint64_t)hint_words(seg) * lane / XSEG_LANES_MAX);
 }
 
@@ -105,7 +123,7 @@ void xseg_request_free(struct xseg_slot_cache *cache, uint32_t slot)
 	atomic_store_explicit(&request->word,
 		xseg_word(XSEG_REQUEST_FREE, 0, 0, 0, xseg_word_generation(word)),
 		memory_order_release);
-	if (cache->count < XSEG_SLOT_CACHE - 64)
+	if (cache->count < cache->keep)
 		cache->slot[cache->count++] = slot;
 	else
 		set_hint(cache->seg, slot);

@@ -14,13 +14,21 @@ static inline uint64_t clock_now_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-static inline void cpu_relax(void)
-{
 #if defined(__x86_64__) || defined(__i386__)
-	__builtin_ia32_pause();
+#define CPU_RELAX() __builtin_ia32_pause()
+/* __builtin_prefetch(p, 1) is prefetcht0 without -mprfchw, which costs 5 of 6 messages */
+#define CPU_PREFETCH_OWN(p) __asm__ volatile("prefetchw %0" : : "m"(*(const char *)(p)))
 #elif defined(__aarch64__)
-	__asm__ volatile("yield");
+#define CPU_RELAX() __asm__ volatile("yield")
+#define CPU_PREFETCH_OWN(p) __builtin_prefetch(p, 1)
+#else
+#define CPU_RELAX() ((void)0)
+#define CPU_PREFETCH_OWN(p) __builtin_prefetch(p, 1)
 #endif
-}
+
+/* In a loop that waits for another CPU. */
+static inline void cpu_relax(void) { CPU_RELAX(); }
+/* The line at `p` will be written soon: fetch it as our own, not as a shared copy. */
+static inline void cpu_prefetch_own(const void *p) { CPU_PREFETCH_OWN(p); }
 
 #endif

@@ -8,7 +8,12 @@
 #ifndef SKERRY_BASE_LOG_H
 #define SKERRY_BASE_LOG_H
 
-enum log_level { LOG_LEVEL_ERROR = 3, LOG_LEVEL_WARNING = 4, LOG_LEVEL_INFO = 6, LOG_LEVEL_DEBUG = 7 };
+enum log_level {
+	LOG_LEVEL_ERROR = 3,
+	LOG_LEVEL_WARNING = 4,
+	LOG_LEVEL_INFO = 6,
+	LOG_LEVEL_DEBUG = 7
+};
 
 /* The program's name in front of messages; who: not copied. */
 void log_open(const char *who);

@@ -17,10 +17,18 @@ struct client {
 	struct xseg seg;
 	struct xseg_lane *lane;
 	uint32_t port;
-	uint64_t timeout_ns;
+	uint64_t timeout_ns; /* of each request; CLIENT_TIMEOUT_NS after client_open() */
+	/* the client's own */
+	struct client_request **by_slot; /* NULL: not ours, or given up */
+	struct client_request *waiting;	 /* in flight, any order */
+	struct client_request *first, **last; /* answered, not yet collected */
 };
+#define CLIENT_TIMEOUT_NS 30000000000u
 
-/* Joins the segment and reaches the port of peer `peer`. */
+/*
+ * Joins the segment and reaches the port of peer `peer`: -ENOENT when there is none of that name. A
+ * port that nobody serves is waited for like an answer. timeout_ns may be changed at any time.
+ */
 int client_open(struct client *client, const char *segment, const char *peer, char why[XSEG_WHY_SIZE]);
 void client_close(struct client *client);
 
@@ -41,7 +49,11 @@ struct client_request {
 	uint64_t value;
 	int result;
 	void *context;
-	uint32_t slot; /* client's */
+	/* the client's own */
+	uint32_t slot;
+	struct client_request *next, **back;
+	uint64_t until_ns;
+	bool answered;
 };
 int client_do(struct client *client, struct client_request *request);
 

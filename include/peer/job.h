@@ -75,9 +75,10 @@ void job_zero_bytes(struct job *job, uint32_t at, uint32_t length);
 uint32_t job_whole_page(const struct job *job, uint32_t at);
 /*
  * WRITE with XSEG_F_DONATE: takes that page out of the request; it is STORED and the shard's, until
- * peer_page_drop(). Everything else is freed by the client as usual.
+ * peer_page_drop(). Everything else is freed by the client as usual. -ENOENT: its client has changed
+ * the request meanwhile, the page is not ours.
  */
-void job_take_page(struct job *job, uint32_t page);
+int job_take_page(struct job *job, uint32_t page);
 /*
  * READ with XSEG_F_PIN: answers with the shard's stored pages instead of copying: pins each and notes
  * them for the client; call once, with the pages of [offset, offset+length) in order (the first
@@ -89,8 +90,6 @@ int job_answer_pages(struct job *job, const uint32_t *pages, uint32_t count);
 int peer_page_take(struct peer *peer, uint32_t *pages, uint32_t count);
 void peer_page_drop(struct peer *peer, uint32_t page);
 uint8_t *peer_page_memory(struct peer *peer, uint32_t page);
-/* How many pages the segment has in all. */
-uint32_t peer_page_count(const struct peer *peer);
 /* May it be written in place? Not while a reader looks at it. */
 bool peer_page_pinned(struct peer *peer, uint32_t page);
 /* The pool is low: what is left is for requests on their way. Do not keep more pages then, neither

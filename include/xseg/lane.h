@@ -37,6 +37,7 @@ struct xseg_lane {
 	uint64_t sent;	     /* lanes that know of us */
 	uint64_t dirty_bells; /* lanes to ring at the end of the turn */
 	uint64_t producers;  /* lanes we listen to */
+	uint32_t first;	     /* whom the next poll asks first */
 	struct xseg_hint_queue local; /* for ourselves */
 	struct xseg_hint_queue overflow[XSEG_LANES_MAX]; /* rings that were full; made on demand */
 	uint64_t overflowing; /* bit per lane with overflow */
@@ -47,6 +48,7 @@ struct xseg_lane {
 
 /* fd_bell: the lane sleeps in an event loop of its own, on lane->bell_fd. */
 int xseg_lane_join(struct xseg *seg, bool fd_bell, struct xseg_lane **lane);
+/* Waits up to a second for room for hints of ours that found none. */
 void xseg_lane_leave(struct xseg_lane *lane);
 
 /* --- client --------------------------------------------------------------- */

@@ -26,6 +26,7 @@ struct xseg_magazine {
 	const struct xseg *seg;
 	uint64_t held_word; /* what a page word looks like when we hold it */
 	uint32_t cursor;    /* hint word to look at next */
+	uint32_t keep;	    /* at most: all lanes together never sit on more than an eighth of the pool */
 	uint32_t count;
 	uint32_t page[XSEG_MAGAZINE_PAGES];
 };

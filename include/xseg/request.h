@@ -21,6 +21,7 @@ struct xseg_slot_cache {
 	const struct xseg *seg;
 	uint16_t lane, epoch;
 	uint32_t cursor;
+	uint32_t keep; /* at most: all lanes together never sit on more than a quarter of the table */
 	uint32_t count;
 	uint32_t slot[XSEG_SLOT_CACHE];
 };

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* CRC-32C: by the CPU's instruction where there is one, by a table of 8 x 256 words elsewhere. */
 #include <base/crc32c.h>
-
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -72,10 +71,7 @@ static crc32c_f *crc32c_choose(void)
 	return __builtin_cpu_supports("sse4.2") ? crc32c_by_cpu : crc32c_by_table;
 }
 #else
-static crc32c_f *crc32c_choose(void)
-{
-	return crc32c_by_table;
-}
+static crc32c_f *crc32c_choose(void) { return crc32c_by_table; }
 #endif
 
 uint32_t crc32c_table(uint32_t crc, const void *data, size_t size)

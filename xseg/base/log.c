@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Log lines to stderr: one write each, so that lines of several threads never mix. */
 #include <base/log.h>
-
 #include <base/must.h>
 #include <errno.h>
 #include <stdarg.h>
@@ -56,10 +55,7 @@ void log_open(const char *who)
 	log_terminal = isatty(STDERR_FILENO) == 1;
 }
 
-void log_level_set(enum log_level level)
-{
-	atomic_store(&log_level_now, (int)level);
-}
+void log_level_set(enum log_level level) { atomic_store(&log_level_now, (int)level); }
 
 int log_level_parse(const char *text)
 {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is said when one of our own promises is broken, before the process ends. */
 #include <base/must.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>

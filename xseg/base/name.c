@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which names are allowed, and which name somebody probably meant. */
-#include <base/name.h>
-
 #include <base/must.h>
+#include <base/name.h>
 #include <ctype.h>
 #include <stdint.h>
 #include <string.h>
@@ -28,7 +27,11 @@ bool name_check(const char *name)
 static size_t name_utf8(const unsigned char *p)
 {
 	static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-	size_t size = p[0] < 0x80 ? 1 : p[0] >> 5 == 6 ? 2 : p[0] >> 4 == 14 ? 3 : p[0] >> 3 == 30 ? 4 : 0;
+	size_t size = p[0] < 0x80	? 1
+		      : p[0] >> 5 == 6	? 2
+		      : p[0] >> 4 == 14 ? 3
+		      : p[0] >> 3 == 30 ? 4
+					: 0;
 	if (size < 2)
 		return size;
 	uint32_t code = p[0] & (0x7fu >> size);
@@ -57,7 +60,7 @@ bool volume_name_check(const char *name)
 	return true;
 }
 
-/* Edits (insert, remove, change, swap of neighbours) between two words; gives up above 63 characters. */
+/* Edits (insert, remove, change, swap of neighbours) between two words of at most 63 characters. */
 static unsigned name_distance(const char *a, const char *b)
 {
 	enum { LIMIT = 63 };

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where segments, sockets and bells lie. */
 #include <base/path.h>
-
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,15 +20,9 @@ static int path_fits(int length)
 	return length >= 0 && length < PATH_LENGTH_MAX ? 0 : -ENAMETOOLONG;
 }
 
-const char *path_shm_dir(void)
-{
-	return path_variable("SKERRY_SHM_DIR", "/dev/shm");
-}
+const char *path_shm_dir(void) { return path_variable("SKERRY_SHM_DIR", "/dev/shm"); }
 
-const char *path_run_dir(void)
-{
-	return path_variable("SKERRY_RUN_DIR", "/run/skerry");
-}
+const char *path_run_dir(void) { return path_variable("SKERRY_RUN_DIR", "/run/skerry"); }
 
 int path_segment(char out[PATH_LENGTH_MAX], const char *segment)
 {

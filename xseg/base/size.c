@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sizes as people write and read them. */
-#include <base/size.h>
-
 #include <base/must.h>
+#include <base/size.h>
 #include <ctype.h>
 #include <errno.h>
 #include <stdbool.h>
