@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The threads for what blocks: one pool for the process, made when needed. What is done goes back
+ * to its lane over a wait-free queue.
+ */
+#include <base/log.h>
+#include <string.h>
+
+#include "peers/core/core.h"
+
+/* The queue's node is one pointer: it lies in the item. */
+fixed(sizeof(struct cds_wfcq_node) == sizeof(((struct worker_item *)0)->node));
+
+static struct {
+	pthread_mutex_t mutex;
+	pthread_cond_t work;
+	struct worker_item *first, **last;
+	pthread_t thread[64];
+	unsigned threads, threads_max, idle, waiting;
+	bool ending;
+} worker_pool = {.mutex = PTHREAD_MUTEX_INITIALIZER, .work = PTHREAD_COND_INITIALIZER};
+
+static struct cds_wfcq_node *worker_node(struct worker_item *item)
+{
+	return (struct cds_wfcq_node *)(void *)&item->node;
+}
+
+static struct worker_item *worker_item_of(struct cds_wfcq_node *node)
+{
+	return (struct worker_item *)(void *)((uint8_t *)node - offsetof(struct worker_item, node));
+}
+
+/* The next item, or NULL when the pool ends. */
+static struct worker_item *worker_next(void)
+{
+	pthread_mutex_lock(&worker_pool.mutex);
+	worker_pool.idle++;
+	while (!worker_pool.first && !worker_pool.ending)
+		pthread_cond_wait(&worker_pool.work, &worker_pool.mutex);
+	worker_pool.idle--;
+	struct worker_item *item = worker_pool.first;
+	if (item) {
+		worker_pool.waiting--;
+		worker_pool.first = item->next;
+		if (!worker_pool.first)
+			worker_pool.last = &worker_pool.first;
+	}
+	pthread_mutex_unlock(&worker_pool.mutex);
+	return item;
+}
+
+static void *worker_main(void *unused)
+{
+	struct worker_item *item;
+	pthread_setname_np(pthread_self(), "worker");
+	while ((item = worker_next())) {
+		struct lane *lane = item->peer->lane;
+		item->run(item);
+		/* from here on the item is the lane's */
+		cds_wfcq_node_init(worker_node(item));
+		cds_wfcq_enqueue(&lane->done_head, &lane->done_tail, worker_node(item));
+		lane_ring(lane);
+	}
+	return unused;
+}
+
+/* One more thread, when all are at work; under the mutex. */
+static void worker_spawn(void)
+{
+	if (worker_pool.waiting <= worker_pool.idle ||
+		worker_pool.threads == worker_pool.threads_max)
+		return;
+	int error =
+		pthread_create(&worker_pool.thread[worker_pool.threads], NULL, worker_main, NULL);
+	if (error == 0)
+		worker_pool.threads++;
+	else if (worker_pool.threads == 0)
+		log_error("core_worker", "no worker thread: %s", strerror(error));
+}
+
+void worker_pool_start(unsigned workers_max)
+{
+	must(workers_max > 0 && workers_max <= countof(worker_pool.thread));
+	worker_pool.last = &worker_pool.first;
+	worker_pool.threads_max = workers_max;
+	worker_pool.ending = false;
+}
+
+void worker_pool_stop(void)
+{
+	pthread_mutex_lock(&worker_pool.mutex);
+	worker_pool.ending = true;
+	pthread_cond_broadcast(&worker_pool.work);
+	pthread_mutex_unlock(&worker_pool.mutex);
+	for (unsigned i = 0; i < worker_pool.threads; i++)
+		pthread_join(worker_pool.thread[i], NULL);
+	worker_pool.threads = 0;
+}
+
+void worker_run(struct peer *peer, struct worker_item *item, void (*run)(struct worker_item *item),
+	void (*done)(struct worker_item *item))
+{
+	must(run && done);
+	item->run = run;
+	item->done = done;
+	item->peer = peer;
+	item->next = NULL;
+	shard_of(peer)->items++;
+	peer->lane->items++;
+	pthread_mutex_lock(&worker_pool.mutex);
+	*worker_pool.last = item;
+	worker_pool.last = &item->next;
+	worker_pool.waiting++;
+	worker_spawn();
+	pthread_cond_signal(&worker_pool.work);
+	pthread_mutex_unlock(&worker_pool.mutex);
+}
+
+/* Takes everything that has come back, in order. */
+bool worker_collect(struct lane *lane)
+{
+	if (likely(lane->items == 0))
+		return false;
+	struct cds_wfcq_head head;
+	struct cds_wfcq_tail tail;
+	struct cds_wfcq_node *node;
+	cds_wfcq_init(&head, &tail);
+	if (__cds_wfcq_splice_blocking(&head, &tail, &lane->done_head, &lane->done_tail) ==
+		CDS_WFCQ_RET_SRC_EMPTY)
+		return false;
+	while ((node = __cds_wfcq_dequeue_blocking(&head, &tail))) {
+		struct worker_item *item = worker_item_of(node);
+		must(lane->items > 0);
+		lane->items--;
+		shard_of(item->peer)->items--;
+		item->done(item);
+	}
+	return true;
+}
