@@ -1,1 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
+pkglib_LTLIBRARIES += blocker_null.la blocker_pattern.la blocker_memory.la blocker_file.la
+
+blocker_null_la_SOURCES = peers/blocker/blocker_null.c
+blocker_null_la_LDFLAGS = $(MODULE_LDFLAGS)
+
+blocker_pattern_la_SOURCES = peers/blocker/blocker_pattern.c peers/blocker/range.h
+blocker_pattern_la_LDFLAGS = $(MODULE_LDFLAGS)
+
+blocker_memory_la_SOURCES = \
+	peers/blocker/blocker_memory.c peers/blocker/range.h \
+	peers/blocker/pagemap.c peers/blocker/pagemap.h \
+	peers/blocker/pagestore.c peers/blocker/pagestore.h \
+	peers/blocker/record.c peers/blocker/record.h
+blocker_memory_la_LDFLAGS = $(MODULE_LDFLAGS)
+
+blocker_file_la_SOURCES = \
+	peers/blocker/file/blocker_file.c peers/blocker/file/file.h \
+	peers/blocker/file/file_disk.c peers/blocker/file/file_disk.h \
+	peers/blocker/file/file_flush.c peers/blocker/file/file_list.c \
+	peers/blocker/file/file_object.c peers/blocker/file/file_op.c \
+	peers/blocker/file/file_record.c peers/blocker/file/file_store.c \
+	peers/blocker/file/file_threads.c \
+	peers/blocker/range.h peers/blocker/record.c peers/blocker/record.h
+blocker_file_la_CFLAGS = $(AM_CFLAGS)
+blocker_file_la_LDFLAGS = $(MODULE_LDFLAGS)
+blocker_file_la_LIBADD =
+if HAVE_LIBURING
+blocker_file_la_SOURCES += peers/blocker/file/file_uring.c
+blocker_file_la_CFLAGS += $(URING_CFLAGS) $(EVENT_CFLAGS)
+blocker_file_la_LIBADD += $(URING_LIBS) $(EVENT_LIBS)
+else
+blocker_file_la_SOURCES += peers/blocker/file/file_nouring.c
+endif
+EXTRA_DIST += peers/blocker/file/file_uring.c peers/blocker/file/file_nouring.c

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which objects a volume has: names of files, folder by folder, in the order of the cursor. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "peers/blocker/file/file_disk.h"
+
+/*
+ * Objects are listed by folder, object, epoch; the cursor is the object (high half) and epoch of
+ * the next one. That the first of all has the cursor 0 is just what a beginner sends.
+ */
+static uint64_t order_of(const struct xseg_key *key)
+{
+	return (uint64_t)key->object << 32 | key->epoch;
+}
+
+static int compare_keys(const void *a, const void *b)
+{
+	uint64_t x = order_of(a), y = order_of(b);
+	return x < y ? -1 : x > y;
+}
+
+struct key_array {
+	struct xseg_key *keys;
+	uint32_t count, room;
+};
+
+static int push(struct key_array *array, struct xseg_key key)
+{
+	if (array->count == array->room) {
+		uint32_t room = array->room ? 2 * array->room : 256;
+		void *grown = realloc(array->keys, room * sizeof(key));
+		if (!grown)
+			return -ENOMEM;
+		array->keys = grown;
+		array->room = room;
+	}
+	array->keys[array->count++] = key;
+	return 0;
+}
+
+/* `digits` lower-case hexadecimal digits at text. */
+static bool parse_hex(const char *text, int digits, uint32_t *value)
+{
+	*value = 0;
+	for (int i = 0; i < digits; i++) {
+		const char *at = text[i] ? strchr("0123456789abcdef", text[i]) : NULL;
+		if (!at)
+			return false;
+		*value = *value << 4 | (uint32_t)(at - "0123456789abcdef");
+	}
+	return true;
+}
+
+/* "0000002a" or "0000002a.00000007", and in its right folder; what else lies there is not ours. */
+static bool parse_object(const char *name, unsigned folder, struct xseg_key *key)
+{
+	if (!parse_hex(name, 8, &key->object) || file_folder_of(key->object) != folder)
+		return false;
+	key->epoch = 0;
+	if (name[8] == 0)
+		return true;
+	return name[8] == '.' && parse_hex(name + 9, 8, &key->epoch) && name[17] == 0 && key->epoch;
+}
+
+static int open_folder(struct file_store *store, const char *path, DIR **folder)
+{
+	int fd = openat(store->root, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	*folder = fdopendir(fd);
+	if (*folder)
+		return 0;
+	int error = -errno;
+	close(fd);
+	return error;
+}
+
+/* The next name; false: no more, or *error. */
+static bool next_name(DIR *folder, const char **name, int *error)
+{
+	errno = 0;
+	const struct dirent *entry = readdir(folder);
+	*error = entry ? 0 : -errno;
+	*name = entry ? entry->d_name : NULL;
+	return entry != NULL;
+}
+
+/* Which folders the volume has. */
+static int find_folders(struct file_store *store, uint64_t volume, bool present[FILE_FOLDERS])
+{
+	char path[FILE_PATH_SIZE];
+	const char *name;
+	uint32_t folder;
+	DIR *above;
+	file_path_volume(path, volume);
+	int error = open_folder(store, path, &above);
+	if (error)
+		return error == -ENOENT ? (file_store_alive(store) ? 0 : -EIO) : error;
+	while (next_name(above, &name, &error))
+		if (parse_hex(name, 2, &folder) && name[2] == 0)
+			present[folder] = true;
+	closedir(above);
+	return error;
+}
+
+/* The objects of one folder that are not before the cursor, in order, behind what is there. */
+static int read_folder(
+	struct file_store *store, const struct job *job, unsigned folder, struct key_array *out)
+{
+	char path[FILE_PATH_SIZE];
+	const char *name;
+	uint32_t first = out->count;
+	DIR *open;
+	file_path_folder(path, job->key.volume, folder);
+	int error = open_folder(store, path, &open);
+	if (error)
+		return error == -ENOENT ? 0 : error;
+	int pushed = 0;
+	bool here = folder == file_folder_of((uint32_t)(job->arg0 >> 32));
+	while (!pushed && next_name(open, &name, &error)) {
+		struct xseg_key key = {.volume = job->key.volume};
+		if (parse_object(name, folder, &key) && (!here || order_of(&key) >= job->arg0))
+			pushed = push(out, key);
+	}
+	closedir(open);
+	if (out->count > first)
+		qsort(out->keys + first, out->count - first, sizeof(*out->keys), compare_keys);
+	return pushed ? pushed : error;
+}
+
+int file_list(struct file_store *store, struct job *job, uint64_t *next)
+{
+	bool present[FILE_FOLDERS] = {false};
+	struct key_array found = {0};
+	uint32_t size = job->length < job->data_size ? job->length : job->data_size;
+	uint32_t room = size / sizeof(struct xseg_key);
+	unsigned folder = file_folder_of((uint32_t)(job->arg0 >> 32));
+	int error = room ? find_folders(store, job->key.volume, present) : -EINVAL;
+	for (; folder < FILE_FOLDERS && found.count <= room && !error; folder++)
+		if (present[folder])
+			error = read_folder(store, job, folder, &found);
+	*next = 0;
+	if (!error && found.count > room) {
+		*next = order_of(&found.keys[room]);
+		found.count = room;
+	}
+	if (!error && found.count)
+		job_put_bytes(job, 0, found.keys, found.count * (uint32_t)sizeof(*found.keys));
+	free(found.keys);
+	return error ? error : (int)(found.count * sizeof(struct xseg_key));
+}

@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The folder as a whole: made, recognised, locked, tidied, left. */
+#include <base/log.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "peers/blocker/file/file_disk.h"
+
+#define ROOM "blocker_file"
+#define FORMAT_NAME "skerry blocker_file "
+#define FORMAT FORMAT_NAME "1\n"
+
+/* Where the sentence goes that says why a folder will not do. */
+struct reason {
+	char *text;
+	size_t size;
+	const char *dir;
+};
+
+__attribute__((format(printf, 3, 4))) static int refuse(
+	const struct reason *why, int error, const char *format, ...)
+{
+	int used = snprintf(why->text, why->size, "folder '%s' ", why->dir);
+	va_list args;
+	va_start(args, format);
+	if (used >= 0 && (size_t)used < why->size)
+		vsnprintf(why->text + used, why->size - (size_t)used, format, args);
+	va_end(args);
+	return error;
+}
+
+/* --- recognising it -------------------------------------------------------------- */
+
+/* The whole of a small file, with a NUL behind it: its size, or -errno. */
+static int read_small(int root, const char *path, char *out, size_t size)
+{
+	int fd = openat(root, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	if (fd < 0)
+		return -errno;
+	ssize_t got = read(fd, out, size - 1);
+	int error = got < 0 ? -errno : 0;
+	close(fd);
+	if (error)
+		return error;
+	out[got] = 0;
+	return (int)got;
+}
+
+/* What may lie in a folder that we have not finished making. */
+static bool name_is_harmless(const char *name)
+{
+	static const char *const names[] = {
+		".", "..", "lost+found", "lock", "tmp", "objects", "records"};
+	for (size_t i = 0; i < countof(names); i++)
+		if (strcmp(name, names[i]) == 0)
+			return true;
+	return false;
+}
+
+/* 0, or -ENOTEMPTY. */
+static int check_empty(int root)
+{
+	int fd = openat(root, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *folder = fd < 0 ? NULL : fdopendir(fd);
+	if (!folder) {
+		int error = -errno;
+		if (fd >= 0)
+			close(fd);
+		return error;
+	}
+	int error = 0;
+	const struct dirent *entry;
+	while (!error && (entry = readdir(folder)))
+		if (!name_is_harmless(entry->d_name))
+			error = -ENOTEMPTY;
+	closedir(folder);
+	return error;
+}
+
+/* *made: it holds no store yet. */
+static int check_format(int root, bool *made, const struct reason *why)
+{
+	char text[64];
+	int got = read_small(root, "format", text, sizeof(text));
+	*made = got == -ENOENT;
+	if (got == -ENOENT) {
+		int error = check_empty(root);
+		if (error == -ENOTEMPTY)
+			return refuse(why, error,
+				"is not empty and holds no store; name an empty or a new one");
+		return error ? refuse(why, error, "cannot be read: %s", strerror(-error)) : 0;
+	}
+	if (got < 0)
+		return refuse(why, got, "cannot be read: %s", strerror(-got));
+	if (strcmp(text, FORMAT) == 0)
+		return 0;
+	text[strcspn(text, "\n")] = 0;
+	if (strncmp(text, FORMAT_NAME, strlen(FORMAT_NAME)) == 0)
+		return refuse(why, -EPROTO, "has format version %s, this program knows 1",
+			text + strlen(FORMAT_NAME));
+	return refuse(why, -EILSEQ, "has a file 'format' that is not a store's");
+}
+
+/* --- making it ---------------------------------------------------------------------- */
+
+static int write_format(int root)
+{
+	int fd = openat(root, "tmp/format", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return -errno;
+	ssize_t put = write(fd, FORMAT, strlen(FORMAT));
+	int error = put < 0 ? -errno : put != (ssize_t)strlen(FORMAT) ? -ENOSPC : 0;
+	if (!error && fsync(fd))
+		error = -errno;
+	close(fd);
+	if (!error && renameat(root, "tmp/format", root, "format"))
+		error = -errno;
+	return error;
+}
+
+/* The format file comes last: a folder without one is made again. */
+static int make_store(int root, const struct reason *why)
+{
+	static const char *const folders[] = {"tmp", "objects", "records"};
+	int error = 0;
+	for (size_t i = 0; i < countof(folders) && !error; i++)
+		if (mkdirat(root, folders[i], 0700) && errno != EEXIST)
+			error = -errno;
+	if (!error && fsync(root))
+		error = -errno;
+	error = error ? error : write_format(root);
+	if (!error && fsync(root))
+		error = -errno;
+	return error ? refuse(why, error, "cannot be made a store: %s", strerror(-error)) : 0;
+}
+
+/* The name of a folder just made is in the one above. */
+static int sync_parent(const char *dir)
+{
+	char *path = NULL;
+	if (asprintf(&path, "%s/..", dir) < 0)
+		return -ENOMEM;
+	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	free(path);
+	if (fd < 0)
+		return -errno;
+	int error = fsync(fd) ? -errno : 0;
+	close(fd);
+	return error;
+}
+
+static int open_root(const char *dir, int *root, const struct reason *why)
+{
+	bool made = mkdir(dir, 0700) == 0;
+	if (!made && errno == ENOENT)
+		return refuse(why, -ENOENT, "cannot be made: the folder above it does not exist");
+	if (!made && errno != EEXIST)
+		return refuse(why, -errno, "cannot be made: %s", strerror(errno));
+	*root = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (*root < 0 && errno == ENOTDIR)
+		return refuse(why, -ENOTDIR, "is not a folder");
+	if (*root < 0)
+		return refuse(why, -errno, "cannot be opened: %s", strerror(errno));
+	int error = made ? sync_parent(dir) : 0;
+	return error ? refuse(why, error, "cannot be made durable: %s", strerror(-error)) : 0;
+}
+
+/* --- one process at a time --------------------------------------------------------------- */
+
+static int refuse_locked(int root, const struct reason *why)
+{
+	char text[32];
+	int got = read_small(root, "lock", text, sizeof(text));
+	long pid = got > 0 ? strtol(text, NULL, 10) : 0;
+	if (pid > 0)
+		return refuse(why, -EBUSY, "is served by process %ld already", pid);
+	return refuse(why, -EBUSY, "is served by another process already");
+}
+
+static int take_lock(int root, int *lock, const struct reason *why)
+{
+	*lock = openat(root, "lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (*lock < 0)
+		return refuse(why, -errno, "cannot be written to: %s", strerror(errno));
+	if (flock(*lock, LOCK_EX | LOCK_NB))
+		return errno == EWOULDBLOCK
+			       ? refuse_locked(root, why)
+			       : refuse(why, -errno, "cannot be locked: %s", strerror(errno));
+	char text[32];
+	int length = snprintf(text, sizeof(text), "%ld\n", (long)getpid());
+	if (ftruncate(*lock, 0) || pwrite(*lock, text, (size_t)length, 0) != length)
+		return refuse(why, errno ? -errno : -ENOSPC, "cannot be written to: %s",
+			strerror(errno ? errno : ENOSPC));
+	return 0;
+}
+
+/* --- after whoever was here before --------------------------------------------------------- */
+
+/* Nothing in tmp/ has ever been promised to anybody. */
+static int empty_tmp(int root)
+{
+	int fd = openat(root, "tmp", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *folder = fd < 0 ? NULL : fdopendir(fd);
+	if (!folder) {
+		int error = -errno;
+		if (fd >= 0)
+			close(fd);
+		return error;
+	}
+	int error = 0;
+	const struct dirent *entry;
+	while (!error && (entry = readdir(folder)))
+		if (entry->d_name[0] != '.' && unlinkat(fd, entry->d_name, 0))
+			error = -errno;
+	closedir(folder);
+	return error;
+}
+
+/*
+ * A process that was killed may have completed writes that are not durable yet; the flush that
+ * covers them will come to us, who know nothing of them. So they are made durable now.
+ */
+static int inherit(int root)
+{
+	if (unlinkat(root, "clean", 0) == 0)
+		return 0;
+	if (errno != ENOENT)
+		return -errno;
+	return syncfs(root) ? -errno : 0;
+}
+
+static int settle(int root, bool made, const struct reason *why)
+{
+	int error = made ? make_store(root, why) : 0;
+	if (error)
+		return error;
+	error = empty_tmp(root);
+	if (error)
+		return refuse(why, error, "cannot be tidied: %s", strerror(-error));
+	error = made ? 0 : inherit(root);
+	if (error)
+		return refuse(why, error,
+			"holds writes of a killed process that cannot be made durable: %s",
+			strerror(-error));
+	return 0;
+}
+
+int file_store_open(struct file_store *store, const char *dir, char *why, size_t why_size)
+{
+	const struct reason reason = {why, why_size, dir};
+	bool made = false;
+	store->root = store->lock = -1;
+	int error = open_root(dir, &store->root, &reason);
+	error = error ? error : check_format(store->root, &made, &reason);
+	error = error ? error : take_lock(store->root, &store->lock, &reason);
+	error = error ? error : settle(store->root, made, &reason);
+	store->dir = error ? NULL : strdup(dir);
+	if (!error && !store->dir)
+		error = refuse(&reason, -ENOMEM, "cannot be opened: out of memory");
+	if (error) {
+		if (store->lock >= 0)
+			close(store->lock);
+		if (store->root >= 0)
+			close(store->root);
+		return error;
+	}
+	must(pthread_mutex_init(&store->folders, NULL) == 0);
+	must(pthread_mutex_init(&store->records, NULL) == 0);
+	return 0;
+}
+
+/* The mark need not be durable: after a crash of the machine the disk is all there is. */
+void file_store_close(struct file_store *store, bool clean)
+{
+	if (clean && file_store_alive(store)) {
+		int fd = openat(store->root, "clean", O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+		if (fd >= 0)
+			close(fd);
+		else
+			log_warning(ROOM, "folder '%s': no mark that it was left clean: %s",
+				store->dir, strerror(errno));
+	}
+	close(store->lock);
+	close(store->root);
+	pthread_mutex_destroy(&store->folders);
+	pthread_mutex_destroy(&store->records);
+	free(store->dir);
+}
+
+bool file_store_alive(const struct file_store *store)
+{
+	struct stat s;
+	return fstat(store->lock, &s) == 0 && s.st_nlink > 0;
+}
+
+int file_store_sync(const struct file_store *store, const char *path)
+{
+	int fd = openat(store->root, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	int error;
+	do
+		error = fsync(fd) ? -errno : 0;
+	while (error == -EINTR);
+	close(fd);
+	return error;
+}

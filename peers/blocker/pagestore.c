@@ -1,0 +1,438 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Objects in pages of the pool: reading, writing and dropping them, page by page. */
+#include "peers/blocker/pagestore.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <xseg/segment.h>
+
+#include "peers/blocker/range.h"
+
+static void lock(struct pagestore *store)
+{
+	if (store->peer->shards > 1)
+		must(pthread_mutex_lock(&store->lock) == 0);
+}
+
+static void unlock(struct pagestore *store)
+{
+	if (store->peer->shards > 1)
+		must(pthread_mutex_unlock(&store->lock) == 0);
+}
+
+/* Shard i's store, locked; NULL: there is none (any more). */
+static struct pagestore *lock_other(struct pagestore_shared *shared, unsigned i)
+{
+	struct pagestore *store = atomic_load(&shared->stores[i]);
+	if (!store)
+		return NULL;
+	lock(store);
+	if (atomic_load(&shared->stores[i]))
+		return store;
+	unlock(store);
+	return NULL;
+}
+
+static uint8_t *memory_of(const struct pagestore *store, uint32_t page)
+{
+	return peer_page_memory(store->peer, page);
+}
+
+/* May the store hold one page more? */
+static bool grow(struct pagestore *store)
+{
+	struct pagestore_shared *shared = store->shared;
+	if (atomic_fetch_add_explicit(&shared->used, 1, memory_order_relaxed) < shared->limit)
+		return true;
+	atomic_fetch_sub_explicit(&shared->used, 1, memory_order_relaxed);
+	return false;
+}
+
+static void shrink(struct pagestore *store)
+{
+	atomic_fetch_sub_explicit(&store->shared->used, 1, memory_order_relaxed);
+}
+
+static uint32_t page_at(struct pagestore *store, const struct xseg_key *key, uint32_t index)
+{
+	return pagemap_get(&store->map, pagemap_find(&store->map, key), index);
+}
+
+static void note_size(struct pagestore *store, const struct xseg_key *key, uint32_t end)
+{
+	struct pagemap_object *object = pagemap_find(&store->map, key);
+	if (object && object->size < end)
+		object->size = end;
+}
+
+/* A page of ours for the piece, with what is not in the piece as it was. */
+static int fresh_page(
+	struct pagestore *store, struct range_piece piece, uint32_t old, uint32_t *page)
+{
+	int error = peer_page_take(store->peer, page, 1);
+	if (error || piece.size == XSEG_PAGE)
+		return error;
+	if (old == XSEG_NONE)
+		memset(memory_of(store, *page), 0, XSEG_PAGE);
+	else
+		memcpy(memory_of(store, *page), memory_of(store, old), XSEG_PAGE);
+	return 0;
+}
+
+/* New contents for a piece; from NULL: zeros. In place, unless a reader looks at the page. */
+static int put_piece(struct pagestore *store, const struct xseg_key *key, struct range_piece piece,
+	const uint8_t *from)
+{
+	uint32_t old = page_at(store, key, piece.page), page = old;
+	if (old == XSEG_NONE && !grow(store))
+		return -ENOSPC;
+	if (old == XSEG_NONE || peer_page_pinned(store->peer, old)) {
+		int error = fresh_page(store, piece, old, &page);
+		if (error) {
+			if (old == XSEG_NONE)
+				shrink(store);
+			return error;
+		}
+	}
+	if (from)
+		memcpy(memory_of(store, page) + piece.offset, from, piece.size);
+	else
+		memset(memory_of(store, page) + piece.offset, 0, piece.size);
+	if (page == old)
+		return 0;
+	pagemap_set(&store->map, key, piece.page, page);
+	if (old != XSEG_NONE)
+		peer_page_drop(store->peer, old);
+	return 0;
+}
+
+/* The request's own page takes the place of ours. */
+static int keep_page(
+	struct pagestore *store, struct job *job, struct range_piece piece, uint32_t page)
+{
+	uint32_t old = page_at(store, &job->key, piece.page);
+	if (old == XSEG_NONE && !grow(store))
+		return -ENOSPC;
+	int error = job_take_page(job, page);
+	if (error) {
+		if (old == XSEG_NONE)
+			shrink(store);
+		return error;
+	}
+	pagemap_set(&store->map, &job->key, piece.page, page);
+	if (old != XSEG_NONE)
+		peer_page_drop(store->peer, old);
+	return 0;
+}
+
+static void drop_page(struct pagestore *store, const struct xseg_key *key, uint32_t index)
+{
+	uint32_t old = page_at(store, key, index);
+	if (old == XSEG_NONE)
+		return;
+	pagemap_set(&store->map, key, index, XSEG_NONE);
+	peer_page_drop(store->peer, old);
+	shrink(store);
+}
+
+/* Zeros that take no space, where whole pages allow it. */
+static int drop_piece(struct pagestore *store, const struct xseg_key *key, struct range_piece piece)
+{
+	if (piece.size < XSEG_PAGE && page_at(store, key, piece.page) != XSEG_NONE)
+		return put_piece(store, key, piece, NULL);
+	if (piece.size == XSEG_PAGE)
+		drop_page(store, key, piece.page);
+	return 0;
+}
+
+int pagestore_read(struct pagestore *store, struct job *job)
+{
+	int error = range_check(job);
+	if (error || job->length == 0)
+		return error;
+	uint32_t pages[RANGE_PIECES_MAX], count = 0;
+	struct pagemap_object *object = pagemap_find(&store->map, &job->key);
+	struct range_piece piece;
+	for (uint32_t at = 0; at < job->length; at += piece.size) {
+		piece = range_piece(job, at);
+		uint32_t page = pagemap_get(&store->map, object, piece.page);
+		pages[count++] = page == XSEG_NONE ? store->zero : page;
+	}
+	if ((job->flags & XSEG_F_PIN) && job_answer_pages(job, pages, count) == 0)
+		return (int)job->length;
+	count = 0;
+	for (uint32_t at = 0; at < job->length; at += piece.size) {
+		piece = range_piece(job, at);
+		const uint8_t *from = memory_of(store, pages[count++]);
+		job_put_bytes(job, at, from + piece.offset, piece.size);
+	}
+	return (int)job->length;
+}
+
+static uint32_t whole_page_of(struct job *job, struct range_piece piece)
+{
+	bool whole = (job->flags & XSEG_F_DONATE) && piece.size == XSEG_PAGE;
+	return whole ? job_whole_page(job, piece.at) : XSEG_NONE;
+}
+
+/* Everything that cannot be kept as it is; *grows: is there a page to keep where none was? */
+static int write_copies(struct pagestore *store, struct job *job, bool *grows)
+{
+	struct range_piece piece;
+	int error = 0;
+	for (uint32_t at = 0; at < job->length && !error; at += piece.size) {
+		piece = range_piece(job, at);
+		struct iovec from;
+		if (whole_page_of(job, piece) != XSEG_NONE) {
+			*grows |= page_at(store, &job->key, piece.page) == XSEG_NONE;
+			continue;
+		}
+		must(job_iov(job, at, piece.size, &from, 1) == 1);
+		error = put_piece(store, &job->key, piece, from.iov_base);
+	}
+	return error;
+}
+
+static int write_keeps(struct pagestore *store, struct job *job)
+{
+	struct range_piece piece;
+	int error = 0;
+	for (uint32_t at = 0; at < job->length && !error; at += piece.size) {
+		piece = range_piece(job, at);
+		uint32_t page = whole_page_of(job, piece);
+		if (page != XSEG_NONE)
+			error = keep_page(store, job, piece, page);
+	}
+	return error;
+}
+
+/* The copies first: only before a page is kept can all be done again from the start. */
+int pagestore_write(struct pagestore *store, struct job *job)
+{
+	bool grows = false;
+	int error = range_check(job);
+	if (error)
+		return error;
+	lock(store);
+	error = write_copies(store, job, &grows);
+	if (!error && grows && peer_pages_low(store->peer))
+		error = -EAGAIN;
+	if (!error && (job->flags & XSEG_F_DONATE))
+		error = write_keeps(store, job);
+	if (!error)
+		note_size(store, &job->key, (uint32_t)job->offset + job->length);
+	unlock(store);
+	return error ? error : (int)job->length;
+}
+
+int pagestore_zero(struct pagestore *store, struct job *job)
+{
+	int error = range_check(job);
+	bool keep = job->op == XSEG_OP_ZERO && (job->flags & XSEG_F_NO_HOLE);
+	struct range_piece piece;
+	lock(store);
+	for (uint32_t at = 0; at < job->length && !error; at += piece.size) {
+		piece = range_piece(job, at);
+		error = keep ? put_piece(store, &job->key, piece, NULL)
+			     : drop_piece(store, &job->key, piece);
+	}
+	if (!error && keep)
+		note_size(store, &job->key, (uint32_t)job->offset + job->length);
+	unlock(store);
+	return error;
+}
+
+/* Any shard may have the source: copies the piece out; false: a hole. */
+static bool peek(struct pagestore_shared *shared, const struct xseg_key *key,
+	struct range_piece piece, uint8_t out[XSEG_PAGE])
+{
+	bool found = false;
+	for (unsigned i = 0; i < countof(shared->stores) && !found; i++) {
+		struct pagestore *store = lock_other(shared, i);
+		if (!store)
+			continue;
+		uint32_t page = page_at(store, key, piece.page);
+		found = page != XSEG_NONE;
+		if (found)
+			memcpy(out, memory_of(store, page) + piece.offset, piece.size);
+		unlock(store);
+	}
+	return found;
+}
+
+int pagestore_copy(struct pagestore *store, struct job *job)
+{
+	struct xseg_key source = {.volume = job->arg1, .object = (uint32_t)job->arg0};
+	source.epoch = job->key.epoch;
+	int error = range_check(job);
+	struct range_piece piece;
+	uint8_t bytes[XSEG_PAGE];
+	for (uint32_t at = 0; at < job->length && !error; at += piece.size) {
+		piece = range_piece(job, at);
+		bool found = peek(store->shared, &source, piece, bytes);
+		lock(store);
+		error = found ? put_piece(store, &job->key, piece, bytes)
+			      : drop_piece(store, &job->key, piece);
+		note_size(store, &job->key, (uint32_t)job->offset + at + piece.size);
+		unlock(store);
+	}
+	return error;
+}
+
+int pagestore_delete(struct pagestore *store, struct job *job)
+{
+	lock(store);
+	for (uint32_t i = 0; i < RANGE_PIECES_MAX && pagemap_find(&store->map, &job->key); i++)
+		drop_page(store, &job->key, i);
+	unlock(store);
+	return 0;
+}
+
+int pagestore_info(struct pagestore *store, struct job *job)
+{
+	struct pagemap_object *object = pagemap_find(&store->map, &job->key);
+	if (!object || job->data_size < sizeof(struct xseg_object_info))
+		return object ? -EINVAL : -ENOENT;
+	struct xseg_object_info info = {object->size, (uint64_t)object->count * XSEG_PAGE};
+	job_put_bytes(job, 0, &info, sizeof(info));
+	return sizeof(info);
+}
+
+/* As many stretches as the data pages hold; the asker goes on behind the last. */
+int pagestore_status(struct pagestore *store, struct job *job, uint64_t *count)
+{
+	int error = range_check(job);
+	if (error)
+		return error;
+	struct pagemap_object *object = pagemap_find(&store->map, &job->key);
+	struct xseg_status_extent extent = {0};
+	uint32_t room = job->data_size / sizeof(extent);
+	struct range_piece piece;
+	*count = 0;
+	for (uint32_t at = 0; at < job->length && *count < room; at += piece.size) {
+		piece = range_piece(job, at);
+		bool hole = pagemap_get(&store->map, object, piece.page) == XSEG_NONE;
+		uint32_t flags = hole ? XSEG_STATUS_HOLE | XSEG_STATUS_ZERO : 0;
+		if (extent.length && extent.flags != flags) {
+			job_put_bytes(job, (uint32_t)(*count)++ * sizeof(extent), &extent,
+				sizeof(extent));
+			extent.length = 0;
+		}
+		extent.flags = flags;
+		extent.length += piece.size;
+	}
+	if (extent.length && *count < room)
+		job_put_bytes(job, (uint32_t)(*count)++ * sizeof(extent), &extent, sizeof(extent));
+	return (int)(*count * sizeof(extent));
+}
+
+/* One object of a list: where it stands in it. */
+static uint64_t order_of(const struct xseg_key *key)
+{
+	return (uint64_t)key->object << 32 | key->epoch;
+}
+
+static int compare_keys(const void *a, const void *b)
+{
+	uint64_t x = order_of(a), y = order_of(b);
+	return x < y ? -1 : x > y;
+}
+
+struct key_array {
+	struct xseg_key *keys;
+	uint32_t count, room;
+};
+
+static int collect(struct pagestore *store, const struct job *job, struct key_array *out)
+{
+	struct pagemap_object *object;
+	for (uint32_t i = 0; (object = pagemap_next(&store->map, &i));) {
+		if (object->key.volume != job->key.volume || order_of(&object->key) < job->arg0)
+			continue;
+		if (out->count == out->room) {
+			uint32_t room = out->room ? 2 * out->room : 256;
+			void *grown = realloc(out->keys, room * sizeof(*out->keys));
+			if (!grown)
+				return -ENOMEM;
+			out->keys = grown;
+			out->room = room;
+		}
+		out->keys[out->count++] = object->key;
+	}
+	return 0;
+}
+
+/* The cursor is the place of the next object in the order, so the list may change meanwhile. */
+int pagestore_list(struct pagestore *store, struct job *job, uint64_t *next)
+{
+	struct key_array found = {0};
+	uint32_t size = job->length < job->data_size ? job->length : job->data_size;
+	uint32_t room = size / sizeof(struct xseg_key);
+	int error = room ? 0 : -EINVAL;
+	for (unsigned i = 0; i < countof(store->shared->stores) && !error; i++) {
+		struct pagestore *other = lock_other(store->shared, i);
+		if (!other)
+			continue;
+		error = collect(other, job, &found);
+		unlock(other);
+	}
+	if (!error && found.count) {
+		qsort(found.keys, found.count, sizeof(*found.keys), compare_keys);
+		*next = found.count > room ? order_of(&found.keys[room]) : 0;
+		found.count = found.count > room ? room : found.count;
+		job_put_bytes(job, 0, found.keys, found.count * (uint32_t)sizeof(*found.keys));
+	}
+	free(found.keys);
+	return error ? error : (int)(found.count * sizeof(struct xseg_key));
+}
+
+int pagestore_limit(struct peer *first, uint64_t size, char *why, size_t why_size)
+{
+	struct pagestore_shared *shared = first->shared;
+	uint64_t all = peer_segment(first)->page_count, most = all - all / 4;
+	shared->limit = (uint32_t)(size ? size / XSEG_PAGE : all / 2);
+	if (size / XSEG_PAGE <= most && shared->limit > 0)
+		return 0;
+	snprintf(why, why_size,
+		"size is %llu bytes; between 4096 and three quarters of the segment's pages (%llu) "
+		"will do",
+		(unsigned long long)size, (unsigned long long)most * XSEG_PAGE);
+	return -EINVAL;
+}
+
+int pagestore_open(struct pagestore *store, struct peer *peer, char *why, size_t why_size)
+{
+	store->peer = peer;
+	store->shared = peer->shared;
+	int error = pagemap_init(&store->map, store->shared->limit);
+	if (error) {
+		snprintf(
+			why, why_size, "no memory for the table of %u pages", store->shared->limit);
+		return error;
+	}
+	error = peer_page_take(peer, &store->zero, 1);
+	if (error) {
+		snprintf(why, why_size, "the segment has no free page; make it larger");
+		pagemap_fini(&store->map);
+		return error;
+	}
+	memset(memory_of(store, store->zero), 0, XSEG_PAGE);
+	must(pthread_mutex_init(&store->lock, NULL) == 0);
+	atomic_store(&store->shared->stores[peer->shard], store);
+	return 0;
+}
+
+void pagestore_close(struct pagestore *store)
+{
+	struct pagemap_object *object;
+	lock(store);
+	atomic_store(&store->shared->stores[store->peer->shard], NULL);
+	for (uint32_t i = 0; (object = pagemap_next(&store->map, &i));) {
+		struct xseg_key key = object->key;
+		for (uint32_t page = 0; page < RANGE_PIECES_MAX && object->count; page++)
+			drop_page(store, &key, page);
+	}
+	peer_page_drop(store->peer, store->zero);
+	pagemap_fini(&store->map);
+	unlock(store);
+}

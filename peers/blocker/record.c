@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Records in memory, in a sorted array: they are few, and asked for when volumes are opened. */
+#include "peers/blocker/record.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int record_check(const struct job *job, uint64_t found)
+{
+	switch (job->arg1) {
+	case XSEG_CAS_GET: return found ? 0 : -ENOENT;
+	case XSEG_CAS_PUT:
+		if (job->length > XSEG_RECORD_MAX)
+			return -EINVAL;
+		if (found == job->arg0)
+			return 0;
+		return job->arg0 == 0 ? -EEXIST : -ESTALE;
+	case XSEG_CAS_DELETE:
+		if (!found)
+			return -ENOENT;
+		return found == job->arg0 ? 0 : -ESTALE;
+	default: return -EINVAL;
+	}
+}
+
+int record_compare(const struct xseg_key *a, const struct xseg_key *b)
+{
+	if (a->epoch != b->epoch)
+		return a->epoch < b->epoch ? -1 : 1;
+	if (a->volume != b->volume)
+		return a->volume < b->volume ? -1 : 1;
+	return a->object < b->object ? -1 : a->object > b->object;
+}
+
+int record_list_cut(const struct xseg_key *keys, uint32_t count, uint64_t next_volume)
+{
+	uint32_t keep = count;
+	while (keep && keys[keep - 1].volume == next_volume)
+		keep--;
+	return count && !keep ? -E2BIG : (int)keep;
+}
+
+void record_fini(struct record_table *table)
+{
+	for (uint32_t i = 0; i < table->count; i++)
+		free(table->records[i]);
+	free(table->records);
+	*table = (struct record_table){0};
+}
+
+/* Index of the first record that is not before the key. */
+static uint32_t place_of(const struct record_table *table, const struct xseg_key *key)
+{
+	uint32_t low = 0, high = table->count;
+	while (low < high) {
+		uint32_t middle = (low + high) / 2;
+		if (record_compare(&table->records[middle]->key, key) < 0)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+static int make_room(struct record_table *table)
+{
+	if (table->count < table->room)
+		return 0;
+	if (table->room == RECORD_COUNT_MAX)
+		return -ENOSPC;
+	uint32_t room = table->room ? table->room * 2 : 64;
+	struct record **grown = realloc(table->records, room * sizeof(struct record *));
+	if (!grown)
+		return -ENOMEM;
+	table->records = grown;
+	table->room = room;
+	return 0;
+}
+
+/* The new one is whole before it takes the old one's place. */
+static int put(struct record_table *table, struct job *job, uint32_t place, uint64_t found)
+{
+	int error = found ? 0 : make_room(table);
+	struct record *record = error ? NULL : malloc(sizeof(*record) + job->length);
+	if (!record)
+		return error ? error : -ENOMEM;
+	record->key = job->key;
+	record->version = found + 1;
+	record->size = job->length;
+	job_get_bytes(job, 0, record->data, job->length);
+	struct record **slot = &table->records[place];
+	if (found)
+		free(*slot);
+	else
+		memmove(slot + 1, slot, (table->count++ - place) * sizeof(*slot));
+	*slot = record;
+	return 0;
+}
+
+static void forget(struct record_table *table, uint32_t place)
+{
+	struct record **slot = &table->records[place];
+	free(*slot);
+	memmove(slot, slot + 1, (--table->count - place) * sizeof(*slot));
+}
+
+int record_cas(struct record_table *table, struct job *job, uint64_t *value)
+{
+	uint32_t place = place_of(table, &job->key);
+	struct record *record = place < table->count ? table->records[place] : NULL;
+	if (record && record_compare(&record->key, &job->key) != 0)
+		record = NULL;
+	*value = record ? record->version : 0;
+	int error = record_check(job, *value);
+	if (error)
+		return error;
+	switch (job->arg1) {
+	case XSEG_CAS_PUT:
+		error = put(table, job, place, *value);
+		*value += error == 0;
+		return error;
+	case XSEG_CAS_DELETE: forget(table, place); return 0;
+	default:
+		if (record->size > job->data_size)
+			return -EMSGSIZE;
+		job_put_bytes(job, 0, record->data, record->size);
+		return (int)record->size;
+	}
+}
+
+int record_list(const struct record_table *table, struct job *job, uint64_t *next)
+{
+	struct xseg_key from = {.epoch = job->key.epoch, .volume = job->arg0};
+	uint32_t size = job->length < job->data_size ? job->length : job->data_size;
+	uint32_t room = size / sizeof(from), count = 0, place = place_of(table, &from);
+	struct xseg_key *keys = malloc((room + 1) * sizeof(*keys));
+	if (!keys)
+		return -ENOMEM;
+	for (; place < table->count && count <= room; place++) {
+		keys[count] = table->records[place]->key;
+		if (keys[count].epoch != from.epoch)
+			break;
+		if (job->key.volume == 0 || keys[count].volume == job->key.volume)
+			count++;
+	}
+	*next = 0;
+	int answer = (int)count;
+	if (count > room) {
+		*next = keys[room].volume;
+		answer = record_list_cut(keys, room, *next);
+	}
+	if (answer > 0)
+		job_put_bytes(job, 0, keys, (uint32_t)answer * sizeof(*keys));
+	free(keys);
+	return answer < 0 ? answer : answer * (int)sizeof(*keys);
+}
