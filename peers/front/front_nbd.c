@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The NBD front: serves the composer's volumes to NBD clients. Its options, its turn, its end. */
+#include "peers/front/nbd.h"
+#include <signal.h>
+
+#define NBD_SWEEP_NS 250000000ull
+
+static const char *const nbd_tls_choices[] = { "auto", "off", "require", NULL };
+static const char *const nbd_verify_choices[] = { "auto", "yes", "no", NULL };
+
+static const struct peer_option nbd_option_table[] = {
+	OPTION_LIST(struct nbd_options, listen, "listen",
+		.help = "address: unix:PATH, tcp:HOST:PORT, tcp:[IPV6]:PORT, systemd or systemd:NAME"),
+	OPTION_LIST(struct nbd_options, exports, "export",
+		.help = "volume that clients may use; all of the composer's when none is named"),
+	OPTION_BOOL(struct nbd_options, read_only, "read-only", .initial = "no",
+		.help = "refuse everything that alters a volume"),
+	OPTION_BOOL(struct nbd_options, single, "single", .initial = "no",
+		.help = "serve one client on stdin and stdout, then end the process"),
+	OPTION_TEXT(struct nbd_options, socket_mode, "socket-mode", .initial = "0660",
+		.help = "mode of UNIX sockets, octal"),
+	OPTION_CHOICE(struct nbd_options, tls, "tls", .choices = nbd_tls_choices, .initial = "auto",
+		.help = "require TLS: of clients of other hosts (auto), of nobody (off), of all (require)"),
+	OPTION_TEXT(struct nbd_options, tls_cert, "tls-cert",
+		.help = "file with the server's certificate chain, PEM"),
+	OPTION_TEXT(struct nbd_options, tls_key, "tls-key",
+		.help = "file with the private key of that certificate, PEM"),
+	OPTION_TEXT(struct nbd_options, tls_ca, "tls-ca",
+		.help = "file with the authorities that sign certificates of clients, PEM"),
+	OPTION_CHOICE(struct nbd_options, tls_verify, "tls-verify-peer", .choices = nbd_verify_choices,
+		.initial = "auto", .help = "ask clients for a certificate; auto: when tls-ca is given"),
+	OPTION_COUNT(struct nbd_options, connections, "connections", .min = 1, .max = 65536,
+		.initial = "256", .unit = "connections", .help = "clients at once; more are turned away"),
+	OPTION_COUNT(struct nbd_options, requests, "requests", .min = 1, .max = 65536, .initial = "256",
+		.unit = "requests", .help = "in flight on one connection; then it is not read from"),
+	OPTION_SIZE(struct nbd_options, bytes, "bytes", .min = 4096, .initial = "64M",
+		.help = "data in flight on one connection; then it is not read from"),
+	OPTION_SIZE(struct nbd_options, payload_max, "payload-max", .min = 4096, .max = NBD_PAYLOAD_MAX,
+		.initial = "32M", .help = "largest read or write that clients are told they may send"),
+	OPTION_TIME(struct nbd_options, handshake_ns, "handshake-timeout", .min = 1000000,
+		.initial = "30s", .help = "limit for the whole handshake"),
+	OPTION_TIME(struct nbd_options, stall_ns, "stall-timeout", .min = 1000000, .initial = "60s",
+		.help = "limit for a client that stops reading replies, or in the middle of a request"),
+	OPTION_TIME(struct nbd_options, drain_ns, "drain-timeout", .min = 1000000, .initial = "5s",
+		.help = "limit for replies to leave when the front stops"),
+	OPTION_END,
+};
+
+static const struct xseg_counter nbd_counters[NBD_COUNTERS + 1] = {
+	[NBD_COUNT_COMMANDS + NBD_CMD_READ] = { "nbd_reads", "", "READ requests taken" },
+	[NBD_COUNT_COMMANDS + NBD_CMD_WRITE] = { "nbd_writes", "", "WRITE requests taken" },
+	[NBD_COUNT_COMMANDS + NBD_CMD_DISC] = { "nbd_discs", "", "DISC requests: clients that said good bye" },
+	[NBD_COUNT_COMMANDS + NBD_CMD_FLUSH] = { "nbd_flushes", "", "FLUSH requests taken" },
+	[NBD_COUNT_COMMANDS + NBD_CMD_TRIM] = { "nbd_trims", "", "TRIM requests taken" },
+	[NBD_COUNT_COMMANDS + NBD_CMD_CACHE] = { "nbd_caches", "", "CACHE requests taken" },
+	[NBD_COUNT_COMMANDS + NBD_CMD_WRITE_ZEROES] = { "nbd_zeroes", "", "WRITE_ZEROES requests taken" },
+	[NBD_COUNT_COMMANDS + NBD_CMD_BLOCK_STATUS] = { "nbd_statuses", "", "BLOCK_STATUS requests taken" },
+	[NBD_COUNT_UNKNOWN] = { "nbd_unknown", "", "requests that the protocol does not know" },
+	[NBD_COUNT_REFUSED] = { "nbd_refused", "", "requests refused before anybody was asked" },
+	[NBD_COUNT_BYTES_IN] = { "nbd_bytes_in", "B", "received in transmission" },
+	[NBD_COUNT_BYTES_OUT] = { "nbd_bytes_out", "B", "sent in transmission" },
+	[NBD_COUNT_RECEIVES] = { "nbd_receives", "", "receives that brought something" },
+	[NBD_COUNT_RECEIVES_EMPTY] = { "nbd_receives_empty", "", "receives that found nothing" },
+	[NBD_COUNT_SENDS] = { "nbd_sends", "", "sends" },
+	[NBD_COUNT_CONNECTIONS] = { "nbd_connections", "", "connections accepted" },
+	[NBD_COUNT_DISCONNECTS] = { "nbd_disconnects", "", "connections ended" },
+	[NBD_COUNT_TURNED_AWAY] = { "nbd_turned_away", "", "connections over the limit" },
+	[NBD_COUNT_BROKEN] = { "nbd_broken", "", "connections ended for what the client did" },
+	[NBD_COUNT_TLS] = { "nbd_tls", "", "TLS handshakes that succeeded" },
+	[NBD_COUNT_STALLS] = { "nbd_stalls", "", "clients that stopped reading, or in the middle of a request" },
+	[NBD_COUNT_WAITS_ROOM] = { "nbd_waits_room", "", "times a connection was at its own limits" },
+	[NBD_COUNT_WAITS_POOL] = { "nbd_waits_pool", "", "times a connection waited for pages or slots" },
+	[NBD_COUNT_PATCHES] = { "nbd_patches", "", "writes that began or ended inside a sector" },
+};
+
+/* --- the process ---------------------------------------------------------------------- */
+
+static int nbd_open(struct peer *first, char *why, size_t why_size)
+{
+	struct nbd_shared *shared = first->shared;
+	const struct nbd_options *options = first->options;
+	shared->single_in = shared->single_out = -1;
+	signal(SIGPIPE, SIG_IGN); /* pipes know no MSG_NOSIGNAL */
+	int error = nbd_tls_open(shared, options, why, why_size);
+	if (!error)
+		error = nbd_listen_open(shared, options, why, why_size);
+	if (error) {
+		nbd_listen_close(shared);
+		nbd_tls_close(shared);
+	}
+	return error;
+}
+
+static void nbd_close(struct peer *first)
+{
+	nbd_listen_close(first->shared);
+	nbd_tls_close(first->shared);
+}
+
+/* --- a shard ----------------------------------------------------------------------------- */
+
+static void nbd_finish(struct peer *peer)
+{
+	struct nbd *nbd = nbd_of(peer);
+	must(TAILQ_EMPTY(&nbd->conns));
+	nbd_listen_stop(nbd);
+	nbd_stages_free(nbd);
+	nbd_requests_free(nbd);
+	nbd_status_free_all(nbd);
+}
+
+static int nbd_start(struct peer *peer, char *why, size_t why_size)
+{
+	struct nbd *nbd = nbd_of(peer);
+	nbd->peer = peer;
+	nbd->options = peer->options;
+	nbd->shared = peer->shared;
+	nbd->base = peer_event_base(peer);
+	TAILQ_INIT(&nbd->conns);
+	TAILQ_INIT(&nbd->active);
+	TAILQ_INIT(&nbd->exports);
+	TAILQ_INIT(&nbd->free_requests);
+	int error = nbd->base ? nbd_listen_start(nbd) : -1;
+	if (error)
+		snprintf(why, why_size, "no event loop for sockets");
+	return error;
+}
+
+static void nbd_stop(struct peer *peer)
+{
+	struct nbd *nbd = nbd_of(peer);
+	struct nbd_conn *conn;
+	nbd_listen_stop(nbd);
+	TAILQ_FOREACH (conn, &nbd->conns, link)
+		nbd_conn_drain(conn);
+	nbd->stop_ns = nbd_now(nbd);
+	nbd->timed = nbd->again = true;
+}
+
+static bool nbd_idle(struct peer *peer)
+{
+	return TAILQ_EMPTY(&nbd_of(peer)->conns);
+}
+
+/* Deadlines, a few times a second and only while there are any. */
+static void nbd_sweep(struct nbd *nbd)
+{
+	uint64_t now = nbd_now(nbd);
+	struct nbd_conn *conn;
+	bool hurry = nbd->stop_ns && now - nbd->stop_ns > nbd->options->drain_ns;
+	nbd->sweep_ns = now;
+	nbd->timed = false;
+	nbd_listen_resume(nbd);
+	TAILQ_FOREACH (conn, &nbd->conns, link) {
+		if (hurry)
+			nbd_conn_fail(conn, "was still busy when the server stopped");
+		if (nbd_conn_check_time(conn) || nbd->stop_ns)
+			nbd->timed = true;
+	}
+}
+
+static bool nbd_poll(struct peer *peer)
+{
+	struct nbd *nbd = nbd_of(peer);
+	struct nbd_conn *conn, *next;
+	bool moved = false;
+	nbd->again = false;
+	for (conn = TAILQ_FIRST(&nbd->active); conn; conn = next) {
+		next = TAILQ_NEXT(conn, active_link);
+		moved |= nbd_conn_turn(conn);
+	}
+	if (unlikely(nbd->timed) && nbd_now(nbd) - nbd->sweep_ns >= NBD_SWEEP_NS)
+		nbd_sweep(nbd);
+	if (unlikely(nbd->dying))
+		nbd_conn_reap(nbd);
+	return moved;
+}
+
+static bool nbd_sleep(struct peer *peer)
+{
+	struct nbd *nbd = nbd_of(peer);
+	if (nbd->again)
+		return false;
+	if (nbd->timed)
+		peer_wake_at(peer, nbd->sweep_ns + NBD_SWEEP_NS + 1);
+	return true;
+}
+
+static void nbd_dump(struct peer *peer, FILE *out)
+{
+	const struct nbd *nbd = nbd_of(peer);
+	const struct nbd_conn *conn;
+	for (unsigned i = 0; i < nbd->accept_count; i++)
+		fprintf(out, "  listens on %s%s\n", nbd->accepts[i].listener->name,
+			nbd->accepts[i].paused ? " (paused)" : "");
+	TAILQ_FOREACH (conn, &nbd->conns, link)
+		nbd_conn_dump(conn, out);
+}
+
+static const char *const nbd_edges[] = { "volume", NULL };
+
+static const char nbd_description[] =
+	"Serves the volumes of the composer that its edge *volume* leads to, by their names, to any NBD "
+	"client: the Linux kernel, QEMU, libnbd. It speaks the fixed newstyle handshake with structured "
+	"replies, block sizes and base:allocation, and any number of connections to a volume "
+	"(multi-conn: a flush on one covers them all, because it is a flush of the volume).\n\n"
+	"The empty export name leads to the only export there is.\n\n"
+	"Clients that have asked for block sizes must keep to multiples of 512 bytes. For others, parts "
+	"of sectors are served too; on a process of several lanes such writes are refused.\n\n"
+	"On anything but UNIX sockets and loopback, TLS is required unless *tls=off*. A stale UNIX socket "
+	"is replaced, one with a server behind it is not.\n\n"
+	"When the service manager hands over listening sockets and no *listen* is given, they are used.";
+
+static const struct peer_ops nbd_ops = {
+	.name = "front_nbd",
+	.summary = "serves volumes to NBD clients",
+	.description = nbd_description,
+	.options = nbd_option_table,
+	.options_size = sizeof(struct nbd_options),
+	.state_size = sizeof(struct nbd),
+	.shared_size = sizeof(struct nbd_shared),
+	.edges = nbd_edges,
+	.counters = nbd_counters,
+	.open = nbd_open,
+	.close = nbd_close,
+	.start = nbd_start,
+	.finish = nbd_finish,
+	.stop = nbd_stop,
+	.idle = nbd_idle,
+	.poll = nbd_poll,
+	.sleep = nbd_sleep,
+	.dump = nbd_dump,
+};
+PEER_MODULE(nbd_ops);

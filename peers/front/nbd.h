@@ -1,0 +1,426 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the rooms of the NBD front share: a shard (its connections on one lane), a connection, a
+ * request.
+ *
+ *   socket --receive--> stage --parse--> request --calls--> volume
+ *   socket <---send---- out queue <----- request <-answers-'
+ *
+ * Units: bytes, ns. Errors: 0 or -errno; NBD's own numbers where the type says so. Threads: all of a
+ * shard on its lane; struct nbd_shared by all. Blocking: none but nbd_listen_open().
+ */
+#ifndef SKERRY_FRONT_NBD_H
+#define SKERRY_FRONT_NBD_H
+
+#include "peers/front/nbd_handshake.h"
+#include "peers/front/nbd_reply.h"
+#include <base/sm.h>
+#include <peer/call.h>
+#include <stdatomic.h>
+#include <sys/socket.h>
+
+#define NBD_ROOM "front_nbd"
+#define NBD_LISTEN_MAX 16u
+#define NBD_STAGE_SIZE (256u << 10) /* one receive; holds any option */
+#define NBD_STAGE_NARROW 4096u	    /* where large payloads are expected: they go to pages instead */
+#define NBD_LARGE 16384u	    /* such a payload */
+#define NBD_PAYLOAD_MAX (32u << 20)
+#define NBD_WINDOW 8u /* calls in flight of one long request without data */
+#define NBD_IOV_MAX 512
+#define NBD_WHO_LENGTH 96u
+
+struct event;
+struct nbd;
+struct nbd_conn;
+struct nbd_request;
+
+/* --- options, counters ------------------------------------------------------------ */
+
+enum nbd_tls_policy { NBD_TLS_AUTO, NBD_TLS_OFF, NBD_TLS_REQUIRE };
+enum nbd_verify { NBD_VERIFY_AUTO, NBD_VERIFY_YES, NBD_VERIFY_NO };
+
+struct nbd_options {
+	struct peer_list listen, exports;
+	bool read_only, single;
+	uint64_t tls, tls_verify;
+	char *tls_cert, *tls_key, *tls_ca;
+	char *socket_mode;
+	uint64_t connections, requests, bytes, payload_max;
+	uint64_t handshake_ns, stall_ns, drain_ns;
+};
+
+enum nbd_counter {
+	NBD_COUNT_COMMANDS, /* NBD_CMD_COUNT of them */
+	NBD_COUNT_UNKNOWN = NBD_COUNT_COMMANDS + NBD_CMD_COUNT,
+	NBD_COUNT_REFUSED,
+	NBD_COUNT_BYTES_IN,
+	NBD_COUNT_BYTES_OUT,
+	NBD_COUNT_RECEIVES,
+	NBD_COUNT_RECEIVES_EMPTY,
+	NBD_COUNT_SENDS,
+	NBD_COUNT_CONNECTIONS,
+	NBD_COUNT_DISCONNECTS,
+	NBD_COUNT_TURNED_AWAY,
+	NBD_COUNT_BROKEN,
+	NBD_COUNT_TLS,
+	NBD_COUNT_STALLS,
+	NBD_COUNT_WAITS_ROOM,
+	NBD_COUNT_WAITS_POOL,
+	NBD_COUNT_PATCHES,
+	NBD_COUNTERS
+};
+
+/* --- what all shards share ---------------------------------------------------------- */
+
+struct nbd_listener {
+	int fd;
+	bool trusted; /* a UNIX socket or loopback */
+	char *path;   /* of a UNIX socket that we made, to be unlinked */
+	uint64_t device, inode;
+	char name[NBD_WHO_LENGTH];
+};
+
+struct nbd_shared {
+	struct nbd_listener listeners[NBD_LISTEN_MAX];
+	unsigned listener_count;
+	int single_in, single_out; /* stdin and stdout as they were; -1: not single */
+	void *tls;		   /* the TLS room's; NULL: no certificate */
+	_Atomic uint32_t connections;
+	_Atomic uint32_t accepting; /* shards that do */
+};
+
+/* --- a volume that connections of this shard use -------------------------------------- */
+
+/* Parts of sectors are read, changed and written: meanwhile nobody else writes here. */
+struct nbd_export {
+	TAILQ_ENTRY(nbd_export) link;
+	uint64_t volume;
+	uint32_t users;	  /* connections */
+	uint32_t writers; /* requests in flight that alter it */
+	struct nbd_conn *wanted; /* waits for the writers to end; no new ones meanwhile */
+	struct nbd_request *holder;
+	TAILQ_HEAD(, nbd_conn) waiting;
+};
+
+/* --- a request -------------------------------------------------------------------------- */
+
+#define NBD_STATUS_MAX 512u
+struct nbd_status {
+	struct nbd_status *next;
+	uint32_t count;
+	call_done_f *done;
+	uint8_t wire[NBD_STATUS_MAX * 8];
+};
+
+/* A part of a write that begins or ends inside a sector. */
+struct nbd_patch {
+	struct call *write; /* waits for the edges */
+	uint32_t at, length; /* what is new in its data */
+	unsigned edges;	     /* still to be asked for */
+	unsigned pending;    /* asked for */
+	int error;
+	call_done_f *done;
+};
+
+enum nbd_gate_hold { NBD_GATE_NONE, NBD_GATE_SHARED, NBD_GATE_ALONE };
+
+struct nbd_request {
+	TAILQ_ENTRY(nbd_request) link; /* conn->out, or free */
+	struct nbd_conn *conn;
+	struct nbd_command command;
+	uint64_t next, end; /* what has not been given to a call yet */
+	uint32_t pending;   /* calls out */
+	uint32_t bytes;	    /* of data, held until the reply has left */
+	int error;	    /* the first of its calls */
+	enum nbd_error refused;
+	/* WRITE: the part whose payload is being received; no call: it is thrown away */
+	struct call *filling;
+	uint32_t filled, fill_size, fill_at;
+	uint8_t header_size;
+	uint8_t gate;	  /* enum nbd_gate_hold */
+	bool probed;	  /* WRITE_ZEROES: its first part has succeeded */
+	bool by_write;	  /* WRITE_ZEROES: nobody below can, so zeros are written */
+	struct call_queue parts; /* READ: in order, kept until the reply has left */
+	struct nbd_status *status;
+	struct nbd_patch patch;
+	uint8_t header[NBD_REPLY_MAX];
+};
+TAILQ_HEAD(nbd_request_queue, nbd_request);
+
+/* --- a connection ------------------------------------------------------------------------- */
+
+/*
+ *   HAGGLING --> SERVING --> DRAINING --> DEAD --> LEAVING --> GONE
+ *       |           |                      ^ |                  ^
+ *       `-----------+----------------------' `------------------'
+ */
+enum nbd_conn_state {
+	NBD_CONN_HAGGLING, /* handshake */
+	NBD_CONN_SERVING,
+	NBD_CONN_DRAINING, /* reads no more; answers what it has taken */
+	NBD_CONN_DEAD,	   /* the socket is closed; calls are still out */
+	NBD_CONN_LEAVING,  /* closes its volume */
+	NBD_CONN_GONE,
+	NBD_CONN_STATES
+};
+
+/* Why it neither reads nor parses. */
+enum nbd_wait {
+	NBD_WAIT_POOL = 1 << 0,	  /* a page, a request slot */
+	NBD_WAIT_ROOM = 1 << 1,	  /* its own limits */
+	NBD_WAIT_GATE = 1 << 2,	  /* somebody patches a sector of the export */
+	NBD_WAIT_PATCH = 1 << 3,  /* it does so itself */
+	NBD_WAIT_ANSWER = 1 << 4, /* a look-up */
+	NBD_WAIT_OUTPUT = 1 << 5, /* output of the handshake */
+};
+
+struct nbd_transport {
+	const char *name;
+	/* Bytes; 0: the other side has ended; -EAGAIN; -errno. */
+	ssize_t (*receive)(struct nbd_conn *conn, struct iovec *iov, int count);
+	ssize_t (*send)(struct nbd_conn *conn, struct iovec *iov, int count);
+	void (*end)(struct nbd_conn *conn);
+	/* May hold received bytes that the socket no longer has. */
+	bool buffers;
+};
+extern const struct nbd_transport nbd_transport_socket;
+extern const struct nbd_transport nbd_transport_pipe;
+
+enum nbd_lookup_what { NBD_LOOKUP_NONE, NBD_LOOKUP_LIST, NBD_LOOKUP_DEFAULT, NBD_LOOKUP_NAME, NBD_LOOKUP_CLOSE };
+
+struct nbd_lookup {
+	enum nbd_lookup_what what;
+	bool open;     /* NAME: opens it, else only asks */
+	unsigned seen; /* DEFAULT: volumes there are */
+	uint64_t cursor;
+	call_done_f *done;
+	char name[VOLUME_NAME_LENGTH_MAX + 1];
+};
+
+struct nbd_conn {
+	TAILQ_ENTRY(nbd_conn) link;	   /* nbd->conns */
+	TAILQ_ENTRY(nbd_conn) active_link; /* nbd->active */
+	TAILQ_ENTRY(nbd_conn) gate_link;   /* export->waiting */
+	struct nbd *nbd;
+	const struct nbd_transport *transport;
+	int in, out;
+	uint8_t state;
+	uint8_t waits;	/* enum nbd_wait */
+	bool active;	/* on the list of those that are looked at each turn */
+	bool reparse;	/* the stage may hold whole requests */
+	bool dry;	/* the last receive took all there was */
+	bool blocked;	/* the socket takes no more */
+	bool retrying;	/* the core will call us */
+	bool narrow;	/* large payloads are expected */
+	bool ended;	/* the client has ended its side */
+	bool want_write; /* TLS must write before it can read */
+	uint64_t heard_ns, tried_ns, send_tried_ns, blocked_ns, began_ns;
+	/* in */
+	uint8_t *stage;
+	uint32_t head, tail;
+	uint32_t carried;
+	uint8_t carry[NBD_REQUEST_HEADER + 4];
+	struct nbd_request *filling;
+	/* out */
+	struct nbd_request_queue queue;
+	uint64_t sent; /* of the first reply in the queue */
+	/* limits */
+	uint32_t inflight;
+	uint64_t bytes;
+	/* what was agreed */
+	struct nbd_session session;
+	struct nbd_export *export;
+	/* handshake */
+	struct nbd_handshake *handshake;
+	size_t handshake_sent;
+	enum nbd_ask ask;
+	struct nbd_lookup lookup;
+	void *tls; /* the TLS room's */
+	struct event *in_event, *out_event;
+	uint64_t requests, bytes_in, bytes_out;
+	char who[NBD_WHO_LENGTH];
+};
+TAILQ_HEAD(nbd_conn_list, nbd_conn);
+
+/* --- a shard ---------------------------------------------------------------------------------- */
+
+struct nbd_accept {
+	struct nbd *nbd;
+	struct nbd_listener *listener;
+	struct event *event;
+	bool paused; /* out of descriptors */
+};
+
+struct nbd {
+	struct peer *peer;
+	const struct nbd_options *options;
+	struct nbd_shared *shared;
+	struct event_base *base;
+	struct nbd_accept accepts[NBD_LISTEN_MAX];
+	unsigned accept_count;
+	struct nbd_conn_list conns, active;
+	TAILQ_HEAD(, nbd_export) exports;
+	uint32_t dying; /* connections past DRAINING */
+	bool again;	/* somebody has work: do not sleep */
+	bool timed;	/* somebody has a deadline */
+	uint64_t sweep_ns, stop_ns;
+	/* pools */
+	uint8_t *stages; /* linked by their first bytes */
+	unsigned stage_count;
+	struct nbd_request_queue free_requests;
+	struct nbd_chunk_of_requests *chunks;
+	struct nbd_status *free_status;
+	/* log limit */
+	uint64_t log_ns;
+	unsigned log_tokens, log_dropped;
+	struct iovec iov[NBD_IOV_MAX];
+};
+
+static inline struct nbd *nbd_of(const struct peer *peer)
+{
+	return peer->state;
+}
+
+static inline uint64_t nbd_now(const struct nbd *nbd)
+{
+	return peer_now_ns(nbd->peer);
+}
+
+/* --- the rooms ---------------------------------------------------------------------------------- */
+
+/* nbd_log.c: about a client, limited in rate. */
+void nbd_log(struct nbd_conn *conn, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* nbd_conn.c */
+/* The fds are the connection's from here on, also on error. */
+int nbd_conn_create(struct nbd *nbd, int in, int out, bool trusted);
+/* Looked at in the next turn. */
+void nbd_conn_mark(struct nbd_conn *conn);
+static inline void nbd_conn_wait(struct nbd_conn *conn, enum nbd_wait why)
+{
+	conn->waits |= (uint8_t)why;
+}
+void nbd_conn_wake(struct nbd_conn *conn, enum nbd_wait why);
+/* -EAGAIN of the core: the connection goes on when it may try again. Returns -EAGAIN. */
+int nbd_conn_starve(struct nbd_conn *conn);
+/* The handshake is over: requests follow. */
+void nbd_conn_serve(struct nbd_conn *conn);
+/* Over: `why` (may be NULL) goes to the log. */
+void nbd_conn_fail(struct nbd_conn *conn, const char *why);
+/* Takes nothing more; ends when all is answered. */
+void nbd_conn_drain(struct nbd_conn *conn);
+/* The socket takes no more for now. */
+void nbd_conn_block(struct nbd_conn *conn);
+/* TLS cannot read before it has written. */
+void nbd_conn_want_write(struct nbd_conn *conn);
+/* One turn of one connection; true when something moved. */
+bool nbd_conn_turn(struct nbd_conn *conn);
+/* Deadlines; true while it has one. */
+bool nbd_conn_check_time(struct nbd_conn *conn);
+/* Ends those whose last call has come back. */
+void nbd_conn_reap(struct nbd *nbd);
+void nbd_conn_dump(const struct nbd_conn *conn, FILE *out);
+
+/* nbd_receive.c: stage and parser; true when bytes came. */
+bool nbd_receive(struct nbd_conn *conn);
+void nbd_receive_reset(struct nbd_conn *conn);
+void nbd_stages_free(struct nbd *nbd);
+
+/* nbd_send.c: the out queue. */
+bool nbd_send(struct nbd_conn *conn);
+
+/* nbd_haggle.c: the handshake on a connection. */
+int nbd_haggle_begin(struct nbd_conn *conn, bool trusted);
+void nbd_haggle_parse(struct nbd_conn *conn);
+bool nbd_haggle_send(struct nbd_conn *conn);
+void nbd_haggle_end(struct nbd_conn *conn);
+/* What nbd_export_list() and nbd_export_find() found. */
+void nbd_haggle_listed(struct nbd_conn *conn, int error);
+void nbd_haggle_found(struct nbd_conn *conn, int error, const struct xseg_volume_info *info);
+
+/* nbd_export.c: volumes by name; nbd_export_close() when the connection is dead. */
+void nbd_export_list(struct nbd_conn *conn);
+void nbd_export_find(struct nbd_conn *conn, const char *name, bool open);
+void nbd_export_close(struct nbd_conn *conn);
+int nbd_export_use(struct nbd_conn *conn);
+void nbd_export_unuse(struct nbd_conn *conn);
+
+/* nbd_gate.c: who may alter the export now. -EAGAIN: the connection waits. */
+int nbd_gate_enter(struct nbd_request *request, enum nbd_gate_hold hold);
+void nbd_gate_leave(struct nbd_request *request);
+void nbd_gate_forget(struct nbd_conn *conn);
+
+/* nbd_request.c */
+/* One request header; 0: taken. -EAGAIN: not yet, waits are set. -EPROTO. */
+int nbd_request_take(struct nbd_conn *conn, const uint8_t *wire);
+/* All its calls are back and its payload is in: answers. */
+void nbd_request_finish(struct nbd_request *request);
+/* Finishes it when nothing is left to do. */
+void nbd_request_check(struct nbd_request *request);
+/* The reply has left, or nobody wants it any more. */
+void nbd_request_release(struct nbd_request *request);
+void nbd_requests_free(struct nbd *nbd);
+/* Part of an answer has come: its error, if it is the first. */
+static inline void nbd_request_note(struct nbd_request *request, int error)
+{
+	if (error && !request->error)
+		request->error = error;
+}
+
+/* nbd_data.c: requests as calls. Each begins one: 0 or -EAGAIN with nothing done. */
+int nbd_read_begin(struct nbd_request *request);
+int nbd_write_begin(struct nbd_request *request);
+int nbd_flush_begin(struct nbd_request *request);
+/* The next part's pages; 0 or -EAGAIN. */
+int nbd_write_part(struct nbd_request *request);
+/* All bytes of the part are there. */
+void nbd_write_filled(struct nbd_request *request);
+/* A call for [offset, offset + length), made whole sectors; NULL: the pool is low. */
+struct call *nbd_call_new(struct nbd_request *request, enum xseg_op op, uint64_t offset,
+	uint32_t length, uint32_t data);
+/* As much of [next, end) as one call takes. */
+uint32_t nbd_cut(uint64_t next, uint64_t end);
+
+/* nbd_span.c: requests without data that may be long. */
+int nbd_trim_begin(struct nbd_request *request);
+int nbd_zero_begin(struct nbd_request *request);
+int nbd_cache_begin(struct nbd_request *request);
+void nbd_span_go_on(struct nbd_request *request);
+
+/* nbd_patch.c: completes the sectors at both ends of a write, then submits it. */
+static inline bool nbd_is_odd(uint64_t offset, uint64_t length)
+{
+	return (offset | length) % XSEG_SECTOR;
+}
+void nbd_patch_begin(struct nbd_request *request, struct call *write, uint32_t at, uint32_t length,
+	call_done_f *done);
+
+/* nbd_status.c */
+int nbd_status_begin(struct nbd_request *request);
+void nbd_status_put(struct nbd *nbd, struct nbd_status *status);
+void nbd_status_free_all(struct nbd *nbd);
+
+/* nbd_address.c: one `listen` option becomes one or more listeners. */
+int nbd_address_listen(struct nbd_shared *shared, const char *address, int mode, char *why, size_t size);
+int nbd_address_inherit(struct nbd_shared *shared, const char *name, char *why, size_t size);
+void nbd_address_text(const struct sockaddr *address, socklen_t length, char out[NBD_WHO_LENGTH]);
+/* A UNIX socket or loopback? */
+bool nbd_address_is_local(int fd);
+
+/* nbd_listen.c */
+int nbd_listen_open(struct nbd_shared *shared, const struct nbd_options *options, char *why, size_t size);
+void nbd_listen_close(struct nbd_shared *shared);
+int nbd_listen_start(struct nbd *nbd);
+void nbd_listen_stop(struct nbd *nbd);
+void nbd_listen_resume(struct nbd *nbd);
+/* "client 10.0.0.7:4711" */
+void nbd_listen_name_client(int fd, char who[NBD_WHO_LENGTH]);
+
+/* nbd_tls.c, or nbd_tls_none.c */
+int nbd_tls_open(struct nbd_shared *shared, const struct nbd_options *options, char *why, size_t size);
+void nbd_tls_close(struct nbd_shared *shared);
+/* From now on all goes through TLS; the handshake happens in receive. */
+int nbd_tls_begin(struct nbd_conn *conn);
+void nbd_tls_free(struct nbd_conn *conn);
+
+#endif

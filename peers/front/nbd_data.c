@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* READ, WRITE and FLUSH as calls: cut at objects, joined again for the reply. */
+#include "peers/front/nbd.h"
+#include <errno.h>
+
+#define NBD_EDGE_VOLUME 0u
+
+uint32_t nbd_cut(uint64_t next, uint64_t end)
+{
+	uint64_t limit = (next | (XSEG_OBJECT_MAX - 1)) + 1;
+	return (uint32_t)((end < limit ? end : limit) - next);
+}
+
+static unsigned nbd_call_flags(const struct nbd_request *request, enum xseg_op op)
+{
+	unsigned fua = request->command.flags & NBD_CMD_FLAG_FUA ? XSEG_F_FUA : 0;
+	switch (op) {
+	case XSEG_OP_READ: return XSEG_F_PIN;
+	case XSEG_OP_WRITE: return XSEG_F_DONATE | fua;
+	case XSEG_OP_ZERO:
+	case XSEG_OP_DISCARD: return fua;
+	default: return 0;
+	}
+}
+
+struct call *nbd_call_new(struct nbd_request *request, enum xseg_op op, uint64_t offset,
+	uint32_t length, uint32_t data)
+{
+	const uint64_t in_sector = XSEG_SECTOR - 1;
+	struct call *call;
+	if (call_begin(request->conn->nbd->peer, &call))
+		return NULL;
+	call->op = op;
+	call->flags = nbd_call_flags(request, op);
+	call->key = (struct xseg_key){ .volume = request->conn->session.volume };
+	call->offset = offset & ~in_sector;
+	call->length = (uint32_t)(((offset + length + in_sector) & ~in_sector) - call->offset);
+	call->context = request;
+	if (data && call_pages(call, data == length ? call->length : data)) {
+		call_end(call);
+		return NULL;
+	}
+	return call;
+}
+
+/* --- READ ------------------------------------------------------------------------ */
+
+static void nbd_read_done(struct call *call)
+{
+	struct nbd_request *request = call->context;
+	nbd_request_note(request, call->result);
+	if (!--request->pending)
+		nbd_request_finish(request);
+}
+
+static void nbd_read_drop(struct nbd_request *request)
+{
+	struct call *call;
+	while ((call = TAILQ_FIRST(&request->parts))) {
+		TAILQ_REMOVE(&request->parts, call, link);
+		call_end(call);
+	}
+}
+
+/* All pages or none: requests that hold some and wait for more could wait for each other. */
+int nbd_read_begin(struct nbd_request *request)
+{
+	while (request->next < request->end) {
+		uint32_t length = nbd_cut(request->next, request->end);
+		struct call *call = nbd_call_new(request, XSEG_OP_READ, request->next, length, length);
+		if (!call) {
+			nbd_read_drop(request);
+			return nbd_conn_starve(request->conn);
+		}
+		TAILQ_INSERT_TAIL(&request->parts, call, link);
+		request->pending++;
+		request->next += length;
+	}
+	struct call *call;
+	TAILQ_FOREACH (call, &request->parts, link)
+		call_submit(call, NBD_EDGE_VOLUME, nbd_read_done);
+	return 0;
+}
+
+/* --- WRITE ----------------------------------------------------------------------- */
+
+static void nbd_write_done(struct call *call)
+{
+	struct nbd_request *request = call->context;
+	nbd_request_note(request, call->result);
+	call_end(call);
+	request->pending--;
+	if (unlikely(request->conn->waits & NBD_WAIT_PATCH) && request->gate == NBD_GATE_ALONE)
+		nbd_conn_wake(request->conn, NBD_WAIT_PATCH);
+	nbd_request_check(request);
+}
+
+int nbd_write_part(struct nbd_request *request)
+{
+	uint64_t at = request->next;
+	if (unlikely(request->error)) { /* nothing more is written, but the payload must go somewhere */
+		request->fill_size = (uint32_t)(request->end - at);
+		request->next = request->end;
+		request->filled = 0;
+		return 0;
+	}
+	uint32_t length = nbd_cut(at, request->end);
+	struct call *call = nbd_call_new(request, XSEG_OP_WRITE, at, length, length);
+	if (!call)
+		return nbd_conn_starve(request->conn);
+	request->filling = call;
+	request->fill_at = (uint32_t)(at - call->offset);
+	request->fill_size = length;
+	request->filled = 0;
+	request->next = at + length;
+	return 0;
+}
+
+int nbd_write_begin(struct nbd_request *request)
+{
+	const struct nbd_command *command = &request->command;
+	bool odd = nbd_is_odd(command->offset, command->length);
+	int error = nbd_gate_enter(request, odd ? NBD_GATE_ALONE : NBD_GATE_SHARED);
+	if (error)
+		return error;
+	error = nbd_write_part(request);
+	if (error) {
+		nbd_gate_leave(request);
+		return error;
+	}
+	request->conn->filling = request;
+	return 0;
+}
+
+void nbd_write_filled(struct nbd_request *request)
+{
+	struct nbd_conn *conn = request->conn;
+	struct call *call = request->filling;
+	request->filling = NULL;
+	if (likely(call != NULL)) {
+		request->pending++;
+		if (unlikely(nbd_is_odd(request->fill_at, request->fill_size))) {
+			nbd_conn_wait(conn, NBD_WAIT_PATCH);
+			nbd_patch_begin(request, call, request->fill_at, request->fill_size, nbd_write_done);
+		} else {
+			call_submit(call, NBD_EDGE_VOLUME, nbd_write_done);
+		}
+	}
+	if (unlikely(request->next < request->end)) {
+		nbd_write_part(request); /* or waits are set, and the parser tries again */
+		return;
+	}
+	conn->filling = NULL;
+	nbd_request_check(request);
+}
+
+/* --- FLUSH ------------------------------------------------------------------------ */
+
+static void nbd_flush_done(struct call *call)
+{
+	struct nbd_request *request = call->context;
+	nbd_request_note(request, call->result);
+	call_end(call);
+	request->pending--;
+	nbd_request_finish(request);
+}
+
+int nbd_flush_begin(struct nbd_request *request)
+{
+	struct call *call = nbd_call_new(request, XSEG_OP_FLUSH, 0, 0, 0);
+	if (!call)
+		return nbd_conn_starve(request->conn);
+	request->pending = 1;
+	call_submit(call, NBD_EDGE_VOLUME, nbd_flush_done);
+	return 0;
+}

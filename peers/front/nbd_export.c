@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Exports are the volumes of the composer below: listed, looked up, opened and closed here. */
+#include "peers/front/nbd.h"
+#include <errno.h>
+#include <stdlib.h>
+
+#define NBD_EDGE_VOLUME 0u
+#define NBD_LIST_PAGES 4u
+
+/* May clients know of it? */
+static bool nbd_export_allowed(const struct nbd *nbd, const char *name)
+{
+	const struct peer_list *exports = &nbd->options->exports;
+	for (size_t i = 0; i < exports->count; i++)
+		if (!strcmp(exports->item[i], name))
+			return true;
+	return exports->count == 0;
+}
+
+static bool nbd_export_shown(const struct nbd *nbd, const struct xseg_volume_info *info)
+{
+	return info->state == XSEG_VOLUME_READY && volume_name_check(info->name) &&
+	       nbd_export_allowed(nbd, info->name);
+}
+
+static int nbd_export_info(const struct call *call, struct xseg_volume_info *info)
+{
+	if (call->result)
+		return call->result;
+	if (call->answer_length < sizeof(*info))
+		return -EPROTO;
+	call_get_bytes(call, 0, info, sizeof(*info));
+	info->name[VOLUME_NAME_LENGTH_MAX] = 0;
+	bool sound = info->id && info->size % XSEG_SECTOR == 0 && info->size < 1ull << 62;
+	return sound ? 0 : -EPROTO;
+}
+
+/* --- one step of a look-up ------------------------------------------------------- */
+
+static struct call *nbd_lookup_call(struct nbd_conn *conn, enum xseg_op op, uint32_t bytes)
+{
+	struct call *call;
+	if (call_begin(conn->nbd->peer, &call))
+		return NULL;
+	call->op = op;
+	call->context = conn;
+	if (call_pages(call, bytes)) {
+		call_end(call);
+		return NULL;
+	}
+	return call;
+}
+
+static struct call *nbd_lookup_name_call(struct nbd_conn *conn)
+{
+	const struct nbd_lookup *lookup = &conn->lookup;
+	struct call *call = nbd_lookup_call(conn, lookup->open ? XSEG_OP_OPEN : XSEG_OP_INFO, XSEG_PAGE);
+	if (!call)
+		return NULL;
+	call->length = (uint32_t)strlen(lookup->name);
+	call->flags = conn->nbd->options->read_only ? XSEG_F_READ_ONLY : 0;
+	call_put_bytes(call, 0, lookup->name, call->length + 1);
+	return call;
+}
+
+static struct call *nbd_lookup_list_call(struct nbd_conn *conn)
+{
+	struct call *call = nbd_lookup_call(conn, XSEG_OP_LIST, NBD_LIST_PAGES * XSEG_PAGE);
+	if (call) {
+		call->length = NBD_LIST_PAGES * XSEG_PAGE;
+		call->arg0 = conn->lookup.cursor;
+	}
+	return call;
+}
+
+static struct call *nbd_lookup_close_call(struct nbd_conn *conn)
+{
+	struct call *call = nbd_lookup_call(conn, XSEG_OP_CLOSE, 0);
+	if (call)
+		call->key.volume = conn->session.volume;
+	return call;
+}
+
+static struct call *nbd_lookup_next_call(struct nbd_conn *conn)
+{
+	switch (conn->lookup.what) {
+	case NBD_LOOKUP_NAME: return nbd_lookup_name_call(conn);
+	case NBD_LOOKUP_CLOSE: return nbd_lookup_close_call(conn);
+	default: return nbd_lookup_list_call(conn);
+	}
+}
+
+static bool nbd_lookup_issue(struct peer *peer, void *context)
+{
+	struct nbd_conn *conn = context;
+	struct call *call = nbd_lookup_next_call(conn);
+	(void)peer;
+	if (!call)
+		return false;
+	call_submit(call, NBD_EDGE_VOLUME, conn->lookup.done);
+	return true;
+}
+
+static void nbd_lookup_step(struct nbd_conn *conn)
+{
+	struct peer *peer = conn->nbd->peer;
+	if (!nbd_lookup_issue(peer, conn))
+		peer_retry(peer, nbd_lookup_issue, conn);
+}
+
+/* --- answers ------------------------------------------------------------------------ */
+
+/* A look-up of a connection that has died meanwhile ends here. */
+static bool nbd_lookup_over(struct nbd_conn *conn)
+{
+	conn->lookup.what = NBD_LOOKUP_NONE;
+	if (conn->state == NBD_CONN_HAGGLING)
+		return false;
+	conn->nbd->again = true;
+	return true;
+}
+
+static void nbd_lookup_list_item(struct nbd_conn *conn, const struct xseg_volume_info *info)
+{
+	struct nbd_lookup *lookup = &conn->lookup;
+	if (!nbd_export_shown(conn->nbd, info))
+		return;
+	if (lookup->what == NBD_LOOKUP_DEFAULT) {
+		if (!lookup->seen++)
+			strcpy(lookup->name, info->name);
+	} else if (conn->state == NBD_CONN_HAGGLING) {
+		nbd_handshake_listed(conn->handshake, info->name);
+	}
+}
+
+static void nbd_lookup_list_items(struct nbd_conn *conn, const struct call *call)
+{
+	struct xseg_volume_info info;
+	uint32_t size = call->answer_length < NBD_LIST_PAGES * XSEG_PAGE ? call->answer_length
+									 : NBD_LIST_PAGES * XSEG_PAGE;
+	for (uint32_t at = 0; at + sizeof(info) <= size; at += sizeof(info)) {
+		call_get_bytes(call, at, &info, sizeof(info));
+		info.name[VOLUME_NAME_LENGTH_MAX] = 0;
+		nbd_lookup_list_item(conn, &info);
+	}
+}
+
+static void nbd_lookup_listed(struct nbd_conn *conn, int error)
+{
+	struct nbd_lookup *lookup = &conn->lookup;
+	bool all = lookup->what == NBD_LOOKUP_LIST;
+	if (!error && !all && lookup->seen == 1) {
+		lookup->what = NBD_LOOKUP_NAME;
+		nbd_lookup_step(conn);
+	} else if (!nbd_lookup_over(conn)) {
+		if (all)
+			nbd_haggle_listed(conn, error);
+		else
+			nbd_haggle_found(conn, error ? error : -ENOENT, NULL);
+	}
+}
+
+static void nbd_lookup_named(struct nbd_conn *conn, struct call *call)
+{
+	struct xseg_volume_info info;
+	int error = nbd_export_info(call, &info);
+	call_end(call);
+	if (!error && conn->lookup.open)
+		conn->session.volume = info.id; /* to be closed, whatever comes now */
+	if (!nbd_lookup_over(conn))
+		nbd_haggle_found(conn, error, &info);
+}
+
+static void nbd_lookup_closed(struct nbd_conn *conn, struct call *call)
+{
+	call_end(call);
+	conn->session.volume = 0;
+	nbd_lookup_over(conn);
+}
+
+static void nbd_lookup_page(struct nbd_conn *conn, struct call *call)
+{
+	struct nbd_lookup *lookup = &conn->lookup;
+	int error = call->result;
+	if (!error)
+		nbd_lookup_list_items(conn, call);
+	lookup->cursor = call->value;
+	call_end(call);
+	bool enough = lookup->what == NBD_LOOKUP_DEFAULT && lookup->seen > 1;
+	if (!error && lookup->cursor && !enough && conn->state == NBD_CONN_HAGGLING)
+		nbd_lookup_step(conn);
+	else
+		nbd_lookup_listed(conn, error);
+}
+
+static void nbd_lookup_done(struct call *call)
+{
+	struct nbd_conn *conn = call->context;
+	switch (conn->lookup.what) {
+	case NBD_LOOKUP_NAME: nbd_lookup_named(conn, call); return;
+	case NBD_LOOKUP_CLOSE: nbd_lookup_closed(conn, call); return;
+	default: nbd_lookup_page(conn, call); return;
+	}
+}
+
+/* --- entry points --------------------------------------------------------------------- */
+
+static void nbd_lookup_begin(struct nbd_conn *conn, enum nbd_lookup_what what)
+{
+	must(conn->lookup.what == NBD_LOOKUP_NONE);
+	conn->lookup.what = what;
+	conn->lookup.cursor = 0;
+	conn->lookup.seen = 0;
+	conn->lookup.done = nbd_lookup_done;
+	nbd_lookup_step(conn);
+}
+
+void nbd_export_list(struct nbd_conn *conn)
+{
+	nbd_lookup_begin(conn, NBD_LOOKUP_LIST);
+}
+
+void nbd_export_find(struct nbd_conn *conn, const char *name, bool open)
+{
+	const struct peer_list *exports = &conn->nbd->options->exports;
+	conn->lookup.open = open;
+	if (!*name && exports->count == 1)
+		name = exports->item[0];
+	strcpy(conn->lookup.name, name);
+	if (!*name)
+		nbd_lookup_begin(conn, NBD_LOOKUP_DEFAULT);
+	else if (nbd_export_allowed(conn->nbd, name))
+		nbd_lookup_begin(conn, NBD_LOOKUP_NAME);
+	else
+		nbd_haggle_found(conn, -ENOENT, NULL);
+}
+
+void nbd_export_close(struct nbd_conn *conn)
+{
+	nbd_lookup_begin(conn, NBD_LOOKUP_CLOSE);
+}
+
+int nbd_export_use(struct nbd_conn *conn)
+{
+	struct nbd *nbd = conn->nbd;
+	struct nbd_export *export;
+	TAILQ_FOREACH (export, &nbd->exports, link)
+		if (export->volume == conn->session.volume)
+			break;
+	if (!export) {
+		export = calloc(1, sizeof(*export));
+		if (!export)
+			return -ENOMEM;
+		export->volume = conn->session.volume;
+		TAILQ_INIT(&export->waiting);
+		TAILQ_INSERT_TAIL(&nbd->exports, export, link);
+	}
+	export->users++;
+	conn->export = export;
+	return 0;
+}
+
+void nbd_export_unuse(struct nbd_conn *conn)
+{
+	struct nbd_export *export = conn->export;
+	conn->export = NULL;
+	if (!export || --export->users)
+		return;
+	must(!export->writers && !export->holder && TAILQ_EMPTY(&export->waiting));
+	TAILQ_REMOVE(&conn->nbd->exports, export, link);
+	free(export);
+}

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who may alter an export: many whole-sector requests, or one that patches a sector. */
+#include "peers/front/nbd.h"
+#include <errno.h>
+
+static int nbd_gate_wait(struct nbd_conn *conn, enum nbd_gate_hold hold)
+{
+	struct nbd_export *export = conn->export;
+	if (hold == NBD_GATE_ALONE && !export->wanted)
+		export->wanted = conn;
+	if (!(conn->waits & NBD_WAIT_GATE)) {
+		TAILQ_INSERT_TAIL(&export->waiting, conn, gate_link);
+		nbd_conn_wait(conn, NBD_WAIT_GATE);
+	}
+	return -EAGAIN;
+}
+
+int nbd_gate_enter(struct nbd_request *request, enum nbd_gate_hold hold)
+{
+	struct nbd_conn *conn = request->conn;
+	struct nbd_export *export = conn->export;
+	bool others_first = export->holder || (export->wanted && export->wanted != conn);
+	if (unlikely(others_first || (hold == NBD_GATE_ALONE && export->writers)))
+		return nbd_gate_wait(conn, hold);
+	if (export->wanted == conn)
+		export->wanted = NULL;
+	if (hold == NBD_GATE_ALONE)
+		export->holder = request;
+	else
+		export->writers++;
+	request->gate = (uint8_t)hold;
+	return 0;
+}
+
+static void nbd_gate_open(struct nbd_export *export)
+{
+	struct nbd_conn *conn;
+	while ((conn = TAILQ_FIRST(&export->waiting))) {
+		TAILQ_REMOVE(&export->waiting, conn, gate_link);
+		nbd_conn_wake(conn, NBD_WAIT_GATE);
+	}
+}
+
+void nbd_gate_leave(struct nbd_request *request)
+{
+	struct nbd_export *export = request->conn->export;
+	if (request->gate == NBD_GATE_NONE)
+		return;
+	if (request->gate == NBD_GATE_ALONE) {
+		must(export->holder == request);
+		export->holder = NULL;
+	} else {
+		must(export->writers > 0);
+		export->writers--;
+	}
+	request->gate = NBD_GATE_NONE;
+	if (!export->writers && !TAILQ_EMPTY(&export->waiting))
+		nbd_gate_open(export);
+}
+
+void nbd_gate_forget(struct nbd_conn *conn)
+{
+	struct nbd_export *export = conn->export;
+	if (!export)
+		return;
+	if (conn->waits & NBD_WAIT_GATE) {
+		TAILQ_REMOVE(&export->waiting, conn, gate_link);
+		conn->waits &= (uint8_t)~NBD_WAIT_GATE;
+	}
+	if (export->wanted == conn) {
+		export->wanted = NULL;
+		nbd_gate_open(export);
+	}
+}

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where clients come in: listening sockets that all lanes accept from, or stdin and stdout. */
+#include "peers/front/nbd.h"
+#include <base/log.h>
+#include <errno.h>
+#include <event2/event.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define NBD_ACCEPT_MAX 16 /* at once */
+
+/* --- opening, once per process ----------------------------------------------------- */
+
+/*
+ * The client sits on stdin and stdout; whoever prints there (xsegpeer says when it is ready) must
+ * not speak to it: stdout becomes stderr.
+ */
+static int nbd_single_open(struct nbd_shared *shared, char *why, size_t size)
+{
+	shared->single_in = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
+	shared->single_out = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
+	int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	if (shared->single_in < 0 || shared->single_out < 0 || null < 0) {
+		snprintf(why, size, "single=yes: stdin or stdout is not open");
+		return -EBADF;
+	}
+	dup2(null, STDIN_FILENO);
+	dup2(STDERR_FILENO, STDOUT_FILENO);
+	close(null);
+	return 0;
+}
+
+static int nbd_listen_mode(const char *text, char *why, size_t size)
+{
+	char *end;
+	long mode = strtol(text ? text : "", &end, 8);
+	if (!text || !*text || *end || mode < 0 || mode > 0777) {
+		snprintf(why, size, "socket-mode=%s: write three or four octal digits, like 0660",
+			text ? text : "");
+		return -EINVAL;
+	}
+	return (int)mode;
+}
+
+/* Nobody on a network reads or writes a volume in clear text unless that was asked for. */
+static int nbd_listen_check_tls(const struct nbd_shared *shared, const struct nbd_options *options,
+	char *why, size_t size)
+{
+	for (unsigned i = 0; i < shared->listener_count; i++) {
+		const struct nbd_listener *listener = &shared->listeners[i];
+		if (listener->trusted || shared->tls || options->tls == NBD_TLS_OFF)
+			continue;
+		snprintf(why, size, "%s can be reached from other hosts, so it needs TLS: give tls-cert and "
+				    "tls-key, or accept clear text with tls=off", listener->name);
+		return -EPERM;
+	}
+	return 0;
+}
+
+static int nbd_listen_open_all(struct nbd_shared *shared, const struct nbd_options *options, char *why,
+	size_t size)
+{
+	int mode = nbd_listen_mode(options->socket_mode, why, size);
+	if (mode < 0)
+		return mode;
+	for (size_t i = 0; i < options->listen.count; i++) {
+		int error = nbd_address_listen(shared, options->listen.item[i], mode, why, size);
+		if (error)
+			return error;
+	}
+	if (!options->listen.count && nbd_address_inherit(shared, "", why, size) < 0)
+		return -EINVAL;
+	if (!shared->listener_count) {
+		snprintf(why, size, "nothing to listen on: give listen=unix:PATH or listen=tcp:HOST:PORT");
+		return -EINVAL;
+	}
+	return nbd_listen_check_tls(shared, options, why, size);
+}
+
+int nbd_listen_open(struct nbd_shared *shared, const struct nbd_options *options, char *why, size_t size)
+{
+	shared->single_in = shared->single_out = -1;
+	if (!options->single)
+		return nbd_listen_open_all(shared, options, why, size);
+	if (options->listen.count) {
+		snprintf(why, size, "single=yes serves the client on stdin; it cannot listen as well");
+		return -EINVAL;
+	}
+	int error = nbd_single_open(shared, why, size);
+	if (error || nbd_address_is_local(shared->single_in) || shared->tls || options->tls == NBD_TLS_OFF)
+		return error;
+	snprintf(why, size, "the client on stdin comes from another host, so it needs TLS: give tls-cert "
+			    "and tls-key, or accept clear text with tls=off");
+	return -EPERM;
+}
+
+static void nbd_listener_close(struct nbd_listener *listener)
+{
+	struct stat st;
+	/* somebody may have put another socket there */
+	if (listener->path && stat(listener->path, &st) == 0 && st.st_dev == listener->device &&
+		st.st_ino == listener->inode)
+		unlink(listener->path);
+	free(listener->path);
+	listener->path = NULL;
+	close(listener->fd);
+}
+
+void nbd_listen_close(struct nbd_shared *shared)
+{
+	while (shared->listener_count)
+		nbd_listener_close(&shared->listeners[--shared->listener_count]);
+	if (shared->single_in >= 0)
+		close(shared->single_in);
+	if (shared->single_out >= 0)
+		close(shared->single_out);
+	shared->single_in = shared->single_out = -1;
+}
+
+/* --- accepting, on each lane ------------------------------------------------------------ */
+
+void nbd_listen_name_client(int fd, char who[NBD_WHO_LENGTH])
+{
+	struct sockaddr_storage address;
+	struct ucred ucred;
+	socklen_t length = sizeof(address), ucred_size = sizeof(ucred);
+	if (getpeername(fd, (struct sockaddr *)&address, &length)) {
+		snprintf(who, NBD_WHO_LENGTH, "client on stdin");
+	} else if (address.ss_family == AF_UNIX &&
+		   getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &ucred, &ucred_size) == 0) {
+		snprintf(who, NBD_WHO_LENGTH, "client of process %d (user %u)", (int)ucred.pid, ucred.uid);
+	} else {
+		char text[NBD_WHO_LENGTH];
+		nbd_address_text((struct sockaddr *)&address, length, text);
+		snprintf(who, NBD_WHO_LENGTH, "client %.80s", text);
+	}
+}
+
+/* Out of descriptors or memory: a pause, or we would be told of the same client for ever. */
+static void nbd_accept_pause(struct nbd_accept *accept)
+{
+	struct nbd *nbd = accept->nbd;
+	log_warning(NBD_ROOM, "%s: cannot accept on %s: %s; trying again soon", nbd->peer->name,
+		accept->listener->name, strerror(errno));
+	event_del(accept->event);
+	accept->paused = true;
+	nbd->timed = true;
+}
+
+static void nbd_accept_one(struct nbd_accept *accept, int fd)
+{
+	struct nbd *nbd = accept->nbd;
+	if (atomic_load(&nbd->shared->connections) >= nbd->options->connections) {
+		struct nbd_conn away = { .nbd = nbd };
+		nbd_listen_name_client(fd, away.who);
+		nbd_log(&away, "turned away: there are %llu connections already",
+			(unsigned long long)nbd->options->connections);
+		peer_count(nbd->peer, NBD_COUNT_TURNED_AWAY, 1);
+		close(fd);
+		return;
+	}
+	nbd_conn_create(nbd, fd, fd, accept->listener->trusted);
+}
+
+static void nbd_accept_ready(evutil_socket_t listener, short what, void *context)
+{
+	struct nbd_accept *accept = context;
+	(void)what;
+	for (int i = 0; i < NBD_ACCEPT_MAX; i++) {
+		int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+		if (fd >= 0) {
+			nbd_accept_one(accept, fd);
+			continue;
+		}
+		if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+			nbd_accept_pause(accept);
+		return;
+	}
+}
+
+static int nbd_single_start(struct nbd *nbd)
+{
+	struct nbd_shared *shared = nbd->shared;
+	if (nbd->peer->shard)
+		return 0;
+	int in = shared->single_in, out = shared->single_out;
+	shared->single_in = shared->single_out = -1;
+	return nbd_conn_create(nbd, in, out, nbd_address_is_local(in));
+}
+
+int nbd_listen_start(struct nbd *nbd)
+{
+	if (nbd->options->single)
+		return nbd_single_start(nbd);
+	atomic_fetch_add(&nbd->shared->accepting, 1);
+	for (unsigned i = 0; i < nbd->shared->listener_count; i++) {
+		struct nbd_accept *accept = &nbd->accepts[nbd->accept_count++];
+		accept->nbd = nbd;
+		accept->listener = &nbd->shared->listeners[i];
+		accept->event = event_new(nbd->base, accept->listener->fd, EV_READ | EV_PERSIST,
+			nbd_accept_ready, accept);
+		if (!accept->event || event_add(accept->event, NULL))
+			return -ENOMEM;
+		if (!nbd->peer->shard)
+			log_info(NBD_ROOM, "%s: listens on %s", nbd->peer->name, accept->listener->name);
+	}
+	return 0;
+}
+
+void nbd_listen_resume(struct nbd *nbd)
+{
+	for (unsigned i = 0; i < nbd->accept_count; i++) {
+		struct nbd_accept *accept = &nbd->accepts[i];
+		if (accept->paused)
+			event_add(accept->event, NULL);
+		accept->paused = false;
+	}
+}
+
+/* The last lane to stop closes the sockets. */
+void nbd_listen_stop(struct nbd *nbd)
+{
+	unsigned count = nbd->accept_count;
+	for (unsigned i = 0; i < count; i++)
+		if (nbd->accepts[i].event)
+			event_free(nbd->accepts[i].event);
+	nbd->accept_count = 0;
+	if (count && atomic_fetch_sub(&nbd->shared->accepting, 1) == 1)
+		nbd_listen_close(nbd->shared);
+}

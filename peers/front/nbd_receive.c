@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * From the socket into the stage, and from the stage into requests. One receive takes all that is
+ * there; large payloads go straight into the pages of their write.
+ */
+#include "peers/front/nbd.h"
+#include <errno.h>
+#include <stdlib.h>
+
+#define NBD_STAGES_KEPT 4u
+#define NBD_FILL_IOV 66 /* as much of a payload as one receive asks for: 256 KiB and two edges */
+#define NBD_FILL_MAX ((NBD_FILL_IOV - 2u) * XSEG_PAGE)
+
+/* --- stages: a few hot buffers, lent out while they hold something ------------------ */
+
+static uint8_t *nbd_stage_get(struct nbd *nbd)
+{
+	uint8_t *stage = nbd->stages;
+	if (!stage)
+		return malloc(NBD_STAGE_SIZE);
+	memcpy(&nbd->stages, stage, sizeof(nbd->stages));
+	nbd->stage_count--;
+	return stage;
+}
+
+static void nbd_stage_put(struct nbd *nbd, uint8_t *stage)
+{
+	if (nbd->stage_count == NBD_STAGES_KEPT) {
+		free(stage);
+		return;
+	}
+	memcpy(stage, &nbd->stages, sizeof(nbd->stages));
+	nbd->stages = stage;
+	nbd->stage_count++;
+}
+
+void nbd_stages_free(struct nbd *nbd)
+{
+	while (nbd->stages)
+		free(nbd_stage_get(nbd));
+}
+
+/* Room for a receive, what was left over in front; false: no memory. */
+static bool nbd_stage_open(struct nbd_conn *conn)
+{
+	if (!conn->stage) {
+		conn->stage = nbd_stage_get(conn->nbd);
+		if (!conn->stage)
+			return false;
+		memcpy(conn->stage, conn->carry, conn->carried);
+		conn->head = 0;
+		conn->tail = conn->carried;
+		conn->carried = 0;
+	} else if (conn->head) {
+		memmove(conn->stage, conn->stage + conn->head, conn->tail - conn->head);
+		conn->tail -= conn->head;
+		conn->head = 0;
+	}
+	return true;
+}
+
+/* Little is left: it is kept aside and the stage goes to whoever receives next. */
+static void nbd_stage_close(struct nbd_conn *conn)
+{
+	uint32_t left = conn->tail - conn->head;
+	if (!conn->stage || left > sizeof(conn->carry))
+		return;
+	memcpy(conn->carry, conn->stage + conn->head, left);
+	conn->carried = left;
+	nbd_stage_put(conn->nbd, conn->stage);
+	conn->stage = NULL;
+	conn->head = conn->tail = 0;
+}
+
+void nbd_receive_reset(struct nbd_conn *conn)
+{
+	conn->head = conn->tail = conn->carried = 0;
+	nbd_stage_close(conn);
+}
+
+/* --- parsing --------------------------------------------------------------------------- */
+
+/* Payload out of the stage; false: more bytes are needed first. */
+static bool nbd_parse_payload(struct nbd_conn *conn)
+{
+	struct nbd_request *request = conn->filling;
+	if (unlikely(!request->filling && request->filled == request->fill_size))
+		return !nbd_write_part(request); /* had no pages for it before */
+	uint32_t size = conn->tail - conn->head;
+	uint32_t left = request->fill_size - request->filled;
+	size = size < left ? size : left;
+	if (request->filling && size)
+		call_put_bytes(request->filling, request->fill_at + request->filled,
+			conn->stage + conn->head, size);
+	conn->head += size;
+	request->filled += size;
+	if (size < left)
+		return false;
+	if (request->refused) {
+		conn->filling = NULL;
+		nbd_request_finish(request);
+	} else {
+		nbd_write_filled(request);
+	}
+	return true;
+}
+
+static bool nbd_parse_header(struct nbd_conn *conn)
+{
+	if (conn->tail - conn->head < NBD_REQUEST_HEADER)
+		return false;
+	int error = nbd_request_take(conn, conn->stage + conn->head);
+	if (error == -EPROTO)
+		nbd_conn_fail(conn, "sent something that is no request");
+	if (error)
+		return false;
+	conn->head += NBD_REQUEST_HEADER;
+	if (conn->filling)
+		conn->narrow = conn->filling->command.length >= NBD_LARGE;
+	return true;
+}
+
+static void nbd_parse(struct nbd_conn *conn)
+{
+	bool more = true;
+	while (more && !conn->waits && conn->state == NBD_CONN_SERVING)
+		more = conn->filling ? nbd_parse_payload(conn) : nbd_parse_header(conn);
+}
+
+static void nbd_parse_all(struct nbd_conn *conn)
+{
+	conn->reparse = false;
+	if (conn->state == NBD_CONN_HAGGLING)
+		nbd_haggle_parse(conn);
+	if (conn->state == NBD_CONN_SERVING)
+		nbd_parse(conn);
+	if (conn->filling)
+		conn->nbd->timed = true;
+	nbd_stage_close(conn);
+}
+
+/* --- receiving --------------------------------------------------------------------------- */
+
+/* Pages that wait for payload, then the stage; how many pieces, *filling bytes of them pages. */
+static int nbd_receive_plan(struct nbd_conn *conn, struct iovec *iov, uint32_t *filling)
+{
+	struct nbd_request *request = conn->filling;
+	uint32_t left = request && request->filling ? request->fill_size - request->filled : 0;
+	uint32_t size = left < NBD_FILL_MAX ? left : NBD_FILL_MAX;
+	int count = 0;
+	*filling = size;
+	if (size)
+		count = call_iov(request->filling, request->fill_at + request->filled, size, iov, NBD_FILL_IOV);
+	must(count >= 0);
+	if (size < left)
+		return count;
+	bool narrow = size || (conn->narrow && !request);
+	uint32_t room = narrow ? NBD_STAGE_NARROW : NBD_STAGE_SIZE;
+	if (room > NBD_STAGE_SIZE - conn->tail || conn->state == NBD_CONN_HAGGLING)
+		room = NBD_STAGE_SIZE - conn->tail;
+	iov[count] = (struct iovec){ conn->stage + conn->tail, room };
+	return count + 1;
+}
+
+static void nbd_receive_ended(struct nbd_conn *conn)
+{
+	conn->ended = true;
+	if (conn->state == NBD_CONN_HAGGLING || conn->filling)
+		nbd_conn_fail(conn, conn->filling ? "left in the middle of a request" : NULL);
+	else
+		nbd_conn_drain(conn);
+}
+
+static bool nbd_receive_failed(struct nbd_conn *conn, ssize_t got)
+{
+	nbd_stage_close(conn);
+	if (got == -EAGAIN) {
+		conn->dry = true;
+		peer_count(conn->nbd->peer, NBD_COUNT_RECEIVES_EMPTY, 1);
+		return false;
+	}
+	if (got == 0)
+		nbd_receive_ended(conn);
+	else
+		nbd_conn_fail(conn, got == -ECONNRESET || got == -EPIPE ? NULL : strerror((int)-got));
+	return true;
+}
+
+static void nbd_receive_took(struct nbd_conn *conn, uint32_t got, uint32_t filling)
+{
+	struct peer *peer = conn->nbd->peer;
+	peer_count(peer, NBD_COUNT_RECEIVES, 1);
+	peer_count(peer, NBD_COUNT_BYTES_IN, got);
+	conn->bytes_in += got;
+	conn->heard_ns = nbd_now(conn->nbd);
+	uint32_t payload = got < filling ? got : filling;
+	if (payload)
+		conn->filling->filled += payload;
+	conn->tail += got - payload;
+}
+
+static bool nbd_receive_once(struct nbd_conn *conn)
+{
+	struct iovec iov[NBD_FILL_IOV + 1];
+	uint32_t filling, asked = 0;
+	conn->tried_ns = nbd_now(conn->nbd);
+	if (!nbd_stage_open(conn))
+		return false;
+	int count = nbd_receive_plan(conn, iov, &filling);
+	for (int i = 0; i < count; i++)
+		asked += (uint32_t)iov[i].iov_len;
+	ssize_t got = asked ? conn->transport->receive(conn, iov, count) : -EAGAIN;
+	if (got <= 0)
+		return nbd_receive_failed(conn, got);
+	conn->dry = (uint32_t)got < asked && !conn->transport->buffers;
+	nbd_receive_took(conn, (uint32_t)got, filling);
+	nbd_parse_all(conn);
+	return true;
+}
+
+bool nbd_receive(struct nbd_conn *conn)
+{
+	if (conn->waits || conn->state >= NBD_CONN_DRAINING)
+		return false;
+	if (unlikely(conn->reparse)) {
+		if (!nbd_stage_open(conn))
+			return false;
+		nbd_parse_all(conn);
+		if (conn->waits || conn->state >= NBD_CONN_DRAINING)
+			return true;
+	}
+	return nbd_receive_once(conn);
+}
