@@ -1,1 +1,51 @@
 # SPDX-License-Identifier: Apache-2.0
+# Documents: prose lies here, what follows from tables and headers is generated in the build tree.
+
+DOCS_PROSE = docs/architecture.md docs/life-of-a-request.md docs/write-a-peer.md docs/cookbook.md \
+	docs/failure.md docs/benchmarks.md docs/format-volume-record.md
+dist_doc_DATA += $(DOCS_PROSE)
+EXTRA_DIST += docs/decisions docs/layout.awk
+
+MAN_PROSE = docs/man/skerry.7 docs/man/skerry-pipeline.5 docs/man/xsegpeer.1 docs/man/xsegd.8
+MAN_ROLES = docs/man/front_nbd.7 docs/man/volume.7 docs/man/blocker_null.7 \
+	docs/man/blocker_memory.7 docs/man/blocker_pattern.7 docs/man/blocker_file.7
+MAN_TABLES = $(MAN_ROLES) docs/man/xsegctl.1
+EXTRA_DIST += $(MAN_PROSE:=.scd)
+
+.PHONY: docs
+docs:
+
+if HAVE_SCDOC
+nodist_man_MANS += $(MAN_PROSE)
+$(MAN_PROSE): %: %.scd
+	@$(MKDIR_P) $(@D)
+	$(AM_V_GEN)$(SCDOC) <$< >$@.new && mv $@.new $@
+CLEANFILES += $(MAN_PROSE)
+
+# The programs tell their own pages, so they must run where they are built.
+if CAN_RUN
+#nodist_man_MANS += $(MAN_TABLES)
+$(MAN_ROLES): docs/man/%.7: xsegpeer$(EXEEXT) $(pkglib_LTLIBRARIES)
+	@$(MKDIR_P) $(@D)
+	$(AM_V_GEN)SKERRY_MODULE_DIR=$(abs_top_builddir)/.libs ./xsegpeer --man $* >$@.src && \
+	$(SCDOC) <$@.src >$@.new && mv $@.new $@
+docs/man/xsegctl.1: xsegctl$(EXEEXT)
+	@$(MKDIR_P) $(@D)
+	$(AM_V_GEN)./xsegctl --man >$@.src && $(SCDOC) <$@.src >$@.new && mv $@.new $@
+CLEANFILES += $(MAN_TABLES) $(MAN_TABLES:=.src)
+endif
+endif
+
+# The compiler says where each field lies: a program is made from the header, and prints the page.
+LAYOUT_FROM = $(top_srcdir)/include/xseg/layout.h $(top_srcdir)/include/xseg/op.h
+if CAN_RUN
+nodist_doc_DATA += docs/segment-layout.md
+docs/segment-layout.md: $(top_srcdir)/docs/layout.awk $(LAYOUT_FROM)
+	@$(MKDIR_P) docs
+	$(AM_V_GEN)$(AWK) -f $(top_srcdir)/docs/layout.awk $(LAYOUT_FROM) >docs/layout.c && \
+	$(CC) $(AM_CPPFLAGS) $(CPPFLAGS) -std=gnu17 -o docs/layout docs/layout.c && \
+	docs/layout >$@.new && mv $@.new $@
+CLEANFILES += docs/segment-layout.md docs/layout.c docs/layout
+endif
+
+docs: $(nodist_man_MANS) $(nodist_doc_DATA)

@@ -37,19 +37,21 @@
 #   scene_segment NAME [SIZE]       xsegctl segment create; destroyed on exit
 #   scene_stacked SEG [FRONT_OPTIONS]   front, volume and store in one process
 #   scene_split SEG [FRONT_OPTIONS]     the same as three processes
+#       SCENE_BELOW: peers that the store's edges lead to, in its process, space-separated
 #       both serve volume $SCENE_VOLUME (disk, of $SCENE_SIZE, 1G) from $SCENE_STORE
 #       (blocker_memory; options may follow: blocker_file,dir=...) on $SCENE_SOCKET, set
 #       SCENE_URI, and use a segment of $SCENE_SEGMENT_SIZE (1G);
 #       processes are named front, volume, store (stacked: only front)
+#   scene_module SOURCE     compiles a peer of ours, tests/lib/SOURCE, to be used beside the others
 #   XSEGPEER, XSEGCTL, XSEGD: the programs, empty when not found
 
 set -u -o pipefail
 
 declare -A SCENE_PIDS=()
 declare -a SCENE_EXITS=()
-SCENE_DIR=
+SCENE_DIR=${SCENE_DIR:-}
 TAP_COUNT=0 TAP_FAILED=0 TAP_SKIPPED=0 TAP_OUT=/dev/null
-export LC_ALL=C
+export LC_ALL=C PYTHONDONTWRITEBYTECODE=1
 
 # --- TAP -----------------------------------------------------------------------------------
 
@@ -182,7 +184,8 @@ scene_find_build() {
     here=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
     for dir in "${SKERRY_BUILD:-}" "${abs_top_builddir:-}" "${top_builddir:-}" "${builddir:-}" \
         "$PWD" "$here/build" "$here"; do
-        if [ -n "$dir" ] && [ -x "$dir/xsegpeer" -o -x "$dir/tools/xsegpeer" ]; then
+        [ -n "$dir" ] || continue
+        if [ -x "$dir/xsegpeer" ] || [ -x "$dir/tools/xsegpeer" ]; then
             (cd "$dir" && pwd)
             return
         fi
@@ -298,14 +301,18 @@ scene_wait_socket() {
 scene_wait_tcp() { scene_until "${3:-20}" scene_connects "$1" "$2"; }
 
 scene_free_port() {
-    python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
+    python3 -c 'import socket
+s = socket.socket()
+s.bind(("127.0.0.1", 0))
+print(s.getsockname()[1])'
 }
 
 # --- a Skerry pipeline -----------------------------------------------------------------------
 
 scene_need_skerry() {
-    [ -n "$XSEGPEER" ] && [ -n "$XSEGCTL" ] ||
+    if [ -z "$XSEGPEER" ] || [ -z "$XSEGCTL" ]; then
         tap_skip_all "xsegpeer and xsegctl are not built; say where with SKERRY_BUILD"
+    fi
 }
 
 scene_segment() {
@@ -325,13 +332,25 @@ scene_peer() {
     scene_wait_line "$name" ready
 }
 
+scene_module() {
+    local top from=${SKERRY_MODULE_DIR:-} name=${1%.c}
+    top=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+    mkdir -p "$SCENE_DIR/modules"
+    # shellcheck disable=SC2086  # CC may hold options
+    ${CC:-cc} -std=gnu17 -D_GNU_SOURCE -O2 -shared -fPIC -fvisibility=hidden -I"$top/include" \
+        -I"$top" -o "$SCENE_DIR/modules/$name.so" "$top/tests/lib/$1" || return
+    if [ "$from" != "$SCENE_DIR/modules" ]; then ln -sf "$from"/*.so "$SCENE_DIR/modules"; fi
+    export SKERRY_MODULE_DIR=$SCENE_DIR/modules
+}
+
+# shellcheck disable=SC2034  # SCENE_URI is for the scripts
 scene_parts() {
     SCENE_VOLUME=${SCENE_VOLUME:-disk} SCENE_SIZE=${SCENE_SIZE:-1G}
     SCENE_SOCKET=$SCENE_DIR/$1.sock
     SCENE_URI="nbd+unix:///$SCENE_VOLUME?socket=$SCENE_SOCKET"
     SCENE_FRONT="nbd0=front_nbd,listen=unix:$SCENE_SOCKET,edge.volume=vol0${2:+,$2}"
     SCENE_COMPOSER="vol0=volume,edge.store=store0"
-    SCENE_BOTTOM="store0=${SCENE_STORE:-blocker_memory}"
+    SCENE_BOTTOM="store0=${SCENE_STORE:-blocker_memory}" SCENE_BELOW=${SCENE_BELOW:-}
 }
 
 scene_volume() {
@@ -342,19 +361,21 @@ scene_volume() {
     }
 }
 
+# shellcheck disable=SC2086  # SCENE_BELOW is several words
 scene_stacked() {
     scene_need_skerry
     scene_parts "$@"
     scene_segment "$1" "${SCENE_SEGMENT_SIZE:-1G}" &&
-        scene_peer front -s "$1" "$SCENE_FRONT" "$SCENE_COMPOSER" "$SCENE_BOTTOM" &&
+        scene_peer front -s "$1" "$SCENE_FRONT" "$SCENE_COMPOSER" "$SCENE_BOTTOM" $SCENE_BELOW &&
         scene_volume "$1" && scene_wait_socket "$SCENE_SOCKET"
 }
 
+# shellcheck disable=SC2086
 scene_split() {
     scene_need_skerry
     scene_parts "$@"
     scene_segment "$1" "${SCENE_SEGMENT_SIZE:-1G}" &&
-        scene_peer store -s "$1" "$SCENE_BOTTOM" &&
+        scene_peer store -s "$1" "$SCENE_BOTTOM" $SCENE_BELOW &&
         scene_peer volume -s "$1" "$SCENE_COMPOSER" &&
         scene_peer front -s "$1" "$SCENE_FRONT" &&
         scene_volume "$1" && scene_wait_socket "$SCENE_SOCKET"

@@ -14,12 +14,16 @@ import signal
 import sys
 import time
 
-import nbd_rules_command  # noqa: F401  (each registers its rules)
-import nbd_rules_data  # noqa: F401
-import nbd_rules_option  # noqa: F401
-import nbd_rules_tls  # noqa: F401
+sys.dont_write_bytecode = True          # the source tree stays as it was
+import nbd_rules_option  # each registers its rules, in this order
+import nbd_rules_tls
+import nbd_rules_command
+import nbd_rules_data
 from nbd_rule import RULES, Site, Skip
 from nbd_wire import Broken, Closed
+
+
+MODULES = (nbd_rules_option, nbd_rules_tls, nbd_rules_command, nbd_rules_data)
 
 
 class Overrun(Exception):
@@ -38,10 +42,12 @@ def arguments():
     parser.add_argument("--tls-uri", help="an export behind STARTTLS (nbds://...)")
     parser.add_argument("--ca"), parser.add_argument("--cert"), parser.add_argument("--key")
     parser.add_argument("--hostname", help="name in the server's certificate")
-    parser.add_argument("--tls-required", action="store_true", help="that server must insist on TLS")
+    parser.add_argument("--tls-required", action="store_true",
+                        help="that server must insist on TLS")
     parser.add_argument("--cert-required", action="store_true",
                         help="that server must refuse clients without a certificate")
     parser.add_argument("--only", default="*", help="rules to run, as a shell pattern")
+    parser.add_argument("--data", action="store_true", help="only the rules about data")
     parser.add_argument("--must", action="store_true", help="SHOULD rules do not count")
     parser.add_argument("--seed", type=int, default=1, help="of the random data rules")
     parser.add_argument("--operations", type=int, default=4000, help="of the random data rules")
@@ -81,6 +87,9 @@ def report(number, function, passed, remark, seconds, must_only):
 def main():
     options = arguments()
     rules = [r for r in RULES if fnmatch.fnmatch(r.__name__, options.only)]
+    rules.sort(key=lambda r: [m.__name__ for m in MODULES].index(r.__module__))
+    if options.data:
+        rules = [r for r in rules if r.__module__ == nbd_rules_data.__name__]
     if options.list:
         for function in rules:
             print(f"{function.level:6} {function.__name__}: {' '.join(function.__doc__.split())}")

@@ -2,7 +2,7 @@
 """What a rule of the NBD specification is made of: a table of rules, the server under test,
 and ways to say that something is wrong."""
 
-from nbd_wire import (ACK, EXPORT_NAME, LIST, NO_ZEROES, READ, READ_ONLY, SET_META, Broken, Closed,
+from nbd_wire import (ACK, EXPORT_NAME, NO_ZEROES, READ, READ_ONLY, SET_META, Broken, Closed,
                       Place, Wire)
 
 RULES = []
@@ -95,7 +95,8 @@ def commands_in_step(wire):
 
 
 def refused_in_step(wire, answer, *errors):
-    expect(answer.error in errors, f"error {answer.error}, expected {' or '.join(map(str, errors))}")
+    want = " or ".join(map(str, errors))
+    expect(answer.error in errors, f"error {answer.error}, expected {want}")
     commands_in_step(wire)
 
 
@@ -132,6 +133,3 @@ def still_serves(site):
     with site.transmit(structured=False) as wire:
         answer = wire.call(READ, 0, 512)
         expect(not answer.error, f"a polite client got error {answer.error}")
-
-
-__all__ = [name for name in dir() if not name.startswith("_")] + ["LIST"]

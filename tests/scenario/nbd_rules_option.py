@@ -243,8 +243,9 @@ def go_with_wrong_lengths_invalid(site):
     good = struct.pack(">I", len(name)) + name
     broken = [b"", b"\0", b"\0" * 3, b"\0" * 4, b"\0" * 5, good, good + b"\0",
               struct.pack(">I", 0xFFFFFFFF) + name + b"\0\0", good + struct.pack(">HH", 2, 0),
-              struct.pack(">I", len(name) + 1) + name + b"\0\0", good + struct.pack(">HHH", 1, 0, 0),
-              good + struct.pack(">H", 0xFFFF), struct.pack(">I", len(name) + 3) + name + b"\0\0"]
+              struct.pack(">I", len(name) + 1) + name + b"\0\0",
+              good + struct.pack(">HHH", 1, 0, 0), good + struct.pack(">H", 0xFFFF),
+              struct.pack(">I", len(name) + 3) + name + b"\0\0"]
     with site.haggle() as wire:
         for data in broken:
             for option in (INFO, GO):
@@ -430,13 +431,23 @@ def meta_with_wrong_lengths_invalid(site):
     broken = [b"", b"\0\0", struct.pack(">I", 500) + name, head, head + b"\0\0",
               head + struct.pack(">I", 1), head + struct.pack(">II", 1, 16) + b"base:allocatio",
               head + struct.pack(">II", 2, 5) + b"base:", head + struct.pack(">I", 0xFFFFFFFF),
-              head + struct.pack(">II", 1, 0xFFFFFFFF) + b"base:",
-              head + struct.pack(">I", 0) + b"trailing"]
+              head + struct.pack(">II", 1, 0xFFFFFFFF) + b"base:"]
     with meta_haggle(site) as wire:
         for data in broken:
             for option in (LIST_META, SET_META):
                 kind = wire.final(option, data)
                 expect(kind == ERR_INVALID, f"{option} {data!r} answered {hexed(kind)}")
+        options_in_step(wire)
+
+
+@rule("should")
+def meta_with_trailing_data_invalid(site):
+    """NBD_OPT_*_META_CONTEXT: bytes behind the last query are no query: NBD_REP_ERR_INVALID."""
+    with meta_haggle(site) as wire:
+        data = wire.meta_data(site.place.export, []) + b"trailing"
+        for option in (LIST_META, SET_META):
+            kind = wire.final(option, data)
+            expect(kind == ERR_INVALID, f"{option} answered {hexed(kind)}")
         options_in_step(wire)
 
 

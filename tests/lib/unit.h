@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The frame of a Check program: one suite in a scratch folder. */
+#ifndef SKERRY_TESTS_LIB_UNIT_H
+#define SKERRY_TESTS_LIB_UNIT_H
+
+#include "tests/lib/fixture.h"
+
+#include <check.h>
+
+/* Adds one test to a case named after it, so that a failure's line says which. */
+#define UNIT_TEST(suite, test)                                                                     \
+	do {                                                                                       \
+		TCase *unit_case = tcase_create(#test);                                            \
+		tcase_set_timeout(unit_case, 60);                                                  \
+		tcase_add_test(unit_case, test);                                                   \
+		suite_add_tcase(suite, unit_case);                                                 \
+	} while (0)
+
+static inline int unit_main(Suite *suite)
+{
+	scratch_begin();
+	SRunner *runner = srunner_create(suite);
+	srunner_run_all(runner, CK_ENV);
+	int failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	scratch_end();
+	return failed == 0 ? 0 : 1;
+}
+
+#endif

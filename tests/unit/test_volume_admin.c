@@ -1,0 +1,511 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Creating, opening, listing and removing volumes, on a real store in another process. */
+#include "tests/lib/unit.h"
+
+#include "peers/volume/volume_record.h"
+#include "tests/property/volume_rig.h"
+
+#include <errno.h>
+#include <string.h>
+
+static struct rig rig;
+static struct client a, b, store;
+static struct xseg_volume_info info;
+
+static void setup(void)
+{
+	rig_open(&rig, 64u << 20);
+	rig_start(&rig, 0, 2, "mem0=blocker_memory");
+	rig_start(&rig, 1, 2, "vol0=volume,edge.store=mem0");
+	rig_client(&rig, &a, "vol0");
+	rig_client(&rig, &b, "vol0");
+	rig_client(&rig, &store, "mem0");
+}
+
+static void teardown(void)
+{
+	client_close(&a);
+	client_close(&b);
+	client_close(&store);
+	rig_close(&rig);
+}
+
+static void restart(void)
+{
+	rig_stop(&rig, 1);
+	rig_start_again(&rig, 1);
+}
+
+static uint64_t make(const char *name, uint64_t size, uint32_t object_size)
+{
+	ck_assert_int_eq(rig_volume_create(&a, name, size, object_size, &info), 0);
+	ck_assert_uint_ne(info.id, 0);
+	return info.id;
+}
+
+static int io(struct client *client, enum xseg_op op, uint64_t id, uint64_t offset, void *data,
+	      uint32_t length)
+{
+	struct client_request request = {.op = op,
+					 .key.volume = id,
+					 .offset = offset,
+					 .length = length,
+					 .send = data,
+					 .send_size = op == XSEG_OP_WRITE ? length : 0,
+					 .receive = data,
+					 .receive_size = op == XSEG_OP_READ ? length : 0};
+	return client_do(client, &request);
+}
+
+static int cas(enum xseg_cas what, struct xseg_key key, uint64_t version, void *data, uint32_t size)
+{
+	struct client_request request = {.op = XSEG_OP_CAS,
+					 .key = key,
+					 .arg0 = version,
+					 .arg1 = what,
+					 .length = size,
+					 .send = data,
+					 .send_size = what == XSEG_CAS_PUT ? size : 0,
+					 .receive = data,
+					 .receive_size = what == XSEG_CAS_GET ? size : 0};
+	return client_do(&store, &request);
+}
+
+static struct xseg_key volume_key(uint64_t id)
+{
+	return (struct xseg_key){.volume = id, .epoch = XSEG_EPOCH_VOLUME};
+}
+
+static struct xseg_key name_key(const char *name)
+{
+	return (struct xseg_key){.volume = volume_name_hash(name), .epoch = XSEG_EPOCH_NAME};
+}
+
+/* As a composer that was killed, or a broken disk, would leave them. */
+static void put_record(uint64_t id, const char *name, unsigned state, uint64_t version)
+{
+	struct volume_record record = {
+		.id = id, .size = 1 << 20, .object_size = 65536, .state = state};
+	uint8_t bytes[VOLUME_RECORD_SIZE];
+	strcpy(record.name, name);
+	volume_record_encode(&record, bytes);
+	ck_assert_int_eq(cas(XSEG_CAS_PUT, volume_key(id), version, bytes, sizeof(bytes)), 0);
+}
+
+static void put_name(const char *at, const char *name, uint64_t id)
+{
+	struct volume_name_record record = {.id = id};
+	uint8_t bytes[VOLUME_NAME_RECORD_SIZE];
+	strcpy(record.name, name);
+	volume_name_record_encode(&record, bytes);
+	ck_assert_int_eq(cas(XSEG_CAS_PUT, name_key(at), 0, bytes, sizeof(bytes)), 0);
+}
+
+/* How often LIST shows a name, in pieces of `room` volumes; *shown is the last. */
+static unsigned listed(const char *name, unsigned room, struct xseg_volume_info *shown,
+		       unsigned *total)
+{
+	struct xseg_volume_info page[64];
+	unsigned found = 0;
+	uint64_t cursor = 0;
+	*total = 0;
+	do {
+		struct client_request request = {.op = XSEG_OP_LIST,
+						 .arg0 = cursor,
+						 .length = room * (unsigned)sizeof(page[0]),
+						 .receive = page,
+						 .receive_size = room * (unsigned)sizeof(page[0])};
+		ck_assert_int_eq(client_do(&a, &request), 0);
+		unsigned count = request.answer_length / (unsigned)sizeof(page[0]);
+		ck_assert_uint_le(count, countof(page));
+		for (unsigned i = 0; i < count; i++)
+			if (strcmp(page[i].name, name) == 0) {
+				*shown = page[i];
+				found++;
+			}
+		*total += count;
+		cursor = request.value;
+	} while (cursor != 0);
+	return found;
+}
+
+static unsigned listed_state(const char *name)
+{
+	struct xseg_volume_info shown = {.state = 99};
+	unsigned total;
+	return listed(name, 64, &shown, &total) == 1 ? shown.state : 99;
+}
+
+static unsigned objects_in_store(uint64_t id)
+{
+	static struct xseg_key keys[1024];
+	struct client_request request = {.op = XSEG_OP_LIST,
+					 .key.volume = id,
+					 .length = sizeof(keys),
+					 .receive = keys,
+					 .receive_size = sizeof(keys)};
+	ck_assert_int_eq(client_do(&store, &request), 0);
+	return request.answer_length / (unsigned)sizeof(keys[0]);
+}
+
+START_TEST(test_create)
+{
+	uint64_t id = make("disk", 10 << 20, 65536);
+	ck_assert_uint_eq(info.state, XSEG_VOLUME_READY);
+	ck_assert_uint_eq(info.object_size, 65536);
+	ck_assert_uint_ne(info.created_ns, 0);
+	ck_assert_int_eq(rig_volume_create(&a, "disk", 10 << 20, 65536, &info), -EEXIST);
+	ck_assert_int_eq(rig_volume_named(&b, XSEG_OP_INFO, 0, "disk", &info), 0);
+	ck_assert_uint_eq(info.id, id);
+	ck_assert_uint_eq(info.size, 10 << 20);
+	ck_assert_uint_eq(info.objects, 0);
+	ck_assert_int_eq(rig_volume_named(&b, XSEG_OP_INFO, 0, "desk", &info), -ENOENT);
+	ck_assert_int_eq(rig_volume(&b, XSEG_OP_INFO, 0, id + 1, &info), -ENOENT);
+	/* the default of the option */
+	make("other", 4096, 0);
+	ck_assert_uint_eq(info.object_size, 4 << 20);
+}
+END_TEST
+
+START_TEST(test_create_refused)
+{
+	ck_assert_int_eq(rig_volume_create(&a, "", 4096, 4096, &info), -EINVAL);
+	ck_assert_int_eq(rig_volume_create(&a, "a/b", 4096, 4096, &info), -EINVAL);
+	ck_assert_int_eq(rig_volume_create(&a, "-a", 4096, 4096, &info), -EINVAL);
+	ck_assert_int_eq(rig_volume_create(&a, "a", 0, 4096, &info), -EINVAL);
+	ck_assert_int_eq(rig_volume_create(&a, "a", 4097, 4096, &info), -EINVAL);
+	ck_assert_int_eq(rig_volume_create(&a, "a", 4096, 5000, &info), -EINVAL);
+	ck_assert_int_eq(rig_volume_create(&a, "a", 4096, 2048, &info), -EINVAL);
+	ck_assert_int_eq(rig_volume_create(&a, "a", 4096, 8 << 20, &info), -EINVAL);
+	ck_assert_int_eq(rig_volume_create(&a, "a", 1ull << 60, 4096, &info), -EINVAL);
+	memset(&info, 'n', sizeof(info)); /* a name without an end */
+	info.size = 4096;
+	info.object_size = 4096;
+	info.state = info.flags = 0;
+	ck_assert_int_eq(rig_volume(&a, XSEG_OP_CREATE, 0, 0, &info), -EINVAL);
+	ck_assert_uint_eq(listed_state("a"), 99);
+}
+END_TEST
+
+/* Who chose the id may ask again: it is the same volume. */
+START_TEST(test_create_again)
+{
+	struct xseg_volume_info want = {.id = 4711, .size = 8192, .object_size = 4096};
+	strcpy(want.name, "mine");
+	for (int i = 0; i < 3; i++) {
+		info = want;
+		ck_assert_int_eq(rig_volume(&a, XSEG_OP_CREATE, 0, 0, &info), 0);
+		ck_assert_uint_eq(info.id, 4711);
+	}
+	info = want;
+	info.size = 4096;
+	ck_assert_int_eq(rig_volume(&a, XSEG_OP_CREATE, 0, 0, &info), -EEXIST);
+	info = want;
+	strcpy(info.name, "yours"); /* the id is taken */
+	ck_assert_int_eq(rig_volume(&a, XSEG_OP_CREATE, 0, 0, &info), -EEXIST);
+	ck_assert_uint_eq(listed_state("yours"), 99);
+}
+END_TEST
+
+START_TEST(test_open)
+{
+	uint64_t id = make("disk", 1 << 20, 65536);
+	char data[4096] = "x";
+	ck_assert_int_eq(rig_volume_named(&a, XSEG_OP_OPEN, 0, "disk", &info), 0);
+	ck_assert_uint_eq(info.id, id);
+	ck_assert_uint_eq(info.opens, 1);
+	ck_assert_int_eq(rig_volume(&a, XSEG_OP_OPEN, XSEG_F_READ_ONLY, id, &info), 0);
+	ck_assert_uint_eq(info.opens, 2);
+	ck_assert_int_eq(io(&a, XSEG_OP_WRITE, id, 0, data, sizeof(data)), 0);
+	ck_assert_int_eq(rig_volume(&b, XSEG_OP_REMOVE, 0, id, &info), -EBUSY);
+	ck_assert_int_eq(io(&a, XSEG_OP_CLOSE, id, 0, NULL, 0), 0);
+	ck_assert_int_eq(rig_volume(&b, XSEG_OP_REMOVE, 0, id, &info), -EBUSY);
+	ck_assert_int_eq(io(&a, XSEG_OP_CLOSE, id, 0, NULL, 0), 0);
+	ck_assert_int_eq(rig_volume(&b, XSEG_OP_INFO, 0, id, &info), 0);
+	ck_assert_uint_eq(info.opens, 0);
+	ck_assert_int_eq(rig_volume(&b, XSEG_OP_REMOVE, 0, id, &info), 0);
+	ck_assert_int_eq(rig_volume_named(&a, XSEG_OP_OPEN, 0, "disk", &info), -ENOENT);
+	ck_assert_int_eq(io(&a, XSEG_OP_READ, id, 0, data, sizeof(data)), -ENOENT);
+	ck_assert_int_eq(io(&a, XSEG_OP_CLOSE, id, 0, NULL, 0), 0);
+}
+END_TEST
+
+/* A client that is gone holds nothing. */
+START_TEST(test_dead_client)
+{
+	uint64_t id = make("disk", 1 << 20, 65536);
+	struct client c;
+	rig_client(&rig, &c, "vol0");
+	ck_assert_int_eq(rig_volume_named(&c, XSEG_OP_OPEN, 0, "disk", &info), 0);
+	ck_assert_int_eq(rig_volume(&b, XSEG_OP_REMOVE, 0, id, &info), -EBUSY);
+	client_close(&c);
+	ck_assert_int_eq(rig_volume(&b, XSEG_OP_INFO, 0, id, &info), 0);
+	ck_assert_uint_eq(info.opens, 0);
+	ck_assert_int_eq(rig_volume(&b, XSEG_OP_REMOVE, 0, id, &info), 0);
+}
+END_TEST
+
+/* More objects than one list holds and than are deleted at a time. */
+START_TEST(test_remove)
+{
+	uint64_t id = make("big", 1000 * 4096, 4096), other = make("other", 1 << 20, 4096);
+	static char data[200 * 4096];
+	memset(data, 7, sizeof(data));
+	for (unsigned i = 0; i < 1000; i += 200)
+		ck_assert_int_eq(io(&a, XSEG_OP_WRITE, id, i * 4096, data, sizeof(data)), 0);
+	ck_assert_int_eq(io(&a, XSEG_OP_WRITE, other, 0, data, 4096), 0);
+	ck_assert_int_eq(rig_volume(&a, XSEG_OP_INFO, 0, id, &info), 0);
+	ck_assert_uint_eq(info.objects, 1000);
+	ck_assert_uint_eq(objects_in_store(id), 1000);
+	ck_assert_int_eq(rig_volume(&a, XSEG_OP_REMOVE, 0, id, &info), 0);
+	ck_assert_uint_eq(objects_in_store(id), 0);
+	ck_assert_uint_eq(objects_in_store(other), 1);
+	ck_assert_int_eq(cas(XSEG_CAS_GET, volume_key(id), 0, data, 4096), -ENOENT);
+	ck_assert_int_eq(cas(XSEG_CAS_GET, name_key("big"), 0, data, 4096), -ENOENT);
+	ck_assert_int_eq(rig_volume(&a, XSEG_OP_REMOVE, 0, id, &info), -ENOENT);
+	ck_assert_int_eq(rig_volume_named(&a, XSEG_OP_REMOVE, 0, "big", &info), -ENOENT);
+	ck_assert_uint_ne(make("big", 4096, 4096), id);
+	ck_assert_int_eq(rig_volume_named(&a, XSEG_OP_REMOVE, 0, "big", &info), 0);
+}
+END_TEST
+
+/* The composer forgets who opened what; who is at work shows himself. */
+START_TEST(test_restart)
+{
+	uint64_t id = make("disk", 1 << 20, 65536);
+	char data[4096], back[4096] = "";
+	memset(data, 9, sizeof(data));
+	ck_assert_int_eq(rig_volume_named(&a, XSEG_OP_OPEN, 0, "disk", &info), 0);
+	ck_assert_int_eq(io(&a, XSEG_OP_WRITE, id, 65536, data, sizeof(data)), 0);
+	restart();
+	ck_assert_int_eq(io(&a, XSEG_OP_READ, id, 65536, back, sizeof(back)), 0);
+	ck_assert_mem_eq(data, back, sizeof(data));
+	ck_assert_int_eq(rig_volume(&b, XSEG_OP_INFO, 0, id, &info), 0);
+	ck_assert_uint_eq(info.opens, 1);
+	ck_assert_uint_eq(info.objects, 1);
+	ck_assert_int_eq(rig_volume(&b, XSEG_OP_REMOVE, 0, id, &info), -EBUSY);
+	ck_assert_int_eq(io(&a, XSEG_OP_CLOSE, id, 0, NULL, 0), 0);
+	ck_assert_int_eq(rig_volume(&b, XSEG_OP_REMOVE, 0, id, &info), 0);
+}
+END_TEST
+
+START_TEST(test_half_removed)
+{
+	char data[4096] = "";
+	put_record(77, "half", XSEG_VOLUME_REMOVING, 0);
+	put_name("half", "half", 77);
+	ck_assert_uint_eq(listed_state("half"), XSEG_VOLUME_REMOVING);
+	ck_assert_int_eq(rig_volume_named(&a, XSEG_OP_OPEN, 0, "half", &info), -EBUSY);
+	ck_assert_int_eq(io(&a, XSEG_OP_READ, 77, 0, data, sizeof(data)), -ENOENT);
+	ck_assert_int_eq(rig_volume_create(&a, "half", 4096, 4096, &info), -EEXIST);
+	ck_assert_int_eq(rig_volume_named(&a, XSEG_OP_INFO, 0, "half", &info), 0);
+	ck_assert_uint_eq(info.state, XSEG_VOLUME_REMOVING);
+	ck_assert_int_eq(rig_volume(&a, XSEG_OP_REMOVE, 0, 77, &info), 0);
+	ck_assert_uint_eq(listed_state("half"), 99);
+	make("half", 4096, 4096);
+}
+END_TEST
+
+START_TEST(test_half_created)
+{
+	unsigned total;
+	put_record(78, "lonely", XSEG_VOLUME_READY, 0);
+	ck_assert_uint_eq(listed("lonely", 64, &info, &total), 0);
+	ck_assert_uint_eq(total, 0);
+	ck_assert_int_eq(rig_volume_named(&a, XSEG_OP_OPEN, 0, "lonely", &info), -ENOENT);
+	ck_assert_uint_ne(make("lonely", 4096, 4096), 78);
+	ck_assert_uint_eq(listed_state("lonely"), XSEG_VOLUME_READY);
+}
+END_TEST
+
+START_TEST(test_name_that_leads_nowhere)
+{
+	put_name("ghost", "ghost", 79);
+	ck_assert_uint_eq(listed_state("ghost"), 99);
+	ck_assert_int_eq(rig_volume_named(&a, XSEG_OP_OPEN, 0, "ghost", &info), -ENOENT);
+	uint64_t id = make("ghost", 4096, 4096);
+	ck_assert_int_eq(rig_volume_named(&a, XSEG_OP_OPEN, 0, "ghost", &info), 0);
+	ck_assert_uint_eq(info.id, id);
+}
+END_TEST
+
+START_TEST(test_damaged)
+{
+	uint8_t bytes[VOLUME_RECORD_SIZE];
+	char data[4096] = "";
+	uint64_t id = make("broken", 1 << 20, 65536), good = make("good", 4096, 4096);
+	ck_assert_int_eq(cas(XSEG_CAS_GET, volume_key(id), 0, bytes, sizeof(bytes)), 0);
+	bytes[30] ^= 1;
+	ck_assert_int_eq(cas(XSEG_CAS_PUT, volume_key(id), 1, bytes, sizeof(bytes)), 0);
+	ck_assert_uint_eq(listed_state("broken"), 0);
+	ck_assert_uint_eq(listed_state("good"), XSEG_VOLUME_READY);
+	ck_assert_int_eq(rig_volume_named(&a, XSEG_OP_OPEN, 0, "broken", &info), -EILSEQ);
+	ck_assert_int_eq(io(&a, XSEG_OP_READ, id, 0, data, sizeof(data)), -EILSEQ);
+	ck_assert_int_eq(rig_volume(&a, XSEG_OP_REMOVE, 0, id, &info), -EILSEQ);
+	ck_assert_int_eq(rig_volume_create(&a, "broken", 4096, 4096, &info), -EEXIST);
+	ck_assert_int_eq(io(&a, XSEG_OP_READ, good, 0, data, sizeof(data)), 0);
+}
+END_TEST
+
+/* As if "here" and "there" had one hash. */
+START_TEST(test_collision)
+{
+	put_record(80, "there", XSEG_VOLUME_READY, 0);
+	put_name("here", "there", 80);
+	ck_assert_int_eq(rig_volume_create(&a, "here", 4096, 4096, &info), -ENOTUNIQ);
+	ck_assert_int_eq(rig_volume_named(&a, XSEG_OP_OPEN, 0, "here", &info), -ENOENT);
+	ck_assert_int_eq(rig_volume_named(&a, XSEG_OP_REMOVE, 0, "here", &info), -ENOENT);
+	ck_assert_uint_eq(listed_state("there"), XSEG_VOLUME_READY);
+}
+END_TEST
+
+START_TEST(test_update)
+{
+	info = (struct xseg_volume_info){.size = 1 << 20, .state = XSEG_VOLUME_IMPORTING};
+	strcpy(info.name, "image");
+	ck_assert_int_eq(rig_volume(&a, XSEG_OP_CREATE, 0, 0, &info), 0);
+	uint64_t id = info.id;
+	ck_assert_uint_eq(listed_state("image"), XSEG_VOLUME_IMPORTING);
+	restart();
+	info.state = XSEG_VOLUME_READY;
+	ck_assert_int_eq(rig_volume(&a, XSEG_OP_UPDATE, 0, id, &info), 0);
+	ck_assert_uint_eq(info.state, XSEG_VOLUME_READY);
+	ck_assert_int_eq(rig_volume(&a, XSEG_OP_UPDATE, 0, id, &info), 0);
+	restart();
+	ck_assert_uint_eq(listed_state("image"), XSEG_VOLUME_READY);
+	info.state = XSEG_VOLUME_IMPORTING;
+	ck_assert_int_eq(rig_volume(&a, XSEG_OP_UPDATE, 0, id, &info), -EINVAL);
+	info.state = XSEG_VOLUME_REMOVING;
+	ck_assert_int_eq(rig_volume(&a, XSEG_OP_UPDATE, 0, id, &info), -EINVAL);
+	info.state = XSEG_VOLUME_READY;
+	info.id = 0;
+	ck_assert_int_eq(rig_volume(&a, XSEG_OP_UPDATE, 0, 0, &info), 0); /* by name */
+	ck_assert_uint_eq(info.id, id);
+}
+END_TEST
+
+START_TEST(test_read_only)
+{
+	char data[4096] = "";
+	info = (struct xseg_volume_info){.size = 1 << 20, .flags = XSEG_VOLUME_READ_ONLY};
+	strcpy(info.name, "rom");
+	ck_assert_int_eq(rig_volume(&a, XSEG_OP_CREATE, 0, 0, &info), 0);
+	uint64_t id = info.id;
+	ck_assert_int_eq(rig_volume_named(&a, XSEG_OP_OPEN, 0, "rom", &info), -EROFS);
+	ck_assert_int_eq(rig_volume_named(&a, XSEG_OP_OPEN, XSEG_F_READ_ONLY, "rom", &info), 0);
+	ck_assert_int_eq(io(&a, XSEG_OP_WRITE, id, 0, data, sizeof(data)), -EROFS);
+	ck_assert_int_eq(io(&a, XSEG_OP_ZERO, id, 0, NULL, 4096), -EROFS);
+	ck_assert_int_eq(io(&a, XSEG_OP_DISCARD, id, 0, NULL, 4096), -EROFS);
+	ck_assert_int_eq(io(&a, XSEG_OP_READ, id, 0, data, sizeof(data)), 0);
+}
+END_TEST
+
+START_TEST(test_list)
+{
+	static const unsigned rooms[] = {1, 13, 40, 64};
+	char name[32];
+	unsigned total;
+	for (unsigned i = 0; i < 100; i++) {
+		snprintf(name, sizeof(name), "volume-%u", i);
+		make(name, 4096 + 512 * i, 4096);
+	}
+	for (unsigned r = 0; r < countof(rooms); r++) {
+		for (unsigned i = 0; i < 100; i += 33) {
+			snprintf(name, sizeof(name), "volume-%u", i);
+			ck_assert_uint_eq(listed(name, rooms[r], &info, &total), 1);
+			ck_assert_uint_eq(info.size, 4096 + 512 * i);
+			ck_assert_uint_eq(total, 100);
+		}
+	}
+}
+END_TEST
+
+/* A store that keeps nothing: volumes of the configuration, and nobody can make others. */
+START_TEST(test_fixed)
+{
+	char data[8192] = "";
+	unsigned total;
+	rig_start(&rig, 2, 1, "null0=blocker_null fix0=volume,edge.store=null0,"
+			      "fixed=zero:8M,fixed=one:1048576,object-size=4096");
+	client_close(&a);
+	rig_client(&rig, &a, "fix0");
+	ck_assert_int_eq(rig_volume_named(&a, XSEG_OP_OPEN, 0, "zero", &info), 0);
+	ck_assert_uint_eq(info.size, 8 << 20);
+	ck_assert_uint_eq(info.flags, XSEG_VOLUME_FIXED);
+	ck_assert_uint_eq(info.objects, 2048);
+	uint64_t id = info.id;
+	ck_assert_uint_eq(id, volume_name_hash("zero"));
+	ck_assert_int_eq(io(&a, XSEG_OP_READ, id, 2048, data, sizeof(data)), 0);
+	ck_assert_int_eq(io(&a, XSEG_OP_WRITE, id, (8 << 20) - 4096, data, 4096), 0);
+	ck_assert_int_eq(io(&a, XSEG_OP_WRITE, id, (8 << 20) - 4096, data, 8192), -ENOSPC);
+	ck_assert_int_eq(io(&a, XSEG_OP_READ, id, (8 << 20) - 4096, data, 8192), -EINVAL);
+	ck_assert_int_eq(io(&a, XSEG_OP_FLUSH, id, 0, NULL, 0), 0);
+	ck_assert_int_eq(rig_volume(&a, XSEG_OP_REMOVE, 0, id, &info), -EPERM);
+	ck_assert_int_eq(rig_volume(&a, XSEG_OP_UPDATE, 0, id, &info), -EPERM);
+	ck_assert_int_eq(rig_volume_create(&a, "zero", 4096, 4096, &info), -EEXIST);
+	ck_assert_int_eq(rig_volume_create(&a, "two", 4096, 4096, &info), -EOPNOTSUPP);
+	ck_assert_int_eq(rig_volume_named(&a, XSEG_OP_OPEN, 0, "two", &info), -ENOENT);
+	ck_assert_int_eq(io(&a, XSEG_OP_READ, 12345, 0, data, sizeof(data)), -ENOENT);
+	ck_assert_uint_eq(listed("one", 64, &info, &total), 1);
+	ck_assert_uint_eq(total, 2);
+	ck_assert_uint_eq(info.size, 1 << 20);
+}
+END_TEST
+
+/* Requests that no honest front sends. */
+START_TEST(test_odd_requests)
+{
+	uint64_t id = make("disk", 1 << 20, 65536);
+	char data[4096] = "";
+	ck_assert_int_eq(io(&a, XSEG_OP_READ, 0, 0, data, sizeof(data)), -EINVAL);
+	ck_assert_int_eq(io(&a, XSEG_OP_READ, id ^ 1, 0, data, sizeof(data)), -ENOENT);
+	ck_assert_int_eq(io(&a, XSEG_OP_FLUSH, id ^ 1, 0, NULL, 0), -ENOENT);
+	ck_assert_int_eq(io(&a, XSEG_OP_READ, id, 1ull << 60, data, sizeof(data)), -EINVAL);
+	ck_assert_int_eq(io(&a, XSEG_OP_COPY, id, 0, NULL, 4096), -EOPNOTSUPP);
+	struct client_request request = {.op = XSEG_OP_READ, .key = {.volume = id, .object = 3},
+					 .length = 4096, .receive = data, .receive_size = 4096};
+	ck_assert_int_eq(client_do(&a, &request), -EINVAL);
+	ck_assert_int_eq(rig_volume_named(&a, XSEG_OP_OPEN, 0, "", &info), -EINVAL);
+	ck_assert_int_eq(rig_volume_named(&a, XSEG_OP_OPEN, 0, "\xff", &info), -EINVAL);
+	char name[300];
+	memset(name, 'x', sizeof(name) - 1);
+	name[299] = 0;
+	ck_assert_int_eq(rig_volume_named(&a, XSEG_OP_OPEN, 0, name, &info), -EINVAL);
+	name[255] = 0;
+	ck_assert_int_eq(rig_volume_named(&a, XSEG_OP_OPEN, 0, name, &info), -ENOENT);
+	make(name, 4096, 4096);
+	ck_assert_int_eq(rig_volume_named(&a, XSEG_OP_OPEN, 0, name, &info), 0);
+}
+END_TEST
+
+static void add(Suite *suite, const char *name, const TTest *test)
+{
+	TCase *unit_case = tcase_create(name);
+	tcase_set_timeout(unit_case, 60);
+	tcase_add_checked_fixture(unit_case, setup, teardown);
+	tcase_add_test(unit_case, test);
+	suite_add_tcase(suite, unit_case);
+}
+
+int main(void)
+{
+	Suite *suite = suite_create("volume_admin");
+	add(suite, "create", test_create);
+	add(suite, "create_refused", test_create_refused);
+	add(suite, "create_again", test_create_again);
+	add(suite, "open", test_open);
+	add(suite, "dead_client", test_dead_client);
+	add(suite, "remove", test_remove);
+	add(suite, "restart", test_restart);
+	add(suite, "half_removed", test_half_removed);
+	add(suite, "half_created", test_half_created);
+	add(suite, "name_that_leads_nowhere", test_name_that_leads_nowhere);
+	add(suite, "damaged", test_damaged);
+	add(suite, "collision", test_collision);
+	add(suite, "update", test_update);
+	add(suite, "read_only", test_read_only);
+	add(suite, "list", test_list);
+	add(suite, "fixed", test_fixed);
+	add(suite, "odd_requests", test_odd_requests);
+	return unit_main(suite);
+}

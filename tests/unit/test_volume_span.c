@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A stretch of a volume as stretches of objects: laws over many random requests. */
+#include "tests/lib/unit.h"
+
+#include "peers/volume/volume_span.h"
+
+#include <xseg/op.h>
+
+#define ROUNDS 200000
+
+struct request {
+	uint64_t offset;
+	uint32_t length;
+	unsigned shift;
+};
+
+/* Near borders, in the depth of large volumes, whole and crooked. */
+static struct request draw(uint64_t *seed)
+{
+	struct request r = {.shift = 12 + (unsigned)(random_next(seed) % 11)};
+	uint64_t object_size = 1ull << r.shift;
+	uint64_t object = random_next(seed) >> (32 + random_next(seed) % 31);
+	uint64_t sectors = object_size / XSEG_SECTOR;
+	r.offset = object * object_size + random_next(seed) % sectors * XSEG_SECTOR;
+	r.length = (uint32_t)(1 + random_next(seed) % (XSEG_OBJECT_MAX / XSEG_SECTOR)) *
+		   XSEG_SECTOR;
+	if (random_next(seed) % 4 == 0)
+		r.length = XSEG_SECTOR * (uint32_t)(1 + random_next(seed) % 16);
+	if (r.length > XSEG_OBJECT_MAX)
+		r.length = XSEG_OBJECT_MAX;
+	return r;
+}
+
+/* The parts cover the request without gap or overlap, and each lies in its own object. */
+static unsigned check_parts(const struct request *r)
+{
+	struct volume_span span;
+	uint32_t at = 0, last = 0;
+	unsigned parts = 0;
+	while (volume_span_at(r->offset, r->length, r->shift, at, &span)) {
+		ck_assert_uint_eq(span.at, at);
+		ck_assert_uint_gt(span.length, 0);
+		ck_assert_uint_le((uint64_t)span.offset + span.length, 1ull << r->shift);
+		ck_assert_uint_eq(((uint64_t)span.object << r->shift) + span.offset,
+				  r->offset + at);
+		if (parts > 0) {
+			ck_assert_uint_eq(span.object, last + 1);
+			ck_assert_uint_eq(span.offset, 0);
+		}
+		/* pages of the request stay pages of the object: data can be handed on */
+		ck_assert_uint_eq(span.offset % XSEG_PAGE, (r->offset + at) % XSEG_PAGE);
+		last = span.object;
+		at += span.length;
+		parts++;
+	}
+	ck_assert_uint_eq(at, r->length);
+	return parts;
+}
+
+START_TEST(test_parts)
+{
+	uint64_t seed = 4711;
+	for (unsigned i = 0; i < ROUNDS; i++) {
+		struct request r = draw(&seed);
+		if (r.offset >> r.shift > UINT32_MAX - 1025)
+			continue;
+		unsigned parts = check_parts(&r);
+		ck_assert(volume_span_single(r.offset, r.length, r.shift) == (parts == 1));
+	}
+}
+END_TEST
+
+START_TEST(test_borders)
+{
+	struct volume_span span;
+	ck_assert(!volume_span_at(4096, 0, 12, 0, &span));
+	ck_assert(volume_span_single(0, 4096, 12));
+	ck_assert(!volume_span_single(512, 4096, 12));
+	ck_assert(volume_span_single(0, XSEG_OBJECT_MAX, 22));
+	ck_assert(!volume_span_single(512, XSEG_OBJECT_MAX, 22));
+	/* the very last object there can be */
+	uint64_t end = 1ull << (32 + 22);
+	ck_assert(volume_span_at(end - 512, 512, 22, 0, &span));
+	ck_assert_uint_eq(span.object, UINT32_MAX);
+	ck_assert_uint_eq(span.offset, XSEG_OBJECT_MAX - 512);
+	ck_assert(volume_span_single(end - 512, 512, 22));
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("volume_span");
+	UNIT_TEST(suite, test_parts);
+	UNIT_TEST(suite, test_borders);
+	return unit_main(suite);
+}

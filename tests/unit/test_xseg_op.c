@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every op has a name of its own; what is no op has one too. */
+#include "tests/lib/unit.h"
+
+#include <string.h>
+#include <xseg/op.h>
+
+START_TEST(test_names)
+{
+	for (unsigned a = 0; a < XSEG_OP_COUNT; a++) {
+		ck_assert_ptr_nonnull(xseg_op_name(a));
+		ck_assert_uint_gt(strlen(xseg_op_name(a)), 0);
+		for (unsigned b = 0; b < a; b++)
+			ck_assert_str_ne(xseg_op_name(a), xseg_op_name(b));
+	}
+	ck_assert_str_eq(xseg_op_name(XSEG_OP_READ), "read");
+	ck_assert_str_eq(xseg_op_name(XSEG_OP_CAS), "cas");
+	ck_assert_ptr_nonnull(xseg_op_name(XSEG_OP_COUNT));
+	ck_assert_ptr_nonnull(xseg_op_name(0xffffffffu));
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("xseg_op");
+	UNIT_TEST(s, test_names);
+	return unit_main(s);
+}

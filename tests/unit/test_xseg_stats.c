@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Counters and histograms: written by one lane, read by another process. */
+#include "tests/lib/unit.h"
+
+#include <errno.h>
+#include <string.h>
+#include <xseg/registry.h>
+#include <xseg/stats.h>
+
+static const struct xseg_counter counters[] = {
+	{"reads", "", "read requests"}, {"bytes", "B", "bytes read"}, {"time", "ns", "time spent"}};
+static const char *const histograms[] = {"latency", "depth"};
+
+START_TEST(test_open_count)
+{
+	struct xseg seg;
+	struct xseg_stats_block *b;
+	uint32_t peer;
+	uint16_t epoch;
+	scratch_segment(&seg, 0, 2, 64);
+	ck_assert_int_eq(xseg_peer_join(&seg, "p", "role", 1, &peer, &epoch), 0);
+	ck_assert_int_eq(xseg_stats_open(&seg, peer, epoch, 1, counters, 3, histograms, 2, &b), 0);
+	ck_assert_uint_eq(b->lane, 1);
+	ck_assert_uint_eq(b->counter_count, 3);
+	ck_assert_uint_eq(b->histogram_count, 2);
+	ck_assert_str_eq(b->names[1].name, "bytes");
+	ck_assert_str_eq(b->names[1].unit, "B");
+	ck_assert_str_eq(b->histograms[0].name, "latency");
+	ck_assert_uint_eq(xseg_life_of(atomic_load(&b->word)), XSEG_LIFE_ALIVE);
+	ck_assert_uint_eq(xseg_owner_of(atomic_load(&b->word)), peer);
+	for (unsigned i = 0; i < 100; i++) {
+		xseg_count(b, 0, 1);
+		xseg_count(b, 1, 4096);
+		xseg_record(b, 0, 1000 + i);
+	}
+	ck_assert_uint_eq(atomic_load(&b->counters[0]), 100);
+	ck_assert_uint_eq(atomic_load(&b->counters[1]), 409600);
+	ck_assert_uint_eq(atomic_load(&b->counters[2]), 0);
+	ck_assert_uint_eq(atomic_load(&b->histograms[0].sum), 100 * 1000 + 4950);
+	uint64_t sum = 0;
+	for (unsigned i = 0; i < HISTOGRAM_BUCKETS; i++)
+		sum += atomic_load(&b->histograms[0].counts[i]);
+	ck_assert_uint_eq(sum, 100);
+	xseg_record(b, 1, UINT64_MAX); /* off the scale: the last bucket */
+	ck_assert_uint_eq(atomic_load(&b->histograms[1].counts[HISTOGRAM_BUCKETS - 1]), 1);
+	xseg_stats_close(b);
+	ck_assert_uint_ne(xseg_life_of(atomic_load(&b->word)), XSEG_LIFE_ALIVE);
+	scratch_segment_end(&seg);
+}
+END_TEST
+
+/* A block is new when it is opened: nothing of its last owner is seen. */
+START_TEST(test_reopen)
+{
+	struct xseg seg;
+	struct xseg_stats_block *b;
+	uint32_t peer;
+	uint16_t epoch;
+	scratch_segment(&seg, 0, 2, 64);
+	ck_assert_int_eq(xseg_peer_join(&seg, "p", "role", 1, &peer, &epoch), 0);
+	for (unsigned round = 0; round < 3 * XSEG_STATS_BLOCKS; round++) {
+		ck_assert_int_eq(
+			xseg_stats_open(&seg, peer, epoch, 0, counters, 3, histograms, 2, &b), 0);
+		for (unsigned i = 0; i < XSEG_COUNTERS; i++)
+			ck_assert_uint_eq(atomic_load(&b->counters[i]), 0);
+		for (unsigned i = 0; i < HISTOGRAM_BUCKETS; i++)
+			ck_assert_uint_eq(atomic_load(&b->histograms[0].counts[i]), 0);
+		ck_assert_uint_eq(atomic_load(&b->histograms[0].sum), 0);
+		xseg_count(b, 0, round + 1);
+		xseg_record(b, 0, round);
+		xseg_stats_close(b);
+	}
+	scratch_segment_end(&seg);
+}
+END_TEST
+
+START_TEST(test_full)
+{
+	struct xseg seg;
+	struct xseg_stats_block *b, *kept = NULL;
+	uint32_t peer;
+	uint16_t epoch;
+	scratch_segment(&seg, 0, 2, 64);
+	ck_assert_int_eq(xseg_peer_join(&seg, "p", "role", 1, &peer, &epoch), 0);
+	for (unsigned i = 0; i < XSEG_STATS_BLOCKS; i++) {
+		ck_assert_int_eq(
+			xseg_stats_open(&seg, peer, epoch, 0, counters, 3, NULL, 0, &b), 0);
+		ck_assert_ptr_ne(b, kept);
+		kept = b;
+	}
+	ck_assert_int_eq(
+		xseg_stats_open(&seg, peer, epoch, 0, counters, 3, NULL, 0, &b), -ENOSPC);
+	xseg_stats_close(kept);
+	ck_assert_int_eq(xseg_stats_open(&seg, peer, epoch, 0, counters, 3, NULL, 0, &b), 0);
+	ck_assert_ptr_eq(b, kept);
+	scratch_segment_end(&seg);
+}
+END_TEST
+
+struct job {
+	struct xseg *seg;
+	unsigned blocks;
+};
+
+static int open_and_die(void *arg)
+{
+	struct job *job = arg;
+	uint32_t peer;
+	uint16_t epoch;
+	struct xseg_stats_block *b;
+	child_check(xseg_peer_join(job->seg, "mortal", "role", 1, &peer, &epoch) == 0);
+	for (unsigned i = 0; i < job->blocks; i++)
+		child_check(xseg_stats_open(job->seg, peer, epoch, 0, counters, 3, histograms, 2,
+				    &b) == 0);
+	xseg_count(b, 0, 77);
+	return 0;
+}
+
+/* What the dead have counted can be read; their blocks can be used again. */
+START_TEST(test_dead_owner)
+{
+	struct xseg seg;
+	scratch_segment(&seg, 0, 2, 64);
+	struct job job = {.seg = &seg, .blocks = XSEG_STATS_BLOCKS};
+	ck_assert_int_eq(child_end(child_start(open_and_die, &job)), 0);
+	uint64_t seen = 0;
+	for (unsigned i = 0; i < XSEG_STATS_BLOCKS; i++)
+		seen += atomic_load(&seg.stats[i].counters[0]);
+	ck_assert_uint_eq(seen, 77);
+	struct xseg_stats_block *b;
+	uint32_t peer;
+	uint16_t epoch;
+	ck_assert_int_eq(xseg_peer_join(&seg, "heir", "role", 1, &peer, &epoch), 0);
+	ck_assert_int_eq(xseg_stats_open(&seg, peer, epoch, 0, counters, 3, histograms, 2, &b), 0);
+	ck_assert_uint_eq(atomic_load(&b->counters[0]), 0);
+	scratch_segment_end(&seg);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("xseg_stats");
+	UNIT_TEST(s, test_open_count);
+	UNIT_TEST(s, test_reopen);
+	UNIT_TEST(s, test_full);
+	UNIT_TEST(s, test_dead_owner);
+	return unit_main(s);
+}
