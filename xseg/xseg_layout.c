@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where the tables of a segment lie, and what identifies a build's layout. */
 #include <base/crc32c.h>
+#include <errno.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "xseg/xseg_layout.h"
-
-/* the page table starts on a huge page, so that collapsing it wastes nothing */
-#define LAYOUT_HUGE (2u << 20)
 
 static uint64_t round_up(uint64_t n, uint64_t to)
 {
@@ -41,6 +40,7 @@ uint64_t layout_places(uint32_t lanes, uint32_t requests, uint32_t pages,
 	};
 	uint64_t at = round_up(sizeof(struct xseg_superblock), XSEG_PAGE);
 	for (unsigned i = 0; i < XSEG_TABLE_COUNT; i++) {
+		/* data starts on a huge page, so that collapsing it wastes nothing */
 		if (i == XSEG_TABLE_PAGES && pages > 16 * (LAYOUT_HUGE / XSEG_PAGE))
 			at = round_up(at, LAYOUT_HUGE);
 		places[i].offset = at;
@@ -89,6 +89,30 @@ uint32_t xseg_layout_hash(void)
 		XSEG_COUNTERS, XSEG_HISTOGRAMS, HISTOGRAM_BUCKETS, XSEG_OP_COUNT,
 		XSEG_TABLE_COUNT};
 	return crc32c(0, shape, sizeof(shape));
+}
+
+void *layout_map(int fd, uint64_t size)
+{
+	/* address space with a huge page to spare, then the file at the aligned place in it */
+	uint8_t *space = mmap(NULL, size + LAYOUT_HUGE, PROT_NONE,
+		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (space == MAP_FAILED)
+		return MAP_FAILED;
+	uint64_t before = round_up((uintptr_t)space, LAYOUT_HUGE) - (uintptr_t)space;
+	uint8_t *base = mmap(
+		space + before, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
+	int error = errno;
+	if (base == MAP_FAILED) {
+		munmap(space, size + LAYOUT_HUGE);
+		errno = error;
+		return MAP_FAILED;
+	}
+	uint64_t end = round_up(size, XSEG_PAGE);
+	if (before)
+		munmap(space, before);
+	if (LAYOUT_HUGE > before + (end - size))
+		munmap(base + end, LAYOUT_HUGE - before - (end - size));
+	return base;
 }
 
 void layout_boot_id(uint8_t id[16])

@@ -12,6 +12,9 @@ uint64_t layout_places(uint32_t lanes, uint32_t requests, uint32_t pages,
 uint32_t layout_pages_for(uint64_t size, uint32_t lanes, uint32_t requests);
 /* crc32c of what is written once in the superblock. */
 uint32_t layout_checksum(const struct xseg_superblock *super);
+#define LAYOUT_HUGE (2u << 20)
+/* Maps the file so that huge pages can be mapped as such; MAP_FAILED and errno. */
+void *layout_map(int fd, uint64_t size);
 /* This boot's id; zeros when the kernel does not tell. */
 void layout_boot_id(uint8_t id[16]);
 /* Puts one sentence into why (which may be NULL) and returns `error`. */

@@ -105,7 +105,7 @@ static int map(int fd, const char *path, struct xseg *seg, char *why)
 	if (ret)
 		return ret;
 	seg->size = super.size;
-	seg->base = mmap(NULL, super.size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	seg->base = layout_map(fd, super.size);
 	if (seg->base == MAP_FAILED)
 		return layout_why(why, -errno, "'%s' cannot be mapped: %s", path, strerror(errno));
 	resolve(seg, &super);
