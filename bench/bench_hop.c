@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-#define ROUNDS_MAX 64u
+#define BURSTS 200u /* of one round */
 
 static struct xseg seg;
 
@@ -40,6 +40,8 @@ static pid_t bare_start(struct bare *near)
 	struct xseg_ring *there = &seg.rings[b * seg.lane_count + a];
 	struct xseg_ring *back = &seg.rings[a * seg.lane_count + b];
 	struct bare far;
+	xseg_ring_init(there);
+	xseg_ring_init(back);
 	xseg_ring_tx_attach(&near->tx, there);
 	xseg_ring_rx_attach(&near->rx, back);
 	xseg_ring_rx_attach(&far.rx, there);
@@ -90,9 +92,9 @@ static void pair_burst(struct bench *bench, struct pair *pair, bool waits)
 	hop_client_init(&client, &seg, "null", waits);
 	hop_one_by_one(&client, 2000, &warm);
 	hop_one_by_one(&client, bench_pick(bench, 10000, 4000), &pair->one[waits]);
-	hop_many(&client, 20000, 256);
-	for (unsigned i = 0; i < bench_pick(bench, 10, 4); i++)
-		samples_add(&pair->many[waits], hop_many(&client, 50000, 256));
+	hop_many(&client, 10000, 256);
+	for (unsigned i = 0; i < bench_pick(bench, BURSTS, BURSTS / 4); i++)
+		samples_add(&pair->many[waits], hop_many(&client, 2560, 256));
 	hop_client_fini(&client);
 	hop_stop(&null, pid);
 	samples_fini(&warm);
@@ -105,7 +107,7 @@ static double two_processes(struct bench *bench)
 	samples_init(&p.bare, rounds * 10000);
 	for (unsigned w = 0; w < 2; w++) {
 		samples_init(&p.one[w], rounds * 10000);
-		samples_init(&p.many[w], rounds * 10);
+		samples_init(&p.many[w], rounds * BURSTS);
 	}
 	must(bench_pin(0));
 	for (unsigned i = 0; i < rounds; i++) {

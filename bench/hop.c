@@ -55,9 +55,9 @@ static void serve(struct xseg_lane *lane, uint32_t next, bool waits)
 		uint32_t count = xseg_poll(lane, m, BATCH);
 		for (uint32_t i = 0; i < count; i++)
 			serve_one(lane, m[i].request, next);
-		if (count)
-			xseg_turn_end(lane);
-		else if (waits)
+		/* each turn: it also places replies that found a full ring */
+		xseg_turn_end(lane);
+		if (!count && waits)
 			xseg_wait(lane, WAIT_NS);
 	}
 }

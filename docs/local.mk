@@ -6,10 +6,10 @@ DOCS_PROSE = docs/architecture.md docs/life-of-a-request.md docs/write-a-peer.md
 dist_doc_DATA += $(DOCS_PROSE)
 EXTRA_DIST += docs/decisions docs/layout.awk
 
-MAN_PROSE = docs/man/skerry.7 docs/man/skerry-pipeline.5 docs/man/xsegpeer.1 docs/man/xsegd.8
+MAN_PROSE = docs/man/skerry.7 docs/man/skerry-pipeline.5 docs/man/xsegpeer.1
 MAN_ROLES = docs/man/front_nbd.7 docs/man/volume.7 docs/man/blocker_null.7 \
 	docs/man/blocker_memory.7 docs/man/blocker_pattern.7 docs/man/blocker_file.7
-MAN_TABLES = $(MAN_ROLES) docs/man/xsegctl.1
+MAN_TABLES = $(MAN_ROLES) docs/man/xsegctl.1 docs/man/xsegd.8
 EXTRA_DIST += $(MAN_PROSE:=.scd)
 
 .PHONY: docs
@@ -24,7 +24,7 @@ CLEANFILES += $(MAN_PROSE)
 
 # The programs tell their own pages, so they must run where they are built.
 if CAN_RUN
-#nodist_man_MANS += $(MAN_TABLES)
+nodist_man_MANS += $(MAN_TABLES)
 $(MAN_ROLES): docs/man/%.7: xsegpeer$(EXEEXT) $(pkglib_LTLIBRARIES)
 	@$(MKDIR_P) $(@D)
 	$(AM_V_GEN)SKERRY_MODULE_DIR=$(abs_top_builddir)/.libs ./xsegpeer --man $* >$@.src && \
@@ -32,6 +32,9 @@ $(MAN_ROLES): docs/man/%.7: xsegpeer$(EXEEXT) $(pkglib_LTLIBRARIES)
 docs/man/xsegctl.1: xsegctl$(EXEEXT)
 	@$(MKDIR_P) $(@D)
 	$(AM_V_GEN)./xsegctl --man >$@.src && $(SCDOC) <$@.src >$@.new && mv $@.new $@
+docs/man/xsegd.8: xsegd$(EXEEXT)
+	@$(MKDIR_P) $(@D)
+	$(AM_V_GEN)./xsegd --man >$@.src && $(SCDOC) <$@.src >$@.new && mv $@.new $@
 CLEANFILES += $(MAN_TABLES) $(MAN_TABLES:=.src)
 endif
 endif
@@ -46,6 +49,16 @@ docs/segment-layout.md: $(top_srcdir)/docs/layout.awk $(LAYOUT_FROM)
 	$(CC) $(AM_CPPFLAGS) $(CPPFLAGS) -std=gnu17 -o docs/layout docs/layout.c && \
 	docs/layout >$@.new && mv $@.new $@
 CLEANFILES += docs/segment-layout.md docs/layout.c docs/layout
+endif
+
+# Completion for bash, from the table of commands.
+if CAN_RUN
+completiondir = $(datadir)/bash-completion/completions
+nodist_completion_DATA = docs/completion/xsegctl
+docs/completion/xsegctl: xsegctl$(EXEEXT)
+	@$(MKDIR_P) $(@D)
+	$(AM_V_GEN)./xsegctl completion bash >$@.new && mv $@.new $@
+CLEANFILES += docs/completion/xsegctl
 endif
 
 docs: $(nodist_man_MANS) $(nodist_doc_DATA)

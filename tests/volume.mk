@@ -40,3 +40,8 @@ TESTS += volume_model
 volume_model_SOURCES = tests/property/volume_model.c $(volume_rig_sources)
 volume_model_CFLAGS = $(AM_CFLAGS)
 volume_model_LDADD = libpeer.la libxseg.la $(URCU_LIBS) $(EVENT_LIBS)
+
+# the negative control's store; -rpath makes libtool build a module that is not installed
+check_LTLIBRARIES += blocker_lossy.la
+blocker_lossy_la_SOURCES = tests/lib/blocker_lossy.c
+blocker_lossy_la_LDFLAGS = $(MODULE_LDFLAGS) -rpath /nowhere

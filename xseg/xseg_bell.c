@@ -104,12 +104,29 @@ void xseg_bell_close_fd(const struct xseg *seg, uint32_t lane, int fd)
 	seg->lanes[lane].bell.kind = XSEG_BELL_FUTEX;
 }
 
+/*
+ * Can anybody publish to us without a fence between that and its look at asleep? Not while all
+ * lanes that ever sent to us are gone: a new one introduces itself by a locked instruction on
+ * `producers`, after our store of asleep is out if we do not see it here.
+ */
+static bool has_producers(const struct xseg *seg, uint32_t lane)
+{
+	uint64_t left = atomic_load_explicit(&seg->lanes[lane].producers, memory_order_seq_cst);
+	for (; left; left &= left - 1) {
+		uint32_t from = (uint32_t)__builtin_ctzll(left);
+		uint64_t word = atomic_load_explicit(&seg->lanes[from].word, memory_order_seq_cst);
+		if (from != lane && xseg_life_of(word) != XSEG_LIFE_FREE)
+			return true;
+	}
+	return false;
+}
+
 void xseg_bell_arm(const struct xseg *seg, uint32_t lane)
 {
 	struct xseg_bell *bell = &seg->lanes[lane].bell;
 	atomic_store_explicit(&bell->asleep, 1, memory_order_seq_cst);
 	/* every producer's publish before this point is visible after it, or it sees asleep */
-	if (!atomic_load_explicit(&bell->fence, memory_order_relaxed))
+	if (!atomic_load_explicit(&bell->fence, memory_order_relaxed) && has_producers(seg, lane))
 		syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
 	atomic_thread_fence(memory_order_seq_cst);
 }

@@ -84,6 +84,12 @@ struct retry {
 
 /* --- a peer's part on one lane --------------------------------------------------- */
 
+#define FLUSH_FANS 4u
+struct flush_fan {
+	struct job *leader; /* NULL: free */
+	struct job_queue joined;
+};
+
 struct shard {
 	_Alignas(64) struct peer peer; /* what the role sees */
 	struct host_peer *owner;
@@ -94,6 +100,10 @@ struct shard {
 	uint32_t slot_credit, page_credit, store_credit;
 	uint64_t slots_turn, pages_turn; /* when it was last looked at in vain */
 	uint64_t wake_ns;
+	/* flushes of the whole port: waiting, and asked of all shards */
+	struct job_queue flushes;
+	struct flush_fan fans[FLUSH_FANS];
+	unsigned fans_out;
 	bool front; /* serves no requests: its calls are what the pipeline is there for */
 	bool started, finished, private_stats;
 };
@@ -210,6 +220,7 @@ bool call_fail_pending(struct lane *lane);
 bool shard_slot_allowed(struct shard *shard);
 bool shard_pages_allowed(struct shard *shard, uint32_t count);
 /* A flush of the whole port, on the one shard that got it. */
+void flush_init(struct shard *shard);
 void flush_arrive(struct shard *shard, struct job *job);
 /* A call to a port, within the core; `shard` set as wanted. */
 int call_begin_reserved(struct peer *peer, struct call **call);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #define CLIENT_HINTS 64u
+#define CLIENT_SLOTS_LEAVES 4u
 #define CLIENT_NAP_NS 100000000u    /* at most between two looks at the clock */
 #define CLIENT_FULL_NAP_NS 200000u  /* nobody rings when a slot or page becomes free */
 #define CLIENT_LEAVE_NS 1000000000u /* how long close waits for what was given up */
@@ -214,6 +215,17 @@ void client_close(struct client *client)
 	memset(client, 0, sizeof(*client));
 }
 
+/* As a front does: what serves us must be able to ask on. */
+static bool client_slots_low(const struct client *client)
+{
+	const struct xseg *seg = &client->seg;
+	uint32_t words = (seg->request_count + 63) / 64, count = client->lane->slots.count;
+	for (uint32_t i = 0; i < words; i++)
+		count += (uint32_t)__builtin_popcountll(
+			atomic_load_explicit(&seg->request_hints[i], memory_order_relaxed));
+	return count <= seg->request_count / CLIENT_SLOTS_LEAVES;
+}
+
 /* Slot and pages, or -EAGAIN with neither. */
 static int client_prepare(struct client *client, struct client_request *request)
 {
@@ -223,6 +235,8 @@ static int client_prepare(struct client *client, struct client_request *request)
 								   : request->receive_size;
 	if (data && size < request->length)
 		size = request->length;
+	if (client_slots_low(client))
+		return -EAGAIN;
 	int error = xseg_get(client->lane, &request->slot);
 	if (error || size == 0)
 		return error;

@@ -92,7 +92,8 @@ static void lane_events(struct lane *lane, uint64_t every_ns)
 	if (!lane->base || lane->x->now_ns - lane->events_ns < every_ns)
 		return;
 	lane->events_ns = lane->x->now_ns;
-	event_base_loop(lane->base, EVLOOP_NONBLOCK);
+	/* once: an event that nobody takes away here (a ring polled each turn) stays active */
+	event_base_loop(lane->base, EVLOOP_ONCE | EVLOOP_NONBLOCK);
 }
 
 /* Numbers that stand for now, not for all time. */
@@ -204,8 +205,11 @@ static void lane_wait_events(struct lane *lane, uint64_t timeout_ns)
 static void lane_sleep(struct lane *lane)
 {
 	struct xseg_lane *x = lane->x;
+	/* sleep() may still set an alarm */
+	if (!lane_may_sleep(lane))
+		return;
 	uint64_t timeout_ns = lane_sleep_ns(lane);
-	if (timeout_ns == 0 || !lane_may_sleep(lane))
+	if (timeout_ns == 0)
 		return;
 	/* what sleep() may have sent must be on its way before we are gone */
 	xseg_turn_end(x);

@@ -114,6 +114,7 @@ int shard_start(struct shard *shard, char *why)
 	struct peer *peer = &shard->peer;
 	shard->retry_head = shard->retry_tail = XSEG_NONE;
 	shard->slots_turn = shard->pages_turn = UINT64_MAX;
+	flush_init(shard);
 	shard->front = true;
 	for (unsigned op = 0; op < XSEG_OP_COUNT; op++)
 		if (peer->ops->on[op])

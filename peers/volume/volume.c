@@ -8,10 +8,10 @@
 
 static const struct peer_option volume_options[] = {
 	OPTION_SIZE(struct volume_options, object_size, "object-size", .min = XSEG_PAGE,
-		    .max = XSEG_OBJECT_MAX, .initial = "4M", .unit = "bytes",
-		    .help = "size of the objects of new volumes: a power of two"),
+		.max = XSEG_OBJECT_MAX, .initial = "4M", .unit = "bytes",
+		.help = "size of the objects of new volumes: a power of two"),
 	OPTION_LIST(struct volume_options, fixed, "fixed", .unit = "NAME:SIZE",
-		    .help = "NAME:SIZE, a volume without a record: for stores that keep none"),
+		.help = "NAME:SIZE, a volume without a record: for stores that keep none"),
 	OPTION_END,
 };
 
@@ -39,8 +39,8 @@ size_t volume_fixed_name(const char *text, char name[VOLUME_NAME_LENGTH_MAX + 1]
 static int add_fixed(struct peer *peer, const char *text, char *why, size_t why_size)
 {
 	const struct volume_options *options = peer->options;
-	struct volume_record record = {.object_size = (uint32_t)options->object_size,
-				       .state = XSEG_VOLUME_READY};
+	struct volume_record record = {
+		.object_size = (uint32_t)options->object_size, .state = XSEG_VOLUME_READY};
 	size_t length = volume_fixed_name(text, record.name);
 	if (length == 0 || size_parse(text + length + 1, &record.size) != 0) {
 		snprintf(why, why_size, "fixed=%s: write NAME:SIZE, as in disk0:10G", text);
@@ -52,12 +52,12 @@ static int add_fixed(struct peer *peer, const char *text, char *why, size_t why_
 		rc = volume_table_add_fixed(peer->shared, &record);
 	if (rc == -EINVAL)
 		snprintf(why, why_size,
-			 "fixed=%s: the size must be a multiple of %u and not 0, the name UTF-8 "
-			 "without '/' and control characters",
-			 text, XSEG_SECTOR);
+			"fixed=%s: the size must be a multiple of %u and not 0, the name UTF-8 "
+			"without '/' and control characters",
+			text, XSEG_SECTOR);
 	else if (rc != 0)
 		snprintf(why, why_size, "fixed=%s: %s", text,
-			 rc == -EEXIST ? "there is one of that name already" : strerror(-rc));
+			rc == -EEXIST ? "there is one of that name already" : strerror(-rc));
 	return rc;
 }
 
@@ -115,21 +115,22 @@ static const struct peer_ops volume_ops = {
 	.start = volume_start,
 	.finish = volume_finish,
 	.dump = volume_table_dump,
-	.on = {
-		[XSEG_OP_READ] = volume_io_read,
-		[XSEG_OP_WRITE] = volume_io_write,
-		[XSEG_OP_ZERO] = volume_io_zero,
-		[XSEG_OP_DISCARD] = volume_io_discard,
-		[XSEG_OP_FLUSH] = volume_io_flush,
-		[XSEG_OP_PREFETCH] = volume_io_prefetch,
-		[XSEG_OP_STATUS] = volume_status,
-		[XSEG_OP_OPEN] = volume_admin_open,
-		[XSEG_OP_CLOSE] = volume_admin_close,
-		[XSEG_OP_INFO] = volume_admin_info,
-		[XSEG_OP_LIST] = volume_list,
-		[XSEG_OP_CREATE] = volume_admin_create,
-		[XSEG_OP_UPDATE] = volume_admin_update,
-		[XSEG_OP_REMOVE] = volume_remove,
-	},
+	.on =
+		{
+			[XSEG_OP_READ] = volume_io_read,
+			[XSEG_OP_WRITE] = volume_io_write,
+			[XSEG_OP_ZERO] = volume_io_zero,
+			[XSEG_OP_DISCARD] = volume_io_discard,
+			[XSEG_OP_FLUSH] = volume_io_flush,
+			[XSEG_OP_PREFETCH] = volume_io_prefetch,
+			[XSEG_OP_STATUS] = volume_status,
+			[XSEG_OP_OPEN] = volume_admin_open,
+			[XSEG_OP_CLOSE] = volume_admin_close,
+			[XSEG_OP_INFO] = volume_admin_info,
+			[XSEG_OP_LIST] = volume_list,
+			[XSEG_OP_CREATE] = volume_admin_create,
+			[XSEG_OP_UPDATE] = volume_admin_update,
+			[XSEG_OP_REMOVE] = volume_remove,
+		},
 };
 PEER_MODULE(volume_ops);

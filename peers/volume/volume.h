@@ -15,8 +15,6 @@
 #ifndef SKERRY_VOLUME_H
 #define SKERRY_VOLUME_H
 
-#include "peers/volume/volume_record.h"
-
 #include <base/sm.h>
 #include <peer/call.h>
 #include <pthread.h>
@@ -24,9 +22,11 @@
 #include <sys/queue.h>
 #include <xseg/layout.h>
 
+#include "peers/volume/volume_record.h"
+
 #define VOLUME_STORE 0u /* the edge */
 #define VOLUME_BUCKETS 1024u
-#define VOLUME_COUNT_MAX 65536u /* volumes in use at once */
+#define VOLUME_COUNT_MAX 65536u	 /* volumes in use at once */
 #define VOLUME_LIST_BYTES 65536u /* keys asked of the store at a time */
 #define VOLUME_LIST_KEYS (VOLUME_LIST_BYTES / sizeof(struct xseg_key))
 #define VOLUME_WINDOW 32u /* requests of one administrative job in flight */
@@ -56,7 +56,8 @@ struct volume_opener {
 /* Of all shards. Freed when it is gone and no shard's cache points to it. */
 struct volume {
 	/* read for every request */
-	_Atomic uint64_t admitted; /* bit per client lane that is known to have it open; 0: removing */
+	_Atomic uint64_t
+		admitted; /* bit per client lane that is known to have it open; 0: removing */
 	uint64_t size;
 	unsigned object_shift;
 	bool read_only;
@@ -110,7 +111,7 @@ int volume_table_add_fixed(struct volume_shared *shared, const struct volume_rec
  * `present` is taken over in any case.
  */
 int volume_table_insert(struct volume_shared *shared, const struct volume_record *record,
-			_Atomic uint64_t *present, uint64_t gone);
+	_Atomic uint64_t *present, uint64_t gone);
 /* The configured volume of that name: its id, or 0. */
 uint64_t volume_table_fixed_id(struct volume_shared *shared, const char *name);
 
@@ -124,8 +125,8 @@ struct volume *volume_find(struct peer *peer, uint64_t id);
 /* Notes that a client works on it. -ENOENT: it is being removed. */
 int volume_admit(struct peer *peer, struct volume *volume, struct volume_client client);
 /* -EBUSY: it is being removed; -EROFS. */
-int volume_opened(struct peer *peer, struct volume *volume, struct volume_client client,
-		  bool writes);
+int volume_opened(
+	struct peer *peer, struct volume *volume, struct volume_client client, bool writes);
 void volume_closed(struct peer *peer, struct volume *volume, struct volume_client client);
 void volume_describe(struct peer *peer, struct volume *volume, struct xseg_volume_info *info);
 /* May a client ask for this change? */
@@ -136,8 +137,8 @@ int volume_state_set(struct peer *peer, struct volume *volume, unsigned state);
  * To REMOVING, also from there (a removal that did not end). -EBUSY: somebody else has it open
  * or removes it; -EPERM: it comes from the configuration. `before`: the state it was in.
  */
-int volume_remove_begin(struct peer *peer, struct volume *volume, struct volume_client client,
-			unsigned *before);
+int volume_remove_begin(
+	struct peer *peer, struct volume *volume, struct volume_client client, unsigned *before);
 /* The removal failed; `state`: what its record says now. */
 void volume_remove_stop(struct peer *peer, uint64_t id, unsigned state);
 void volume_remove_end(struct peer *peer, uint64_t id);
@@ -158,8 +159,8 @@ static inline bool volume_is_present(const struct volume *volume, uint32_t objec
 static inline void volume_set_present(struct volume *volume, uint32_t object)
 {
 	if (!volume_is_present(volume, object))
-		atomic_fetch_or_explicit(&volume->present[object / 64], 1ull << (object % 64),
-					 memory_order_relaxed);
+		atomic_fetch_or_explicit(
+			&volume->present[object / 64], 1ull << (object % 64), memory_order_relaxed);
 }
 
 static inline uint32_t volume_slot_of(const struct volume_shard *shard, uint64_t id)
@@ -189,10 +190,10 @@ struct volume_step {
  * now; `run` is called again when there is.
  */
 struct call *volume_step_call(struct volume_step *step, void (*run)(struct volume_step *step),
-			      enum xseg_op op, struct xseg_key key, uint32_t bytes);
+	enum xseg_op op, struct xseg_key key, uint32_t bytes);
 /* A CAS of what = XSEG_CAS_*, with room for a record. */
 struct call *volume_step_cas(struct volume_step *step, void (*run)(struct volume_step *step),
-			     enum xseg_cas what, struct xseg_key key);
+	enum xseg_cas what, struct xseg_key key);
 /* Puts a record into a PUT. */
 void volume_call_record(struct call *call, const void *record, uint32_t size);
 /* The record a GET answered with: its size, or -errno. */
@@ -219,7 +220,7 @@ struct volume_task {
 	char name[VOLUME_NAME_LENGTH_MAX + 1];
 	struct volume_record record;
 	uint64_t version, name_version; /* of the records, as last read; 0: absent */
-	unsigned state; /* that was, or is wanted */
+	unsigned state;			/* that was, or is wanted */
 	/* lists of keys */
 	uint64_t cursor, next_cursor;
 	struct xseg_key *keys;
@@ -234,21 +235,18 @@ TAILQ_HEAD(volume_task_queue, volume_task);
 struct volume_task *volume_task_begin(struct peer *peer, struct job *job);
 /* Ends the job, too: with error, or with `length` bytes of answer. */
 void volume_task_end(struct volume_task *task, int error, uint32_t length, uint64_t value);
-static inline struct volume_task *volume_task_of(const struct call *call)
-{
-	return call->context;
-}
+static inline struct volume_task *volume_task_of(const struct call *call) { return call->context; }
 /* The name in the job's data; -EINVAL. */
 int volume_task_name(struct volume_task *task);
 /* By task->id or (0) task->name: task->found() when it is loaded, or cannot be. */
 void volume_task_find(struct volume_task *task, void (*found)(struct volume_task *task, int error));
 /* By key.volume or (0) the name in the data: what OPEN, INFO and REMOVE begin with. */
-void volume_task_start(struct peer *peer, struct job *job,
-		       void (*found)(struct volume_task *task, int error));
+void volume_task_start(
+	struct peer *peer, struct job *job, void (*found)(struct volume_task *task, int error));
 /* xseg_volume_info of task->id as the answer. */
 void volume_task_answer(struct volume_task *task);
 
-/* --- volume_load.c: from the store ------------------------------------------------------------- */
+/* --- volume_load.c: from the store ------------------------------------------------------ */
 
 /* Start loading, or join those who wait: the job is dispatched again, or fails. */
 void volume_load_job(struct peer *peer, struct job *job);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Opening, closing, describing, creating and changing volumes. */
-#include "peers/volume/volume.h"
-
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <time.h>
+
+#include "peers/volume/volume.h"
 
 /* --- open, close, info -------------------------------------------------------------- */
 
@@ -17,7 +17,7 @@ static void open_found(struct volume_task *task, int error)
 	struct volume *volume = error == 0 ? volume_find(peer, task->id) : NULL;
 	if (error == 0)
 		error = volume ? volume_opened(peer, volume, volume_client_of(peer, job),
-					       !(job->flags & XSEG_F_READ_ONLY))
+					 !(job->flags & XSEG_F_READ_ONLY))
 			       : -ENOENT;
 	if (error != 0)
 		volume_task_end(task, error, 0, 0);
@@ -102,8 +102,8 @@ static void create_undone(struct call *call)
 static void create_undo(struct volume_step *step)
 {
 	struct volume_task *task = (struct volume_task *)step;
-	struct call *call = volume_step_cas(step, create_undo, XSEG_CAS_DELETE,
-					    volume_record_key(task->record.id));
+	struct call *call = volume_step_cas(
+		step, create_undo, XSEG_CAS_DELETE, volume_record_key(task->record.id));
 	if (!call)
 		return;
 	call->arg0 = task->version;
@@ -165,8 +165,8 @@ static void create_record(struct volume_step *step)
 		volume_task_end(task, rc, 0, 0);
 		return;
 	}
-	struct call *call = volume_step_cas(step, create_record, XSEG_CAS_PUT,
-					    volume_record_key(task->record.id));
+	struct call *call = volume_step_cas(
+		step, create_record, XSEG_CAS_PUT, volume_record_key(task->record.id));
 	if (!call)
 		return;
 	volume_record_encode(&task->record, bytes);
@@ -206,8 +206,8 @@ static void create_rival(struct call *call)
 static void create_ask_rival(struct volume_step *step)
 {
 	struct volume_task *task = (struct volume_task *)step;
-	struct call *call = volume_step_cas(step, create_ask_rival, XSEG_CAS_GET,
-					    volume_record_key(task->record.id));
+	struct call *call = volume_step_cas(
+		step, create_ask_rival, XSEG_CAS_GET, volume_record_key(task->record.id));
 	if (call)
 		call_submit(call, VOLUME_STORE, create_rival);
 }
@@ -360,7 +360,8 @@ static void update_found(struct volume_task *task, int error)
 {
 	struct volume *volume = error == 0 ? volume_find(task->step.peer, task->id) : NULL;
 	if (error == 0)
-		error = !volume ? -ENOENT : volume->fixed ? -EPERM : 0;
+		error = !volume ? -ENOENT : volume->fixed
+	? -EPERM : 0;
 	if (error != 0)
 		volume_task_end(task, error, 0, 0);
 	else

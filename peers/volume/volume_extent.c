@@ -18,7 +18,7 @@ bool volume_extent_add(struct volume_extents *extents, uint64_t length, uint32_t
 }
 
 uint64_t volume_extent_add_answer(struct volume_extents *extents, uint64_t length,
-				  const struct xseg_status_extent *answer, uint32_t count)
+	const struct xseg_status_extent *answer, uint32_t count)
 {
 	const uint32_t known = XSEG_STATUS_HOLE | XSEG_STATUS_ZERO;
 	uint64_t added = 0;

@@ -22,6 +22,6 @@ bool volume_extent_add(struct volume_extents *extents, uint64_t length, uint32_t
  * added: fewer than `length` when the store said less or the list is full.
  */
 uint64_t volume_extent_add_answer(struct volume_extents *extents, uint64_t length,
-				  const struct xseg_status_extent *answer, uint32_t count);
+	const struct xseg_status_extent *answer, uint32_t count);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The data path: a request becomes a request to the object it lies in, or several of them. */
+#include <errno.h>
+
 #include "peers/volume/volume.h"
 #include "peers/volume/volume_span.h"
-
-#include <errno.h>
 
 /* What an operation does about objects that are not there. */
 enum absent {
@@ -19,7 +19,7 @@ static inline enum absent absent_of(const struct job *job)
 	if (job->op == XSEG_OP_WRITE)
 		return ABSENT_IS_MADE;
 	return job->op == XSEG_OP_ZERO && (job->flags & XSEG_F_NO_HOLE) ? ABSENT_IS_MADE
-									 : ABSENT_IS_DONE;
+									: ABSENT_IS_DONE;
 }
 
 static inline bool has_data(const struct job *job)
@@ -92,8 +92,8 @@ static int split_send(struct peer *peer, struct job *job, const struct volume_sp
 	return 0;
 }
 
-static int split_part(struct peer *peer, struct job *job, struct volume *volume,
-		      const struct volume_span *span)
+static int split_part(
+	struct peer *peer, struct job *job, struct volume *volume, const struct volume_span *span)
 {
 	if (absent_of(job) == ABSENT_IS_MADE) {
 		volume_set_present(volume, span->object);
@@ -120,7 +120,7 @@ static bool split_go(struct peer *peer, void *context)
 	struct volume_span span;
 	int rc = volume ? 0 : -ENOENT;
 	while (rc == 0 && volume_span_at(job->offset, job->length, volume->object_shift,
-					 split_at(job), &span)) {
+				  split_at(job), &span)) {
 		rc = split_part(peer, job, volume, &span);
 		if (rc == -EAGAIN)
 			return false;
@@ -159,18 +159,28 @@ static inline void send_down(struct peer *peer, struct job *job, uint32_t object
 	job_forward(job, VOLUME_STORE);
 }
 
-static inline void io(struct peer *peer, struct job *job, bool writes)
+/* Why a request is not for a volume, or not for this one. */
+static void refuse(const struct volume *volume, struct job *job, bool writes)
+{
+	if ((job->key.epoch | job->key.object) != 0)
+		job_fail(job, -EINVAL);
+	else if (is_inside(volume, job))
+		job_fail(job, -EROFS);
+	else
+		job_fail(job,
+			writes && job->offset + job->length > volume->size ? -ENOSPC : -EINVAL);
+}
+
+/* `writes` is known where this is called: each handler is a copy with only its own tests in it. */
+static inline __attribute__((always_inline)) void io(
+	struct peer *peer, struct job *job, bool writes)
 {
 	struct volume *volume = volume_io_enter(peer, job);
 	if (unlikely(!volume))
 		return;
-	if (unlikely(!is_inside(volume, job) || (job->key.epoch | job->key.object) != 0)) {
-		bool past_end = job->offset + job->length > volume->size;
-		job_fail(job, writes && past_end ? -ENOSPC : -EINVAL);
-		return;
-	}
-	if (unlikely(writes && volume->read_only)) {
-		job_fail(job, -EROFS);
+	if (unlikely(!is_inside(volume, job) || (job->key.epoch | job->key.object) != 0 ||
+		     (writes && volume->read_only))) {
+		refuse(volume, job, writes);
 		return;
 	}
 	unsigned shift = volume->object_shift;
@@ -179,11 +189,12 @@ static inline void io(struct peer *peer, struct job *job, bool writes)
 		return;
 	}
 	uint32_t object = (uint32_t)(job->offset >> shift);
-	if (absent_of(job) == ABSENT_IS_MADE)
+	if (unlikely(!volume_is_present(volume, object))) {
+		if (absent_of(job) != ABSENT_IS_MADE) {
+			hole_answer(peer, job);
+			return;
+		}
 		volume_set_present(volume, object);
-	else if (!volume_is_present(volume, object)) {
-		hole_answer(peer, job);
-		return;
 	}
 	send_down(peer, job, object, shift);
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* LIST: the volumes that have a name in the store, then those of the configuration. */
-#include "peers/volume/volume.h"
-
 #include <base/log.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "peers/volume/volume.h"
 
 #define LIST_MAX 512u /* volumes in one answer */
 
@@ -39,8 +39,8 @@ static void list_end(struct volume_task *task)
 }
 
 /* What is loaded is known better than its record. */
-static void describe(struct volume_task *task, const struct volume_record *record,
-		     struct xseg_volume_info *info)
+static void describe(
+	struct volume_task *task, const struct volume_record *record, struct xseg_volume_info *info)
 {
 	struct volume *volume = volume_find(task->step.peer, record->id);
 	if (volume) {
@@ -75,7 +75,7 @@ static void entry_described(struct call *call)
 		entry->info->id = 0;
 	else if (rc == -EILSEQ || rc == -EPROTO)
 		log_warning("volume", "the record of volume '%s' is %s", entry->info->name,
-			    rc == -EPROTO ? "of a newer version" : "damaged");
+			rc == -EPROTO ? "of a newer version" : "damaged");
 	else
 		entry->task->error = rc;
 	entry_next(entry);
@@ -84,8 +84,8 @@ static void entry_described(struct call *call)
 static void entry_describe(struct volume_step *step)
 {
 	struct entry *entry = (struct entry *)step;
-	struct call *call = volume_step_cas(step, entry_describe, XSEG_CAS_GET,
-					    volume_record_key(entry->info->id));
+	struct call *call = volume_step_cas(
+		step, entry_describe, XSEG_CAS_GET, volume_record_key(entry->info->id));
 	if (call)
 		call_submit(call, VOLUME_STORE, entry_described);
 }
@@ -108,7 +108,7 @@ static void entry_named(struct call *call)
 	}
 	if (rc == -EILSEQ || rc == -EPROTO)
 		log_warning("volume", "the name record %016llx is %s", (unsigned long long)hash,
-			    rc == -EPROTO ? "of a newer version" : "damaged");
+			rc == -EPROTO ? "of a newer version" : "damaged");
 	else if (rc != -ENOENT) /* removed while we look */
 		entry->task->error = rc;
 	entry_next(entry);
@@ -181,8 +181,8 @@ static void list_ask(struct volume_step *step)
 {
 	struct volume_task *task = (struct volume_task *)step;
 	struct call *call = volume_step_call(step, list_ask, XSEG_OP_LIST,
-					     (struct xseg_key){.epoch = XSEG_EPOCH_NAME},
-					     task->key_count * sizeof(struct xseg_key));
+		(struct xseg_key){.epoch = XSEG_EPOCH_NAME},
+		task->key_count * sizeof(struct xseg_key));
 	if (!call)
 		return;
 	call->arg0 = task->cursor;
@@ -204,8 +204,7 @@ static void list_fixed(struct peer *peer, struct job *job, uint32_t room)
 		job_put_bytes(job, length, &info, sizeof(info));
 		length += sizeof(info);
 	}
-	job_complete_value(job, length,
-			   index < options->fixed.count ? CURSOR_FIXED + index : 0);
+	job_complete_value(job, length, index < options->fixed.count ? CURSOR_FIXED + index : 0);
 }
 
 void volume_list(struct peer *peer, struct job *job)

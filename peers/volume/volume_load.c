@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Brings a volume from the store into the table, the first time that somebody asks for it. */
-#include "peers/volume/volume.h"
-
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+
+#include "peers/volume/volume.h"
 
 /*
  * Each shard loads for itself: two that load one volume at once do the work twice, and neither
@@ -37,7 +37,7 @@ static int map_present(struct volume_load *load)
 {
 	size_t size = (size_t)((object_count(&load->record) + 63) / 64 * 8);
 	void *map = mmap(NULL, size, PROT_READ | PROT_WRITE,
-			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (map == MAP_FAILED)
 		return -errno;
 	load->present = map;
@@ -98,7 +98,7 @@ static void note_keys(struct volume_load *load, const struct call *call)
 		for (uint32_t i = 0; i < count; i++) {
 			uint32_t object = keys[i].object;
 			if (keys[i].volume != load->id || keys[i].epoch != 0 ||
-			    object >= object_count(&load->record))
+				object >= object_count(&load->record))
 				continue;
 			load->present[object / 64] |= 1ull << (object % 64);
 		}
@@ -132,8 +132,7 @@ static void load_list(struct volume_step *step)
 {
 	struct volume_load *load = load_of(step);
 	struct call *call = volume_step_call(step, load_list, XSEG_OP_LIST,
-					     (struct xseg_key){.volume = load->id},
-					     VOLUME_LIST_BYTES);
+		(struct xseg_key){.volume = load->id}, VOLUME_LIST_BYTES);
 	if (!call)
 		return;
 	call->arg0 = load->cursor;
@@ -175,7 +174,7 @@ static void load_record(struct volume_step *step)
 static struct volume_load *load_find(const struct volume_shard *shard, uint64_t id)
 {
 	struct volume_load *load;
-	TAILQ_FOREACH(load, &shard->loads, link)
+	TAILQ_FOREACH (load, &shard->loads, link)
 		if (load->id == id)
 			return load;
 	return NULL;

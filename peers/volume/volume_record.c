@@ -87,7 +87,7 @@ int volume_record_check(const struct volume_record *record)
 	if (record->id == 0 || record->size == 0 || record->size % XSEG_SECTOR != 0)
 		return -EINVAL;
 	if (!is_power_of_two(record->object_size) || record->object_size < XSEG_PAGE ||
-	    record->object_size > XSEG_OBJECT_MAX)
+		record->object_size > XSEG_OBJECT_MAX)
 		return -EINVAL;
 	/* object numbers have 32 bits */
 	if ((record->size - 1) / record->object_size > UINT32_MAX)
@@ -135,8 +135,8 @@ int volume_record_decode(const uint8_t *from, size_t size, struct volume_record 
 	return named && reserved == 0 && volume_record_check(record) == 0 ? 0 : -EILSEQ;
 }
 
-void volume_name_record_encode(const struct volume_name_record *record,
-			       uint8_t out[VOLUME_NAME_RECORD_SIZE])
+void volume_name_record_encode(
+	const struct volume_name_record *record, uint8_t out[VOLUME_NAME_RECORD_SIZE])
 {
 	must(record->id != 0 && volume_name_check(record->name));
 	uint8_t *at = put_bytes(out, name_magic, MAGIC_SIZE);

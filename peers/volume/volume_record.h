@@ -38,8 +38,8 @@ int volume_record_check(const struct volume_record *record);
 void volume_record_encode(const struct volume_record *record, uint8_t out[VOLUME_RECORD_SIZE]);
 int volume_record_decode(const uint8_t *from, size_t size, struct volume_record *record);
 
-void volume_name_record_encode(const struct volume_name_record *record,
-			       uint8_t out[VOLUME_NAME_RECORD_SIZE]);
+void volume_name_record_encode(
+	const struct volume_name_record *record, uint8_t out[VOLUME_NAME_RECORD_SIZE]);
 int volume_name_record_decode(const uint8_t *from, size_t size, struct volume_name_record *record);
 
 /* Where a name's record lies; never 0. */

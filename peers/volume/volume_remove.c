@@ -4,12 +4,12 @@
  * objects go, the name, the record. As long as there is a name, LIST shows it and it can be removed
  * again; a record without one is what a cut-off CREATE leaves, too: nobody sees it.
  */
-#include "peers/volume/volume.h"
-
 #include <base/log.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "peers/volume/volume.h"
 
 static struct volume_task *task_of(struct volume_step *step) { return (struct volume_task *)step; }
 
@@ -220,8 +220,7 @@ static void objects_list(struct volume_step *step)
 {
 	struct volume_task *task = task_of(step);
 	struct call *call = volume_step_call(step, objects_list, XSEG_OP_LIST,
-					     (struct xseg_key){.volume = task->id},
-					     VOLUME_LIST_BYTES);
+		(struct xseg_key){.volume = task->id}, VOLUME_LIST_BYTES);
 	if (!call)
 		return;
 	call->arg0 = task->cursor;
@@ -307,8 +306,7 @@ static void remove_found(struct volume_task *task, int error)
 	struct volume *volume = error == 0 ? volume_find(peer, task->id) : NULL;
 	if (error == 0)
 		error = volume ? volume_remove_begin(peer, volume,
-						     volume_client_of(peer, task->job),
-						     &task->state)
+					 volume_client_of(peer, task->job), &task->state)
 			       : -ENOENT;
 	if (error != 0)
 		volume_task_end(task, error, 0, 0);

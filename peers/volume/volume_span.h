@@ -18,8 +18,8 @@ struct volume_span {
 };
 
 /* What of [offset, offset + length) begins at its byte `at`; false at the end. */
-static inline bool volume_span_at(uint64_t offset, uint32_t length, unsigned shift, uint32_t at,
-				  struct volume_span *span)
+static inline bool volume_span_at(
+	uint64_t offset, uint32_t length, unsigned shift, uint32_t at, struct volume_span *span)
 {
 	if (at >= length)
 		return false;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* STATUS: what of a volume is there. Absent objects are known here, the store tells the rest. */
+#include <errno.h>
+#include <stdlib.h>
+
 #include "peers/volume/volume.h"
 #include "peers/volume/volume_extent.h"
 #include "peers/volume/volume_span.h"
 
-#include <errno.h>
-#include <stdlib.h>
-
-#define ASKED_MAX 64u	 /* objects in one request; the answer ends there */
+#define ASKED_MAX 64u /* objects in one request; the answer ends there */
 #define ANSWER_BYTES 4096u
 #define ANSWER_MAX (ANSWER_BYTES / sizeof(struct xseg_status_extent))
 #define EXTENTS_MAX 4096u /* in one answer to the client */
@@ -46,8 +46,7 @@ static int join(struct status *status)
 {
 	uint32_t at = 0;
 	struct call *call;
-	TAILQ_FOREACH(call, &status->calls, link)
-	{
+	TAILQ_FOREACH (call, &status->calls, link) {
 		if (!add_hole(status, at, at_of(call)))
 			return 0;
 		if (call->result != 0)
@@ -114,9 +113,9 @@ static void ask_all(struct status *status, const struct volume *volume)
 {
 	const struct job *job = status->job;
 	struct volume_span span;
-	for (status->end = 0; volume_span_at(job->offset, job->length, volume->object_shift,
-					     status->end, &span);
-	     status->end += span.length) {
+	for (status->end = 0;
+		volume_span_at(job->offset, job->length, volume->object_shift, status->end, &span);
+		status->end += span.length) {
 		if (!volume_is_present(volume, span.object))
 			continue;
 		if (status->pending > ASKED_MAX || ask(status, &span) != 0)
@@ -170,7 +169,7 @@ void volume_status(struct peer *peer, struct job *job)
 	}
 	uint32_t object = (uint32_t)(job->offset >> volume->object_shift);
 	if (volume_span_single(job->offset, job->length, volume->object_shift) &&
-	    volume_is_present(volume, object)) {
+		volume_is_present(volume, object)) {
 		job->key.object = object;
 		job->offset &= (1ull << volume->object_shift) - 1;
 		peer_count(peer, VOLUME_FORWARDED, 1);

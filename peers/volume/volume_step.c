@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Requests of the composer's own that wait their turn when slots or pages are short. */
-#include "peers/volume/volume.h"
-
 #include <errno.h>
+
+#include "peers/volume/volume.h"
 
 static bool step_again(struct peer *peer, void *context)
 {
@@ -13,7 +13,7 @@ static bool step_again(struct peer *peer, void *context)
 }
 
 struct call *volume_step_call(struct volume_step *step, void (*run)(struct volume_step *step),
-			      enum xseg_op op, struct xseg_key key, uint32_t bytes)
+	enum xseg_op op, struct xseg_key key, uint32_t bytes)
 {
 	struct call *call = NULL;
 	int rc = call_begin(step->peer, &call);
@@ -35,7 +35,7 @@ struct call *volume_step_call(struct volume_step *step, void (*run)(struct volum
 }
 
 struct call *volume_step_cas(struct volume_step *step, void (*run)(struct volume_step *step),
-			     enum xseg_cas what, struct xseg_key key)
+	enum xseg_cas what, struct xseg_key key)
 {
 	uint32_t bytes = what == XSEG_CAS_DELETE ? 0 : XSEG_RECORD_MAX;
 	struct call *call = volume_step_call(step, run, XSEG_OP_CAS, key, bytes);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which volumes this process has loaded, the shards' shortcuts to them, and who has them open. */
-#include "peers/volume/volume.h"
-
 #include <base/log.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <xseg/registry.h>
+
+#include "peers/volume/volume.h"
 
 /*
  *   IMPORTING --import done--> READY
@@ -20,9 +20,8 @@
  */
 static const struct sm_state volume_states[] = {
 	[XSEG_VOLUME_READY] = {"ready", SM(XSEG_VOLUME_READY) | SM(XSEG_VOLUME_REMOVING)},
-	[XSEG_VOLUME_IMPORTING] = {"importing", SM(XSEG_VOLUME_IMPORTING) |
-							SM(XSEG_VOLUME_READY) |
-							SM(XSEG_VOLUME_REMOVING)},
+	[XSEG_VOLUME_IMPORTING] = {"importing",
+		SM(XSEG_VOLUME_IMPORTING) | SM(XSEG_VOLUME_READY) | SM(XSEG_VOLUME_REMOVING)},
 	[XSEG_VOLUME_REMOVING] = {"removing", SM(XSEG_VOLUME_READY) | SM(XSEG_VOLUME_IMPORTING) |
 						      SM(XSEG_VOLUME_REMOVING) | SM(VOLUME_GONE)},
 	[VOLUME_GONE] = {"gone", 0},
@@ -42,8 +41,8 @@ static struct volume *table_find(struct volume_shared *shared, uint64_t id)
 {
 	struct volume *volume;
 	LIST_FOREACH(volume, bucket_of(shared, id), link)
-		if (volume->record.id == id)
-			return volume;
+	if (volume->record.id == id)
+		return volume;
 	return NULL;
 }
 
@@ -102,7 +101,8 @@ int volume_table_add_fixed(struct volume_shared *shared, const struct volume_rec
 	struct volume *volume = volume_new(record, NULL);
 	if (!volume)
 		return -ENOMEM;
-	volume->fixed = true;
+	volume->fixed
+	= true;
 	LIST_INSERT_HEAD(bucket_of(shared, record->id), volume, link);
 	shared->count++;
 	return 0;
@@ -113,12 +113,12 @@ static void merge_present(struct volume *volume, const _Atomic uint64_t *present
 {
 	for (size_t i = 0; i < present_size(&volume->record) / 8; i++)
 		if (present[i])
-			atomic_fetch_or_explicit(&volume->present[i], present[i],
-						 memory_order_relaxed);
+			atomic_fetch_or_explicit(
+				&volume->present[i], present[i], memory_order_relaxed);
 }
 
 static int table_insert(struct volume_shared *shared, const struct volume_record *record,
-			_Atomic uint64_t **present, uint64_t gone)
+	_Atomic uint64_t **present, uint64_t gone)
 {
 	if (gone != atomic_load_explicit(&shared->gone, memory_order_relaxed))
 		return -EAGAIN;
@@ -140,7 +140,7 @@ static int table_insert(struct volume_shared *shared, const struct volume_record
 }
 
 int volume_table_insert(struct volume_shared *shared, const struct volume_record *record,
-			_Atomic uint64_t *present, uint64_t gone)
+	_Atomic uint64_t *present, uint64_t gone)
 {
 	pthread_mutex_lock(&shared->lock);
 	int rc = table_insert(shared, record, &present, gone);
@@ -155,7 +155,8 @@ uint64_t volume_table_fixed_id(struct volume_shared *shared, const char *name)
 	uint64_t id = volume_name_hash(name);
 	pthread_mutex_lock(&shared->lock);
 	struct volume *volume = table_find(shared, id);
-	bool found = volume && volume->fixed && strcmp(volume->record.name, name) == 0;
+	bool found = volume && volume->fixed
+	&&strcmp(volume->record.name, name) == 0;
 	pthread_mutex_unlock(&shared->lock);
 	return found ? id : 0;
 }
@@ -226,8 +227,8 @@ void volume_cache_close(struct peer *peer)
 }
 
 /* With the mutex. */
-static struct volume *cache_fill(struct volume_shared *shared, struct volume_shard *shard,
-				 uint64_t id)
+static struct volume *cache_fill(
+	struct volume_shared *shared, struct volume_shard *shard, uint64_t id)
 {
 	uint64_t gone = atomic_load_explicit(&shared->gone, memory_order_relaxed);
 	bool full = shard->used * 2 + 2 > shard->mask + 1;
@@ -306,8 +307,8 @@ int volume_admit(struct peer *peer, struct volume *volume, struct volume_client 
 	return rc;
 }
 
-int volume_opened(struct peer *peer, struct volume *volume, struct volume_client client,
-		  bool writes)
+int volume_opened(
+	struct peer *peer, struct volume *volume, struct volume_client client, bool writes)
 {
 	int rc = 0;
 	pthread_mutex_lock(&shared_of(peer)->lock);
@@ -404,8 +405,8 @@ int volume_state_set(struct peer *peer, struct volume *volume, unsigned state)
 	return may ? 0 : -EINVAL;
 }
 
-int volume_remove_begin(struct peer *peer, struct volume *volume, struct volume_client client,
-			unsigned *before)
+int volume_remove_begin(
+	struct peer *peer, struct volume *volume, struct volume_client client, unsigned *before)
 {
 	int rc = 0;
 	pthread_mutex_lock(&shared_of(peer)->lock);
@@ -482,7 +483,7 @@ void volume_table_dump(struct peer *peer, FILE *out)
 	for (unsigned i = 0; i < VOLUME_BUCKETS; i++) {
 		const struct volume *volume;
 		LIST_FOREACH(volume, &shared->buckets[i], link)
-			dump_one(peer, volume, out);
+		dump_one(peer, volume, out);
 	}
 	pthread_mutex_unlock(&shared->lock);
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An administrative job: memory of its own, and how it finds the volume that it is about. */
-#include "peers/volume/volume.h"
-
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "peers/volume/volume.h"
 
 struct volume_task *volume_task_begin(struct peer *peer, struct job *job)
 {
@@ -94,8 +94,8 @@ void volume_task_find(struct volume_task *task, void (*found)(struct volume_task
 		find_by_name(&task->step);
 }
 
-void volume_task_start(struct peer *peer, struct job *job,
-		       void (*found)(struct volume_task *task, int error))
+void volume_task_start(
+	struct peer *peer, struct job *job, void (*found)(struct volume_task *task, int error))
 {
 	struct volume_task *task = volume_task_begin(peer, job);
 	if (!task)

@@ -40,17 +40,17 @@ static void argument_add(struct rig_host *host, int *count, char *argument)
 }
 
 /* program\0-s\0...: all in host->text, so that it can be started again. */
-static void make_arguments(struct rig *rig, struct rig_host *host, unsigned lanes,
-			   const char *peers)
+static void make_arguments(
+	struct rig *rig, struct rig_host *host, unsigned lanes, const char *peers)
 {
 	char *at = host->text, *end = at + sizeof(host->text);
 	int count = 0;
 	const char *word = peers;
 	argument_add(host, &count, at);
 	at += snprintf(at, (size_t)(end - at), "%s/xsegpeer", build_dir()) + 1;
-	argument_add(host, &count, (char *)(uintptr_t)"-s");
+	argument_add(host, &count, (char *)(uintptr_t) "-s");
 	argument_add(host, &count, rig->seg.name);
-	argument_add(host, &count, (char *)(uintptr_t)"-l");
+	argument_add(host, &count, (char *)(uintptr_t) "-l");
 	argument_add(host, &count, at);
 	at += snprintf(at, (size_t)(end - at), "%u", lanes) + 1;
 	while (*word) {
@@ -134,7 +134,7 @@ void rig_client(struct rig *rig, struct client *client, const char *peer)
 }
 
 int rig_volume(struct client *client, enum xseg_op op, unsigned flags, uint64_t id,
-	       struct xseg_volume_info *info)
+	struct xseg_volume_info *info)
 {
 	struct client_request request = {
 		.op = op,
@@ -150,7 +150,7 @@ int rig_volume(struct client *client, enum xseg_op op, unsigned flags, uint64_t 
 }
 
 int rig_volume_named(struct client *client, enum xseg_op op, unsigned flags, const char *name,
-		     struct xseg_volume_info *info)
+	struct xseg_volume_info *info)
 {
 	struct client_request request = {
 		.op = op,
@@ -164,8 +164,8 @@ int rig_volume_named(struct client *client, enum xseg_op op, unsigned flags, con
 	return client_do(client, &request);
 }
 
-int rig_volume_create(struct client *client, const char *name, uint64_t size,
-		      uint32_t object_size, struct xseg_volume_info *info)
+int rig_volume_create(struct client *client, const char *name, uint64_t size, uint32_t object_size,
+	struct xseg_volume_info *info)
 {
 	*info = (struct xseg_volume_info){.size = size, .object_size = object_size};
 	snprintf(info->name, sizeof(info->name), "%s", name);

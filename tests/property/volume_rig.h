@@ -7,9 +7,9 @@
 #ifndef SKERRY_TESTS_VOLUME_RIG_H
 #define SKERRY_TESTS_VOLUME_RIG_H
 
-#include "tests/lib/fixture.h"
-
 #include <peer/client.h>
+
+#include "tests/lib/fixture.h"
 
 #define RIG_HOSTS 4
 #define RIG_ARGUMENTS 16
@@ -40,11 +40,11 @@ void rig_client(struct rig *rig, struct client *client, const char *peer);
 
 /* One administrative request; `info` goes in and comes out. 0 or -errno of the answer. */
 int rig_volume(struct client *client, enum xseg_op op, unsigned flags, uint64_t id,
-	       struct xseg_volume_info *info);
+	struct xseg_volume_info *info);
 /* OPEN, INFO, REMOVE by name. */
 int rig_volume_named(struct client *client, enum xseg_op op, unsigned flags, const char *name,
-		     struct xseg_volume_info *info);
-int rig_volume_create(struct client *client, const char *name, uint64_t size,
-		      uint32_t object_size, struct xseg_volume_info *info);
+	struct xseg_volume_info *info);
+int rig_volume_create(struct client *client, const char *name, uint64_t size, uint32_t object_size,
+	struct xseg_volume_info *info);
 
 #endif

@@ -16,6 +16,8 @@
 #define RIG_BYTES (8u << 20)
 #define RIG_SPLIT 8192u
 
+extern const struct peer_ops rig_store_ops, rig_split_ops, rig_pass_ops;
+
 /* What t_store has in common; rig_store() finds it. */
 struct rig_store {
 	uint8_t bytes[RIG_BYTES];

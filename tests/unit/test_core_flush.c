@@ -21,15 +21,18 @@ START_TEST(test_every_shard)
 }
 END_TEST
 
-/* p flushes each of its four shards, each forwards to a, which asks its four. */
+/* p flushes each of its four shards, each forwards to a, which asks its four, of some at once. */
 START_TEST(test_two_floors)
 {
 	struct rig rig;
 	rig_begin(&rig, 0, 4, passing);
 	rig_ask(&rig, "p");
 	ck_assert_int_eq(rig_do(&rig, XSEG_OP_FLUSH, 0, 0, NULL), 0);
-	for (unsigned i = 0; i < 4; i++)
-		ck_assert_uint_eq(rig_store(&rig, "a")->flushes[i], 4);
+	for (unsigned i = 0; i < 4; i++) {
+		ck_assert_uint_ge(rig_store(&rig, "a")->flushes[i], 1);
+		ck_assert_uint_le(rig_store(&rig, "a")->flushes[i], 4);
+	}
+	ck_assert_uint_eq(rig_counter(&rig, "p", CORE_FLUSHES), 4 + 1);
 	rig_end(&rig);
 }
 END_TEST
@@ -46,24 +49,34 @@ START_TEST(test_one_fails)
 }
 END_TEST
 
-/* Many at once, with hardly a request slot left for the fan: they wait, none fails, none hangs. */
+/*
+ * More at once than there are request slots: they wait, none fails, none hangs, and those of one
+ * volume that wait together are asked together.
+ */
 START_TEST(test_few_slots)
 {
-	static struct client_request requests[80];
+	static struct client_request requests[300];
 	struct rig rig;
+	struct client_request *done;
+	unsigned started = 0, ended = 0, asked = 0;
 	rig_begin(&rig, 0, 4, passing);
 	rig_ask(&rig, "p");
-	for (unsigned i = 0; i < countof(requests); i++) {
-		requests[i] = (struct client_request){.op = XSEG_OP_FLUSH, .key = {.volume = 1}};
-		ck_assert_int_eq(client_start(&rig.client, &requests[i]), 0);
-	}
-	for (unsigned i = 0; i < countof(requests); i++) {
-		struct client_request *done;
+	while (ended < countof(requests)) {
+		if (started < countof(requests) && started - ended < 90) {
+			requests[started] = (struct client_request){
+				.op = XSEG_OP_FLUSH, .key = {.volume = 1 + started % 7}};
+			ck_assert_int_eq(client_start(&rig.client, &requests[started++]), 0);
+			continue;
+		}
 		ck_assert_int_eq(client_collect(&rig.client, &done), 0);
 		ck_assert_int_eq(done->result, 0);
+		ended++;
 	}
-	for (unsigned i = 0; i < 4; i++)
-		ck_assert_uint_eq(rig_store(&rig, "a")->flushes[i], 4 * countof(requests));
+	for (unsigned i = 0; i < 4; i++) {
+		asked = rig_store(&rig, "a")->flushes[i];
+		ck_assert_uint_ge(asked, 4 * 7);
+		ck_assert_uint_le(asked, 4 * countof(requests));
+	}
 	rig_end(&rig);
 }
 END_TEST

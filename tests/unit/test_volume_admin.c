@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Creating, opening, listing and removing volumes, on a real store in another process. */
-#include "tests/lib/unit.h"
-
-#include "peers/volume/volume_record.h"
-#include "tests/property/volume_rig.h"
-
 #include <errno.h>
 #include <string.h>
+
+#include "peers/volume/volume_record.h"
+#include "tests/lib/unit.h"
+#include "tests/property/volume_rig.h"
 
 static struct rig rig;
 static struct client a, b, store;
@@ -44,30 +43,30 @@ static uint64_t make(const char *name, uint64_t size, uint32_t object_size)
 }
 
 static int io(struct client *client, enum xseg_op op, uint64_t id, uint64_t offset, void *data,
-	      uint32_t length)
+	uint32_t length)
 {
 	struct client_request request = {.op = op,
-					 .key.volume = id,
-					 .offset = offset,
-					 .length = length,
-					 .send = data,
-					 .send_size = op == XSEG_OP_WRITE ? length : 0,
-					 .receive = data,
-					 .receive_size = op == XSEG_OP_READ ? length : 0};
+		.key.volume = id,
+		.offset = offset,
+		.length = length,
+		.send = data,
+		.send_size = op == XSEG_OP_WRITE ? length : 0,
+		.receive = data,
+		.receive_size = op == XSEG_OP_READ ? length : 0};
 	return client_do(client, &request);
 }
 
 static int cas(enum xseg_cas what, struct xseg_key key, uint64_t version, void *data, uint32_t size)
 {
 	struct client_request request = {.op = XSEG_OP_CAS,
-					 .key = key,
-					 .arg0 = version,
-					 .arg1 = what,
-					 .length = size,
-					 .send = data,
-					 .send_size = what == XSEG_CAS_PUT ? size : 0,
-					 .receive = data,
-					 .receive_size = what == XSEG_CAS_GET ? size : 0};
+		.key = key,
+		.arg0 = version,
+		.arg1 = what,
+		.length = size,
+		.send = data,
+		.send_size = what == XSEG_CAS_PUT ? size : 0,
+		.receive = data,
+		.receive_size = what == XSEG_CAS_GET ? size : 0};
 	return client_do(&store, &request);
 }
 
@@ -102,8 +101,8 @@ static void put_name(const char *at, const char *name, uint64_t id)
 }
 
 /* How often LIST shows a name, in pieces of `room` volumes; *shown is the last. */
-static unsigned listed(const char *name, unsigned room, struct xseg_volume_info *shown,
-		       unsigned *total)
+static unsigned listed(
+	const char *name, unsigned room, struct xseg_volume_info *shown, unsigned *total)
 {
 	struct xseg_volume_info page[64];
 	unsigned found = 0;
@@ -111,10 +110,10 @@ static unsigned listed(const char *name, unsigned room, struct xseg_volume_info 
 	*total = 0;
 	do {
 		struct client_request request = {.op = XSEG_OP_LIST,
-						 .arg0 = cursor,
-						 .length = room * (unsigned)sizeof(page[0]),
-						 .receive = page,
-						 .receive_size = room * (unsigned)sizeof(page[0])};
+			.arg0 = cursor,
+			.length = room * (unsigned)sizeof(page[0]),
+			.receive = page,
+			.receive_size = room * (unsigned)sizeof(page[0])};
 		ck_assert_int_eq(client_do(&a, &request), 0);
 		unsigned count = request.answer_length / (unsigned)sizeof(page[0]);
 		ck_assert_uint_le(count, countof(page));
@@ -140,10 +139,10 @@ static unsigned objects_in_store(uint64_t id)
 {
 	static struct xseg_key keys[1024];
 	struct client_request request = {.op = XSEG_OP_LIST,
-					 .key.volume = id,
-					 .length = sizeof(keys),
-					 .receive = keys,
-					 .receive_size = sizeof(keys)};
+		.key.volume = id,
+		.length = sizeof(keys),
+		.receive = keys,
+		.receive_size = sizeof(keys)};
 	ck_assert_int_eq(client_do(&store, &request), 0);
 	return request.answer_length / (unsigned)sizeof(keys[0]);
 }
@@ -425,8 +424,9 @@ START_TEST(test_fixed)
 {
 	char data[8192] = "";
 	unsigned total;
-	rig_start(&rig, 2, 1, "null0=blocker_null fix0=volume,edge.store=null0,"
-			      "fixed=zero:8M,fixed=one:1048576,object-size=4096");
+	rig_start(&rig, 2, 1,
+		"null0=blocker_null fix0=volume,edge.store=null0,"
+		"fixed=zero:8M,fixed=one:1048576,object-size=4096");
 	client_close(&a);
 	rig_client(&rig, &a, "fix0");
 	ck_assert_int_eq(rig_volume_named(&a, XSEG_OP_OPEN, 0, "zero", &info), 0);
@@ -462,8 +462,11 @@ START_TEST(test_odd_requests)
 	ck_assert_int_eq(io(&a, XSEG_OP_FLUSH, id ^ 1, 0, NULL, 0), -ENOENT);
 	ck_assert_int_eq(io(&a, XSEG_OP_READ, id, 1ull << 60, data, sizeof(data)), -EINVAL);
 	ck_assert_int_eq(io(&a, XSEG_OP_COPY, id, 0, NULL, 4096), -EOPNOTSUPP);
-	struct client_request request = {.op = XSEG_OP_READ, .key = {.volume = id, .object = 3},
-					 .length = 4096, .receive = data, .receive_size = 4096};
+	struct client_request request = {.op = XSEG_OP_READ,
+		.key = {.volume = id, .object = 3},
+		.length = 4096,
+		.receive = data,
+		.receive_size = 4096};
 	ck_assert_int_eq(client_do(&a, &request), -EINVAL);
 	ck_assert_int_eq(rig_volume_named(&a, XSEG_OP_OPEN, 0, "", &info), -EINVAL);
 	ck_assert_int_eq(rig_volume_named(&a, XSEG_OP_OPEN, 0, "\xff", &info), -EINVAL);

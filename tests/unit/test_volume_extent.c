@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Joining what is known about stretches of a volume. */
-#include "tests/lib/unit.h"
+#include <string.h>
 
 #include "peers/volume/volume_extent.h"
-
-#include <string.h>
+#include "tests/lib/unit.h"
 
 #define HOLE (XSEG_STATUS_HOLE | XSEG_STATUS_ZERO)
 
@@ -74,7 +73,7 @@ START_TEST(test_answer_meets_a_full_list)
 }
 END_TEST
 
-/* Against a map with one byte a sector: what was added says the same, and nothing twice in a row. */
+/* Against a map with one byte a sector: the list says the same, and nothing twice in a row. */
 START_TEST(test_law)
 {
 	static uint8_t map[4096];

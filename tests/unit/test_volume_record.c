@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The two records of a volume: what goes in comes out, and nothing else is believed. */
-#include "tests/lib/unit.h"
-
-#include "peers/volume/volume_record.h"
-
 #include <base/crc32c.h>
 #include <errno.h>
 #include <string.h>
+
+#include "peers/volume/volume_record.h"
+#include "tests/lib/unit.h"
 
 static struct volume_record sample(void)
 {
@@ -100,8 +99,8 @@ START_TEST(test_every_corrupted_name_byte)
 		for (unsigned mask = 1; mask < 256; mask++) {
 			memcpy(bad, good, sizeof(bad));
 			bad[i] ^= (uint8_t)mask;
-			ck_assert_int_eq(volume_name_record_decode(bad, sizeof(bad), &out),
-					 -EILSEQ);
+			ck_assert_int_eq(
+				volume_name_record_decode(bad, sizeof(bad), &out), -EILSEQ);
 		}
 	}
 	ck_assert_int_eq(volume_name_record_decode(good, sizeof(good), &out), 0);
@@ -139,7 +138,7 @@ START_TEST(test_versions)
 		bytes[8] = (uint8_t)version;
 		seal(bytes, VOLUME_RECORD_SIZE);
 		ck_assert_int_eq(volume_record_decode(bytes, VOLUME_RECORD_SIZE, &out),
-				 version == 1 ? 0 : -EPROTO);
+			version == 1 ? 0 : -EPROTO);
 	}
 	seal(bytes, sizeof(bytes));
 	ck_assert_int_eq(volume_record_decode(bytes, sizeof(bytes), &out), -EPROTO);
@@ -164,11 +163,11 @@ START_TEST(test_impossible_contents)
 	ck_assert_int_eq(decode_with(12, "\0\x18\0\0", 4), -EILSEQ); /* of 6144 */
 	ck_assert_int_eq(decode_with(12, "\0\0\x80\0", 4), -EILSEQ); /* of 8 MiB */
 	ck_assert_int_eq(decode_with(12, "\0\0\0\0", 4), -EILSEQ);
-	ck_assert_int_eq(decode_with(16, "\0\0\0\0\0\0\0\0", 8), -EILSEQ); /* id 0 */
-	ck_assert_int_eq(decode_with(24, "\0\0\0\0\0\0\0\0", 8), -EILSEQ); /* no size */
-	ck_assert_int_eq(decode_with(24, "\1\2\0\0\0\0\0\0", 8), -EILSEQ); /* 513 bytes */
+	ck_assert_int_eq(decode_with(16, "\0\0\0\0\0\0\0\0", 8), -EILSEQ);   /* id 0 */
+	ck_assert_int_eq(decode_with(24, "\0\0\0\0\0\0\0\0", 8), -EILSEQ);   /* no size */
+	ck_assert_int_eq(decode_with(24, "\1\2\0\0\0\0\0\0", 8), -EILSEQ);   /* 513 bytes */
 	ck_assert_int_eq(decode_with(24, "\0\2\0\0\0\0\0\x80", 8), -EILSEQ); /* object 2^41 */
-	ck_assert_int_eq(decode_with(32, "\0", 1), -EILSEQ); /* state 0 */
+	ck_assert_int_eq(decode_with(32, "\0", 1), -EILSEQ);		     /* state 0 */
 	ck_assert_int_eq(decode_with(32, "\4", 1), -EILSEQ);
 	ck_assert_int_eq(decode_with(36, "\4", 1), -EILSEQ); /* an unknown flag */
 	ck_assert_int_eq(decode_with(50, "\1", 1), -EILSEQ); /* reserved */

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A stretch of a volume as stretches of objects: laws over many random requests. */
-#include "tests/lib/unit.h"
+#include <xseg/op.h>
 
 #include "peers/volume/volume_span.h"
-
-#include <xseg/op.h>
+#include "tests/lib/unit.h"
 
 #define ROUNDS 200000
 
@@ -22,8 +21,8 @@ static struct request draw(uint64_t *seed)
 	uint64_t object = random_next(seed) >> (32 + random_next(seed) % 31);
 	uint64_t sectors = object_size / XSEG_SECTOR;
 	r.offset = object * object_size + random_next(seed) % sectors * XSEG_SECTOR;
-	r.length = (uint32_t)(1 + random_next(seed) % (XSEG_OBJECT_MAX / XSEG_SECTOR)) *
-		   XSEG_SECTOR;
+	r.length =
+		(uint32_t)(1 + random_next(seed) % (XSEG_OBJECT_MAX / XSEG_SECTOR)) * XSEG_SECTOR;
 	if (random_next(seed) % 4 == 0)
 		r.length = XSEG_SECTOR * (uint32_t)(1 + random_next(seed) % 16);
 	if (r.length > XSEG_OBJECT_MAX)
@@ -41,8 +40,8 @@ static unsigned check_parts(const struct request *r)
 		ck_assert_uint_eq(span.at, at);
 		ck_assert_uint_gt(span.length, 0);
 		ck_assert_uint_le((uint64_t)span.offset + span.length, 1ull << r->shift);
-		ck_assert_uint_eq(((uint64_t)span.object << r->shift) + span.offset,
-				  r->offset + at);
+		ck_assert_uint_eq(
+			((uint64_t)span.object << r->shift) + span.offset, r->offset + at);
 		if (parts > 0) {
 			ck_assert_uint_eq(span.object, last + 1);
 			ck_assert_uint_eq(span.offset, 0);

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The table of volumes: shards' caches, presence, who has what open, and the way out. */
-#include "tests/lib/unit.h"
-
-#include "peers/volume/volume.h"
-
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <xseg/registry.h>
+
+#include "peers/volume/volume.h"
+#include "tests/lib/unit.h"
 
 #define SHARDS 3
 
@@ -47,9 +46,9 @@ static void table_teardown(void)
 static struct volume_record record_of(uint64_t id)
 {
 	struct volume_record record = {.id = id,
-				       .size = 1000 * 4096 + 512,
-				       .object_size = 4096,
-				       .state = XSEG_VOLUME_READY};
+		.size = 1000 * 4096 + 512,
+		.object_size = 4096,
+		.state = XSEG_VOLUME_READY};
 	snprintf(record.name, sizeof(record.name), "v%llu", (unsigned long long)id);
 	return record;
 }

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash
+#
+# What the xsegctl scenarios share, on top of lib.sh.
+#
+#   ctl ARGS...              runs xsegctl; RC, OUT (stdout), ERR (stderr)
+#   ctl_exits N NAME ARGS... the same as a test of the exit status
+#   err_like NAME REGEX, out_like NAME REGEX, json_is NAME JQ WANT   look at the last one
+#   ctl_begin                scene_begin and what is needed
+#   pipeline FILE SEGMENT [STORE_LINES]   writes a pipeline: front nbd0 and vol0 in one process,
+#                            mem0 in another; nbd on $SCENE_DIR/SEGMENT.sock
+#   keeper_pid SEGMENT, peer_pid SEGMENT PEER
+#   down_at_exit SEGMENT     whatever happens, nothing of it runs on
+
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+RC=0 OUT='' ERR=''
+
+ctl_begin() {
+    scene_begin "$1"
+    scene_need jq python3
+    [ -n "$XSEGCTL" ] && [ -n "$XSEGD" ] && [ -n "$XSEGPEER" ] ||
+        tap_skip_all "xsegctl, xsegd and xsegpeer are not built; say where with SKERRY_BUILD"
+    export SKERRY_XSEGD=$XSEGD SKERRY_XSEGPEER=$XSEGPEER
+    unset SKERRY_SEGMENT
+}
+
+ctl() {
+    RC=0
+    timeout -k 5 "${TAP_LIMIT:-120}" "$XSEGCTL" "$@" \
+        >"$SCENE_DIR/ctl.out" 2>"$SCENE_DIR/ctl.err" </dev/null || RC=$?
+    OUT=$(<"$SCENE_DIR/ctl.out") ERR=$(<"$SCENE_DIR/ctl.err")
+}
+
+ctl_exits() {
+    local want=$1 name=$2
+    shift 2
+    ctl "$@"
+    if [ "$RC" -eq "$want" ]; then tap_ok "$name"; return 0; fi
+    tap_not_ok "$name"
+    tap_note "exit $RC, expected $want: xsegctl $*"
+    sed 's/^/#   /' "$SCENE_DIR/ctl.out" "$SCENE_DIR/ctl.err"
+    return 1
+}
+
+err_like() { tap_like "$1" "$ERR" "$2"; }
+out_like() { tap_like "$1" "$OUT" "$2"; }
+json_is() { tap_is "$1" "$(jq -r "$2" "$SCENE_DIR/ctl.out" 2>&1)" "$3"; }
+
+pipeline() {
+    local file=$1 segment=$2
+    shift 2
+    {
+        printf '[segment]\nname = %s\nsize = 64M\n\n' "$segment"
+        printf '[peer nbd0]\nrole = front_nbd\nhost = front\n'
+        printf 'listen = unix:%s/%s.sock\nedge.volume = vol0\n\n' "$SCENE_DIR" "$segment"
+        printf '[peer vol0]\nrole = volume\nhost = front\nedge.store = mem0\n\n'
+        printf '[peer mem0]\n'
+        if [ $# -eq 0 ]; then printf 'role = blocker_memory\n'; else printf '%s\n' "$@"; fi
+    } >"$file"
+}
+
+keeper_pid() { cat "$SKERRY_RUN_DIR/$1/xsegd.pid"; }
+
+peer_pid() { "$XSEGCTL" -s "$1" status --json | jq -r ".peers[] | select(.name == \"$2\").pid"; }
+
+gone() { ! kill -0 "$1" 2>/dev/null; }
+
+# Processes of this segment by the pids that it knows, none by name.
+force_down() {
+    local pid
+    "$XSEGCTL" down "$1" --timeout 5s && return
+    for pid in $(cat "$SKERRY_RUN_DIR/$1/xsegd.pid") \
+        $("$XSEGCTL" -s "$1" status --json | jq -r '.peers[].pid | select(. > 0)'); do
+        kill -s KILL "$pid"
+    done
+    "$XSEGCTL" segment destroy "$1" --yes
+}
+
+down_at_exit() { scene_at_exit "force_down '$1'"; }

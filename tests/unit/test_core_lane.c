@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The loop: it sleeps when there is nothing, wakes for each thing there can be, and counts its turns. */
+#include "tests/unit/core_rig.h"
+
+#include <event2/event.h>
+#include <string.h>
+#include <sys/resource.h>
+
+static const char *const one_store[] = {"a=t_store", NULL};
+
+static uint64_t cpu_ns(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* t_quiet has no polls and no timers: its lane must not run while nothing comes. */
+static void quiet_delete(struct peer *peer, struct job *job)
+{
+	(void)peer;
+	job_complete(job, 0);
+}
+
+static const struct peer_ops quiet_ops = {
+	.name = "t_quiet", .summary = "sleeps", .on = {[XSEG_OP_DELETE] = quiet_delete}};
+
+START_TEST(test_sleeps)
+{
+	static const char *const specs[] = {"a=t_quiet", NULL};
+	struct rig rig;
+	module_register(&quiet_ops);
+	rig_begin(&rig, 0, 2, specs);
+	rig_ask(&rig, "a");
+	for (unsigned i = 0; i < 200; i++) { /* slow enough for it to fall asleep in between */
+		ck_assert_int_eq(rig_do(&rig, XSEG_OP_DELETE, 0, 0, NULL), 0);
+		usleep(500);
+	}
+	usleep(20000);
+	uint64_t before = cpu_ns(), turns = rig.host.lanes[0].turn;
+	usleep(400000);
+	ck_assert_uint_lt(rig.host.lanes[0].turn - turns, 2000);
+	ck_assert_uint_lt(cpu_ns() - before, 40000000); /* a tenth of a CPU, for two lanes */
+	ck_assert_uint_gt(atomic_load(&rig.seg.lanes[rig.host.lanes[0].place].heartbeat), 0);
+	rig_end(&rig);
+}
+END_TEST
+
+/* --- a lane that sleeps in its event loop ------------------------------------------------- */
+
+struct looper {
+	struct event *readable, *timer;
+	int fds[2];
+	_Atomic unsigned bytes, ticks, polls;
+	_Atomic uint64_t late_ns;
+	uint64_t due_ns;
+};
+
+static struct looper *looper_state;
+
+static void looper_read(evutil_socket_t fd, short what, void *context)
+{
+	(void)what, (void)context;
+	char byte;
+	if (read(fd, &byte, 1) == 1)
+		atomic_fetch_add(&looper_state->bytes, 1);
+}
+
+/* Now must be now, however long the lane has slept. */
+static void looper_tick(evutil_socket_t fd, short what, void *context)
+{
+	(void)fd, (void)what;
+	uint64_t now = clock_now_ns(), lane_says = peer_now_ns(context);
+	atomic_store(&looper_state->late_ns, now > lane_says ? now - lane_says : 0);
+	atomic_fetch_add(&looper_state->ticks, 1);
+}
+
+static int looper_start(struct peer *peer, char *why, size_t why_size)
+{
+	(void)why, (void)why_size;
+	struct looper *looper = looper_state;
+	struct event_base *base = peer_event_base(peer);
+	const struct timeval every = {.tv_usec = 30000};
+	if (!base || pipe(looper->fds))
+		return -1;
+	looper->readable = event_new(base, looper->fds[0], EV_READ | EV_PERSIST, looper_read, peer);
+	looper->timer = event_new(base, -1, EV_PERSIST, looper_tick, peer);
+	return event_add(looper->readable, NULL) || event_add(looper->timer, &every) ? -1 : 0;
+}
+
+static void looper_finish(struct peer *peer)
+{
+	(void)peer;
+	event_free(looper_state->readable);
+	event_free(looper_state->timer);
+	close(looper_state->fds[0]);
+	close(looper_state->fds[1]);
+}
+
+static const struct peer_ops looper_ops = {.name = "t_looper",
+	.summary = "waits for descriptors",
+	.start = looper_start,
+	.finish = looper_finish,
+	.on = {[XSEG_OP_DELETE] = quiet_delete}};
+
+START_TEST(test_event_loop)
+{
+	static const char *const specs[] = {"a=t_store", "l=t_looper", NULL};
+	static struct looper looper;
+	struct rig rig;
+	uint64_t elsewhere = 0;
+	looper_state = &looper;
+	module_register(&looper_ops);
+	rig_begin(&rig, 0, 1, specs);
+	for (unsigned i = 1; i <= 20; i++) { /* asleep: woken by the descriptor */
+		usleep(2000);
+		ck_assert_int_eq(write(looper.fds[1], "x", 1), 1);
+		RIG_UNTIL(atomic_load(&looper.bytes) == i);
+	}
+	rig_ask(&rig, "l"); /* by a ring's bell */
+	for (unsigned i = 0; i < 50; i++) {
+		usleep(1000);
+		ck_assert_int_eq(rig_do(&rig, XSEG_OP_DELETE, 0, 0, NULL), 0);
+	}
+	rig_ask(&rig, "a"); /* by a worker */
+	for (unsigned i = 0; i < 20; i++)
+		ck_assert_int_eq(rig_do(&rig, XSEG_OP_CLOSE, 0, 0, &elsewhere), 0);
+	unsigned ticks = atomic_load(&looper.ticks);
+	RIG_UNTIL(atomic_load(&looper.ticks) > ticks + 2); /* by a timer */
+	ck_assert_uint_lt(looper.late_ns, 20000000);
+	rig_end(&rig);
+}
+END_TEST
+
+/* Busy with requests all the time: descriptors do not starve. */
+START_TEST(test_busy_event_loop)
+{
+	static const char *const specs[] = {"l=t_looper", NULL};
+	static struct looper looper;
+	static struct client_request requests[32];
+	struct rig rig;
+	looper_state = &looper;
+	module_register(&looper_ops);
+	rig_begin(&rig, 0, 1, specs);
+	rig_ask(&rig, "l");
+	for (unsigned i = 0; i < countof(requests); i++) {
+		requests[i] = (struct client_request){.op = XSEG_OP_DELETE, .key = {.volume = 1}};
+		ck_assert_int_eq(client_start(&rig.client, &requests[i]), 0);
+	}
+	ck_assert_int_eq(write(looper.fds[1], "x", 1), 1);
+	for (unsigned i = 0; i < 2000000 && !atomic_load(&looper.bytes); i++) {
+		struct client_request *done;
+		ck_assert_int_eq(client_collect(&rig.client, &done), 0);
+		ck_assert_int_eq(client_start(&rig.client, done), 0);
+	}
+	ck_assert_uint_eq(looper.bytes, 1);
+	rig_end(&rig);
+}
+END_TEST
+
+/* A turn that takes too long is noticed, sleep is not taken for one. */
+static void slow_delete(struct peer *peer, struct job *job)
+{
+	(void)peer;
+	if (job->key.object == 1)
+		usleep(15000);
+	job_complete(job, 0);
+}
+
+static const struct peer_ops slow_ops = {
+	.name = "t_slow", .summary = "dawdles", .on = {[XSEG_OP_DELETE] = slow_delete}};
+
+START_TEST(test_slow_turn)
+{
+	static const char *const specs[] = {"a=t_slow", NULL};
+	struct rig rig;
+	struct client_request request = {.op = XSEG_OP_DELETE, .key = {.volume = 1, .object = 1}};
+	module_register(&slow_ops);
+	rig_begin(&rig, 0, 1, specs);
+	rig_ask(&rig, "a");
+	usleep(50000);
+	ck_assert_int_eq(rig_do(&rig, XSEG_OP_DELETE, 0, 0, NULL), 0);
+	uint64_t before = rig_counter(&rig, "a", CORE_SLOW_TURNS);
+	ck_assert_uint_le(before, 2); /* whoever shares this machine may have made one */
+	for (unsigned i = 0; i < 5; i++)
+		ck_assert_int_eq(client_do(&rig.client, &request), 0);
+	RIG_UNTIL(rig_counter(&rig, "a", CORE_SLOW_TURNS) >= before + 5);
+	rig_end(&rig);
+}
+END_TEST
+
+/* Nobody asks for sleep while a peer says it has work. */
+START_TEST(test_wake_at)
+{
+	struct rig rig;
+	rig_begin(&rig, 0, 1, one_store);
+	rig_ask(&rig, "a");
+	atomic_store(&rig_store(&rig, "a")->hold, true);
+	struct client_request request = {.op = XSEG_OP_PREFETCH, .key = {.volume = 1}}, *done;
+	ck_assert_int_eq(client_start(&rig.client, &request), 0);
+	usleep(30000);
+	atomic_store(&rig_store(&rig, "a")->hold, false); /* rings no bell: its timer finds it */
+	uint64_t start = clock_now_ns();
+	ck_assert_int_eq(client_collect(&rig.client, &done), 0);
+	ck_assert_uint_lt(clock_now_ns() - start, 500000000);
+	rig_end(&rig);
+}
+END_TEST
+
+/* Hints that mean nothing: dropped and counted, and nothing else happens. */
+START_TEST(test_stray_hints)
+{
+	struct rig rig;
+	uint8_t byte[512] = {0};
+	rig_begin(&rig, 0, 1, one_store);
+	rig_ask(&rig, "a");
+	ck_assert_int_eq(rig_write(&rig, 0, byte, 512), 0);
+	struct xseg_lane *lane = rig.client.lane;
+	uint32_t to = rig.host.lanes[0].place;
+	static const uint32_t wild[] = {0, 5, 127, 128, 1000000, 0xffffffff};
+	for (unsigned i = 0; i < countof(wild); i++)
+		for (unsigned kind = 0; kind < 3; kind++) {
+			lane->dirty_bells |= 1ull << to;
+			ck_assert(xseg_ring_put(&lane->tx[to], wild[i], kind));
+		}
+	xseg_turn_end(lane);
+	ck_assert_int_eq(rig_write(&rig, 0, byte, 512), 0);
+	RIG_UNTIL(rig.host.lanes[0].stray >= countof(wild) * 3 - 1);
+	rig_end(&rig);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("core_lane");
+	UNIT_TEST(suite, test_sleeps);
+	UNIT_TEST(suite, test_event_loop);
+	UNIT_TEST(suite, test_busy_event_loop);
+	UNIT_TEST(suite, test_slow_turn);
+	UNIT_TEST(suite, test_wake_at);
+	UNIT_TEST(suite, test_stray_hints);
+	return unit_main(suite);
+}

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Pages that are kept and given out: no copy, no loss, and never more than the pool can bear. */
+#include "tests/unit/core_rig.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define KEPT_PAGES 2048u
+
+/* A store of whole pages. */
+struct kept {
+	uint32_t page[KEPT_PAGES]; /* XSEG_NONE: nothing */
+	unsigned taken, pinned, copied;
+};
+
+static int kept_start(struct peer *peer, char *why, size_t why_size)
+{
+	(void)why, (void)why_size;
+	struct kept *kept = peer->state;
+	for (unsigned i = 0; i < KEPT_PAGES; i++)
+		kept->page[i] = XSEG_NONE;
+	return 0;
+}
+
+static void kept_finish(struct peer *peer)
+{
+	struct kept *kept = peer->state;
+	for (unsigned i = 0; i < KEPT_PAGES; i++)
+		if (kept->page[i] != XSEG_NONE)
+			peer_page_drop(peer, kept->page[i]);
+}
+
+static void kept_put(struct peer *peer, uint32_t index, uint32_t page)
+{
+	struct kept *kept = peer->state;
+	if (kept->page[index] != XSEG_NONE)
+		peer_page_drop(peer, kept->page[index]);
+	kept->page[index] = page;
+}
+
+/* Whole pages only; donated ones as long as the pool allows, copies while pages can be had. */
+static void kept_write(struct peer *peer, struct job *job)
+{
+	struct kept *kept = peer->state;
+	for (uint32_t at = 0; at < job->length; at += XSEG_PAGE) {
+		uint32_t page = job_whole_page(job, at);
+		if ((job->flags & XSEG_F_DONATE) && page != XSEG_NONE && !peer_pages_low(peer) &&
+			job_take_page(job, page) == 0) {
+			kept->taken++;
+		} else if (peer_page_take(peer, &page, 1) == 0) {
+			kept->copied++;
+			job_get_bytes(job, at, peer_page_memory(peer, page), XSEG_PAGE);
+		} else {
+			job_fail(job, -ENOSPC);
+			return;
+		}
+		kept_put(peer, (uint32_t)((job->offset + at) / XSEG_PAGE), page);
+	}
+	job_complete(job, job->length);
+}
+
+static void kept_read(struct peer *peer, struct job *job)
+{
+	struct kept *kept = peer->state;
+	uint32_t first = (uint32_t)(job->offset / XSEG_PAGE);
+	uint32_t count =
+		(uint32_t)((job->offset + job->length + XSEG_PAGE - 1) / XSEG_PAGE) - first;
+	if ((job->flags & XSEG_F_PIN) && job_answer_pages(job, &kept->page[first], count) == 0) {
+		kept->pinned++;
+		job_complete(job, job->length);
+		return;
+	}
+	for (uint32_t at = 0; at < job->length;) {
+		uint64_t offset = job->offset + at;
+		uint32_t inside = (uint32_t)(offset % XSEG_PAGE), n = XSEG_PAGE - inside;
+		n = n < job->length - at ? n : job->length - at;
+		uint8_t *memory = peer_page_memory(peer, kept->page[offset / XSEG_PAGE]);
+		job_put_bytes(job, at, memory + inside, n);
+		at += n;
+	}
+	job_complete(job, job->length);
+}
+
+static const struct peer_ops kept_ops = {
+	.name = "t_kept",
+	.summary = "keeps pages",
+	.state_size = sizeof(struct kept),
+	.start = kept_start,
+	.finish = kept_finish,
+	.on = {[XSEG_OP_READ] = kept_read, [XSEG_OP_WRITE] = kept_write},
+};
+
+static uint8_t data[4u << 20], back[4u << 20];
+static const char *const alone[] = {"k=t_kept", NULL};
+static const char *const below[] = {"s=t_split,edge.below=k", "k=t_kept", NULL};
+
+static struct kept *kept_of(struct rig *rig)
+{
+	return rig_peer(rig, "k")->shards[0].peer.state;
+}
+
+static void kept_begin(struct rig *rig, uint64_t size, const char *const *specs, const char *ask)
+{
+	module_register(&kept_ops);
+	rig_begin(rig, size, 1, specs);
+	rig_ask(rig, ask);
+}
+
+START_TEST(test_no_copy)
+{
+	struct rig rig;
+	kept_begin(&rig, 64u << 20, alone, "k");
+	for (unsigned i = 0; i < 3; i++) { /* overwritten: the old pages go back */
+		rig_pattern(data, 1u << 20, i);
+		ck_assert_int_eq(rig_write(&rig, 0, data, 1u << 20), 0);
+		ck_assert_int_eq(rig_read(&rig, 0, back, 32768), 0);
+		ck_assert_mem_eq(back, data, 32768);
+		ck_assert_int_eq(rig_read(&rig, 512, back, 32768), 0);
+		ck_assert_mem_eq(back, data + 512, 32768);
+		ck_assert_int_eq(rig_read(&rig, 1000 * 512, back, 512), 0);
+		ck_assert_mem_eq(back, data + 1000 * 512, 512);
+	}
+	ck_assert_uint_eq(kept_of(&rig)->taken, 3 * 256);
+	ck_assert_uint_eq(kept_of(&rig)->copied, 0);
+	ck_assert_uint_eq(kept_of(&rig)->pinned, 9);
+	struct xseg_usage usage;
+	xseg_segment_usage(&rig.seg, &usage);
+	ck_assert_uint_eq(usage.pages_stored, 256);
+	ck_assert_uint_eq(usage.pages_retired, 0);
+	rig_end(&rig);
+}
+END_TEST
+
+/* More runs than an answer can name: the answer is a copy. */
+START_TEST(test_too_many_runs)
+{
+	struct rig rig;
+	kept_begin(&rig, 64u << 20, alone, "k");
+	for (unsigned i = 0; i < 64; i++) { /* in an order that leaves no two neighbours */
+		uint32_t page = i * 37 % 64;
+		rig_pattern(data + page * XSEG_PAGE, XSEG_PAGE, page);
+		ck_assert_int_eq(
+			rig_write(&rig, page * XSEG_PAGE, data + page * XSEG_PAGE, XSEG_PAGE), 0);
+	}
+	ck_assert_int_eq(rig_read(&rig, 0, back, 64 * XSEG_PAGE), 0);
+	ck_assert_mem_eq(back, data, 64 * XSEG_PAGE);
+	ck_assert_uint_eq(kept_of(&rig)->pinned, 0);
+	rig_end(&rig);
+}
+END_TEST
+
+/* Pages donated through a peer that splits are not freed by the first asker. */
+START_TEST(test_through_a_split)
+{
+	struct rig rig;
+	kept_begin(&rig, 64u << 20, below, "s");
+	for (unsigned i = 0; i < 8; i++) {
+		uint32_t size = (4u << 20) - 8192 * i;
+		rig_pattern(data, size, i);
+		ck_assert_int_eq(rig_write(&rig, XSEG_PAGE * i, data, size), 0);
+		ck_assert_int_eq(rig_read(&rig, XSEG_PAGE * i, back, size), 0);
+		ck_assert_mem_eq(back, data, size);
+	}
+	ck_assert_uint_gt(kept_of(&rig)->taken, 5000);
+	ck_assert_uint_eq(kept_of(&rig)->pinned, 0);
+	rig_end(&rig);
+}
+END_TEST
+
+/* The store is larger than the pool: it says so, and requests go on. */
+START_TEST(test_pool_low)
+{
+	struct rig rig;
+	unsigned full = 0;
+	struct xseg_usage usage;
+	kept_begin(&rig, 8u << 20, alone, "k");
+	for (unsigned i = 0; i < KEPT_PAGES; i++) {
+		rig_pattern(data, XSEG_PAGE, i);
+		int error = rig_write(&rig, (uint64_t)i * XSEG_PAGE, data, XSEG_PAGE);
+		ck_assert(error == 0 || error == -ENOSPC);
+		full += error != 0;
+	}
+	ck_assert_uint_gt(full, 0);
+	xseg_segment_usage(&rig.seg, &usage);
+	ck_assert_uint_ge(usage.pages - usage.pages_stored, usage.pages / 16);
+	/* what was written can be read */
+	ck_assert_int_eq(rig_read(&rig, 0, back, XSEG_PAGE), 0);
+	rig_pattern(data, XSEG_PAGE, 0);
+	ck_assert_mem_eq(back, data, XSEG_PAGE);
+	rig_end(&rig);
+}
+END_TEST
+
+START_TEST(test_whole_page)
+{
+	struct job job = {.data_offset = 512, .data_size = 5 * XSEG_PAGE - 512, .extent_count = 2};
+	job.extents = job.inline_extents;
+	job.inline_extents[0] = (struct xseg_extent){.page = 7, .count = 2};
+	job.inline_extents[1] = (struct xseg_extent){.page = 40, .count = 3};
+	ck_assert_uint_eq(job_whole_page(&job, 0), XSEG_NONE);
+	ck_assert_uint_eq(job_whole_page(&job, 3584), 8);
+	ck_assert_uint_eq(job_whole_page(&job, 3584 + 4096), 40);
+	ck_assert_uint_eq(job_whole_page(&job, 3584 + 3 * 4096), 42);
+	ck_assert_uint_eq(job_whole_page(&job, 3584 + 4 * 4096), XSEG_NONE);
+	ck_assert_uint_eq(job_whole_page(&job, 0xffffffff), XSEG_NONE);
+	job.data_size -= 512; /* the last is no longer whole */
+	ck_assert_uint_eq(job_whole_page(&job, 3584 + 3 * 4096), XSEG_NONE);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("core_pages");
+	UNIT_TEST(suite, test_no_copy);
+	UNIT_TEST(suite, test_too_many_runs);
+	UNIT_TEST(suite, test_through_a_split);
+	UNIT_TEST(suite, test_pool_low);
+	UNIT_TEST(suite, test_whole_page);
+	return unit_main(suite);
+}

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Workers: what blocks runs elsewhere, what is done comes back to the lane, nothing is forgotten. */
+#include "tests/unit/core_rig.h"
+
+static const char *const one_store[] = {"a=t_store", NULL};
+
+START_TEST(test_elsewhere)
+{
+	struct rig rig;
+	uint64_t elsewhere = 0;
+	rig_begin(&rig, 0, 2, one_store);
+	rig_ask(&rig, "a");
+	for (unsigned i = 0; i < 20; i++) {
+		ck_assert_int_eq(rig_do(&rig, XSEG_OP_CLOSE, 0, 0, &elsewhere), 0);
+		ck_assert_uint_eq(elsewhere, 1);
+	}
+	ck_assert_uint_eq(rig_store(&rig, "a")->ran, 20);
+	rig_end(&rig);
+}
+END_TEST
+
+/* More items than threads; and a stop waits for all of them. */
+START_TEST(test_many)
+{
+	static struct client_request requests[60];
+	struct rig rig;
+	struct client_request *done;
+	rig_begin(&rig, 0, 1, one_store);
+	rig_ask(&rig, "a");
+	for (unsigned i = 0; i < countof(requests); i++) {
+		requests[i] = (struct client_request){.op = XSEG_OP_CLOSE, .key = {.volume = 1}};
+		ck_assert_int_eq(client_start(&rig.client, &requests[i]), 0);
+	}
+	for (unsigned i = 0; i < countof(requests); i++) {
+		ck_assert_int_eq(client_collect(&rig.client, &done), 0);
+		ck_assert_int_eq(done->result, 0);
+		ck_assert_uint_eq(done->value, 1);
+	}
+	ck_assert_uint_eq(rig_store(&rig, "a")->ran, countof(requests));
+	rig_end(&rig);
+}
+END_TEST
+
+START_TEST(test_stop_waits)
+{
+	struct rig rig;
+	struct client_request request = {.op = XSEG_OP_CLOSE, .key = {.volume = 1}};
+	rig_begin(&rig, 0, 1, one_store);
+	rig_ask(&rig, "a");
+	for (unsigned i = 0; i < 10; i++)
+		ck_assert_int_eq(client_do(&rig.client, &request), 0);
+	ck_assert_int_eq(client_start(&rig.client, &request), 0);
+	RIG_UNTIL(rig_peer(&rig, "a")->shards[0].jobs == 1);
+	ck_assert(host_stop(&rig.host, NULL));
+	ck_assert_uint_eq(rig_store(&rig, "a")->ran, 11);
+	host_fini(&rig.host);
+	rig.serving = false;
+	struct client_request *done;
+	ck_assert_int_eq(client_collect(&rig.client, &done), 0);
+	ck_assert_int_eq(done->result, 0);
+	rig_end(&rig);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("core_worker");
+	UNIT_TEST(suite, test_elsewhere);
+	UNIT_TEST(suite, test_many);
+	UNIT_TEST(suite, test_stop_waits);
+	return unit_main(suite);
+}

@@ -1,0 +1,433 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* volume export: a volume becomes a raw image; holes stay holes; the file appears when whole. */
+#include <base/must.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tools/ctl_copy.h"
+#include "tools/ctl_progress.h"
+
+/* What comes next in the image; pieces end in the order in which they began. */
+struct piece {
+	struct client_request request;
+	uint8_t *buffer;
+	uint64_t offset;
+	uint32_t length;
+	bool zero, done;
+};
+
+struct export {
+	struct ctl *ctl;
+	struct client client;
+	struct ctl_copy_plan plan;
+	struct ctl_progress progress;
+	struct xseg_volume_info info;
+	const char *path;
+	char temporary[PATH_MAX]; /* "": not written beside and renamed */
+	int fd;
+	bool stream;  /* cannot seek: zeros are written */
+	bool replace; /* the user agreed */
+	uint64_t read_bytes, written;
+	struct piece pieces[CTL_COPY_DEPTH_MAX];
+	unsigned head, used; /* ring */
+	struct client_request status;
+	struct xseg_status_extent extents[XSEG_PAGE / sizeof(struct xseg_status_extent)];
+	bool status_done;
+};
+
+/* --- the file --------------------------------------------------------------------------- */
+
+static int target_fault(struct export *export, const char *what, int error)
+{
+	return fault_set(&export->ctl->fault, FAULT_FAILED, export->path, NULL,
+		"'%s' cannot be %s: %s", export->path, what, strerror(error));
+}
+
+static int target_exists(struct export *export)
+{
+	char deed[PATH_MAX + 64];
+	snprintf(deed, sizeof(deed), "overwrite '%s'", export->path);
+	int rc = ctl_ask(export->ctl, deed);
+	if (rc == -FAULT_USAGE)
+		return fault_set(&export->ctl->fault, FAULT_CONFLICT, export->path,
+			"say --yes to overwrite it", "'%s' exists", export->path);
+	export->replace = rc == 0;
+	return rc;
+}
+
+/* A device is written as it is; it must be large enough. */
+static int target_device(struct export *export, const struct stat *st)
+{
+	export->fd = open(export->path, O_WRONLY | O_CLOEXEC);
+	if (export->fd < 0)
+		return target_fault(export, "opened", errno);
+	export->stream = true;
+	if (!S_ISBLK(st->st_mode))
+		return 0;
+	off_t end = lseek(export->fd, 0, SEEK_END);
+	if (end < 0 || lseek(export->fd, 0, SEEK_SET) < 0)
+		return target_fault(export, "measured", errno);
+	if ((uint64_t)end < export->info.size)
+		return fault_set(&export->ctl->fault, FAULT_FAILED, export->path, NULL,
+			"'%s' has %lld bytes, volume '%s' has %llu", export->path, (long long)end,
+			export->info.name, (unsigned long long)export->info.size);
+	return 0;
+}
+
+static int target_beside(struct export *export)
+{
+	char folder[PATH_MAX], leaf[PATH_MAX];
+	mode_t mask = umask(0);
+	umask(mask);
+	snprintf(folder, sizeof(folder), "%s", export->path);
+	snprintf(leaf, sizeof(leaf), "%s", export->path);
+	int n = snprintf(export->temporary, sizeof(export->temporary), "%s/.%s.XXXXXX",
+		dirname(folder), basename(leaf));
+	if (n >= (int)sizeof(export->temporary))
+		return export->temporary[0] = 0, target_fault(export, "made", ENAMETOOLONG);
+	export->fd = mkostemp(export->temporary, O_CLOEXEC);
+	if (export->fd < 0) {
+		export->temporary[0] = 0;
+		return target_fault(export, "made", errno);
+	}
+	if (fchmod(export->fd, 0666 & ~mask) || ftruncate(export->fd, (off_t)export->info.size))
+		return target_fault(export, "given its size", errno);
+	return 0;
+}
+
+static int target_open(struct export *export)
+{
+	struct stat st;
+	if (!strcmp(export->path, "-")) {
+		export->stream = true;
+		export->fd = dup(STDOUT_FILENO);
+		return export->fd < 0 ? target_fault(export, "written", errno) : 0;
+	}
+	if (stat(export->path, &st))
+		return target_beside(export);
+	if (S_ISDIR(st.st_mode))
+		return target_fault(export, "written", EISDIR);
+	int rc = target_exists(export);
+	if (rc)
+		return rc;
+	return S_ISREG(st.st_mode) ? target_beside(export) : target_device(export, &st);
+}
+
+/* Now it is whole: it gets its name. */
+static int target_finish(struct export *export)
+{
+	struct stat st;
+	if (!export->temporary[0])
+		return 0;
+	if (fdatasync(export->fd) || fstat(export->fd, &st))
+		return target_fault(export, "made durable", errno);
+	if ((uint64_t)st.st_size != export->info.size)
+		return fault_set(&export->ctl->fault, FAULT_FAILED, export->path, NULL,
+			"'%s' has become %lld bytes long, not %llu", export->path,
+			(long long)st.st_size, (unsigned long long)export->info.size);
+	/* a file that has come up meanwhile stays */
+	unsigned flags = export->replace || ctl_given(export->ctl, "yes") ? 0 : RENAME_NOREPLACE;
+	if (renameat2(AT_FDCWD, export->temporary, AT_FDCWD, export->path, flags))
+		return target_fault(export, "made", errno);
+	export->temporary[0] = 0;
+	return 0;
+}
+
+static void target_close(struct export *export)
+{
+	if (export->temporary[0])
+		unlink(export->temporary);
+	if (export->fd >= 0)
+		close(export->fd);
+}
+
+static int write_all(struct export *export, const uint8_t *data, uint32_t length, uint64_t offset)
+{
+	while (length) {
+		ssize_t n = export->stream ? write(export->fd, data, length)
+					   : pwrite(export->fd, data, length, (off_t)offset);
+		if (n < 0 && errno == EINTR && !ctl_interrupted())
+			continue;
+		if (n < 0)
+			return ctl_interrupted() ? ctl_interrupted_fault(export->ctl, export->path)
+						 : target_fault(export, "written", errno);
+		data += n;
+		length -= (uint32_t)n;
+		offset += (uint64_t)n;
+	}
+	return 0;
+}
+
+/* --- pieces ----------------------------------------------------------------------------- */
+
+static int write_piece(struct export *export, const struct piece *piece)
+{
+	uint32_t at = 0, run;
+	int rc = 0;
+	if (export->stream)
+		return write_all(export, piece->buffer, piece->length, piece->offset);
+	while (!rc && !piece->zero && ctl_copy_run(piece->buffer, piece->length, &at, &run)) {
+		rc = write_all(export, piece->buffer + at, run, piece->offset + at);
+		at += run;
+	}
+	return rc;
+}
+
+/* What is done and next in order goes to the file. */
+static int write_ready(struct export *export)
+{
+	int rc = 0;
+	while (!rc && export->used && export->pieces[export->head].done) {
+		struct piece *piece = &export->pieces[export->head];
+		rc = write_piece(export, piece);
+		export->written += piece->length;
+		if (!piece->zero)
+			export->read_bytes += piece->length;
+		export->head = (export->head + 1) % export->plan.depth;
+		export->used--;
+	}
+	ctl_progress_show(&export->progress, export->written);
+	return rc;
+}
+
+static int read_fault(struct export *export, int error)
+{
+	return ctl_volume_fault(export->ctl, export->info.name, "cannot be read", error);
+}
+
+static int check_answer(struct export *export, const struct client_request *request)
+{
+	if (request->result)
+		return read_fault(export, request->result);
+	if (request->op == XSEG_OP_READ && request->answer_length != request->length)
+		return fault_set(&export->ctl->fault, FAULT_FAILED, export->info.name, NULL,
+			"volume '%s' answered %u of %u bytes", export->info.name,
+			request->answer_length, request->length);
+	return 0;
+}
+
+static int collect(struct export *export)
+{
+	struct client_request *request;
+	int rc = client_collect(&export->client, &request);
+	if (rc)
+		return read_fault(export, rc);
+	if (request->op == XSEG_OP_STATUS)
+		export->status_done = true;
+	else
+		((struct piece *)request->context)->done = true;
+	rc = check_answer(export, request);
+	return rc ? rc : write_ready(export);
+}
+
+static int piece_room(struct export *export)
+{
+	int rc = write_ready(export);
+	while (!rc && export->used == export->plan.depth)
+		rc = collect(export);
+	if (!rc && ctl_interrupted())
+		rc = ctl_interrupted_fault(export->ctl, export->info.name);
+	return rc;
+}
+
+static struct piece *piece_new(struct export *export, uint64_t offset, uint32_t length, bool zero)
+{
+	must(export->used < export->plan.depth);
+	struct piece *piece = &export->pieces[(export->head + export->used++) % export->plan.depth];
+	piece->offset = offset;
+	piece->length = length;
+	piece->zero = piece->done = zero;
+	if (zero && export->stream)
+		memset(piece->buffer, 0, length);
+	return piece;
+}
+
+static int piece_read(struct export *export, struct piece *piece)
+{
+	piece->request = (struct client_request){.op = XSEG_OP_READ,
+		.key.volume = export->info.id, .offset = piece->offset, .length = piece->length,
+		.receive = piece->buffer, .receive_size = piece->length, .context = piece};
+	int rc = client_start(&export->client, &piece->request);
+	return rc ? read_fault(export, rc) : 0;
+}
+
+/* One stretch of the volume, cut at chunk boundaries so that it meets few objects. */
+static int add_extent(struct export *export, uint64_t offset, uint64_t length, bool zero)
+{
+	int rc = 0;
+	if (zero && !export->stream) {
+		export->written += length;
+		return 0;
+	}
+	while (!rc && length) {
+		uint64_t room = export->plan.chunk - offset % export->plan.chunk;
+		uint32_t n = (uint32_t)(length < room ? length : room);
+		rc = piece_room(export);
+		if (rc)
+			break;
+		struct piece *piece = piece_new(export, offset, n, zero);
+		rc = zero ? 0 : piece_read(export, piece);
+		offset += n;
+		length -= n;
+	}
+	return rc;
+}
+
+/* --- what is a hole --------------------------------------------------------------------- */
+
+static int ask_status(struct export *export, uint64_t offset, uint32_t length)
+{
+	export->status = (struct client_request){.op = XSEG_OP_STATUS,
+		.key.volume = export->info.id, .offset = offset, .length = length,
+		.receive = export->extents, .receive_size = sizeof(export->extents)};
+	export->status_done = false;
+	int rc = client_start(&export->client, &export->status);
+	if (rc)
+		return read_fault(export, rc);
+	while (!rc && !export->status_done)
+		rc = collect(export);
+	return rc;
+}
+
+/* From `offset` on, up to an object; *looked at how much. What is not answered is read. */
+static int export_window(struct export *export, uint64_t offset, uint32_t *looked)
+{
+	uint64_t left = export->info.size - offset;
+	uint32_t length = left < XSEG_OBJECT_MAX ? (uint32_t)left : XSEG_OBJECT_MAX;
+	int rc = ask_status(export, offset, length);
+	*looked = 0;
+	if (rc)
+		return rc;
+	uint32_t count = export->status.answer_length / (uint32_t)sizeof(export->extents[0]);
+	for (uint32_t i = 0; !rc && i < count && *looked < length; i++) {
+		const struct xseg_status_extent *extent = &export->extents[i];
+		uint64_t n = extent->length;
+		if (n > length - *looked)
+			n = length - *looked;
+		rc = add_extent(export, offset + *looked, n, extent->flags & XSEG_STATUS_ZERO);
+		*looked += (uint32_t)n;
+	}
+	if (!rc && *looked == 0)
+		rc = fault_set(&export->ctl->fault, FAULT_FAILED, export->info.name, NULL,
+			"volume '%s' does not say what lies at %llu", export->info.name,
+			(unsigned long long)offset);
+	return rc;
+}
+
+static int copy(struct export *export)
+{
+	uint64_t offset = 0;
+	uint32_t looked;
+	int rc = 0;
+	while (!rc && offset < export->info.size) {
+		rc = export_window(export, offset, &looked);
+		offset += looked;
+		if (!rc && ctl_interrupted())
+			rc = ctl_interrupted_fault(export->ctl, export->info.name);
+	}
+	while (!rc && export->used) {
+		rc = write_ready(export);
+		if (!rc && export->used)
+			rc = collect(export);
+	}
+	if (!rc && export->written != export->info.size)
+		rc = fault_set(&export->ctl->fault, FAULT_FAILED, export->path, NULL,
+			"%llu bytes came instead of %llu", (unsigned long long)export->written,
+			(unsigned long long)export->info.size);
+	return rc;
+}
+
+/* --- the volume ------------------------------------------------------------------------- */
+
+static int volume_open(struct export *export, const char *name)
+{
+	struct ctl *ctl = export->ctl;
+	int rc = ctl_volume_find(ctl, &export->client, name, &export->info);
+	if (rc)
+		return rc;
+	if (export->info.state != XSEG_VOLUME_READY)
+		return fault_set(&ctl->fault, FAULT_BUSY, name, NULL,
+			"volume '%s' is being %s", name,
+			export->info.state == XSEG_VOLUME_IMPORTING ? "imported" : "removed");
+	if (export->info.opens)
+		fprintf(stderr, "xsegctl: note: volume '%s' is open elsewhere; what is written "
+			"meanwhile may be in the image or not\n", name);
+	rc = ctl_volume_tell(&export->client, XSEG_OP_OPEN, XSEG_F_READ_ONLY, export->info.id);
+	return rc ? ctl_volume_fault(ctl, name, "cannot be opened", rc) : 0;
+}
+
+static void report(struct export *export)
+{
+	static const struct ctl_column columns[] = {{"name", "name", CTL_TEXT},
+		{"file", "file", CTL_TEXT}, {"size", "size", CTL_SIZE}, {"data", "data", CTL_SIZE},
+		{"duration_ns", "time", CTL_TIME}, {"mb_per_s", "MB/s", CTL_TEXT}};
+	uint64_t size = export->info.size;
+	if (!strcmp(export->path, "-"))
+		return; /* stdout is the image */
+	json_t *object = json_pack("{s:s, s:s, s:I, s:I, s:I, s:f}", "name", export->info.name,
+		"file", export->path, "size", (json_int_t)size, "data",
+		(json_int_t)export->read_bytes, "duration_ns",
+		(json_int_t)(clock_now_ns() - export->progress.start_ns), "mb_per_s",
+		ctl_progress_rate(&export->progress, size));
+	ctl_output_one(export->ctl, object, columns, countof(columns));
+}
+
+static int export_opened(struct export *export)
+{
+	ctl_copy_plan(&export->client.seg, &export->plan);
+	for (unsigned i = 0; i < export->plan.depth; i++)
+		must(export->pieces[i].buffer = malloc(export->plan.chunk));
+	int rc = target_open(export);
+	if (!rc) {
+		ctl_progress_begin(&export->progress, export->ctl, "export", export->info.name,
+			export->info.size);
+		rc = copy(export);
+		ctl_progress_end(&export->progress, export->written);
+	}
+	if (rc)
+		ctl_copy_drain(export->ctl, &export->client);
+	if (!rc)
+		rc = target_finish(export);
+	target_close(export);
+	for (unsigned i = 0; i < export->plan.depth; i++)
+		free(export->pieces[i].buffer);
+	return rc;
+}
+
+static int run_export(struct ctl *ctl)
+{
+	struct export *export = calloc(1, sizeof(*export));
+	must(export);
+	export->ctl = ctl;
+	export->path = ctl->argv[1];
+	export->fd = -1;
+	int rc = ctl_volume_name_check(ctl, ctl->argv[0]);
+	if (!rc)
+		rc = ctl_join_composer(ctl, &export->client);
+	if (!rc) {
+		ctl_interrupt_catch();
+		rc = volume_open(export, ctl->argv[0]);
+		if (!rc) {
+			rc = export_opened(export);
+			ctl_volume_tell(&export->client, XSEG_OP_CLOSE, 0, export->info.id);
+		}
+		client_close(&export->client);
+	}
+	if (!rc)
+		report(export);
+	free(export);
+	return rc;
+}
+
+const struct ctl_verb ctl_export_verb = {
+	"volume", "export", "NAME FILE", 2, 2, "write a volume to a raw image",
+	"\tHoles stay holes. The file is written beside and gets its name when it is whole; one "
+	"that exists is only replaced with --yes. FILE may be a device, or - for stdout.\n",
+	run_export, {&ctl_option_yes, &ctl_option_progress, &ctl_option_via}};

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What volume verbs share. Errors, ownership: as ctl.h. Blocking: all, ctl->timeout_ns a request. */
+#ifndef SKERRY_TOOLS_CTL_VOLUME_H
+#define SKERRY_TOOLS_CTL_VOLUME_H
+
+#include <peer/client.h>
+
+#include "tools/ctl_output.h"
+
+/* One request; 0 or -errno: of the way there or of the answer. */
+int ctl_volume_do(struct client *client, struct client_request *request);
+/* CREATE, INFO by name, UPDATE: info goes in and comes out. */
+int ctl_volume_ask(struct client *client, enum xseg_op op, struct xseg_volume_info *info);
+/* OPEN, CLOSE, FLUSH, REMOVE of a volume by its id. */
+int ctl_volume_tell(struct client *client, enum xseg_op op, unsigned flags, uint64_t id);
+/* INFO; a fault that names the volume when it is not there. */
+int ctl_volume_find(struct ctl *ctl, struct client *client, const char *name,
+	struct xseg_volume_info *info);
+int ctl_volume_name_check(struct ctl *ctl, const char *name);
+/* --object-size, checked; unchanged when not given. */
+int ctl_volume_object_size(struct ctl *ctl, uint32_t *object_size);
+/* "volume 'disk': cannot be written: No space left on device" */
+int ctl_volume_fault(struct ctl *ctl, const char *name, const char *what, int error);
+json_t *ctl_volume_json(const struct xseg_volume_info *info);
+
+extern const struct ctl_option ctl_volume_option_size, ctl_volume_option_object_size;
+
+#endif

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of the pipeline room say to one another. Threads: one. */
+#ifndef SKERRY_TOOLS_PIPELINE_PRIV_H
+#define SKERRY_TOOLS_PIPELINE_PRIV_H
+
+#include "tools/pipeline.h"
+
+/* NULL when the table is full. */
+struct pipeline_peer *pipeline_peer_add(struct pipeline *pipeline, const char *name);
+struct pipeline_host *pipeline_host_add(struct pipeline *pipeline, const char *name);
+struct pipeline_host *pipeline_host_find(const struct pipeline *pipeline, const char *name);
+/* 0 or -E2BIG. */
+int pipeline_option_add(struct pipeline_peer *peer, const char *key, const char *value,
+	unsigned file, unsigned line);
+/* Forgets the peer that was added last. */
+void pipeline_peer_drop(struct pipeline *pipeline);
+/* Peers to hosts, edges to peers, and the order in which hosts start. */
+int pipeline_resolve(struct pipeline *pipeline, struct fault *fault);
+
+#endif

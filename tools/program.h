@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Our own programs: where they lie, and asking one something.
+ *
+ * Errors: 0 or -errno. Ownership: text is malloc'd. Threads: one. Blocking: run waits for the
+ * program, limit_ns at most, then kills it.
+ */
+#ifndef SKERRY_TOOLS_PROGRAM_H
+#define SKERRY_TOOLS_PROGRAM_H
+
+#include <limits.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* "xsegpeer": $SKERRY_XSEGPEER (name in capitals), beside this program, bin and sbin beside its
+   folder, then PATH. -ENOENT. */
+int program_find(const char *name, char out[PATH_MAX]);
+
+struct program_result {
+	int status; /* of waitpid() */
+	char *out;  /* stdout, text */
+	char *err;
+};
+int program_run(char *const argv[], uint64_t limit_ns, struct program_result *result);
+void program_result_free(struct program_result *result);
+/* The last line of `text` that says something, without journald's priority; "" when none. */
+void program_last_line(const char *text, char *out, size_t out_size);
+
+#endif
