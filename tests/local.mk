@@ -1,2 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+include tests/xseg.mk
 include tests/volume.mk
+include tests/nbd.mk
+include tests/blocker.mk
+include tests/unit/core.mk

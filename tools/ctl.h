@@ -91,6 +91,8 @@ int ctl_ask(struct ctl *ctl, const char *deed);
 /* SIGINT, SIGTERM and SIGHUP set a flag from now on. */
 void ctl_interrupt_catch(void);
 bool ctl_interrupted(void);
+/* Until fd is ready (POLLIN, POLLOUT) or ^C; false: ^C. A signal just before a read is not lost. */
+bool ctl_interrupt_wait(int fd, short events);
 int ctl_interrupted_fault(struct ctl *ctl, const char *object);
 
 /* --- the segment (ctl_join.c) --- */

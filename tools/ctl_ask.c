@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Asks before something is destroyed, and notices ^C. */
 #include <base/must.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "tools/ctl.h"
+
+#define POLL_MS 100
 
 static volatile sig_atomic_t interrupted_by;
 
@@ -42,6 +45,16 @@ void ctl_interrupt_catch(void)
 bool ctl_interrupted(void)
 {
 	return interrupted_by != 0;
+}
+
+bool ctl_interrupt_wait(int fd, short events)
+{
+	while (!interrupted_by) {
+		struct pollfd one = {.fd = fd, .events = events};
+		if (poll(&one, 1, POLL_MS) > 0)
+			return true;
+	}
+	return false;
 }
 
 int ctl_interrupted_fault(struct ctl *ctl, const char *object)

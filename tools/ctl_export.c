@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <libgen.h>
 #include <limits.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,6 +34,7 @@ struct export {
 	char temporary[PATH_MAX]; /* "": not written beside and renamed */
 	int fd;
 	bool stream;  /* cannot seek: zeros are written */
+	bool pipe;    /* may block: written in pieces that do not once it is ready */
 	bool replace; /* the user agreed */
 	uint64_t read_bytes, written;
 	struct piece pieces[CTL_COPY_DEPTH_MAX];
@@ -62,15 +64,23 @@ static int target_exists(struct export *export)
 	return rc;
 }
 
+static int target_stream(struct export *export)
+{
+	struct stat st;
+	if (export->fd < 0 || fstat(export->fd, &st))
+		return target_fault(export, "opened", errno);
+	export->stream = true;
+	export->pipe = !S_ISREG(st.st_mode) && !S_ISBLK(st.st_mode);
+	return 0;
+}
+
 /* A device is written as it is; it must be large enough. */
 static int target_device(struct export *export, const struct stat *st)
 {
 	export->fd = open(export->path, O_WRONLY | O_CLOEXEC);
-	if (export->fd < 0)
-		return target_fault(export, "opened", errno);
-	export->stream = true;
-	if (!S_ISBLK(st->st_mode))
-		return 0;
+	int rc = target_stream(export);
+	if (rc || !S_ISBLK(st->st_mode))
+		return rc;
 	off_t end = lseek(export->fd, 0, SEEK_END);
 	if (end < 0 || lseek(export->fd, 0, SEEK_SET) < 0)
 		return target_fault(export, "measured", errno);
@@ -106,9 +116,8 @@ static int target_open(struct export *export)
 {
 	struct stat st;
 	if (!strcmp(export->path, "-")) {
-		export->stream = true;
 		export->fd = dup(STDOUT_FILENO);
-		return export->fd < 0 ? target_fault(export, "written", errno) : 0;
+		return target_stream(export);
 	}
 	if (stat(export->path, &st))
 		return target_beside(export);
@@ -151,13 +160,15 @@ static void target_close(struct export *export)
 static int write_all(struct export *export, const uint8_t *data, uint32_t length, uint64_t offset)
 {
 	while (length) {
-		ssize_t n = export->stream ? write(export->fd, data, length)
-					   : pwrite(export->fd, data, length, (off_t)offset);
-		if (n < 0 && errno == EINTR && !ctl_interrupted())
+		uint32_t piece = export->pipe && length > PIPE_BUF ? PIPE_BUF : length;
+		if (export->pipe && !ctl_interrupt_wait(export->fd, POLLOUT))
+			return ctl_interrupted_fault(export->ctl, export->path);
+		ssize_t n = export->stream ? write(export->fd, data, piece)
+					   : pwrite(export->fd, data, piece, (off_t)offset);
+		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
-			return ctl_interrupted() ? ctl_interrupted_fault(export->ctl, export->path)
-						 : target_fault(export, "written", errno);
+			return target_fault(export, "written", errno);
 		data += n;
 		length -= (uint32_t)n;
 		offset += (uint64_t)n;

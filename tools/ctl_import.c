@@ -3,6 +3,7 @@
 #include <base/must.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -110,6 +111,8 @@ static int source_read(struct import *import, uint32_t *got)
 	uint32_t room = import->plan.chunk - (uint32_t)(import->at % import->plan.chunk);
 	*got = 0;
 	while (*got < room && !ctl_interrupted()) {
+		if (!import->seekable && !ctl_interrupt_wait(import->fd, POLLIN))
+			break;
 		ssize_t n = import->seekable ? pread(import->fd, import->buffer + *got, room - *got,
 						       (off_t)(import->at + *got))
 					     : read(import->fd, import->buffer + *got, room - *got);
@@ -184,12 +187,10 @@ static int copy(struct import *import)
 	int rc = 0;
 	while (!rc && source_next_data(import)) {
 		rc = source_read(import, &got);
-		if (rc || got == 0)
+		if (rc || got == 0 || ctl_interrupted())
 			break;
 		rc = write_chunk(import, got);
 		ctl_progress_show(&import->progress, import->at);
-		if (!rc && ctl_interrupted())
-			rc = ctl_interrupted_fault(import->ctl, import->info.name);
 	}
 	while (!rc && import->idle_count < import->plan.depth)
 		rc = collect(import);

@@ -84,6 +84,7 @@ struct keeper {
 		enum keeper_operation kind;
 		struct keeper_host *host;
 		char peer[NAME_LENGTH_MAX + 1];
+		bool fresh; /* START of a peer that nobody knew: forgotten when it fails */
 		struct keeper_client *client; /* NULL: it has left */
 		json_t *id;
 	} operation;
@@ -108,6 +109,8 @@ int keeper_check(struct keeper *keeper, const struct pipeline *pipeline, struct 
 
 /* --- keeper_host.c: one process --- */
 void keeper_host_init(struct keeper *keeper, unsigned index);
+/* The one that was added last, with its peer: as if it had never been. */
+void keeper_host_forget(struct keeper_host *host);
 int keeper_host_start(struct keeper_host *host, uint64_t limit_ns);
 void keeper_host_stop(struct keeper_host *host, uint64_t limit_ns);
 /* A process that runs already; -ESRCH when it has ended. */

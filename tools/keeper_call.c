@@ -256,7 +256,9 @@ static int start_new(struct ask *ask, const char *argument)
 	peer->host = (unsigned)(process - pipeline->hosts);
 	keeper_host_init(keeper, peer->host);
 	keeper->order[keeper->order_count++] = peer->host;
-	return start_host(ask, &keeper->hosts[peer->host], peer->name);
+	rc = start_host(ask, &keeper->hosts[peer->host], peer->name);
+	keeper->operation.fresh = true;
+	return rc;
 }
 
 static int run_peer_start(struct ask *ask)

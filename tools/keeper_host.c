@@ -16,6 +16,7 @@
 #include <xseg/registry.h>
 
 #include "tools/keeper.h"
+#include "tools/pipeline_priv.h"
 
 /* A process that does not drain is told once more, then killed. */
 #define HURRY_NS (3ull * 1000000000u)
@@ -327,6 +328,19 @@ void keeper_host_init(struct keeper *keeper, unsigned index)
 	host->pidfd = host->out = -1;
 	host->timer = evtimer_new(keeper->base, on_timer, host);
 	must(host->timer);
+}
+
+void keeper_host_forget(struct keeper_host *host)
+{
+	struct keeper *keeper = host->keeper;
+	struct pipeline *pipeline = &keeper->pipeline;
+	must(host->index + 1 == pipeline->host_count && host->pid == 0);
+	must(pipeline->peers[pipeline->peer_count - 1].host == host->index);
+	must(keeper->order[keeper->order_count - 1] == host->index);
+	event_free(host->timer);
+	keeper->order_count--;
+	pipeline->host_count--;
+	pipeline_peer_drop(pipeline);
 }
 
 /* --- stopping and adopting -------------------------------------------------------------- */

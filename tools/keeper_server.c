@@ -251,7 +251,7 @@ int keeper_server_open(struct keeper *keeper, struct fault *fault)
 	LIST_INIT(&server->clients);
 	keeper->server = server;
 	server->listener = evconnlistener_new(keeper->base, on_accept, keeper,
-		LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC, 32, fd);
+		LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC, 128, fd);
 	must(server->listener);
 	return 0;
 }

@@ -71,9 +71,10 @@ static void turn_starting(struct keeper *keeper)
 
 /* --- running: an operation on one process ------------------------------------------------ */
 
-static void operation_started(struct keeper *keeper, const struct keeper_host *host)
+static void operation_started(struct keeper *keeper, struct keeper_host *host)
 {
 	struct fault fault = {0};
+	bool fresh = keeper->operation.fresh;
 	if (host->state == KEEPER_RUNNING) {
 		json_t *peer = keeper_call_peer(keeper, keeper->operation.peer);
 		json_object_set_new(peer, "changed", json_true());
@@ -83,6 +84,8 @@ static void operation_started(struct keeper *keeper, const struct keeper_host *h
 			keeper->operation.peer, NULL, "'%s' does not start: %s",
 			keeper_host_name(host), host->reason);
 		keeper_server_finish(keeper, NULL, &fault);
+		if (fresh)
+			keeper_host_forget(host);
 	}
 }
 

@@ -102,7 +102,7 @@ static int find_page(const struct xseg_lane *lane, const struct xseg_request *re
 
 static int note_taken(struct xseg_lane *lane, struct xseg_request *request, uint32_t page)
 {
-	uint32_t position;
+	uint32_t position = 0;
 	int ret = find_page(lane, request, page, &position);
 	if (ret || position >= XSEG_EXTENTS * 64)
 		return -ENOENT;

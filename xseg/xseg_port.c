@@ -92,6 +92,15 @@ int xseg_port_bind(const struct xseg *seg, const char *name, uint32_t peer, uint
 	return 0;
 }
 
+void xseg_port_drain(const struct xseg *seg, uint32_t port)
+{
+	_Atomic uint64_t *word = &seg->ports[port].word;
+	uint64_t old = atomic_load_explicit(word, memory_order_relaxed);
+	atomic_store_explicit(word,
+		xseg_life_word(XSEG_LIFE_DRAINING, xseg_epoch_of(old), xseg_owner_of(old)),
+		memory_order_release);
+}
+
 void xseg_port_unbind(const struct xseg *seg, uint32_t port)
 {
 	atomic_store_explicit(&seg->ports[port].word, xseg_life_word(XSEG_LIFE_DEAD, 0, XSEG_NONE),
@@ -110,7 +119,9 @@ uint32_t xseg_port_lane(const struct xseg *seg, uint32_t port, const struct xseg
 	const struct xseg_port_record *record = &seg->ports[port];
 	uint64_t word = atomic_load_explicit(&record->word, memory_order_acquire);
 	uint32_t count = record->lane_count, which = 0;
-	if (xseg_life_of(word) != XSEG_LIFE_ALIVE || count == 0 || count > XSEG_PORT_LANES_MAX)
+	bool drains = xseg_life_of(word) == XSEG_LIFE_DRAINING && frame->lane != XSEG_LANE_ANY;
+	if ((xseg_life_of(word) != XSEG_LIFE_ALIVE && !drains) || count == 0 ||
+		count > XSEG_PORT_LANES_MAX)
 		return XSEG_NONE;
 	if (frame->lane != XSEG_LANE_ANY)
 		which = frame->lane < count ? frame->lane : 0;

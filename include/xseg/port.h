@@ -20,6 +20,9 @@
  */
 int xseg_port_bind(const struct xseg *seg, const char *name, uint32_t peer, uint16_t epoch, const uint8_t *lanes,
 		   uint32_t lane_count, uint32_t *port);
+/* Its peer is stopping: what is sent to a lane by number (a part of its own flush) still arrives, all
+   else waits for the next bind. */
+void xseg_port_drain(const struct xseg *seg, uint32_t port);
 /* No longer served; what was submitted to it waits for the next bind. */
 void xseg_port_unbind(const struct xseg *seg, uint32_t port);
 /* -ENOENT when there is no record of that name (bound or not). */

@@ -180,8 +180,9 @@ struct lane {
 	struct event *bell_event, *timer_event;
 	uint64_t events_ns;
 	uint64_t idle_ns; /* since when nothing has moved; 0: something has */
-	/* what the workers bring back */
-	uint32_t items; /* out */
+	/* what the workers bring back: put in the queue, then counted */
+	_Atomic uint32_t items_done;
+	uint32_t items_taken;
 	struct cds_wfcq_head done_head;
 	_Alignas(64) struct cds_wfcq_tail done_tail;
 	_Atomic uint32_t commands;
@@ -227,6 +228,10 @@ int call_begin_reserved(struct peer *peer, struct call **call);
 void call_submit_port(struct call *call, uint32_t port, struct job *job, call_done_f *done);
 bool retry_run(struct shard *shard);
 bool worker_collect(struct lane *lane);
+static inline bool worker_waiting(struct lane *lane)
+{
+	return atomic_load_explicit(&lane->items_done, memory_order_acquire) != lane->items_taken;
+}
 void worker_pool_start(unsigned workers_max);
 void worker_pool_stop(void);
 
@@ -327,7 +332,7 @@ void host_ask_stop(struct host *host, int status);
 /* Opens ROLE.so; -ENOENT with the roles there are. */
 int module_open(const char *role, void **module, const struct peer_ops **ops, char why[WHY_SIZE]);
 void module_close(void *module);
-/* A role without a file: tests and benches bring peers of their own. Before the first host_add(). */
+/* A role without a file: tests and benches bring their own. Before the first host_add(). */
 void module_register(const struct peer_ops *ops);
 int module_visit(void (*visit)(const struct peer_ops *ops, void *context), void *context);
 

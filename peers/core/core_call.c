@@ -218,7 +218,7 @@ static void call_send(struct call *call, uint32_t port)
 	must(call->live && !call->submitted && call->op < XSEG_OP_COUNT);
 	unsigned flags = call->flags;
 	if (call->lender) {
-		/* the answer belongs into the lender's pages; they are kept only if it allows that */
+		/* the answer belongs into the lender's pages; it says whether they may be kept */
 		flags &= ~(unsigned)XSEG_F_PIN;
 		if (!(call->lender->flags & XSEG_F_DONATE))
 			flags &= ~(unsigned)XSEG_F_DONATE;

@@ -411,8 +411,7 @@ bool host_stop(struct host *host, bool (*hurry)(void))
 		struct host_peer *peer = host->order[rank];
 		xseg_peer_draining(&host->seg, peer->record);
 		/* what is sent to it from now on waits for the next to bind the port */
-		xseg_port_unbind(&host->seg, peer->port);
-		peer->bound = false;
+		xseg_port_drain(&host->seg, peer->port);
 		atomic_store(&host->stopping, rank + 1);
 		host_command(host, LANE_STOP);
 		if (!host_wait_peer(host, peer, until_ns, hurry))

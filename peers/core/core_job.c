@@ -155,6 +155,7 @@ static void job_pass_on(struct lane *lane, uint32_t slot, unsigned frame)
 {
 	struct xseg_request *request = xseg_at(lane->x, slot);
 	struct xseg_frame copy = request->frame[frame];
+	copy.lane = XSEG_LANE_ANY; /* the number may have been one of lanes that have left */
 	int error = xseg_forward(lane->x, slot, copy.port, &copy);
 	lane->stray++;
 	if (error) {
@@ -172,6 +173,8 @@ static struct shard *job_steer(struct lane *lane, uint32_t slot, unsigned frame)
 	if (unlikely(port >= XSEG_PORTS_MAX || !lane->by_port[port]))
 		return NULL;
 	struct shard *shard = lane->by_port[port];
+	if (unlikely(shard->finished) && request->frame[frame].lane == XSEG_LANE_ANY)
+		return NULL;
 	if (shard->peer.shards == 1)
 		return shard;
 	/* an object's state lies on one lane, whatever the client thought when it sent this; a port

@@ -154,7 +154,7 @@ static bool lane_turn(struct lane *lane)
 /* Anything beside the rings that a bell would have been rung for. */
 static bool lane_pending(struct lane *lane)
 {
-	return lane->failed || !cds_wfcq_empty(&lane->done_head, &lane->done_tail) ||
+	return lane->failed || worker_waiting(lane) ||
 	       atomic_load_explicit(&lane->commands, memory_order_acquire);
 }
 
@@ -255,8 +255,8 @@ static void lane_busy(struct lane *lane)
 static void lane_shard_finished(struct lane *lane, struct shard *shard)
 {
 	struct host *host = lane->host;
-	/* what still comes for it stays in the table for whoever binds the port next */
-	lane->by_port[shard->peer.port] = NULL;
+	/* from here on only its part of a flush that another shard has begun; all else that comes stays
+	   in the table for whoever binds the port next */
 	shard->finished = true;
 	pthread_mutex_lock(&host->mutex);
 	atomic_fetch_add(&shard->owner->shards_done, 1);

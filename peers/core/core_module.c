@@ -14,7 +14,7 @@
 #define MODULE_SUFFIX ".so"
 #define MODULES_MAX 64u
 
-/* Beside a program that was built but not installed: <its folder>/.libs, where libtool leaves it. */
+/* Beside a program that was built but not installed: <its folder>/.libs, as libtool has it. */
 static bool module_build_dir(char out[PATH_LENGTH_MAX])
 {
 	ssize_t length = readlink("/proc/self/exe", out, PATH_LENGTH_MAX - 1);

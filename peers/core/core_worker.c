@@ -59,6 +59,7 @@ static void *worker_main(void *unused)
 		/* from here on the item is the lane's */
 		cds_wfcq_node_init(worker_node(item));
 		cds_wfcq_enqueue(&lane->done_head, &lane->done_tail, worker_node(item));
+		atomic_fetch_add_explicit(&lane->items_done, 1, memory_order_release);
 		lane_ring(lane);
 	}
 	return unused;
@@ -106,7 +107,6 @@ void worker_run(struct peer *peer, struct worker_item *item, void (*run)(struct 
 	item->peer = peer;
 	item->next = NULL;
 	shard_of(peer)->items++;
-	peer->lane->items++;
 	pthread_mutex_lock(&worker_pool.mutex);
 	*worker_pool.last = item;
 	worker_pool.last = &item->next;
@@ -119,19 +119,16 @@ void worker_run(struct peer *peer, struct worker_item *item, void (*run)(struct 
 /* Takes everything that has come back, in order. */
 bool worker_collect(struct lane *lane)
 {
-	if (likely(lane->items == 0))
+	if (likely(!worker_waiting(lane)))
 		return false;
-	struct cds_wfcq_head head;
-	struct cds_wfcq_tail tail;
-	struct cds_wfcq_node *node;
-	cds_wfcq_init(&head, &tail);
-	if (__cds_wfcq_splice_blocking(&head, &tail, &lane->done_head, &lane->done_tail) ==
-		CDS_WFCQ_RET_SRC_EMPTY)
-		return false;
-	while ((node = __cds_wfcq_dequeue_blocking(&head, &tail))) {
+	/* as many as were there when we looked: done() may send for more */
+	uint32_t until = atomic_load_explicit(&lane->items_done, memory_order_acquire);
+	while (lane->items_taken != until) {
+		struct cds_wfcq_node *node =
+			__cds_wfcq_dequeue_blocking(&lane->done_head, &lane->done_tail);
+		must(node);
 		struct worker_item *item = worker_item_of(node);
-		must(lane->items > 0);
-		lane->items--;
+		lane->items_taken++;
 		shard_of(item->peer)->items--;
 		item->done(item);
 	}

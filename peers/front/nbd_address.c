@@ -150,6 +150,14 @@ static int nbd_unix_listen(struct nbd_shared *shared, const char *path, int mode
 
 /* --- TCP ----------------------------------------------------------------------------- */
 
+/* getaddrinfo() keeps 16 bits of whatever number it is given. */
+static bool nbd_tcp_no_port(const char *port)
+{
+	char *end;
+	unsigned long number = strtoul(port, &end, 10);
+	return !*end && number > UINT16_MAX;
+}
+
 /* "HOST:PORT", "[V6]:PORT", "HOST"; the parts point into `text`, which is cut. */
 static int nbd_tcp_split(char *text, const char **host, const char **port)
 {
@@ -230,6 +238,8 @@ static int nbd_tcp_listen(struct nbd_shared *shared, const char *address, char *
 	strcpy(text, address);
 	if (nbd_tcp_split(text, &host, &port))
 		return nbd_tcp_failed(address, "write HOST:PORT or [IPV6]:PORT", why, size);
+	if (nbd_tcp_no_port(port))
+		return nbd_tcp_failed(address, "ports end at 65535", why, size);
 	int error = getaddrinfo(host, port, &hints, &list);
 	if (error)
 		return nbd_tcp_failed(address, gai_strerror(error), why, size);

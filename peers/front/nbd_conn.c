@@ -10,7 +10,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#ifndef NBD_SEND_BUFFER
 #define NBD_SEND_BUFFER (4u << 20)
+#endif
 #define NBD_SILENT_NS 200000u	/* not looked at every turn any more; its event will say */
 #define NBD_RETRY_SEND_NS 20000u /* a full socket is tried again without waiting for the event */
 #define NBD_EMPTY_RECEIVE_NS 2000u /* between receives in vain */
@@ -35,7 +37,7 @@ void nbd_conn_mark(struct nbd_conn *conn)
 {
 	struct nbd *nbd = conn->nbd;
 	nbd->again = true;
-	if (conn->active)
+	if (conn->active || conn->state >= NBD_CONN_DEAD) /* it may die while it is being created */
 		return;
 	conn->active = true;
 	conn->heard_ns = nbd_now(nbd); /* a fresh budget */

@@ -20,7 +20,7 @@ struct status {
 	uint32_t end; /* what was looked at */
 	struct volume_extents extents;
 	struct xseg_status_extent answer[ANSWER_MAX];
-	struct xseg_status_extent list[EXTENTS_MAX];
+	struct xseg_status_extent list[]; /* as many as the client has room for */
 };
 
 static uint32_t at_of(const struct call *call) { return (uint32_t)(uintptr_t)call->context2; }
@@ -125,16 +125,17 @@ static void ask_all(struct status *status, const struct volume *volume)
 
 static bool begin(struct peer *peer, struct job *job, const struct volume *volume)
 {
-	struct status *status = malloc(sizeof(*status));
+	uint32_t room = job->data_size / sizeof(struct xseg_status_extent);
+	if (room > EXTENTS_MAX)
+		room = EXTENTS_MAX;
+	struct status *status = malloc(sizeof(*status) + room * sizeof(status->list[0]));
 	if (!status) {
 		job_fail(job, -ENOMEM);
 		return true;
 	}
-	uint32_t room = job->data_size / sizeof(struct xseg_status_extent);
 	status->peer = peer;
 	status->job = job;
-	status->extents = (struct volume_extents){
-		.list = status->list, .max = room < EXTENTS_MAX ? room : EXTENTS_MAX};
+	status->extents = (struct volume_extents){.list = status->list, .max = room};
 	TAILQ_INIT(&status->calls);
 	status->pending = 1; /* ours, so that nothing ends while we ask */
 	ask_all(status, volume);
@@ -157,25 +158,36 @@ static bool begin_again(struct peer *peer, void *context)
 	return true;
 }
 
-void volume_status(struct peer *peer, struct job *job)
+/* What almost every request is about; nothing to join. */
+static void one_object(struct peer *peer, struct job *job, const struct volume *volume)
 {
-	const struct volume *volume = volume_io_enter(peer, job);
-	if (!volume)
-		return;
-	bool inside = job->offset < volume->size && job->length <= volume->size - job->offset;
-	if (!inside || job->length == 0) {
-		job_fail(job, -EINVAL);
-		return;
-	}
 	uint32_t object = (uint32_t)(job->offset >> volume->object_shift);
-	if (volume_span_single(job->offset, job->length, volume->object_shift) &&
-		volume_is_present(volume, object)) {
+	if (volume_is_present(volume, object)) {
 		job->key.object = object;
 		job->offset &= (1ull << volume->object_shift) - 1;
 		peer_count(peer, VOLUME_FORWARDED, 1);
 		job_forward(job, VOLUME_STORE);
 		return;
 	}
-	if (!begin(peer, job, volume))
+	struct xseg_status_extent hole = {
+		.length = job->length, .flags = XSEG_STATUS_HOLE | XSEG_STATUS_ZERO};
+	peer_count(peer, VOLUME_HOLES, 1);
+	job_put_bytes(job, 0, &hole, sizeof(hole));
+	job_complete_value(job, sizeof(hole), 1);
+}
+
+void volume_status(struct peer *peer, struct job *job)
+{
+	const struct volume *volume = volume_io_enter(peer, job);
+	if (!volume)
+		return;
+	bool inside = job->offset < volume->size && job->length <= volume->size - job->offset;
+	if (!inside || job->length == 0 || (job->key.epoch | job->key.object) != 0) {
+		job_fail(job, -EINVAL);
+		return;
+	}
+	if (volume_span_single(job->offset, job->length, volume->object_shift))
+		one_object(peer, job, volume);
+	else if (!begin(peer, job, volume))
 		peer_retry(peer, begin_again, job);
 }

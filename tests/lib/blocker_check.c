@@ -9,9 +9,12 @@
  *   blocker_check delete|flush SEGMENT PEER VOLUME OBJECT
  *   blocker_check fill SEGMENT PEER VOLUME COUNT         whole objects, until one fails
  *   blocker_check put|get SEGMENT PEER VOLUME VERSION    a record
+ *   blocker_check pattern SEGMENT PEER OBJECT_SIZE       laws of blocker_pattern
+ *   blocker_check hammer SEGMENT PEER VOLUME FIRST       writes for ever; a number for each flush
+ *   blocker_check verify SEGMENT PEER VOLUME LAST        what a hammer left that said LAST
  *
- * Single operations print "ok", "wrong data" or the name of the error; exit status 0 when the blocker
- * answered at all. `read` expects what `write` with the same seed left, or zeros with seed 0.
+ * Single operations print "ok", "wrong data" or the name of the error; exit status 0 when the
+ * blocker answered at all. `read` expects what `write` with the same seed left, or zeros with seed 0.
  */
 #include <base/size.h>
 #include <errno.h>
@@ -134,12 +137,75 @@ static int record(struct rig *rig, const char *verb, uint64_t volume, uint64_t v
 	return 0;
 }
 
+/* --- writing until somebody is killed --------------------------------------------- */
+
+#define HAMMER_PLACES 512u
+#define HAMMER_FLUSH 16u
+#define HAMMER_SIZE 8192u
+
+/* Write number n goes to the same place as n + HAMMER_PLACES. */
+static struct xseg_key hammer_key(uint64_t volume, uint64_t n)
+{
+	return (struct xseg_key){.volume = volume, .object = (uint32_t)(n % 8)};
+}
+
+static struct span hammer_span(uint64_t n)
+{
+	return (struct span){n % HAMMER_PLACES / 8 * HAMMER_SIZE, HAMMER_SIZE};
+}
+
+static int hammer(struct rig *rig, uint64_t volume, uint64_t first)
+{
+	for (uint64_t n = first;; n++) {
+		struct xseg_key key = hammer_key(volume, n);
+		struct span span = hammer_span(n), none = {0, 0};
+		pattern_fill(rig->out, key, span, n + 1);
+		int error = rig_write(rig, key, span, rig->out, 0);
+		if (error)
+			return say(error);
+		if (n % HAMMER_FLUSH != HAMMER_FLUSH - 1)
+			continue;
+		error = rig_do(rig, XSEG_OP_FLUSH, key, none, 0);
+		if (error)
+			return say(error);
+		printf("%llu\n", (unsigned long long)n);
+		fflush(stdout);
+	}
+}
+
+/* Each place holds the write that was flushed last, or a later one, whole. */
+static int verify(struct rig *rig, uint64_t volume, uint64_t last)
+{
+	unsigned wrong = 0;
+	for (uint64_t i = 0; i < HAMMER_PLACES && i <= last; i++) {
+		uint64_t n = last - i;
+		struct xseg_key key = hammer_key(volume, n);
+		struct span span = hammer_span(n);
+		int error = rig_read(rig, key, span, rig->in);
+		if (error)
+			return say(error);
+		if (pattern_check(rig->in, key, span, n + 1) >= 0 &&
+			pattern_check(rig->in, key, span, n + HAMMER_PLACES + 1) >= 0)
+			wrong++;
+	}
+	if (wrong)
+		printf("wrong data in %u places\n", wrong);
+	else
+		puts("ok");
+	return 0;
+}
+
 static int run(struct rig *rig, int argc, char **argv)
 {
 	const char *verb = argv[1];
 	if (strcmp(verb, "all") == 0) {
 		rig->seed = argc > 5 ? number(argv[5]) : clock_now_ns();
 		return check_all(rig, argc > 4 ? (unsigned)number(argv[4]) : 3000);
+	}
+	if (argc == 5 && strcmp(verb, "pattern") == 0) {
+		blocker_pattern(rig, number(argv[4]));
+		printf("1..%u\n", rig->laws);
+		return rig->broken ? 1 : 0;
 	}
 	if (argc < 6)
 		return usage();
@@ -153,6 +219,10 @@ static int run(struct rig *rig, int argc, char **argv)
 		return fill(rig, key.volume, key.object);
 	if (strcmp(verb, "put") == 0 || strcmp(verb, "get") == 0)
 		return record(rig, verb, key.volume, number(argv[5]));
+	if (strcmp(verb, "hammer") == 0)
+		return hammer(rig, key.volume, number(argv[5]));
+	if (strcmp(verb, "verify") == 0)
+		return verify(rig, key.volume, number(argv[5]));
 	return transfer(rig, verb, key, argv + 6, argc - 6);
 }
 

@@ -9,6 +9,8 @@
 #include <string.h>
 #include <time.h>
 
+#define SAID_MAX 5u
+
 int rig_open(struct rig *rig, const char *segment, const char *peer)
 {
 	char why[XSEG_WHY_SIZE] = "";
@@ -40,6 +42,7 @@ void rig_close(struct rig *rig)
 void rig_law(struct rig *rig, const char *name, void (*law)(struct rig *rig))
 {
 	rig->failed = false;
+	rig->said = 0;
 	law(rig);
 	rig->laws++;
 	rig->broken += rig->failed;
@@ -50,12 +53,14 @@ void rig_law(struct rig *rig, const char *name, void (*law)(struct rig *rig))
 void rig_broken(struct rig *rig, const char *file, int line, const char *format, ...)
 {
 	va_list args;
+	rig->failed = true;
+	if (rig->said++ >= SAID_MAX)
+		return;
 	va_start(args, format);
 	printf("# %s:%d: ", file, line);
 	vprintf(format, args);
 	printf("\n");
 	va_end(args);
-	rig->failed = true;
 }
 
 /* --- operations ------------------------------------------------------------------------- */

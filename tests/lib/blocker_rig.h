@@ -19,6 +19,7 @@ struct rig {
 	uint8_t *out, *in; /* XSEG_OBJECT_MAX each */
 	bool failed;	   /* the law that is being checked */
 	unsigned laws, broken;
+	unsigned said; /* about this law; more is only counted */
 };
 
 int rig_open(struct rig *rig, const char *segment, const char *peer);
@@ -85,5 +86,8 @@ uint64_t rig_random(struct rig *rig);
 void blocker_laws(struct rig *rig);		     /* blocker_laws.c */
 void blocker_records(struct rig *rig);		     /* blocker_records.c */
 void blocker_model(struct rig *rig, unsigned steps); /* blocker_model.c */
+
+/* of blocker_pattern, with that object size */
+void blocker_pattern(struct rig *rig, uint64_t object_size); /* blocker_laws_pattern.c */
 
 #endif

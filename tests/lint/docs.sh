@@ -61,6 +61,26 @@ check_page() {
         done
 }
 
+# Messages quoted in the tables of docs/failure.md are messages of the programs. Words in capitals
+# stand for something else, so the pieces between them are looked for.
+check_messages() {
+    local doc=docs/failure.md line piece strings
+    [ -e "$1/$doc" ] || return
+    strings=$(cd "$1" && lint_files "$1" '*.c' | grep -v '^tests/' | xargs -r cat | tr -d '\n\t' |
+        sed -E 's/" *"//g')
+    while IFS=: read -r line piece; do
+        piece=${piece#"${piece%%[! ]*}"}
+        [ ${#piece} -lt 9 ] || grep -qF -- "$piece" <<<"$strings" ||
+            echo "$doc:$line: no program says \"$piece\""
+    done < <(grep -n '^| `' "$1/$doc" | sed -E 's/^([0-9]+):\| ([^|]*)\|.*/\1:\2/' |
+        awk -F : '{
+            line = $1; sub(/^[0-9]+:/, "")
+            gsub(/`, `|[A-Z][A-Z]+|[A-Z]\47|\47[A-Z]|\47|`|: \.\.\.|\.\.\.| [A-Z] /, "\n")
+            count = split($0, pieces, "\n")
+            for (i = 1; i <= count; i++) print line ":" pieces[i]
+        }')
+}
+
 # A block that quotes code, "```c FILE", has the file's lines in the file's order.
 check_quotes() {
     local doc
@@ -116,6 +136,14 @@ self_test() {
     rm -rf "$tree"
     expect quotes docs/a.md '```c docs/b.c\nnot there\n```\n' 'no such line'
     expect quotes docs/a.md 'first\nthird\n```c docs/a.md\nfirst\nthird\n```\n' ''
+    tree=$(mktemp -d)
+    mkdir -p "$tree/docs"
+    printf 'f("\x27%%s\x27 is not "\n\t"a segment");\n' >"$tree/a.c"
+    printf "| message | |\n| \`'FILE' is not a segment\` | |\n" >"$tree/docs/failure.md"
+    [ -z "$(check_messages "$tree")" ] || LINT_FAILED=1
+    printf "| \`'FILE' is not a sandwich\` | |\n" >"$tree/docs/failure.md"
+    [[ $(check_messages "$tree") == *'no program says "is not a sandwich'* ]] || LINT_FAILED=1
+    rm -rf "$tree"
     tree=$(mktemp -d)
     mkdir -p "$tree/peers/core" "$tree/docs/man"
     printf '\t{"lanes", required_argument, NULL, 0},\n' >"$tree/peers/core/core_main.c"

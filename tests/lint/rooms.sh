@@ -20,6 +20,7 @@ LIBRARIES='
 urcu/            xseg/ peers/core/
 urcu.h           xseg/ peers/core/
 event2/          peers/core/ peers/front/ peers/synapse/ peers/blocker/blocker_redis tools/
+event2/          peers/blocker/file/file_uring
 liburing.h       peers/blocker/blocker_file peers/blocker/file/
 openssl/         peers/front/ peers/synapse/
 jansson.h        tools/
@@ -85,7 +86,7 @@ check_floors() {
 rooms_of() {
     local prefix places
     while read -r prefix places; do
-        [ -n "$prefix" ] && [[ $1 == "$prefix"* ]] && echo "$places" && return
+        [ -n "$prefix" ] && [[ $1 == "$prefix"* ]] && echo "$places"
     done <<<"$LIBRARIES"
 }
 
@@ -160,7 +161,7 @@ check_conditionals() {
 # The licence in the first lines of everything that people write.
 check_licence() {
     (cd "$1" && lint_files "$1" '*.[ch]' '*.sh' '*.py' '*.mk' '*.am' '*.ac' '*.scd' '*.md' '*.pml' \
-        '*.fio' '*.ini' '*.conf' '*.awk' quickstart run | while read -r file; do
+        '*.fio' '*.ini' '*.awk' quickstart run | while read -r file; do
         case $file in
         *.[ch]) head -n 1 "$file" | grep -qxF '/* SPDX-License-Identifier: Apache-2.0 */' ;;
         *) head -n 3 "$file" | grep -qF 'SPDX-License-Identifier: Apache-2.0' ;;

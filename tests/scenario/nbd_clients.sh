@@ -10,7 +10,7 @@
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "$0")/lib.sh"
 HERE=$(cd "$(dirname "$0")" && pwd)
-IMAGE_MIB=64
+IMAGE_MIB=64 SCENE_SIZE=128M
 
 # A sparse image of random runs and holes, of the export's size. Another one each time: a write
 # that is lost shows only where other bytes were before.

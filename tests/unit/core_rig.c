@@ -21,10 +21,7 @@ struct rig_options {
 	uint64_t size, time, choice;
 };
 
-static struct rig_store *store_of(const struct peer *peer)
-{
-	return peer->shared;
-}
+static struct rig_store *store_of(const struct peer *peer) { return peer->shared; }
 
 static bool store_inside(struct job *job)
 {
@@ -150,15 +147,9 @@ static int store_open(struct peer *peer, char *why, size_t why_size)
 	return options->number == 14 ? -EACCES : 0;
 }
 
-static void store_stop(struct peer *peer)
-{
-	atomic_fetch_add(&store_of(peer)->stops, 1);
-}
+static void store_stop(struct peer *peer) { atomic_fetch_add(&store_of(peer)->stops, 1); }
 
-static void store_finish(struct peer *peer)
-{
-	atomic_fetch_add(&store_of(peer)->finished, 1);
-}
+static void store_finish(struct peer *peer) { atomic_fetch_add(&store_of(peer)->finished, 1); }
 
 static const char *const rig_choices[] = {"red", "green", NULL};
 
@@ -168,7 +159,8 @@ static const struct peer_option rig_options[] = {
 	OPTION_TEXT(struct rig_options, text, "text", .initial = "none", .help = "some words"),
 	OPTION_LIST(struct rig_options, list, "list", .initial = "first", .help = "some items"),
 	OPTION_BOOL(struct rig_options, truth, "truth", .help = "whether"),
-	OPTION_SIZE(struct rig_options, size, "size", .min = 4096, .initial = "64K", .help = "how big"),
+	OPTION_SIZE(
+		struct rig_options, size, "size", .min = 4096, .initial = "64K", .help = "how big"),
 	OPTION_TIME(struct rig_options, time, "time", .max = 1000000000, .initial = "5ms",
 		.help = "how long"),
 	OPTION_CHOICE(struct rig_options, choice, "choice", .choices = rig_choices,
@@ -297,10 +289,8 @@ void rig_begin(struct rig *rig, uint64_t size, unsigned lanes, const char *const
 	module_register(&rig_pass_ops);
 	for (; *specs; specs++)
 		ck_assert_msg(host_add(&rig->host, *specs, why) == 0, "%s", why);
-	const struct host_config config = {.segment = rig->seg.name,
-		.lanes = lanes,
-		.workers = 2,
-		.drain_ns = 10000000000u};
+	const struct host_config config = {
+		.segment = rig->seg.name, .lanes = lanes, .workers = 2, .drain_ns = 10000000000u};
 	ck_assert_msg(host_start(&rig->host, &config, why) == 0, "%s", why);
 	rig->serving = true;
 }
@@ -340,6 +330,25 @@ struct host_peer *rig_peer(struct rig *rig, const char *peer)
 struct rig_store *rig_store(struct rig *rig, const char *peer)
 {
 	return rig_peer(rig, peer)->shared;
+}
+
+RIG_PEEK uint32_t rig_jobs(struct rig *rig, const char *peer)
+{
+	const struct host_peer *found = rig_peer(rig, peer);
+	uint32_t jobs = 0;
+	for (unsigned i = 0; i < rig->host.lane_count; i++)
+		jobs += found->shards[i].jobs;
+	return jobs;
+}
+
+RIG_PEEK bool rig_holds(
+	struct rig *rig, const char *peer, uint64_t offset, const void *bytes, uint32_t length)
+{
+	const volatile uint8_t *kept = rig_store(rig, peer)->bytes + offset;
+	for (uint32_t i = 0; i < length; i++)
+		if (kept[i] != ((const uint8_t *)bytes)[i])
+			return false;
+	return true;
 }
 
 uint64_t rig_counter(struct rig *rig, const char *peer, enum core_counter counter)

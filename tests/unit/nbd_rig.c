@@ -6,6 +6,7 @@
 #include <event2/event.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #define RIG_TURN_NS 50000u
 
@@ -56,7 +57,7 @@ void peer_stop_host(struct peer *peer)
 
 static bool rig_refuses(struct rig *rig)
 {
-	return rig->refuse_every && ++rig->asked % rig->refuse_every == 0;
+	return rig->refuse_every && random_next(&rig->seed) % rig->refuse_every == 0;
 }
 
 int call_begin(struct peer *peer, struct call **out)
@@ -310,8 +311,8 @@ static void rig_add_volume(struct rig *rig, unsigned index, const char *name, ui
 	volume->info = (struct xseg_volume_info){
 		.id = id, .size = RIG_SIZE, .object_size = XSEG_OBJECT_MAX, .state = XSEG_VOLUME_READY };
 	strcpy(volume->info.name, name);
-	volume->data = calloc(1, RIG_SIZE);
-	must(volume->data);
+	volume->data = mmap(NULL, RIG_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	must(volume->data != MAP_FAILED);
 }
 
 struct rig *rig_new(void)
@@ -369,7 +370,7 @@ void rig_free(struct rig *rig)
 	must(!rig->nbd->shared->connections && TAILQ_EMPTY(&rig->nbd->exports));
 	for (unsigned i = 0; i < RIG_VOLUMES; i++) {
 		must(!rig->volume[i].opens);
-		free(rig->volume[i].data);
+		munmap(rig->volume[i].data, RIG_SIZE);
 	}
 	rig->ops->finish(&rig->peer);
 	rig->ops->close(&rig->peer);
@@ -495,6 +496,10 @@ unsigned rig_do(struct rig *rig, int fd, unsigned type, unsigned flags, uint64_t
 	if (nbd_get16(head + 6) == NBD_CHUNK_ERROR) {
 		must(size == 6 && rig_receive(rig, fd, head, 6));
 		return nbd_get32(head);
+	}
+	if (nbd_get16(head + 6) == NBD_CHUNK_NONE) {
+		must(size == 0 && length == 0);
+		return 0;
 	}
 	must(nbd_get16(head + 6) == NBD_CHUNK_OFFSET_DATA && size == length + 8);
 	must(rig_receive(rig, fd, head + 20, 8) && nbd_get64(head + 20) == offset);

@@ -27,7 +27,7 @@ struct rig {
 	struct rig_volume volume[RIG_VOLUMES];
 	uint64_t now_ns, seed, wake_ns;
 	/* knobs */
-	unsigned refuse_every;	 /* each n-th call_begin or call_pages is -EAGAIN; 0: none */
+	unsigned refuse_every;	 /* one in n of call_begin and call_pages is -EAGAIN; 0: none */
 	uint64_t pages_max;	 /* bytes of pages that can be out at once; 0: any */
 	unsigned answer_max;	 /* calls answered in a turn; 0: none */
 	bool shuffle;		 /* answers in any order */
@@ -35,7 +35,7 @@ struct rig {
 	uint64_t fail_from;	 /* ...at offsets from here on */
 	/* seen */
 	uint64_t pages, pages_most;
-	unsigned calls, calls_most, asked;
+	unsigned calls, calls_most;
 	unsigned submitted[XSEG_OP_COUNT];
 	unsigned flags_seen; /* of all calls */
 	uint32_t length_most;

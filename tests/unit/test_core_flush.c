@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A flush reaches every shard of a port, once, and fails if one of them does. */
-#include "tests/unit/core_rig.h"
-
 #include <errno.h>
-#include <pthread.h>
+#include <string.h>
+
+#include "tests/unit/core_rig.h"
 
 static const char *const passing[] = {"p=t_pass,edge.below=a", "a=t_store", NULL};
 
@@ -81,6 +81,44 @@ START_TEST(test_few_slots)
 }
 END_TEST
 
+/* A stop in the middle of fans: they end, and what came too late waits for the next host. */
+START_TEST(test_stop_in_between)
+{
+	static struct client_request requests[24];
+	static struct host next;
+	for (unsigned round = 0; round < 10; round++) {
+		struct rig rig;
+		struct client_request *done;
+		char why[WHY_SIZE] = "";
+		rig_begin(&rig, 0, 4, passing);
+		rig_ask(&rig, "p");
+		for (unsigned i = 0; i < countof(requests); i++) {
+			requests[i] = (struct client_request){
+				.op = XSEG_OP_FLUSH, .key = {.volume = 1 + i % 5}};
+			ck_assert_int_eq(client_start(&rig.client, &requests[i]), 0);
+		}
+		ck_assert(host_stop(&rig.host, NULL));
+		host_fini(&rig.host);
+		rig.serving = false;
+		const struct host_config config = {.segment = rig.seg.name,
+			.lanes = 3,
+			.workers = 1,
+			.drain_ns = 10000000000u};
+		memset(&next, 0, sizeof(next));
+		ck_assert_int_eq(host_add(&next, passing[0], why), 0);
+		ck_assert_int_eq(host_add(&next, passing[1], why), 0);
+		ck_assert_msg(host_start(&next, &config, why) == 0, "%s", why);
+		for (unsigned i = 0; i < countof(requests); i++) {
+			ck_assert_int_eq(client_collect(&rig.client, &done), 0);
+			ck_assert_int_eq(done->result, 0);
+		}
+		ck_assert(host_stop(&next, NULL));
+		host_fini(&next);
+		rig_end(&rig);
+	}
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("core_flush");
@@ -88,5 +126,6 @@ int main(void)
 	UNIT_TEST(suite, test_two_floors);
 	UNIT_TEST(suite, test_one_fails);
 	UNIT_TEST(suite, test_few_slots);
+	UNIT_TEST(suite, test_stop_in_between);
 	return unit_main(suite);
 }

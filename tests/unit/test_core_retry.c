@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Back-pressure: a front that wants more than there is gets it in turn; nobody below starves. */
-#include "tests/unit/core_rig.h"
-
 #include <errno.h>
 #include <string.h>
+
+#include "tests/unit/core_rig.h"
 
 struct greedy {
 	unsigned want, begun, waiting;
@@ -94,17 +94,11 @@ static void greedy_run(unsigned want, uint32_t length, unsigned most_slots)
 }
 
 /* 128 slots, each request needs one and two more below. */
-START_TEST(test_slots)
-{
-	greedy_run(5000, 2 * RIG_SPLIT, 128 - 128 / 4);
-}
+START_TEST(test_slots) { greedy_run(5000, 2 * RIG_SPLIT, 128 - 128 / 4); }
 END_TEST
 
 /* The pool holds only a few of these. */
-START_TEST(test_pages)
-{
-	greedy_run(500, 1u << 20, 16);
-}
+START_TEST(test_pages) { greedy_run(500, 1u << 20, 16); }
 END_TEST
 
 int main(void)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Workers: what blocks runs elsewhere, what is done comes back to the lane, nothing is forgotten. */
+/* Workers: what blocks runs elsewhere, what is done comes back to the lane, none is forgotten. */
 #include "tests/unit/core_rig.h"
 
 static const char *const one_store[] = {"a=t_store", NULL};
@@ -50,7 +50,7 @@ START_TEST(test_stop_waits)
 	for (unsigned i = 0; i < 10; i++)
 		ck_assert_int_eq(client_do(&rig.client, &request), 0);
 	ck_assert_int_eq(client_start(&rig.client, &request), 0);
-	RIG_UNTIL(rig_peer(&rig, "a")->shards[0].jobs == 1);
+	RIG_UNTIL(rig_jobs(&rig, "a") == 1);
 	ck_assert(host_stop(&rig.host, NULL));
 	ck_assert_uint_eq(rig_store(&rig, "a")->ran, 11);
 	host_fini(&rig.host);

@@ -78,7 +78,7 @@ START_TEST(test_law)
 {
 	static uint8_t map[4096];
 	uint64_t seed = 99;
-	for (unsigned round = 0; round < 2000; round++) {
+	for (unsigned round = 0; round < 500; round++) {
 		struct volume_extents e = fresh(1 + (uint32_t)(random_next(&seed) % 64));
 		uint32_t sectors = 0;
 		for (unsigned i = 0; i < 100; i++) {
@@ -89,12 +89,13 @@ START_TEST(test_law)
 			memset(map + sectors, (int)flags, n);
 			sectors += n;
 		}
-		uint32_t at = 0;
+		uint32_t at = 0, wrong = 0;
 		for (uint32_t i = 0; i < e.count; i++) {
 			ck_assert(i == 0 || list[i].flags != list[i - 1].flags);
 			for (uint32_t j = 0; j < list[i].length / XSEG_SECTOR; j++)
-				ck_assert_uint_eq(map[at++], list[i].flags);
+				wrong += map[at++] != list[i].flags;
 		}
+		ck_assert_uint_eq(wrong, 0);
 		ck_assert_uint_eq(at, sectors);
 		ck_assert_uint_le(e.count, e.max);
 	}

@@ -3,6 +3,7 @@
 #include <base/must.h>
 #include <base/name.h>
 #include <ctype.h>
+#include <limits.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -66,7 +67,7 @@ static unsigned name_distance(const char *a, const char *b)
 	enum { LIMIT = 63 };
 	size_t n = strlen(a), m = strlen(b);
 	if (n > LIMIT || m > LIMIT)
-		return LIMIT;
+		return UINT_MAX;
 	unsigned row[3][LIMIT + 1];
 	for (size_t j = 0; j <= m; j++)
 		row[0][j] = (unsigned)j;

@@ -311,7 +311,7 @@ static int copy_data(int from, int to, struct file_range range)
 		if (put < 0 &&
 			(errno == ENOSPC || errno == EDQUOT || errno == EIO || errno == EFBIG))
 			return -errno;
-		/* not between these two files, or nothing came: the slow way says what is the matter */
+		/* not between these two, or nothing came: the slow way says what is the matter */
 		if (put <= 0)
 			return copy_by_hand(from, to, range);
 		range.offset += (uint64_t)put;

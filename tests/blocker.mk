@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+check_PROGRAMS += blocker_check
+blocker_check_SOURCES = tests/lib/blocker_check.c tests/lib/blocker_rig.c tests/lib/blocker_rig.h \
+	tests/lib/blocker_laws.c tests/lib/blocker_laws_pattern.c tests/lib/blocker_records.c \
+	tests/lib/blocker_model.c
+blocker_check_LDADD = libpeer.la libxseg.la $(URCU_LIBS) $(EVENT_LIBS)
+
+check_LTLIBRARIES += sync_fault.la
+sync_fault_la_SOURCES = tests/lib/sync_fault.c
+sync_fault_la_LDFLAGS = $(MODULE_LDFLAGS) -rpath /nowhere
+sync_fault_la_LIBADD = -ldl
+
+blocker_scenarios = tests/scenario/blocker_laws.sh tests/scenario/blocker_memory.sh \
+	tests/scenario/blocker_file_start.sh tests/scenario/blocker_file_full.sh \
+	tests/scenario/blocker_file_kill.sh tests/scenario/blocker_file_lost.sh \
+	tests/scenario/blocker_file_crash.sh tests/scenario/blocker_file_uring.sh
+TESTS += $(blocker_scenarios)
+EXTRA_DIST += $(blocker_scenarios) tests/scenario/blocker_lib.sh tests/lib/deny_uring.py

@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Runs the Spin models of this folder, TAP on stdout. A variant must be free of errors; a mutant
+# must be caught, or the model could not see a lost wake-up. 77 when spin is not installed.
+set -u -o pipefail
+
+here=$(cd "$(dirname "$0")" && pwd)
+cc=${CC:-cc}
+if ! command -v spin >/dev/null; then
+    echo "1..0 # SKIP spin is not installed (apt-get install spin)"
+    exit 77
+fi
+work=$(mktemp -d "${TMPDIR:-/tmp}/skerry-model.XXXXXX") || exit 1
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+
+count=0 failed=0
+
+result() { # OK NAME
+    count=$((count + 1))
+    if [ "$1" = yes ]; then
+        echo "ok $count - $2"
+    else
+        failed=$((failed + 1))
+        echo "not ok $count - $2"
+        sed 's/^/# /' log
+    fi
+}
+
+# Explores all states of MODEL with these definitions; sets states, errors, whole.
+explore() { # MODEL FLAGS...
+    local model=$1
+    shift
+    states=0 errors=none whole=no
+    rm -f pan pan.*
+    # shellcheck disable=SC2086 # the compiler may come with flags
+    if ! { spin -a "$@" "$here/$model.pml" &&
+        $cc -O2 -w -DSAFETY -DMEMLIM=1024 -o pan pan.c && ./pan -m200000; } >log 2>&1; then
+        return
+    fi
+    states=$(sed -n 's/^ *\([0-9]*\) states, stored.*/\1/p' log)
+    errors=$(sed -n 's/.*errors: \([0-9]*\).*/\1/p' log)
+    grep -q 'max search depth too small\|Search not completed' log || whole=yes
+}
+
+holds() { # MODEL FLAGS...
+    explore "$@"
+    local good=no
+    [ "$errors" = 0 ] && [ "$whole" = yes ] && good=yes
+    result $good "$1 ${*:2}: no wake-up is lost ($states states)"
+}
+
+caught() { # MODEL FLAGS...
+    explore "$@"
+    local good=no
+    [ "$errors" = 1 ] && grep -q 'invalid end state' log && good=yes
+    result $good "$1 ${*:2}: the mutant loses one"
+}
+
+for bell in "" -DFD; do
+    for variant in "" -DMIXED -DFALLBACK; do
+        # shellcheck disable=SC2086 # no flag is no word
+        holds bell $variant $bell
+    done
+    for mutant in -DNO_BARRIER "-DFALLBACK -DNO_FENCE" "-DMIXED -DNO_FENCE" -DNO_LOOK -DEARLY_LOOK; do
+        # shellcheck disable=SC2086
+        caught bell $mutant $bell
+    done
+done
+caught bell -DFD -DLATE_DRAIN
+holds bell -DN=3
+echo "1..$count"
+[ "$failed" = 0 ]

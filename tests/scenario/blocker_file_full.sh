@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# A full disk: ENOSPC goes to the request that met it; what fits goes on, and all does when there
+# is space again. On tmpfs and on ext4 in a file.
+
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "$0")/blocker_lib.sh"
+blocker_begin "blocker_file on a full disk" 64M
+
+# NAME IO DIR
+full() {
+    local name=$1 io=$2 dir=$3 filled
+    blocker_peer "$name" 1 "$name=blocker_file,dir=$dir,io=$io" || tap_not_ok "$name: it starts"
+    tap_is "$name: an object before" "$(op write 7 0 0 65536 1)" ok
+    filled=$(op fill 1 100)
+    tap_like "$name: the disk fills up" "$filled" '^[1-9][0-9]* ENOSPC$'
+    filled=${filled%% *}
+    tap_is "$name: a new object" "$(op write 3 0 0 4194304 3)" ENOSPC
+    tap_is "$name: durable at once" "$(op fua 3 1 0 4194304 3)" ENOSPC
+    tap_is "$name: space kept" "$(op zero-keep 3 2 0 4194304)" ENOSPC
+    tap_is "$name: what has its space is written" "$(op write 7 0 0 65536 2)" ok
+    tap_is "$name: and read" "$(op read 7 0 0 65536 2)" ok
+    tap_is "$name: flushes do not fail for those that were refused" \
+        "$(op flush 7 0) $(op flush 1 0) $(op flush 3 0)" "ok ok ok"
+    tap_is "$name: what came before the end is whole" \
+        "$(op read 1 $((filled - 1)) 0 4194304 1)" ok
+    tap_is "$name: discard gives space back" "$(op discard 1 0 0 4194304)" ok
+    tap_is "$name: delete, too" "$(op delete 3 0) $(op delete 3 1) $(op delete 3 2)" "ok ok ok"
+    tap_is "$name: writes go on" "$(op write 4 0 0 2097152 9) $(op flush 4 0)" "ok ok"
+    tap_is "$name: and are read" "$(op read 4 0 0 2097152 9)" ok
+    tap_is "$name: in place of what was discarded are zeros" "$(op read 1 0 0 4194304 0)" ok
+    tap_run "$name: it stops" scene_stop "$name"
+}
+
+mkdir "$SCENE_DIR/tmpfs" "$SCENE_DIR/ext4"
+if mount -t tmpfs -o size=14M none "$SCENE_DIR/tmpfs" 2>/dev/null; then
+    scene_at_exit "umount '$SCENE_DIR/tmpfs'"
+    full tmpfs-threads threads "$SCENE_DIR/tmpfs/a"
+    rm -rf "$SCENE_DIR/tmpfs/a"
+    full tmpfs-auto auto "$SCENE_DIR/tmpfs/b"
+else
+    tap_skip "tmpfs" "cannot mount"
+fi
+
+truncate -s 32M "$SCENE_DIR/disk.img"
+if scene_have mkfs.ext4 && mkfs.ext4 -q "$SCENE_DIR/disk.img" 2>/dev/null &&
+    mount -o loop "$SCENE_DIR/disk.img" "$SCENE_DIR/ext4" 2>/dev/null; then
+    scene_at_exit "umount '$SCENE_DIR/ext4'"
+    full ext4-threads threads "$SCENE_DIR/ext4/a"
+    rm -rf "$SCENE_DIR/ext4/a"
+    full ext4-auto auto "$SCENE_DIR/ext4/b"
+else
+    tap_skip "ext4" "cannot make or mount one"
+fi
+tap_end

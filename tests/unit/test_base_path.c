@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where things lie, moved by variables, never longer than there is room for. */
+#include <base/path.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "tests/lib/unit.h"
+
+START_TEST(test_places)
+{
+	char path[PATH_LENGTH_MAX];
+	setenv("SKERRY_SHM_DIR", "/x/shm", 1);
+	setenv("SKERRY_RUN_DIR", "/x/run", 1);
+	ck_assert_int_eq(path_segment(path, "demo"), 0);
+	ck_assert_str_eq(path, "/x/shm/xseg.demo");
+	ck_assert_int_eq(path_run(path, "demo", NULL), 0);
+	ck_assert_str_eq(path, "/x/run/demo");
+	ck_assert_int_eq(path_run(path, "demo", "xsegd.sock"), 0);
+	ck_assert_str_eq(path, "/x/run/demo/xsegd.sock");
+	setenv("SKERRY_SHM_DIR", "", 1);
+	unsetenv("SKERRY_RUN_DIR");
+	ck_assert_str_eq(path_shm_dir(), "/dev/shm");
+	ck_assert_str_eq(path_run_dir(), "/run/skerry");
+}
+END_TEST
+
+START_TEST(test_too_long)
+{
+	char path[PATH_LENGTH_MAX], folder[PATH_LENGTH_MAX];
+	memset(folder, 'a', sizeof(folder));
+	folder[0] = '/';
+	folder[PATH_LENGTH_MAX - 8] = 0; /* "/xseg.n" and the end just fit */
+	setenv("SKERRY_SHM_DIR", folder, 1);
+	ck_assert_int_eq(path_segment(path, "n"), 0);
+	ck_assert_uint_eq(strlen(path), PATH_LENGTH_MAX - 1);
+	ck_assert_int_eq(path_segment(path, "no"), -ENAMETOOLONG);
+	setenv("SKERRY_RUN_DIR", folder, 1);
+	ck_assert_int_eq(path_run(path, "demo", "xsegd.sock"), -ENAMETOOLONG);
+}
+END_TEST
+
+START_TEST(test_make_dir)
+{
+	char path[PATH_LENGTH_MAX], file[PATH_LENGTH_MAX + 2];
+	struct stat st;
+	snprintf(path, sizeof(path), "%s/a.%d/b/c", scratch_dir(), (int)getpid());
+	ck_assert_int_eq(path_make_dir(path), 0);
+	ck_assert_int_eq(path_make_dir(path), 0);
+	ck_assert_int_eq(stat(path, &st), 0);
+	ck_assert(S_ISDIR(st.st_mode));
+	ck_assert_int_eq(st.st_mode & 07, 0); /* nothing for others */
+	strcat(path, "/d/");
+	ck_assert_int_eq(path_make_dir(path), 0);
+	path[strlen(path) - 1] = 0;
+	snprintf(file, sizeof(file), "%s/f", path);
+	fclose(fopen(file, "w"));
+	strcat(path, "/f");
+	ck_assert_int_eq(path_make_dir(path), -ENOTDIR);
+	strcat(path, "/g");
+	ck_assert_int_eq(path_make_dir(path), -ENOTDIR);
+	ck_assert_int_eq(path_make_dir(""), -ENOENT);
+	ck_assert_int_lt(path_make_dir("/proc/none/x"), 0);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("base_path");
+	UNIT_TEST(suite, test_places);
+	UNIT_TEST(suite, test_too_long);
+	UNIT_TEST(suite, test_make_dir);
+	return unit_main(suite);
+}

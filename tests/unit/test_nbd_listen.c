@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where clients come in: addresses good and bad, sockets of the dead and the living, TLS where needed. */
+#include "tests/unit/nbd_rig.h"
+#include "tests/lib/unit.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+static char why[512];
+
+static int open_with(struct nbd_shared *shared, struct nbd_options *options, const char *address)
+{
+	char *items[1] = { (char *)(uintptr_t)address };
+	memset(shared, 0, sizeof(*shared));
+	options->listen = (struct peer_list){ .item = items, .count = address != NULL };
+	if (!options->socket_mode)
+		options->socket_mode = (char *)(uintptr_t)"0640";
+	why[0] = 0;
+	int error = nbd_listen_open(shared, options, why, sizeof(why));
+	if (error)
+		nbd_listen_close(shared);
+	return error;
+}
+
+static const char *socket_path(void)
+{
+	static char path[256];
+	snprintf(path, sizeof(path), "unix:%s/s", scratch_dir());
+	return path;
+}
+
+static int dial(const char *path)
+{
+	struct sockaddr_un un = { .sun_family = AF_UNIX };
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
+	strcpy(un.sun_path, path);
+	if (connect(fd, (struct sockaddr *)&un, sizeof(un)) == 0)
+		return fd;
+	close(fd);
+	return -1;
+}
+
+START_TEST(test_unix)
+{
+	struct nbd_shared shared, other;
+	struct nbd_options options = { 0 };
+	struct stat st;
+	const char *path = socket_path() + 5;
+	ck_assert_int_eq(open_with(&shared, &options, socket_path()), 0);
+	ck_assert(shared.listener_count == 1 && shared.listeners[0].trusted);
+	ck_assert_int_eq(stat(path, &st), 0);
+	ck_assert_uint_eq(st.st_mode & 0777, 0640);
+	ck_assert_int_eq(open_with(&other, &options, socket_path()), -EADDRINUSE);
+	ck_assert_msg(strstr(why, "another server") && strstr(why, path), "%s", why);
+	int fd = dial(path);
+	ck_assert_int_ge(fd, 0);
+	close(fd);
+	nbd_listen_close(&shared);
+	ck_assert_int_eq(stat(path, &st), -1);
+}
+END_TEST
+
+START_TEST(test_unix_of_the_dead)
+{
+	struct nbd_shared shared;
+	struct nbd_options options = { 0 };
+	struct sockaddr_un un = { .sun_family = AF_UNIX };
+	int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+	strcpy(un.sun_path, socket_path() + 5);
+	ck_assert_int_eq(bind(fd, (struct sockaddr *)&un, sizeof(un)), 0);
+	close(fd); /* the file stays */
+	ck_assert_int_eq(open_with(&shared, &options, socket_path()), 0);
+	nbd_listen_close(&shared);
+}
+END_TEST
+
+/* What is no socket, or somebody else's by now, is left alone. */
+START_TEST(test_unix_spares_files)
+{
+	struct nbd_shared shared;
+	struct nbd_options options = { 0 };
+	const char *path = socket_path() + 5;
+	int fd = open(path, O_CREAT | O_WRONLY, 0600);
+	ck_assert_int_ge(fd, 0);
+	close(fd);
+	ck_assert_int_eq(open_with(&shared, &options, socket_path()), -EEXIST);
+	ck_assert_int_eq(access(path, F_OK), 0);
+	unlink(path);
+	ck_assert_int_eq(open_with(&shared, &options, socket_path()), 0);
+	unlink(path);
+	fd = open(path, O_CREAT | O_WRONLY, 0600);
+	close(fd);
+	nbd_listen_close(&shared);
+	ck_assert_int_eq(access(path, F_OK), 0);
+	unlink(path);
+}
+END_TEST
+
+static const struct {
+	const char *address, *says;
+} bad[] = { { "unix:/nowhere/at/all/s", "folder does not exist" }, { "unix:", "1 to" }, { "tcp:1.2.3.4.5:99999", "" },
+	{ "tcp:::1:10809", "[IPV6]" }, { "tcp:[::1", "HOST:PORT" }, { "tcp:[::1]x", "HOST:PORT" },
+	{ "tcp:127.0.0.1:", "HOST:PORT" }, { "tcp:127.0.0.1:nosuchservice", "" }, { "10809", "unix:PATH" },
+	{ "systemd", "no such socket" }, { "systemd:nbd", "no such socket" }, { "systemdx", "unix:PATH" },
+	{ "tcp:192.0.2.1:0", "" } };
+
+START_TEST(test_bad_addresses)
+{
+	struct nbd_shared shared;
+	struct nbd_options options = { 0 };
+	char longest[200] = "unix:/";
+	memset(longest + 6, 'x', 150);
+	ck_assert_int_eq(open_with(&shared, &options, longest), -EINVAL);
+	for (unsigned i = 0; i < countof(bad); i++) {
+		ck_assert_msg(open_with(&shared, &options, bad[i].address) < 0, "%s was opened", bad[i].address);
+		ck_assert_msg(strstr(why, bad[i].says) && strstr(why, bad[i].address), "%s: %s", bad[i].address, why);
+	}
+	ck_assert_int_eq(open_with(&shared, &options, NULL), -EINVAL);
+	ck_assert_msg(strstr(why, "nothing to listen on"), "%s", why);
+	options.socket_mode = (char *)(uintptr_t)"0899";
+	ck_assert_int_eq(open_with(&shared, &options, socket_path()), -EINVAL);
+}
+END_TEST
+
+START_TEST(test_tcp)
+{
+	struct nbd_shared shared, other;
+	struct nbd_options options = { 0 };
+	char again[NBD_WHO_LENGTH];
+	ck_assert_int_eq(open_with(&shared, &options, "tcp:127.0.0.1:0"), 0);
+	ck_assert(shared.listener_count == 1 && shared.listeners[0].trusted);
+	strcpy(again, shared.listeners[0].name);
+	ck_assert_int_eq(open_with(&other, &options, again), -EADDRINUSE);
+	ck_assert_msg(strstr(why, "the port is in use") && strstr(why, again), "%s", why);
+	nbd_listen_close(&shared);
+	ck_assert_int_eq(open_with(&shared, &options, "tcp:localhost:0"), 0);
+	ck_assert_uint_ge(shared.listener_count, 1);
+	nbd_listen_close(&shared);
+	int six = socket(AF_INET6, SOCK_STREAM, 0);
+	struct sockaddr_in6 loopback = { .sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT };
+	bool has_six = six >= 0 && bind(six, (struct sockaddr *)&loopback, sizeof(loopback)) == 0;
+	close(six);
+	if (has_six) {
+		ck_assert_int_eq(open_with(&shared, &options, "tcp:[::1]:0"), 0);
+		ck_assert(shared.listeners[0].trusted && strstr(shared.listeners[0].name, "[::1]"));
+		nbd_listen_close(&shared);
+	}
+}
+END_TEST
+
+START_TEST(test_tls_where_others_can_come)
+{
+	struct nbd_shared shared;
+	struct nbd_options options = { .tls = NBD_TLS_AUTO };
+	ck_assert_int_eq(open_with(&shared, &options, "tcp:0.0.0.0:0"), -EPERM);
+	ck_assert_msg(strstr(why, "TLS") && strstr(why, "tls-cert") && strstr(why, "tls=off"), "%s", why);
+	ck_assert_int_eq(open_with(&shared, &options, "tcp:*:0"), -EPERM);
+	options.tls = NBD_TLS_OFF;
+	ck_assert_int_eq(open_with(&shared, &options, "tcp:*:0"), 0);
+	ck_assert(!shared.listeners[0].trusted);
+	nbd_listen_close(&shared);
+}
+END_TEST
+
+START_TEST(test_tls_options)
+{
+	static char file[] = "/nowhere/x.pem";
+	static const struct nbd_options wrong[] = { { .tls_cert = file }, { .tls_key = file }, { .tls = NBD_TLS_REQUIRE },
+		{ .tls_ca = file }, { .tls_cert = file, .tls_key = file } };
+	for (unsigned i = 0; i < countof(wrong); i++) {
+		struct nbd_shared shared = { 0 };
+		why[0] = 0;
+		ck_assert_msg(nbd_tls_open(&shared, &wrong[i], why, sizeof(why)) < 0, "case %u", i);
+		ck_assert_msg(strstr(why, "tls-") || strstr(why, "without TLS"), "case %u: %s", i, why);
+		ck_assert_ptr_null(shared.tls);
+	}
+}
+END_TEST
+
+/* In a child: descriptors 3 and 4 belong to somebody else here. */
+static int be_activated(void *argument)
+{
+	struct nbd_shared shared;
+	struct nbd_options options = { .tls = NBD_TLS_OFF };
+	char pid[16];
+	(void)argument;
+	int fd = fcntl(socket(AF_INET, SOCK_STREAM, 0), F_DUPFD, 10);
+	child_check(listen(fd, 1) == 0);
+	child_check(dup2(fd, 3) == 3 && dup2(fd, 4) == 4);
+	snprintf(pid, sizeof(pid), "%d", (int)getpid());
+	setenv("LISTEN_PID", pid, 1);
+	setenv("LISTEN_FDS", "2", 1);
+	setenv("LISTEN_FDNAMES", "web:nbd", 1);
+	child_check(open_with(&shared, &options, NULL) == 0 && shared.listener_count == 2);
+	nbd_listen_close(&shared);
+	child_check(open_with(&shared, &options, "systemd:nbd") == 0 && shared.listener_count == 1);
+	nbd_listen_close(&shared);
+	child_check(open_with(&shared, &options, "systemd:ndb") == -ENOENT);
+	setenv("LISTEN_PID", "1", 1);
+	child_check(open_with(&shared, &options, NULL) == -EINVAL);
+	return 0;
+}
+
+START_TEST(test_socket_activation)
+{
+	ck_assert_int_eq(child_end(child_start(be_activated, NULL)), 0);
+}
+END_TEST
+
+/* Through a real listener: accepted, served, turned away over the limit, room again afterwards. */
+START_TEST(test_connection_limit)
+{
+	struct rig *rig = rig_new();
+	char *items[1] = { (char *)(uintptr_t)socket_path() };
+	const char *path = socket_path() + 5;
+	uint8_t greeting[18];
+	rig->options.listen = (struct peer_list){ .item = items, .count = 1 };
+	rig->options.socket_mode = (char *)(uintptr_t)"0600";
+	rig->options.connections = 2;
+	ck_assert_int_eq(nbd_listen_open(rig->nbd->shared, &rig->options, why, sizeof(why)), 0);
+	ck_assert_int_eq(nbd_listen_start(rig->nbd), 0);
+	int one = dial(path), two = dial(path), three = dial(path);
+	ck_assert(rig_receive(rig, one, greeting, 18) && rig_receive(rig, two, greeting, 18));
+	ck_assert(rig_closed(rig, three));
+	close(one);
+	rig_turn(rig, 50);
+	one = dial(path);
+	ck_assert(rig_receive(rig, one, greeting, 18));
+	close(one);
+	close(two);
+	close(three);
+	rig_free(rig);
+}
+END_TEST
+
+static int pipe_in[2], pipe_out[2];
+
+/* Stdin and stdout as pipes: served, and the process ends with its client. */
+START_TEST(test_single)
+{
+	struct rig *rig = rig_new();
+	uint8_t wire[] = "\0\0\0\3IHAVEOPT\0\0\0\2\0\0\0\0", reply[38];
+	ck_assert(pipe(pipe_in) == 0 && pipe(pipe_out) == 0);
+	rig->options.single = true;
+	rig->nbd->shared->single_in = pipe_in[0];
+	rig->nbd->shared->single_out = pipe_out[1];
+	ck_assert_int_eq(nbd_listen_start(rig->nbd), 0);
+	rig_turn(rig, 10);
+	ck_assert_int_eq(write(pipe_in[1], wire, sizeof(wire) - 1), sizeof(wire) - 1);
+	rig_turn(rig, 50);
+	ck_assert_int_eq(read(pipe_out[0], reply, sizeof(reply)), 38);
+	ck_assert_mem_eq(reply, "NBDMAGICIHAVEOPT\0\3", 18);
+	rig_turn(rig, 50);
+	ck_assert(rig->host_stopped);
+	close(pipe_in[1]);
+	close(pipe_out[0]);
+	rig_free(rig);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("nbd_listen");
+	UNIT_TEST(suite, test_unix);
+	UNIT_TEST(suite, test_unix_of_the_dead);
+	UNIT_TEST(suite, test_unix_spares_files);
+	UNIT_TEST(suite, test_bad_addresses);
+	UNIT_TEST(suite, test_tcp);
+	UNIT_TEST(suite, test_tls_where_others_can_come);
+	UNIT_TEST(suite, test_tls_options);
+	UNIT_TEST(suite, test_socket_activation);
+	UNIT_TEST(suite, test_connection_limit);
+	UNIT_TEST(suite, test_single);
+	return unit_main(suite);
+}

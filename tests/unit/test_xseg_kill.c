@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One word is the truth: producer, consumer, server or client is killed at any instant and
+ * started again; no request is lost, none is answered twice, nobody else stops.
+ *
+ * The machinery that reaps comes later; walk() below does by hand what it will do, using only
+ * what state words and epochs promise.
+ */
+#include "tests/lib/unit.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <xseg/lane.h>
+
+#define DEPTH 48u
+#define ROUNDS 120u
+
+static struct xseg seg;
+
+struct board {
+	_Alignas(128) _Atomic uint64_t applied; /* ring: next number expected */
+	_Alignas(128) _Atomic uint64_t replayed, wrong;
+	_Alignas(128) _Atomic uint64_t answered, stop_client, stop_server;
+};
+
+static struct board *board(void)
+{
+	return (void *)xseg_page_address(&seg, seg.page_count - 1);
+}
+
+/* The board's page is nobody's, so that no lane gets it. */
+static void setup(uint32_t requests)
+{
+	scratch_segment(&seg, 0, 4, requests);
+	memset(board(), 0, sizeof(struct board));
+	uint32_t last = seg.page_count - 1;
+	atomic_store(&seg.descriptors[last].word, XSEG_PAGE_STORED);
+	atomic_fetch_and(&seg.page_hints[last / 64], ~(1ull << last % 64));
+}
+
+static void nap(uint64_t *random)
+{
+	usleep((useconds_t)(random_next(random) % 2500));
+}
+
+/* --- rings alone ------------------------------------------------------------- */
+
+_Noreturn static int ring_producer(void *arg)
+{
+	(void)arg;
+	struct xseg_ring_tx tx;
+	xseg_ring_tx_attach(&tx, &seg.rings[0]);
+	for (;;)
+		while (!xseg_ring_put(&tx, (uint32_t)tx.position, (uint32_t)tx.position * 3))
+			cpu_relax();
+}
+
+/* Each message carries its position: a gap or an old one beyond the replay limit is wrong. */
+_Noreturn static int ring_consumer(void *arg)
+{
+	(void)arg;
+	struct board *b = board();
+	struct xseg_ring_rx rx;
+	struct xseg_hint_message m;
+	xseg_ring_rx_attach(&rx, &seg.rings[0]);
+	for (;;) {
+		uint64_t position = rx.position;
+		if (!xseg_ring_get(&rx, &m)) {
+			cpu_relax();
+			continue;
+		}
+		uint64_t next = atomic_load(&b->applied);
+		if (m.request != (uint32_t)position || m.kind != (uint32_t)position * 3 ||
+			position > next || position + XSEG_RING_SLOTS < next)
+			atomic_fetch_add(&b->wrong, 1);
+		else if (position < next)
+			atomic_fetch_add(&b->replayed, 1);
+		else
+			atomic_store(&b->applied, next + 1);
+	}
+}
+
+START_TEST(test_ring)
+{
+	uint64_t random = 17;
+	setup(64);
+	int (*const run[2])(void *) = {ring_producer, ring_consumer};
+	pid_t pid[2] = {child_start(run[0], NULL), child_start(run[1], NULL)};
+	for (unsigned i = 0; i < 2 * ROUNDS; i++) {
+		unsigned victim = random_next(&random) % 2;
+		nap(&random);
+		child_kill(pid[victim]);
+		pid[victim] = child_start(run[victim], NULL);
+	}
+	uint64_t before = atomic_load(&board()->applied);
+	for (unsigned i = 0; i < 10000 && atomic_load(&board()->applied) < before + 1000; i++)
+		usleep(1000);
+	child_kill(pid[0]);
+	child_kill(pid[1]);
+	ck_assert_uint_eq(atomic_load(&board()->wrong), 0);
+	ck_assert_uint_ge(atomic_load(&board()->applied), before + 1000);
+	scratch_segment_end(&seg);
+}
+END_TEST
+
+/* --- requests ------------------------------------------------------------------ */
+
+static uint64_t answer_to(uint64_t cookie)
+{
+	return cookie * 0x9e3779b97f4a7c15ull + 1;
+}
+
+static int server(void *arg)
+{
+	struct xseg_lane *lane;
+	struct xseg_hint_message m[16];
+	uint32_t peer, port;
+	uint16_t epoch;
+	child_check(xseg_lane_join(&seg, false, &lane) == 0);
+	uint8_t index = (uint8_t)lane->index;
+	child_check(xseg_peer_join(&seg, "server", "test", 1ull << index, &peer, &epoch) == 0);
+	child_check(xseg_port_bind(&seg, "server", peer, epoch, &index, 1, &port) == 0);
+	xseg_rehint_port(lane, port);
+	(void)arg;
+	while (!atomic_load(&board()->stop_server)) {
+		uint32_t n = xseg_poll(lane, m, 16);
+		for (uint32_t i = 0; i < n; i++) {
+			unsigned frame;
+			if (xseg_accept(lane, m[i].request, &frame) != 0)
+				continue;
+			struct xseg_request *r = xseg_at(lane, m[i].request);
+			r->result = 0;
+			r->value = answer_to(r->frame[frame].offset);
+			xseg_respond(lane, m[i].request);
+		}
+		xseg_turn_end(lane);
+		if (n == 0) {
+			/* nothing for a while: did the hint die with a client? */
+			xseg_wait(lane, 3000000);
+			if (!xseg_pending(lane))
+				xseg_rehint_port(lane, port);
+		}
+	}
+	xseg_lane_leave(lane);
+	return 0;
+}
+
+struct flight {
+	struct xseg_lane *lane;
+	uint32_t port, slot[DEPTH], count;
+	uint64_t next, seen;
+	uint64_t cookie[DEPTH];
+};
+
+static void take_off(struct flight *f)
+{
+	uint32_t slot;
+	if (xseg_get(f->lane, &slot) != 0)
+		return;
+	struct xseg_request *r = xseg_at(f->lane, slot);
+	/* the dead keep their pages until somebody reaps, so the pool may have run dry */
+	if (f->next % 3 == 0)
+		xseg_attach_pages(f->lane, slot, 0, 3 * XSEG_PAGE);
+	r->cookie = f->next;
+	r->frame[0] = (struct xseg_frame){.op = XSEG_OP_WRITE, .lane = XSEG_LANE_ANY,
+		.offset = f->next};
+	f->slot[f->count] = slot;
+	f->cookie[f->count++] = f->next++;
+	child_check(xseg_submit(f->lane, slot, f->port) == 0);
+}
+
+/* An answer: to a request in flight, the right one, and never again to the same. */
+static void land(struct flight *f, uint32_t slot)
+{
+	struct xseg_request *r = xseg_at(f->lane, slot);
+	for (uint32_t i = 0; i < f->count; i++) {
+		if (f->slot[i] != slot)
+			continue;
+		child_check(r->cookie == f->cookie[i]);
+		child_check(r->result == 0 && r->value == answer_to(r->cookie));
+		f->count--;
+		f->slot[i] = f->slot[f->count];
+		f->cookie[i] = f->cookie[f->count];
+		f->seen++;
+		atomic_fetch_add(&board()->answered, 1);
+		xseg_put(f->lane, slot);
+		return;
+	}
+	child_check(!"answered twice");
+}
+
+/* Did the hint die with the server? The words tell. */
+static void look_around(struct flight *f)
+{
+	for (uint32_t i = f->count; i-- > 0;)
+		if (xseg_receive(f->lane, f->slot[i]) == 0)
+			land(f, f->slot[i]);
+}
+
+static int client(void *arg)
+{
+	struct flight f = {.count = 0};
+	struct xseg_hint_message m[16];
+	(void)arg;
+	child_check(xseg_lane_join(&seg, false, &f.lane) == 0);
+	child_check(xseg_port_reserve(&seg, "server", &f.port) == 0);
+	while (!atomic_load(&board()->stop_client) || f.count) {
+		while (!atomic_load(&board()->stop_client) && f.count < DEPTH)
+			take_off(&f);
+		uint32_t n = xseg_poll(f.lane, m, 16);
+		for (uint32_t i = 0; i < n; i++)
+			if (xseg_receive(f.lane, m[i].request) == 0)
+				land(&f, m[i].request);
+		xseg_turn_end(f.lane);
+		if (n == 0) {
+			xseg_wait(f.lane, 3000000);
+			look_around(&f);
+		}
+	}
+	child_check(f.seen == f.next);
+	xseg_lane_leave(f.lane);
+	return 0;
+}
+
+static bool dead(uint32_t lane, uint16_t epoch)
+{
+	return !xseg_lane_alive(&seg, lane, epoch);
+}
+
+/* TAKEN by the dead: submitted again. OWNED by or DONE for the dead: free. */
+static void walk_one(struct xseg_request *r)
+{
+	uint64_t word = atomic_load(&r->word), next;
+	unsigned state = xseg_word_state(word), frame = xseg_word_frame(word);
+	if (state == XSEG_REQUEST_FREE || state == XSEG_REQUEST_SUBMITTED ||
+		!dead(xseg_word_owner(word), xseg_word_epoch(word)))
+		return;
+	if (state == XSEG_REQUEST_TAKEN)
+		next = xseg_word(XSEG_REQUEST_SUBMITTED, frame, r->frame[frame].port, 0,
+			xseg_word_generation(word));
+	else
+		next = xseg_word(XSEG_REQUEST_FREE, 0, 0, 0, xseg_word_generation(word));
+	ck_assert(atomic_compare_exchange_strong(&r->word, &word, next));
+}
+
+static void walk(void)
+{
+	for (uint32_t i = 0; i < seg.request_count; i++)
+		walk_one(&seg.requests[i]);
+	xseg_request_rehint(&seg);
+}
+
+static void wait_answered(uint64_t more)
+{
+	uint64_t before = atomic_load(&board()->answered);
+	for (unsigned i = 0; i < 20000 && atomic_load(&board()->answered) < before + more; i++)
+		usleep(1000);
+	ck_assert_msg(atomic_load(&board()->answered) >= before + more,
+		"nothing moves any more after %lu answers", (unsigned long)before);
+}
+
+START_TEST(test_server_killed)
+{
+	uint64_t random = 23;
+	setup(256);
+	pid_t c = child_start(client, NULL), s = child_start(server, NULL);
+	for (unsigned i = 0; i < ROUNDS; i++) {
+		nap(&random);
+		child_kill(s);
+		walk();
+		s = child_start(server, NULL);
+		if (i % 8 == 0)
+			wait_answered(500);
+	}
+	wait_answered(500);
+	/* the client ends well only when all it asked was answered, each once */
+	atomic_store(&board()->stop_client, 1);
+	ck_assert_int_eq(child_end(c), 0);
+	atomic_store(&board()->stop_server, 1);
+	ck_assert_int_eq(child_end(s), 0);
+	struct xseg_usage usage;
+	xseg_segment_usage(&seg, &usage);
+	ck_assert_uint_eq(usage.requests_by_state[XSEG_REQUEST_FREE], usage.requests);
+	ck_assert_uint_eq(usage.pages_held, 0);
+	scratch_segment_end(&seg);
+}
+END_TEST
+
+START_TEST(test_client_killed)
+{
+	uint64_t random = 29;
+	setup(256);
+	pid_t s = child_start(server, NULL), c = child_start(client, NULL);
+	for (unsigned i = 0; i < ROUNDS; i++) {
+		nap(&random);
+		child_kill(c);
+		walk();
+		c = child_start(client, NULL);
+		if (i % 8 == 0)
+			wait_answered(500);
+	}
+	wait_answered(500);
+	child_kill(c);
+	/* what was on its way to the dead is answered into the void, then free */
+	struct xseg_usage usage;
+	for (unsigned i = 0; i < 5000; i++) {
+		walk();
+		xseg_segment_usage(&seg, &usage);
+		if (usage.requests_by_state[XSEG_REQUEST_FREE] == usage.requests)
+			break;
+		usleep(1000);
+	}
+	ck_assert_uint_eq(usage.requests_by_state[XSEG_REQUEST_FREE], usage.requests);
+	/* a page that is not free says whose it was, and that is a dead lane: a reaper can tell */
+	for (uint32_t page = 0; page + 1 < seg.page_count; page++) {
+		uint64_t word = atomic_load(&seg.descriptors[page].word);
+		if (xseg_page_state(word) == XSEG_PAGE_FREE)
+			continue;
+		ck_assert_uint_eq(xseg_page_state(word), XSEG_PAGE_HELD);
+		ck_assert(dead(xseg_page_owner(word), xseg_page_epoch(word)));
+	}
+	atomic_store(&board()->stop_server, 1);
+	ck_assert_int_eq(child_end(s), 0);
+	scratch_segment_end(&seg);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("xseg_kill");
+	UNIT_TEST(s, test_ring);
+	UNIT_TEST(s, test_server_killed);
+	UNIT_TEST(s, test_client_killed);
+	return unit_main(s);
+}

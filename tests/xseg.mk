@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+# Tests of libxseg: one Check program per file of it, the door, SIGKILL, threads; laws; the model.
+xseg_fixture = tests/lib/fixture.c tests/lib/fixture.h
+xseg_check_sources = $(xseg_fixture) tests/lib/unit.h
+xseg_check_cflags = $(AM_CFLAGS) $(CHECK_CFLAGS)
+xseg_check_libs = libxseg.la $(CHECK_LIBS)
+
+if HAVE_CHECK
+xseg_unit_tests = \
+	test_xseg_segment test_xseg_layout test_xseg_page test_xseg_ring \
+	test_xseg_request test_xseg_port test_xseg_bell test_xseg_registry \
+	test_xseg_stats test_xseg_op test_xseg_lane test_xseg_door test_xseg_kill \
+	test_tsan_xseg
+check_PROGRAMS += $(xseg_unit_tests)
+TESTS += $(xseg_unit_tests)
+THREAD_TESTS += test_tsan_xseg
+
+test_xseg_segment_SOURCES = tests/unit/test_xseg_segment.c $(xseg_check_sources)
+test_xseg_segment_CFLAGS = $(xseg_check_cflags)
+test_xseg_segment_LDADD = $(xseg_check_libs)
+test_xseg_layout_SOURCES = tests/unit/test_xseg_layout.c $(xseg_check_sources)
+test_xseg_layout_CFLAGS = $(xseg_check_cflags)
+test_xseg_layout_LDADD = $(xseg_check_libs)
+test_xseg_page_SOURCES = tests/unit/test_xseg_page.c $(xseg_check_sources)
+test_xseg_page_CFLAGS = $(xseg_check_cflags)
+test_xseg_page_LDADD = $(xseg_check_libs)
+test_xseg_ring_SOURCES = tests/unit/test_xseg_ring.c $(xseg_check_sources)
+test_xseg_ring_CFLAGS = $(xseg_check_cflags)
+test_xseg_ring_LDADD = $(xseg_check_libs)
+test_xseg_request_SOURCES = tests/unit/test_xseg_request.c $(xseg_check_sources)
+test_xseg_request_CFLAGS = $(xseg_check_cflags)
+test_xseg_request_LDADD = $(xseg_check_libs)
+test_xseg_port_SOURCES = tests/unit/test_xseg_port.c $(xseg_check_sources)
+test_xseg_port_CFLAGS = $(xseg_check_cflags)
+test_xseg_port_LDADD = $(xseg_check_libs)
+test_xseg_bell_SOURCES = tests/unit/test_xseg_bell.c $(xseg_check_sources)
+test_xseg_bell_CFLAGS = $(xseg_check_cflags)
+test_xseg_bell_LDADD = $(xseg_check_libs)
+test_xseg_registry_SOURCES = tests/unit/test_xseg_registry.c $(xseg_check_sources)
+test_xseg_registry_CFLAGS = $(xseg_check_cflags)
+test_xseg_registry_LDADD = $(xseg_check_libs)
+test_xseg_stats_SOURCES = tests/unit/test_xseg_stats.c $(xseg_check_sources)
+test_xseg_stats_CFLAGS = $(xseg_check_cflags)
+test_xseg_stats_LDADD = $(xseg_check_libs)
+test_xseg_op_SOURCES = tests/unit/test_xseg_op.c $(xseg_check_sources)
+test_xseg_op_CFLAGS = $(xseg_check_cflags)
+test_xseg_op_LDADD = $(xseg_check_libs)
+test_xseg_lane_SOURCES = tests/unit/test_xseg_lane.c $(xseg_check_sources)
+test_xseg_lane_CFLAGS = $(xseg_check_cflags)
+test_xseg_lane_LDADD = $(xseg_check_libs)
+test_xseg_door_SOURCES = tests/unit/test_xseg_door.c $(xseg_check_sources)
+test_xseg_door_CFLAGS = $(xseg_check_cflags)
+test_xseg_door_LDADD = $(xseg_check_libs)
+test_xseg_kill_SOURCES = tests/unit/test_xseg_kill.c $(xseg_check_sources)
+test_xseg_kill_CFLAGS = $(xseg_check_cflags)
+test_xseg_kill_LDADD = $(xseg_check_libs)
+test_tsan_xseg_SOURCES = tests/unit/test_tsan_xseg.c $(xseg_check_sources)
+test_tsan_xseg_CFLAGS = $(xseg_check_cflags)
+test_tsan_xseg_LDADD = $(xseg_check_libs)
+endif
+
+if HAVE_CRITERION
+xseg_theories = theory_ring theory_page theory_request
+check_PROGRAMS += $(xseg_theories)
+TESTS += $(xseg_theories)
+
+theory_ring_SOURCES = tests/property/theory_ring.c $(xseg_fixture)
+theory_ring_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+theory_ring_LDADD = libxseg.la $(CRITERION_LIBS)
+theory_page_SOURCES = tests/property/theory_page.c $(xseg_fixture)
+theory_page_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+theory_page_LDADD = libxseg.la $(CRITERION_LIBS)
+theory_request_SOURCES = tests/property/theory_request.c $(xseg_fixture)
+theory_request_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+theory_request_LDADD = libxseg.la $(CRITERION_LIBS)
+endif
+
+TESTS += tests/model/run.sh
+EXTRA_DIST += tests/model/run.sh tests/model/bell.pml
