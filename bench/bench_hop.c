@@ -3,9 +3,9 @@
  * What does a request cost: submit, accept, respond, receive, state word and all? Against a
  * bare ring of the same run; between two processes, on one lane, and with more peers than CPUs.
  */
-#include "bench/hop.h"
-
 #include <string.h>
+
+#include "bench/hop.h"
 
 #define BURSTS 200u /* of one round */
 
@@ -157,7 +157,8 @@ static void stacked(struct bench *bench, double bare)
 	}
 	bench_row(bench, "stacked QD1, mean of a burst", samples_median(&one), "ns", 0, NULL);
 	bench_goal(bench, BENCH_AT_MOST, 150);
-	bench_row(bench, "stacked QD1 beside two CPUs", samples_median(&one), "ns", bare, "bare ring p50");
+	bench_row(bench, "stacked QD1 beside two CPUs", samples_median(&one), "ns", bare,
+		"bare ring p50");
 	bench_row(bench, "stacked QD256", samples_median(&many), "M/s", 0, NULL);
 	bench_goal(bench, BENCH_AT_LEAST, 8);
 	xseg_lane_leave(lane);

@@ -3,12 +3,12 @@
  * What does a slot ring cost beside a bare cache-line ping-pong, and how many messages a second
  * go one way? Two processes pinned to two CPUs, both polling; bursts of all kinds interleaved.
  */
-#include "bench/common.h"
-
 #include <string.h>
 #include <xseg/ring.h>
 
-#define TRIPS 2000u	/* of one burst */
+#include "bench/common.h"
+
+#define TRIPS 2000u /* of one burst */
 #define CHUNK 4096u /* messages timed together */
 #define CHUNKS 32u  /* of one burst */
 #define MESSAGES (CHUNK * CHUNKS)
@@ -86,7 +86,8 @@ static int far_side(void *arg)
 	struct side *side = arg;
 	must(bench_pin(1));
 	for (uint32_t last = 0, now;; last = now) {
-		while ((now = atomic_load_explicit(&side->board->play, memory_order_acquire)) == last)
+		while ((now = atomic_load_explicit(&side->board->play, memory_order_acquire)) ==
+			last)
 			cpu_relax();
 		if ((now & 0xff) == PLAY_END)
 			return 0;
@@ -171,12 +172,12 @@ static void measure(struct bench *bench, struct side *near)
 	bench_row(bench, "bare cache-line ping-pong", b, "ns", 0, NULL);
 	bench_row(bench, "slot ring round trip", r, "ns", b, "bare ping-pong");
 	bench_goal(bench, BENCH_AT_MOST, 2.5);
-	bench_row(bench, "slot ring round trip, 90th of 100 bursts", samples_quantile(&ring, 0.9), "ns",
-		samples_quantile(&bare, 0.9), "bare ping-pong, 90th");
+	bench_row(bench, "slot ring round trip, 90th of 100 bursts", samples_quantile(&ring, 0.9),
+		"ns", samples_quantile(&bare, 0.9), "bare ping-pong, 90th");
 	bench_row(bench, "one way, batch 1", samples_median(&flood), "M/s", 0, NULL);
 	bench_goal(bench, BENCH_AT_LEAST, 60);
-	bench_row(bench, "one way, batch 1, 25th of 100 chunks", samples_quantile(&flood, 0.25), "M/s",
-		2e3 / b, "line transfers a second");
+	bench_row(bench, "one way, batch 1, 25th of 100 chunks", samples_quantile(&flood, 0.25),
+		"M/s", 2e3 / b, "line transfers a second");
 	samples_fini(&bare);
 	samples_fini(&ring);
 	samples_fini(&flood);

@@ -40,8 +40,8 @@ static void print_machine(void)
 			release[0] = 0;
 		fclose(f);
 	}
-	printf("machine: %s, %u CPUs, Linux %s, load average %.2f\n\n", model, bench_cpus(), release,
-		load_average());
+	printf("machine: %s, %u CPUs, Linux %s, load average %.2f\n\n", model, bench_cpus(),
+		release, load_average());
 }
 
 static void usage(const char *program, int status)
@@ -74,8 +74,8 @@ void bench_begin(struct bench *bench, const char *title, int argc, char **argv)
 	fflush(stdout);
 }
 
-void bench_row(struct bench *bench, const char *name, double value, const char *unit, double reference,
-	const char *reference_name)
+void bench_row(struct bench *bench, const char *name, double value, const char *unit,
+	double reference, const char *reference_name)
 {
 	must(bench->count < ROWS_MAX);
 	struct bench_row *row = &bench->rows[bench->count++];
@@ -133,8 +133,8 @@ static int write_json(const struct bench *bench)
 	fprintf(f, "[");
 	for (unsigned i = 0; i < bench->count; i++) {
 		const struct bench_row *row = &bench->rows[i];
-		fprintf(f, "%s\n  {\"name\": \"%s\", \"value\": %.6g, \"unit\": \"%s\"", i ? "," : "",
-			row->name, row->value, row->unit);
+		fprintf(f, "%s\n  {\"name\": \"%s\", \"value\": %.6g, \"unit\": \"%s\"",
+			i ? "," : "", row->name, row->value, row->unit);
 		if (row->reference > 0)
 			fprintf(f, ", \"reference\": %.6g, \"ratio\": %.4g", row->reference,
 				ratio_of(row));

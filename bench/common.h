@@ -7,17 +7,17 @@
 #ifndef SKERRY_BENCH_COMMON_H
 #define SKERRY_BENCH_COMMON_H
 
-#include "tests/lib/fixture.h"
-
 #include <base/clock.h>
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "tests/lib/fixture.h"
+
 #define BENCH_SAMPLES_MAX 2000000u
 
 struct bench {
-	bool quick;	   /* --quick: a few seconds, figures only roughly right */
-	const char *json;  /* --json FILE */
+	bool quick;	  /* --quick: a few seconds, figures only roughly right */
+	const char *json; /* --json FILE */
 	const char *title;
 	struct bench_row *rows;
 	unsigned count;
@@ -33,8 +33,8 @@ static inline unsigned bench_pick(const struct bench *bench, unsigned full, unsi
 }
 
 /* One row; reference 0: none. The load average is taken here. */
-void bench_row(struct bench *bench, const char *name, double value, const char *unit, double reference,
-	       const char *reference_name);
+void bench_row(struct bench *bench, const char *name, double value, const char *unit,
+	double reference, const char *reference_name);
 /* The last row's ratio or, without a reference, its value: is it where it should be? Only a report. */
 enum bench_goal { BENCH_AT_MOST, BENCH_AT_LEAST };
 void bench_goal(struct bench *bench, enum bench_goal goal, double limit);

@@ -110,18 +110,15 @@ void hop_client_init(struct hop_client *client, struct xseg *seg, const char *po
 	client->waits = waits;
 }
 
-void hop_client_fini(struct hop_client *client)
-{
-	xseg_lane_leave(client->lane);
-}
+void hop_client_fini(struct hop_client *client) { xseg_lane_leave(client->lane); }
 
 static inline void ask(struct xseg_lane *lane, uint32_t port, uint64_t number)
 {
 	uint32_t slot;
 	must(xseg_get(lane, &slot) == 0);
 	struct xseg_request *request = xseg_at(lane, slot);
-	request->frame[0] = (struct xseg_frame){.op = XSEG_OP_FLUSH, .lane = XSEG_LANE_ANY,
-		.key = {.volume = 1}};
+	request->frame[0] = (struct xseg_frame){
+		.op = XSEG_OP_FLUSH, .lane = XSEG_LANE_ANY, .key = {.volume = 1}};
 	request->cookie = number;
 	must(xseg_submit(lane, slot, port) == 0);
 }

@@ -7,9 +7,9 @@
 #ifndef SKERRY_BENCH_HOP_H
 #define SKERRY_BENCH_HOP_H
 
-#include "bench/common.h"
-
 #include <xseg/lane.h>
+
+#include "bench/common.h"
 
 struct hop_peer {
 	struct xseg *seg;

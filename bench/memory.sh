@@ -33,9 +33,12 @@ row() { # NAME VALUE UNIT REFERENCE WHAT LIMIT
 \"ratio\": $ratio, \"load1\": $(cut -d' ' -f1 /proc/loadavg)}")
 }
 
-# Private memory: not shared with anybody, in MiB.
+# MiB that the process holds for itself: mapped by nobody else, and not the segment, whose pages
+# count as private as long as one process alone has touched them.
 private_rss() { # PID
-    awk '/^Private_/ { kib += $2 } END { printf "%.2f", kib / 1024 }' "/proc/$1/smaps_rollup"
+    awk '$1 ~ /^[0-9a-f]+-[0-9a-f]+$/ { ours = $6 !~ /\/xseg\.[^\/]*$/ }
+        ours && /^Private_/ { kib += $2 }
+        END { printf "%.2f", kib / 1024 }' "/proc/$1/smaps"
 }
 
 processes() { # WHEN

@@ -16,3 +16,12 @@ blocker_scenarios = tests/scenario/blocker_laws.sh tests/scenario/blocker_memory
 	tests/scenario/blocker_file_crash.sh tests/scenario/blocker_file_uring.sh
 TESTS += $(blocker_scenarios)
 EXTRA_DIST += $(blocker_scenarios) tests/scenario/blocker_lib.sh tests/lib/deny_uring.py
+
+if HAVE_CHECK
+check_PROGRAMS += test_blocker_pagemap
+TESTS += test_blocker_pagemap
+test_blocker_pagemap_SOURCES = tests/unit/test_blocker_pagemap.c peers/blocker/pagemap.c \
+	peers/blocker/pagemap.h tests/lib/fixture.c tests/lib/fixture.h tests/lib/unit.h
+test_blocker_pagemap_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)
+test_blocker_pagemap_LDADD = libxseg.la $(CHECK_LIBS)
+endif

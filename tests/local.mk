@@ -4,3 +4,4 @@ include tests/volume.mk
 include tests/nbd.mk
 include tests/blocker.mk
 include tests/unit/core.mk
+include tests/tools.mk

@@ -2,6 +2,7 @@
 # Tests of libxseg: one Check program per file of it, the door, SIGKILL, threads; laws; the model.
 xseg_fixture = tests/lib/fixture.c tests/lib/fixture.h
 xseg_check_sources = $(xseg_fixture) tests/lib/unit.h
+xseg_rig_sources = tests/lib/lane_rig.c tests/lib/lane_rig.h $(xseg_check_sources)
 xseg_check_cflags = $(AM_CFLAGS) $(CHECK_CFLAGS)
 xseg_check_libs = libxseg.la $(CHECK_LIBS)
 
@@ -9,7 +10,8 @@ if HAVE_CHECK
 xseg_unit_tests = \
 	test_xseg_segment test_xseg_layout test_xseg_page test_xseg_ring \
 	test_xseg_request test_xseg_port test_xseg_bell test_xseg_registry \
-	test_xseg_stats test_xseg_op test_xseg_lane test_xseg_door test_xseg_kill \
+	test_xseg_stats test_xseg_op test_xseg_lane test_xseg_data test_xseg_usage \
+	test_xseg_door test_xseg_kill \
 	test_tsan_xseg
 check_PROGRAMS += $(xseg_unit_tests)
 TESTS += $(xseg_unit_tests)
@@ -45,9 +47,15 @@ test_xseg_stats_LDADD = $(xseg_check_libs)
 test_xseg_op_SOURCES = tests/unit/test_xseg_op.c $(xseg_check_sources)
 test_xseg_op_CFLAGS = $(xseg_check_cflags)
 test_xseg_op_LDADD = $(xseg_check_libs)
-test_xseg_lane_SOURCES = tests/unit/test_xseg_lane.c $(xseg_check_sources)
+test_xseg_lane_SOURCES = tests/unit/test_xseg_lane.c $(xseg_rig_sources)
 test_xseg_lane_CFLAGS = $(xseg_check_cflags)
 test_xseg_lane_LDADD = $(xseg_check_libs)
+test_xseg_data_SOURCES = tests/unit/test_xseg_data.c $(xseg_rig_sources)
+test_xseg_data_CFLAGS = $(xseg_check_cflags)
+test_xseg_data_LDADD = $(xseg_check_libs)
+test_xseg_usage_SOURCES = tests/unit/test_xseg_usage.c $(xseg_rig_sources)
+test_xseg_usage_CFLAGS = $(xseg_check_cflags)
+test_xseg_usage_LDADD = $(xseg_check_libs)
 test_xseg_door_SOURCES = tests/unit/test_xseg_door.c $(xseg_check_sources)
 test_xseg_door_CFLAGS = $(xseg_check_cflags)
 test_xseg_door_LDADD = $(xseg_check_libs)

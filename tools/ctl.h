@@ -23,7 +23,7 @@ struct client;
 
 struct ctl_option {
 	const char *name;
-	char letter; /* or 0 */
+	char letter;	      /* or 0 */
 	const char *argument; /* NULL: a switch */
 	const char *help;
 	const char *const *choices; /* NULL-terminated, or NULL */
@@ -42,8 +42,13 @@ struct ctl_verb {
 };
 
 enum ctl_format { CTL_TABLE, CTL_JSON, CTL_JSONL, CTL_CSV };
-enum ctl_progress_mode { CTL_PROGRESS_AUTO, CTL_PROGRESS_BAR, CTL_PROGRESS_PLAIN, CTL_PROGRESS_JSON,
-	CTL_PROGRESS_NONE };
+enum ctl_progress_mode {
+	CTL_PROGRESS_AUTO,
+	CTL_PROGRESS_BAR,
+	CTL_PROGRESS_PLAIN,
+	CTL_PROGRESS_JSON,
+	CTL_PROGRESS_NONE
+};
 
 struct ctl {
 	const struct ctl_verb *verb;
@@ -66,7 +71,8 @@ extern const struct ctl_option *const ctl_options_common[]; /* NULL at the end *
 /* Value of an option of this verb: NULL when it was not given. */
 const char *ctl_value(const struct ctl *ctl, const char *name);
 bool ctl_given(const struct ctl *ctl, const char *name);
-int ctl_value_size(struct ctl *ctl, const char *name, uint64_t *size); /* unchanged when not given */
+int ctl_value_size(
+	struct ctl *ctl, const char *name, uint64_t *size); /* unchanged when not given */
 int ctl_value_count(struct ctl *ctl, const char *name, uint64_t max, uint64_t *count);
 /* Fills ctl from argv; 0, -code, or CTL_SHOWN when help or the like was printed. */
 #define CTL_SHOWN 100

@@ -28,10 +28,7 @@ int ctl_ask(struct ctl *ctl, const char *deed)
 	return fault_set(&ctl->fault, FAULT_FAILED, NULL, NULL, "not done: the answer was no");
 }
 
-static void on_interrupt(int signal)
-{
-	interrupted_by = signal;
-}
+static void on_interrupt(int signal) { interrupted_by = signal; }
 
 void ctl_interrupt_catch(void)
 {
@@ -42,10 +39,7 @@ void ctl_interrupt_catch(void)
 		sigaction(signals[i], &action, NULL);
 }
 
-bool ctl_interrupted(void)
-{
-	return interrupted_by != 0;
-}
+bool ctl_interrupted(void) { return interrupted_by != 0; }
 
 bool ctl_interrupt_wait(int fd, short events)
 {

@@ -24,7 +24,8 @@ struct piece {
 	bool zero, done;
 };
 
-struct export {
+struct export
+{
 	struct ctl *ctl;
 	struct client client;
 	struct ctl_copy_plan plan;
@@ -107,7 +108,7 @@ static int target_beside(struct export *export)
 		export->temporary[0] = 0;
 		return target_fault(export, "made", errno);
 	}
-	if (fchmod(export->fd, 0666 & ~mask) || ftruncate(export->fd, (off_t)export->info.size))
+	if (fchmod(export->fd, 0666 & ~mask) || ftruncate(export->fd, (off_t) export->info.size))
 		return target_fault(export, "given its size", errno);
 	return 0;
 }
@@ -263,8 +264,12 @@ static struct piece *piece_new(struct export *export, uint64_t offset, uint32_t 
 static int piece_read(struct export *export, struct piece *piece)
 {
 	piece->request = (struct client_request){.op = XSEG_OP_READ,
-		.key.volume = export->info.id, .offset = piece->offset, .length = piece->length,
-		.receive = piece->buffer, .receive_size = piece->length, .context = piece};
+		.key.volume = export->info.id,
+		.offset = piece->offset,
+		.length = piece->length,
+		.receive = piece->buffer,
+		.receive_size = piece->length,
+		.context = piece};
 	int rc = client_start(&export->client, &piece->request);
 	return rc ? read_fault(export, rc) : 0;
 }
@@ -296,8 +301,11 @@ static int add_extent(struct export *export, uint64_t offset, uint64_t length, b
 static int ask_status(struct export *export, uint64_t offset, uint32_t length)
 {
 	export->status = (struct client_request){.op = XSEG_OP_STATUS,
-		.key.volume = export->info.id, .offset = offset, .length = length,
-		.receive = export->extents, .receive_size = sizeof(export->extents)};
+		.key.volume = export->info.id,
+		.offset = offset,
+		.length = length,
+		.receive = export->extents,
+		.receive_size = sizeof(export->extents)};
 	export->status_done = false;
 	int rc = client_start(&export->client, &export->status);
 	if (rc)
@@ -364,12 +372,13 @@ static int volume_open(struct export *export, const char *name)
 	if (rc)
 		return rc;
 	if (export->info.state != XSEG_VOLUME_READY)
-		return fault_set(&ctl->fault, FAULT_BUSY, name, NULL,
-			"volume '%s' is being %s", name,
-			export->info.state == XSEG_VOLUME_IMPORTING ? "imported" : "removed");
+		return fault_set(&ctl->fault, FAULT_BUSY, name, NULL, "volume '%s' is being %s",
+			name, export->info.state == XSEG_VOLUME_IMPORTING ? "imported" : "removed");
 	if (export->info.opens)
-		fprintf(stderr, "xsegctl: note: volume '%s' is open elsewhere; what is written "
-			"meanwhile may be in the image or not\n", name);
+		fprintf(stderr,
+			"xsegctl: note: volume '%s' is open elsewhere; what is written "
+			"meanwhile may be in the image or not\n",
+			name);
 	rc = ctl_volume_tell(&export->client, XSEG_OP_OPEN, XSEG_F_READ_ONLY, export->info.id);
 	return rc ? ctl_volume_fault(ctl, name, "cannot be opened", rc) : 0;
 }
@@ -384,7 +393,7 @@ static void report(struct export *export)
 		return; /* stdout is the image */
 	json_t *object = json_pack("{s:s, s:s, s:I, s:I, s:I, s:f}", "name", export->info.name,
 		"file", export->path, "size", (json_int_t)size, "data",
-		(json_int_t)export->read_bytes, "duration_ns",
+		(json_int_t) export->read_bytes, "duration_ns",
 		(json_int_t)(clock_now_ns() - export->progress.start_ns), "mb_per_s",
 		ctl_progress_rate(&export->progress, size));
 	ctl_output_one(export->ctl, object, columns, countof(columns));
@@ -437,8 +446,8 @@ static int run_export(struct ctl *ctl)
 	return rc;
 }
 
-const struct ctl_verb ctl_export_verb = {
-	"volume", "export", "NAME FILE", 2, 2, "write a volume to a raw image",
+const struct ctl_verb ctl_export_verb = {"volume", "export", "NAME FILE", 2, 2,
+	"write a volume to a raw image",
 	"\tHoles stay holes. The file is written beside and gets its name when it is whole; one "
 	"that exists is only replaced with --yes. FILE may be a device, or - for stdout.\n",
 	run_export, {&ctl_option_yes, &ctl_option_progress, &ctl_option_via}};

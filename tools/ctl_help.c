@@ -47,7 +47,8 @@ void ctl_help(void)
 	print_commands(NULL);
 	puts("\nOptions of all commands:");
 	print_common();
-	puts("\n'xsegctl help NOUN [VERB]' says more of one. Exit status: 0 done, 1 failed, 2 usage,\n"
+	puts("\n'xsegctl help NOUN [VERB]' says more of one. Exit status: 0 done, 1 failed, 2 "
+	     "usage,\n"
 	     "3 not found, 4 exists or conflict, 5 busy, 6 keeper unreachable, 7 timeout,\n"
 	     "8 partly done.");
 }
@@ -247,7 +248,8 @@ int ctl_help_completion(struct ctl *ctl)
 		complete_choices(ctl_options_common[i]);
 	complete_choices(&ctl_option_progress);
 	puts("\tesac\n"
-	     "\tif [ -z \"$noun\" ]; then COMPREPLY=($(compgen -W \"$nouns\" -- \"$cur\")); return; "
+	     "\tif [ -z \"$noun\" ]; then COMPREPLY=($(compgen -W \"$nouns\" -- \"$cur\")); "
+	     "return; "
 	     "fi");
 	complete_verbs();
 	puts("\tif [ -n \"$verbs\" ] && [ -z \"$verb\" ]; then\n"

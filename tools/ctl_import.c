@@ -84,9 +84,11 @@ static int source_size(struct import *import)
 			import->path);
 	import->info.size = (size + XSEG_SECTOR - 1) / XSEG_SECTOR * XSEG_SECTOR;
 	if (import->info.size != size)
-		fprintf(stderr, "xsegctl: note: %llu bytes are rounded up to %llu, "
-			"whole sectors of %u\n", (unsigned long long)size,
-			(unsigned long long)import->info.size, XSEG_SECTOR);
+		fprintf(stderr,
+			"xsegctl: note: %llu bytes are rounded up to %llu, "
+			"whole sectors of %u\n",
+			(unsigned long long)size, (unsigned long long)import->info.size,
+			XSEG_SECTOR);
 	return 0;
 }
 
@@ -144,8 +146,8 @@ static int collect(struct import *import)
 		return ctl_volume_fault(import->ctl, import->info.name, "cannot be written", rc);
 	import->idle[import->idle_count++] = request;
 	if (request->result)
-		return ctl_volume_fault(import->ctl, import->info.name, "cannot be written",
-			request->result);
+		return ctl_volume_fault(
+			import->ctl, import->info.name, "cannot be written", request->result);
 	import->written += request->length;
 	return 0;
 }
@@ -158,8 +160,12 @@ static int write_run(struct import *import, uint64_t offset, const uint8_t *data
 			return rc;
 	}
 	struct client_request *request = import->idle[--import->idle_count];
-	*request = (struct client_request){.op = XSEG_OP_WRITE, .key.volume = import->info.id,
-		.offset = offset, .length = length, .send = data, .send_size = length};
+	*request = (struct client_request){.op = XSEG_OP_WRITE,
+		.key.volume = import->info.id,
+		.offset = offset,
+		.length = length,
+		.send = data,
+		.send_size = length};
 	int rc = client_start(&import->client, request);
 	if (!rc)
 		return 0;
@@ -342,10 +348,11 @@ static int run_import(struct ctl *ctl)
 	return rc;
 }
 
-const struct ctl_verb ctl_import_verb = {
-	"volume", "import", "FILE NAME", 2, 2, "make a volume of a raw image",
+const struct ctl_verb ctl_import_verb = {"volume", "import", "FILE NAME", 2, 2,
+	"make a volume of a raw image",
 	"\tHoles and blocks of zeros take no space. The volume is not served before it is whole; "
 	"when something fails, or on ^C, nothing is left of it. FILE may be a block device, or - "
 	"for stdin (with --size when its size cannot be told).\n",
-	run_import, {&ctl_volume_option_size, &ctl_volume_option_object_size, &ctl_option_progress,
+	run_import,
+	{&ctl_volume_option_size, &ctl_volume_option_object_size, &ctl_option_progress,
 		&ctl_option_via}};

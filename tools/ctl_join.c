@@ -42,7 +42,8 @@ int ctl_segment_name(struct ctl *ctl, char name[NAME_LENGTH_MAX + 1])
 	xseg_segment_list(visit, &names);
 	if (names.count == 0)
 		return fault_set(&ctl->fault, FAULT_NOT_FOUND, NULL,
-			"make one with 'xsegctl up FILE' or 'xsegctl segment create NAME --size 1G'",
+			"make one with 'xsegctl up FILE' or 'xsegctl segment create NAME --size "
+			"1G'",
 			"there is no segment");
 	if (names.count > 1) {
 		fault_set(&ctl->fault, FAULT_USAGE, NULL, NULL, "there are several segments (%s)",

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Finds the verb and its options in argv, by the verb table, and says what is near a typo. */
-#include "config.h"
-
 #include <base/must.h>
 #include <base/size.h>
 #include <errno.h>
@@ -10,14 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "config.h"
 #include "tools/ctl.h"
 #include "tools/parse_time.h"
 
 static const char *const format_names[] = {"table", "json", "jsonl", "csv", NULL};
 static const char *const progress_names[] = {"auto", "bar", "plain", "json", "none", NULL};
 
-const struct ctl_option ctl_option_yes = {
-	"yes", 'y', NULL, "do not ask", NULL};
+const struct ctl_option ctl_option_yes = {"yes", 'y', NULL, "do not ask", NULL};
 const struct ctl_option ctl_option_dry_run = {
 	"dry-run", 'n', NULL, "say what would be done, do nothing", NULL};
 const struct ctl_option ctl_option_progress = {
@@ -33,11 +31,10 @@ static const struct ctl_option option_json = {
 	"json", 0, NULL, "the same as -o json; errors too", NULL};
 static const struct ctl_option option_timeout = {
 	"timeout", 't', "TIME", "longest wait: 500ms, 30s, 2m (default 30s)", NULL};
-static const struct ctl_option option_help = {
-	"help", 'h', NULL, "show help", NULL};
+static const struct ctl_option option_help = {"help", 'h', NULL, "show help", NULL};
 
-const struct ctl_option *const ctl_options_common[] = {&option_segment, &option_output,
-	&option_json, &option_timeout, &option_help, NULL};
+const struct ctl_option *const ctl_options_common[] = {
+	&option_segment, &option_output, &option_json, &option_timeout, &option_help, NULL};
 
 #define COMMON_COUNT (countof(ctl_options_common) - 1)
 /* What getopt_long() returns: an index from here on. */
@@ -61,10 +58,7 @@ const char *ctl_value(const struct ctl *ctl, const char *name)
 	return i < 0 ? NULL : ctl->values[i];
 }
 
-bool ctl_given(const struct ctl *ctl, const char *name)
-{
-	return ctl_value(ctl, name) != NULL;
-}
+bool ctl_given(const struct ctl *ctl, const char *name) { return ctl_value(ctl, name) != NULL; }
 
 int ctl_value_size(struct ctl *ctl, const char *name, uint64_t *size)
 {
@@ -176,8 +170,8 @@ struct table {
 static void table_add(struct table *table, const struct ctl_option *option)
 {
 	int has = option->argument ? required_argument : no_argument;
-	table->longs[table->count] = (struct option){
-		option->name, has, NULL, OPTION_BASE + (int)table->count};
+	table->longs[table->count] =
+		(struct option){option->name, has, NULL, OPTION_BASE + (int)table->count};
 	table->names[table->count++] = option->name;
 	if (!option->letter)
 		return;
@@ -227,11 +221,11 @@ static int option_bad(struct ctl *ctl, const struct table *table, int c, char **
 	char letter[3] = {'-', (char)optopt, 0};
 	const char *word = optopt > 0 && optopt < OPTION_BASE ? letter : argv[optind - 1];
 	if (c == ':')
-		return fault_set(&ctl->fault, FAULT_USAGE, word, NULL, "option '%s' needs a value",
-			word);
+		return fault_set(
+			&ctl->fault, FAULT_USAGE, word, NULL, "option '%s' needs a value", word);
 	if (optopt >= OPTION_BASE)
-		return fault_set(&ctl->fault, FAULT_USAGE, word, NULL, "option '%s' takes no value",
-			word);
+		return fault_set(&ctl->fault, FAULT_USAGE, word, NULL,
+			"option '%.*s' takes no value", (int)strcspn(word, "="), word);
 	return option_unknown(ctl, table, word);
 }
 
@@ -386,8 +380,8 @@ int ctl_parse(struct ctl *ctl, int argc, char **argv)
 	argc -= optind;
 	argv += optind;
 	if (argc == 0)
-		return fault_set(&ctl->fault, FAULT_USAGE, NULL, "'xsegctl help' lists the commands",
-			"no command given");
+		return fault_set(&ctl->fault, FAULT_USAGE, NULL,
+			"'xsegctl help' lists the commands", "no command given");
 	if (!strcmp(argv[0], "help"))
 		return help_asked(ctl, argc, argv);
 	rc = verb_read(ctl, argc, argv);

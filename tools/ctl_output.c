@@ -61,8 +61,8 @@ static void number_cell(uint64_t value, enum ctl_kind kind, char *out, size_t ou
 		snprintf(out, out_size, "%lld", (long long)value);
 }
 
-void ctl_output_cell(const json_t *row, const struct ctl_column *column, bool raw, char *out,
-	size_t out_size)
+void ctl_output_cell(
+	const json_t *row, const struct ctl_column *column, bool raw, char *out, size_t out_size)
 {
 	const json_t *value = look_into(row, column->key);
 	if (json_is_integer(value))
@@ -106,8 +106,8 @@ static void csv_rows(const json_t *rows, const struct ctl_column *columns, size_
 		csv_field(columns[i].key, i + 1 == count);
 	for (size_t r = 0; r < json_array_size(rows); r++)
 		for (size_t i = 0; i < count; i++) {
-			ctl_output_cell(json_array_get(rows, r), &columns[i], true, cell,
-				sizeof(cell));
+			ctl_output_cell(
+				json_array_get(rows, r), &columns[i], true, cell, sizeof(cell));
 			csv_field(cell, i + 1 == count);
 		}
 }
@@ -144,8 +144,8 @@ static void table_rows(const json_t *rows, const struct ctl_column *columns, siz
 	for (size_t r = 0; r < json_array_size(rows); r++) {
 		struct libscols_line *line = table_line(table);
 		for (size_t i = 0; i < count; i++) {
-			ctl_output_cell(json_array_get(rows, r), &columns[i], false, cell,
-				sizeof(cell));
+			ctl_output_cell(
+				json_array_get(rows, r), &columns[i], false, cell, sizeof(cell));
 			must(scols_line_set_data(line, i, cell) == 0);
 		}
 	}
@@ -153,8 +153,8 @@ static void table_rows(const json_t *rows, const struct ctl_column *columns, siz
 	scols_unref_table(table);
 }
 
-void ctl_output_lines(const struct ctl *ctl, const json_t *object, const struct ctl_column *columns,
-	size_t count)
+void ctl_output_lines(
+	const struct ctl *ctl, const json_t *object, const struct ctl_column *columns, size_t count)
 {
 	if (ctl->format == CTL_CSV) {
 		json_t *rows = json_pack("[O]", object);
@@ -176,8 +176,8 @@ void ctl_output_lines(const struct ctl *ctl, const json_t *object, const struct 
 	scols_unref_table(table);
 }
 
-void ctl_output_table(const struct ctl *ctl, const json_t *rows, const struct ctl_column *columns,
-	size_t count)
+void ctl_output_table(
+	const struct ctl *ctl, const json_t *rows, const struct ctl_column *columns, size_t count)
 {
 	if (ctl->format == CTL_CSV)
 		csv_rows(rows, columns, count);
@@ -210,16 +210,16 @@ void ctl_output_rows(const struct ctl *ctl, const char *key, json_t *rows,
 		ctl_output_json(ctl, ctl_output_versioned(json_pack("{s:O}", key, rows)));
 	} else if (ctl->format == CTL_JSONL) {
 		for (size_t i = 0; i < json_array_size(rows); i++)
-			ctl_output_json(ctl,
-				ctl_output_versioned(json_copy(json_array_get(rows, i))));
+			ctl_output_json(
+				ctl, ctl_output_versioned(json_copy(json_array_get(rows, i))));
 	} else {
 		ctl_output_table(ctl, rows, columns, count);
 	}
 	json_decref(rows);
 }
 
-void ctl_output_one(const struct ctl *ctl, json_t *object, const struct ctl_column *columns,
-	size_t count)
+void ctl_output_one(
+	const struct ctl *ctl, json_t *object, const struct ctl_column *columns, size_t count)
 {
 	if (ctl_is_json(ctl)) {
 		ctl_output_json(ctl, ctl_output_versioned(object));

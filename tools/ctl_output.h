@@ -29,11 +29,11 @@ struct ctl_column {
 void ctl_output_rows(const struct ctl *ctl, const char *key, json_t *rows,
 	const struct ctl_column *columns, size_t count);
 /* One thing: as an object, or as lines "TITLE  value". */
-void ctl_output_one(const struct ctl *ctl, json_t *object, const struct ctl_column *columns,
-	size_t count);
+void ctl_output_one(
+	const struct ctl *ctl, json_t *object, const struct ctl_column *columns, size_t count);
 /* Only for tables and CSV; borrows. */
-void ctl_output_table(const struct ctl *ctl, const json_t *rows, const struct ctl_column *columns,
-	size_t count);
+void ctl_output_table(
+	const struct ctl *ctl, const json_t *rows, const struct ctl_column *columns, size_t count);
 void ctl_output_lines(const struct ctl *ctl, const json_t *object, const struct ctl_column *columns,
 	size_t count);
 /* An object, whole, in one of the JSON formats; steals. */
@@ -42,8 +42,8 @@ void ctl_output_json(const struct ctl *ctl, json_t *object);
 json_t *ctl_output_versioned(json_t *object);
 bool ctl_is_json(const struct ctl *ctl);
 /* One cell as text: what tables show, or with `raw` what CSV does. */
-void ctl_output_cell(const json_t *row, const struct ctl_column *column, bool raw, char *out,
-	size_t out_size);
+void ctl_output_cell(
+	const json_t *row, const struct ctl_column *column, bool raw, char *out, size_t out_size);
 const char *ctl_format_time(uint64_t ns, char *buffer, size_t buffer_size);
 
 #endif

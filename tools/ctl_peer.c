@@ -39,8 +39,8 @@ static int call_keeper(struct ctl *ctl, const char *method, json_t *params, json
 
 static int run_start(struct ctl *ctl)
 {
-	json_t *result, *params = json_pack("{s:s, s:o}", "peer", ctl->argv[0], "timeout_ns",
-		timeout_of(ctl));
+	json_t *result, *params = json_pack(
+				"{s:s, s:o}", "peer", ctl->argv[0], "timeout_ns", timeout_of(ctl));
 	uint64_t lanes = 0;
 	int rc = ctl_value_count(ctl, "lanes", XSEG_PORT_LANES_MAX, &lanes);
 	if (rc) {
@@ -55,10 +55,11 @@ static int run_start(struct ctl *ctl)
 	return rc;
 }
 
-const struct ctl_verb ctl_peer_start = {
-	"peer", "start", "NAME[=ROLE,key=value,...]", 1, 1, "start a peer in a process of its own",
+const struct ctl_verb ctl_peer_start = {"peer", "start", "NAME[=ROLE,key=value,...]", 1, 1,
+	"start a peer in a process of its own",
 	"\tWith a role: a new peer; edges are options, edge.X=PEER; a comma in a value is written "
-	"\\\\,. Without: one of the pipeline that has died or was stopped. Returns when it serves.\n",
+	"\\\\,. Without: one of the pipeline that has died or was stopped. Returns when it "
+	"serves.\n",
 	run_start, {&option_lanes}};
 
 /* --- peer stop -------------------------------------------------------------------------- */
@@ -75,8 +76,8 @@ static int run_stop(struct ctl *ctl)
 	return rc;
 }
 
-const struct ctl_verb ctl_peer_stop = {
-	"peer", "stop", "NAME", 1, 1, "drain a peer and end its process",
+const struct ctl_verb ctl_peer_stop = {"peer", "stop", "NAME", 1, 1,
+	"drain a peer and end its process",
 	"\tRefuses while an edge of a serving peer leads to it, or while it shares its process "
 	"with others (see --host), and says which.\n",
 	run_stop, {&option_host, &ctl_option_dry_run}};
@@ -128,8 +129,8 @@ static int run_edge_set(struct ctl *ctl)
 	return rc;
 }
 
-const struct ctl_verb ctl_edge_set = {
-	"edge", "set", "PEER:EDGE PEER", 2, 2, "let an edge lead to another peer",
+const struct ctl_verb ctl_edge_set = {"edge", "set", "PEER:EDGE PEER", 2, 2,
+	"let an edge lead to another peer",
 	"\tTakes effect with the next request; those in flight end where they went. The new peer "
 	"must serve, and must not lead back.\n",
 	run_edge_set, {0}};

@@ -65,8 +65,9 @@ static int up_compare(struct up *up, const json_t *status)
 	if (path && hash && !strcmp(path, up->path) && !strcmp(hash, up->hash))
 		return 0;
 	return fault_set(&up->ctl->fault, FAULT_CONFLICT, up->name,
-		"'xsegctl down' first, to start it anew", "segment '%s' is up already, with %s '%s'",
-		up->name, path && !strcmp(path, up->path) ? "an earlier" : "pipeline file",
+		"'xsegctl down' first, to start it anew",
+		"segment '%s' is up already, with %s '%s'", up->name,
+		path && !strcmp(path, up->path) ? "an earlier" : "pipeline file",
 		path ? path : "?");
 }
 
@@ -96,9 +97,9 @@ static int log_open_file(struct up *up)
 		rc = path_run(path, up->name, "xsegd.log");
 	int fd = rc ? -1 : open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640);
 	if (fd < 0)
-		fault_set(&up->ctl->fault, FAULT_FAILED, folder,
-			"SKERRY_RUN_DIR moves the folder", "the run folder '%s' cannot be used: %s",
-			folder, strerror(rc ? -rc : errno));
+		fault_set(&up->ctl->fault, FAULT_FAILED, folder, "SKERRY_RUN_DIR moves the folder",
+			"the run folder '%s' cannot be used: %s", folder,
+			strerror(rc ? -rc : errno));
 	return fd;
 }
 
@@ -108,8 +109,8 @@ static int keeper_spawn(struct up *up)
 	if (log < 0)
 		return -FAULT_FAILED;
 	if (pipe2(report, O_CLOEXEC))
-		return fault_set(&up->ctl->fault, FAULT_FAILED, NULL, NULL, "no pipe: %s",
-			strerror(errno));
+		return fault_set(
+			&up->ctl->fault, FAULT_FAILED, NULL, NULL, "no pipe: %s", strerror(errno));
 	up->pid = fork();
 	if (up->pid == 0) {
 		setsid();
@@ -123,8 +124,9 @@ static int keeper_spawn(struct up *up)
 	close(log);
 	close(null);
 	up->report = report[0];
-	return up->pid > 0 ? 0 : fault_set(&up->ctl->fault, FAULT_FAILED, NULL, NULL, "no process: %s",
-				       strerror(errno));
+	return up->pid > 0 ? 0
+			   : fault_set(&up->ctl->fault, FAULT_FAILED, NULL, NULL, "no process: %s",
+				     strerror(errno));
 }
 
 /* It stops what it has started and goes; only if it does not do even that, it is killed. */
@@ -254,8 +256,8 @@ static int run_up(struct ctl *ctl)
 	return rc ? rc : up_print(&up, true);
 }
 
-const struct ctl_verb ctl_up_verb = {
-	"up", NULL, "FILE", 1, 1, "start the pipeline that FILE describes",
+const struct ctl_verb ctl_up_verb = {"up", NULL, "FILE", 1, 1,
+	"start the pipeline that FILE describes",
 	"\tStarts *xsegd* in the background, which makes the segment when it is missing and starts "
 	"the peers, stores first. Returns when everything serves, and prints the status; when "
 	"something does not start, everything that did is stopped again. A pipeline that is up is "
@@ -271,8 +273,8 @@ static int down_absent(struct ctl *ctl, const char *name)
 	struct xseg seg;
 	int rc = xseg_segment_join(name, &seg, why);
 	if (rc == -ENOENT)
-		return fault_set(&ctl->fault, FAULT_NOT_FOUND, name, NULL,
-			"segment '%s' is not up", name);
+		return fault_set(
+			&ctl->fault, FAULT_NOT_FOUND, name, NULL, "segment '%s' is not up", name);
 	if (!rc)
 		xseg_segment_leave(&seg);
 	ctl->fault = away;
@@ -291,8 +293,8 @@ static int run_down(struct ctl *ctl)
 	int rc = ctl_segment_name(ctl, name);
 	if (rc)
 		return rc;
-	json_t *params = json_pack("{s:I, s:b}", "timeout_ns", (json_int_t)ctl->timeout_ns, "dry_run",
-		ctl_given(ctl, "dry-run"));
+	json_t *params = json_pack("{s:I, s:b}", "timeout_ns", (json_int_t)ctl->timeout_ns,
+		"dry_run", ctl_given(ctl, "dry-run"));
 	/* the limit is for each process; the whole may take as many times as long */
 	ctl->timeout_ns = ctl->timeout_ns * PIPELINE_HOSTS_MAX + GRACE_NS;
 	ctl_interrupt_catch();
@@ -305,8 +307,7 @@ static int run_down(struct ctl *ctl)
 	return 0;
 }
 
-const struct ctl_verb ctl_down_verb = {
-	"down", NULL, "[SEGMENT]", 0, 1, "stop a pipeline",
+const struct ctl_verb ctl_down_verb = {"down", NULL, "[SEGMENT]", 0, 1, "stop a pipeline",
 	"\tFronts first, each drained; --timeout is the limit for each process, then it is killed "
 	"and the exit status is 8. The segment goes too when *up* made it.\n",
 	run_down, {&ctl_option_dry_run}};

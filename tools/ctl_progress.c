@@ -29,8 +29,11 @@ static enum ctl_progress_mode mode_of(const struct ctl *ctl)
 void ctl_progress_begin(struct ctl_progress *progress, const struct ctl *ctl, const char *operation,
 	const char *object, uint64_t total)
 {
-	*progress = (struct ctl_progress){.mode = mode_of(ctl), .operation = operation,
-		.object = object, .total = total, .start_ns = clock_now_ns()};
+	*progress = (struct ctl_progress){.mode = mode_of(ctl),
+		.operation = operation,
+		.object = object,
+		.total = total,
+		.start_ns = clock_now_ns()};
 }
 
 double ctl_progress_rate(const struct ctl_progress *progress, uint64_t done)

@@ -34,8 +34,8 @@ static int connect_keeper(struct ctl *ctl, const char *segment, int *fd)
 	memcpy(address.sun_path, path, strlen(path) + 1);
 	*fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (*fd < 0)
-		return fault_set(&ctl->fault, FAULT_FAILED, NULL, NULL, "no socket: %s",
-			strerror(errno));
+		return fault_set(
+			&ctl->fault, FAULT_FAILED, NULL, NULL, "no socket: %s", strerror(errno));
 	if (connect(*fd, (struct sockaddr *)&address, sizeof(address)) == 0)
 		return 0;
 	int error = errno;
@@ -88,8 +88,8 @@ struct line {
 	size_t length, room;
 };
 
-static int receive_line(struct ctl *ctl, int fd, struct line *line, uint64_t end_ns,
-	const char *method)
+static int receive_line(
+	struct ctl *ctl, int fd, struct line *line, uint64_t end_ns, const char *method)
 {
 	while (!line->length || line->text[line->length - 1] != '\n') {
 		if (line->room - line->length < 4096) {
@@ -130,8 +130,8 @@ static int take_reply(struct ctl *ctl, const struct line *line, json_t **result)
 	return rc;
 }
 
-int ctl_rpc_call(struct ctl *ctl, const char *segment, const char *method, json_t *params,
-	json_t **result)
+int ctl_rpc_call(
+	struct ctl *ctl, const char *segment, const char *method, json_t *params, json_t **result)
 {
 	struct line line = {0};
 	uint64_t end_ns = clock_now_ns() + ctl->timeout_ns;

@@ -10,7 +10,7 @@
 
 #include "tools/ctl.h"
 
-int ctl_rpc_call(struct ctl *ctl, const char *segment, const char *method, json_t *params,
-	json_t **result);
+int ctl_rpc_call(
+	struct ctl *ctl, const char *segment, const char *method, json_t *params, json_t **result);
 
 #endif

@@ -15,8 +15,7 @@ static const struct ctl_option option_size = {
 	"size", 0, "SIZE", "size of the segment (default 1G)", NULL};
 static const struct ctl_option option_lanes = {
 	"lanes", 0, "N", "threads that can be in it at once (default: by size)", NULL};
-static const struct ctl_option option_huge = {
-	"huge", 0, "DIR", "hugetlbfs mount to lie in", NULL};
+static const struct ctl_option option_huge = {"huge", 0, "DIR", "hugetlbfs mount to lie in", NULL};
 static const struct ctl_option option_requests = {
 	"requests", 0, "N", "requests in flight at once (default: by size)", NULL};
 
@@ -77,19 +76,20 @@ static int make_config(struct ctl *ctl, struct xseg_config *config)
 }
 
 /* Fine when it is what was asked for. */
-static int compare_existing(struct ctl *ctl, const struct xseg_config *config, const struct xseg *seg)
+static int compare_existing(
+	struct ctl *ctl, const struct xseg_config *config, const struct xseg *seg)
 {
 	/* sizes were rounded up when it was made, to huge pages at most */
-	if (ctl_given(ctl, "size") && (seg->size < config->size ||
-		seg->size - config->size >= (2u << 20)))
+	if (ctl_given(ctl, "size") &&
+		(seg->size < config->size || seg->size - config->size >= (2u << 20)))
 		return fault_set(&ctl->fault, FAULT_CONFLICT, config->name,
 			"destroy it first, or use it as it is",
 			"segment '%s' exists with %llu bytes", config->name,
 			(unsigned long long)seg->size);
 	if (config->lanes && seg->lane_count != config->lanes)
 		return fault_set(&ctl->fault, FAULT_CONFLICT, config->name,
-			"destroy it first, or use it as it is",
-			"segment '%s' exists with %u lanes", config->name, seg->lane_count);
+			"destroy it first, or use it as it is", "segment '%s' exists with %u lanes",
+			config->name, seg->lane_count);
 	if (config->requests && seg->request_count != config->requests)
 		return fault_set(&ctl->fault, FAULT_CONFLICT, config->name,
 			"destroy it first, or use it as it is",
@@ -107,8 +107,9 @@ static int run_create(struct ctl *ctl)
 		return rc;
 	int made = xseg_segment_create(&config, why);
 	if (made && made != -EEXIST)
-		return fault_set(&ctl->fault, made == -EINVAL ? FAULT_USAGE
-				: fault_code_of_errno(made), config.name, NULL, "%s", why);
+		return fault_set(&ctl->fault,
+			made == -EINVAL ? FAULT_USAGE : fault_code_of_errno(made), config.name,
+			NULL, "%s", why);
 	rc = xseg_segment_join(config.name, &seg, why);
 	if (rc)
 		return fault_set(&ctl->fault, FAULT_CONFLICT, config.name,
@@ -123,8 +124,7 @@ static int run_create(struct ctl *ctl)
 	return rc;
 }
 
-const struct ctl_verb ctl_segment_create = {
-	"segment", "create", "NAME", 0, 1, "make a segment",
+const struct ctl_verb ctl_segment_create = {"segment", "create", "NAME", 0, 1, "make a segment",
 	"\tTouches every page, so that memory that is not there is noticed now. A segment that "
 	"exists with the same parameters is fine (changed: false).\n",
 	run_create, {&option_size, &option_lanes, &option_requests, &option_huge}};
@@ -171,21 +171,21 @@ static int run_destroy(struct ctl *ctl)
 	if (!rc && !plan) {
 		int gone = xseg_segment_destroy(name, why);
 		if (gone)
-			rc = fault_set(&ctl->fault, fault_code_of_errno(gone), name, NULL, "%s",
-				why);
+			rc = fault_set(
+				&ctl->fault, fault_code_of_errno(gone), name, NULL, "%s", why);
 	}
 	if (rc)
 		return rc;
-	static const struct ctl_column columns[] = {
-		{"name", "name", CTL_TEXT}, {"destroyed", "destroyed", CTL_TEXT},
-		{"dry_run", "dry run", CTL_TEXT}};
-	ctl_output_one(ctl, json_pack("{s:s, s:b, s:b}", "name", name, "destroyed", !plan,
-		"dry_run", plan), columns, countof(columns));
+	static const struct ctl_column columns[] = {{"name", "name", CTL_TEXT},
+		{"destroyed", "destroyed", CTL_TEXT}, {"dry_run", "dry run", CTL_TEXT}};
+	ctl_output_one(ctl,
+		json_pack("{s:s, s:b, s:b}", "name", name, "destroyed", !plan, "dry_run", plan),
+		columns, countof(columns));
 	return 0;
 }
 
-const struct ctl_verb ctl_segment_destroy = {
-	"segment", "destroy", "NAME", 0, 1, "remove a segment that nobody uses",
+const struct ctl_verb ctl_segment_destroy = {"segment", "destroy", "NAME", 0, 1,
+	"remove a segment that nobody uses",
 	"\tRefuses while a living process is in it, and says which. One that is corrupt or of "
 	"another boot is removed as well.\n",
 	run_destroy, {&ctl_option_yes, &ctl_option_dry_run}};
@@ -201,12 +201,13 @@ static int list_one(const char *name, void *context)
 	if (xseg_segment_join(name, &seg, why)) {
 		bool there = !path_segment(path, name) && !stat(path, &st);
 		row = json_pack("{s:s, s:I, s:s, s:s}", "name", name, "size",
-			there ? (json_int_t)st.st_size : (json_int_t)0, "state", "unusable", "reason",
-			why);
+			there ? (json_int_t)st.st_size : (json_int_t)0, "state", "unusable",
+			"reason", why);
 	} else {
 		json_t *peers = report_peers(&seg);
 		row = report_segment(&seg);
-		json_object_set_new(row, "peer_count", json_integer((json_int_t)json_array_size(peers)));
+		json_object_set_new(
+			row, "peer_count", json_integer((json_int_t)json_array_size(peers)));
 		json_object_set_new(row, "state", json_string("ok"));
 		json_decref(peers);
 		xseg_segment_leave(&seg);
@@ -241,10 +242,11 @@ static json_t *dump_tables(const struct xseg *seg)
 	json_t *tables = json_array();
 	for (unsigned i = 0; i < XSEG_TABLE_COUNT; i++) {
 		const struct xseg_table_place *place = &seg->super->tables[i];
-		json_array_append_new(tables,
-			json_pack("{s:s, s:I, s:I, s:I, s:I}", "table", table_names[i], "offset",
-				(json_int_t)place->offset, "size", (json_int_t)place->size, "count",
-				(json_int_t)place->count, "item_size", (json_int_t)place->item_size));
+		json_array_append_new(
+			tables, json_pack("{s:s, s:I, s:I, s:I, s:I}", "table", table_names[i],
+					"offset", (json_int_t)place->offset, "size",
+					(json_int_t)place->size, "count", (json_int_t)place->count,
+					"item_size", (json_int_t)place->item_size));
 	}
 	return tables;
 }
@@ -258,12 +260,12 @@ static json_t *dump_lanes(const struct xseg *seg)
 		if (xseg_life_of(word) == XSEG_LIFE_FREE)
 			continue;
 		bool alive = xseg_lane_alive(seg, i, (uint16_t)xseg_epoch_of(word));
-		json_array_append_new(lanes,
-			json_pack("{s:i, s:i, s:i, s:s, s:b, s:I}", "lane", (int)i, "pid",
-				(int)xseg_owner_of(word), "epoch", (int)xseg_epoch_of(word), "state",
-				alive ? "alive" : "dead", "asleep",
-				(int)atomic_load(&lane->bell.asleep), "turns",
-				(json_int_t)atomic_load(&lane->heartbeat)));
+		json_array_append_new(
+			lanes, json_pack("{s:i, s:i, s:i, s:s, s:b, s:I}", "lane", (int)i, "pid",
+				       (int)xseg_owner_of(word), "epoch", (int)xseg_epoch_of(word),
+				       "state", alive ? "alive" : "dead", "asleep",
+				       (int)atomic_load(&lane->bell.asleep), "turns",
+				       (json_int_t)atomic_load(&lane->heartbeat)));
 	}
 	return lanes;
 }
@@ -278,9 +280,10 @@ static json_t *dump_ports(const struct xseg *seg)
 		memcpy(name, port->name, NAME_LENGTH_MAX);
 		if (xseg_life_of(word) == XSEG_LIFE_FREE && !name[0])
 			continue;
-		json_array_append_new(ports, json_pack("{s:i, s:s, s:b, s:i}", "port", (int)i,
-			"name", name, "bound", xseg_life_of(word) == XSEG_LIFE_ALIVE, "lanes",
-			(int)port->lane_count));
+		json_array_append_new(
+			ports, json_pack("{s:i, s:s, s:b, s:i}", "port", (int)i, "name", name,
+				       "bound", xseg_life_of(word) == XSEG_LIFE_ALIVE, "lanes",
+				       (int)port->lane_count));
 	}
 	return ports;
 }
@@ -302,7 +305,8 @@ static void dump_text(struct ctl *ctl, const json_t *dump)
 		{"boot_id", "boot", CTL_TEXT}, {"created_ns", "created", CTL_DATE},
 		{"layout_version", "layout version", CTL_COUNT}, {"size", "size", CTL_SIZE},
 		{"overhead", "overhead", CTL_SIZE}, {"pages.free", "pages free", CTL_COUNT},
-		{"pages.held", "pages held", CTL_COUNT}, {"pages.stored", "pages stored", CTL_COUNT},
+		{"pages.held", "pages held", CTL_COUNT},
+		{"pages.stored", "pages stored", CTL_COUNT},
 		{"pages.retired", "pages retired", CTL_COUNT},
 		{"requests.owned", "requests owned", CTL_COUNT},
 		{"requests.submitted", "requests submitted", CTL_COUNT},
@@ -343,6 +347,5 @@ static int run_dump(struct ctl *ctl)
 	return 0;
 }
 
-const struct ctl_verb ctl_segment_dump = {
-	"segment", "dump", "[NAME]", 0, 1, "show the superblock, tables, lanes and ports", NULL,
-	run_dump, {0}};
+const struct ctl_verb ctl_segment_dump = {"segment", "dump", "[NAME]", 0, 1,
+	"show the superblock, tables, lanes and ports", NULL, run_dump, {0}};

@@ -12,7 +12,8 @@ static const struct ctl_option option_all = {
 	"all", 'a', NULL, "counters that are 0 and histograms that are empty, too", NULL};
 
 static const struct ctl_column counter_columns[] = {{"peer", "PEER", CTL_TEXT},
-	{"counter", "COUNTER", CTL_TEXT}, {"value", "VALUE", CTL_COUNT}, {"unit", "UNIT", CTL_TEXT}};
+	{"counter", "COUNTER", CTL_TEXT}, {"value", "VALUE", CTL_COUNT},
+	{"unit", "UNIT", CTL_TEXT}};
 
 static const struct ctl_column histogram_columns[] = {{"peer", "PEER", CTL_TEXT},
 	{"histogram", "HISTOGRAM", CTL_TEXT}, {"count", "COUNT", CTL_COUNT},
@@ -26,8 +27,8 @@ static int ask(struct ctl *ctl, const char *peer, json_t **stats)
 	int rc = ctl_segment_name(ctl, name);
 	if (rc)
 		return rc;
-	rc = ctl_rpc_call(ctl, name, "stats",
-		peer ? json_pack("{s:s}", "peer", peer) : json_object(), stats);
+	rc = ctl_rpc_call(
+		ctl, name, "stats", peer ? json_pack("{s:s}", "peer", peer) : json_object(), stats);
 	if (rc != -FAULT_KEEPER_AWAY)
 		return rc;
 	rc = ctl_join(ctl, &seg);
@@ -51,13 +52,13 @@ static void add_counters(json_t *rows, const json_t *peer, bool all)
 	const char *key;
 	json_t *value;
 	const json_t *units = json_object_get(peer, "units");
-	json_object_foreach(json_object_get(peer, "counters"), key, value) {
+	json_object_foreach (json_object_get(peer, "counters"), key, value) {
 		const char *unit = json_string_value(json_object_get(units, key));
 		if (all || json_integer_value(value))
-			json_array_append_new(rows,
-				json_pack("{s:O, s:s, s:O, s:s}", "peer",
-					json_object_get(peer, "name"), "counter", key, "value",
-					value, "unit", unit ? unit : ""));
+			json_array_append_new(
+				rows, json_pack("{s:O, s:s, s:O, s:s}", "peer",
+					      json_object_get(peer, "name"), "counter", key,
+					      "value", value, "unit", unit ? unit : ""));
 	}
 }
 
@@ -65,11 +66,11 @@ static void add_histograms(json_t *rows, const json_t *peer, bool all)
 {
 	const char *key;
 	json_t *value;
-	json_object_foreach(json_object_get(peer, "histograms"), key, value) {
+	json_object_foreach (json_object_get(peer, "histograms"), key, value) {
 		if (!all && !json_integer_value(json_object_get(value, "count")))
 			continue;
-		json_t *row = json_pack("{s:O, s:s}", "peer", json_object_get(peer, "name"),
-			"histogram", key);
+		json_t *row = json_pack(
+			"{s:O, s:s}", "peer", json_object_get(peer, "name"), "histogram", key);
 		json_object_update_missing(row, value);
 		json_array_append_new(rows, row);
 	}
@@ -80,7 +81,7 @@ static void print(struct ctl *ctl, const json_t *stats)
 	json_t *counters = json_array(), *histograms = json_array(), *peer;
 	bool all = ctl_given(ctl, "all");
 	size_t i;
-	json_array_foreach(json_object_get(stats, "peers"), i, peer) {
+	json_array_foreach (json_object_get(stats, "peers"), i, peer) {
 		add_counters(counters, peer, all);
 		add_histograms(histograms, peer, all);
 	}
@@ -108,8 +109,8 @@ static int run(struct ctl *ctl)
 	return 0;
 }
 
-const struct ctl_verb ctl_stats_verb = {
-	"stats", NULL, "[PEER]", 0, 1, "counters and latencies of every peer, since they started",
+const struct ctl_verb ctl_stats_verb = {"stats", NULL, "[PEER]", 0, 1,
+	"counters and latencies of every peer, since they started",
 	"\tValues of all lanes of a peer are added up. Latencies are known to an eighth (12.5 %): "
 	"the histograms have 8 buckets to the octave.\n",
 	run, {&option_all}};

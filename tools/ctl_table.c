@@ -2,15 +2,11 @@
 /* The table of commands: parsing, help, the man page and completion come from it. */
 #include "tools/ctl.h"
 
-const struct ctl_verb ctl_completion_verb = {
-	"completion", NULL, "SHELL", 1, 1, "print the completion script for a shell (bash)", NULL,
-	ctl_help_completion, {0}};
+const struct ctl_verb ctl_completion_verb = {"completion", NULL, "SHELL", 1, 1,
+	"print the completion script for a shell (bash)", NULL, ctl_help_completion, {0}};
 
-const struct ctl_verb *const ctl_verbs[] = {
-	&ctl_segment_create, &ctl_segment_destroy, &ctl_segment_list, &ctl_segment_dump,
-	&ctl_up_verb, &ctl_down_verb,
-	&ctl_peer_start, &ctl_peer_stop, &ctl_peer_list,
-	&ctl_edge_set, &ctl_edge_list,
-	&ctl_volume_create, &ctl_volume_rm, &ctl_volume_list, &ctl_volume_info, &ctl_import_verb,
-	&ctl_export_verb,
+const struct ctl_verb *const ctl_verbs[] = {&ctl_segment_create, &ctl_segment_destroy,
+	&ctl_segment_list, &ctl_segment_dump, &ctl_up_verb, &ctl_down_verb, &ctl_peer_start,
+	&ctl_peer_stop, &ctl_peer_list, &ctl_edge_set, &ctl_edge_list, &ctl_volume_create,
+	&ctl_volume_rm, &ctl_volume_list, &ctl_volume_info, &ctl_import_verb, &ctl_export_verb,
 	&ctl_status_verb, &ctl_stats_verb, &ctl_completion_verb, NULL};

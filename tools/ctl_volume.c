@@ -9,10 +9,9 @@
 
 #define LIST_AT_ONCE 64u
 
-const struct ctl_option ctl_volume_option_size = {
-	"size", 0, "SIZE", "size of the volume", NULL};
-const struct ctl_option ctl_volume_option_object_size = {
-	"object-size", 0, "SIZE", "size of its objects, a power of two, 4K to 4M (default 4M)", NULL};
+const struct ctl_option ctl_volume_option_size = {"size", 0, "SIZE", "size of the volume", NULL};
+const struct ctl_option ctl_volume_option_object_size = {"object-size", 0, "SIZE",
+	"size of its objects, a power of two, 4K to 4M (default 4M)", NULL};
 
 static const struct ctl_column volume_columns[] = {
 	{"name", "NAME", CTL_TEXT},
@@ -55,8 +54,12 @@ int ctl_volume_do(struct client *client, struct client_request *request)
 int ctl_volume_ask(struct client *client, enum xseg_op op, struct xseg_volume_info *info)
 {
 	struct xseg_volume_info answer = {0};
-	struct client_request request = {.op = op, .key.volume = info->id, .length = sizeof(*info),
-		.send = info, .send_size = sizeof(*info), .receive = &answer,
+	struct client_request request = {.op = op,
+		.key.volume = info->id,
+		.length = sizeof(*info),
+		.send = info,
+		.send_size = sizeof(*info),
+		.receive = &answer,
 		.receive_size = sizeof(answer)};
 	int rc = ctl_volume_do(client, &request);
 	if (rc)
@@ -101,8 +104,11 @@ int ctl_volume_name_check(struct ctl *ctl, const char *name)
 /* In: the name as bytes; out: the record. */
 static int info_by_name(struct client *client, const char *name, struct xseg_volume_info *info)
 {
-	struct client_request request = {.op = XSEG_OP_INFO, .length = (uint32_t)sizeof(*info),
-		.send = name, .send_size = (uint32_t)strlen(name) + 1, .receive = info,
+	struct client_request request = {.op = XSEG_OP_INFO,
+		.length = (uint32_t)sizeof(*info),
+		.send = name,
+		.send_size = (uint32_t)strlen(name) + 1,
+		.receive = info,
 		.receive_size = sizeof(*info)};
 	memset(info, 0, sizeof(*info));
 	int rc = ctl_volume_do(client, &request);
@@ -112,8 +118,8 @@ static int info_by_name(struct client *client, const char *name, struct xseg_vol
 	return rc;
 }
 
-int ctl_volume_find(struct ctl *ctl, struct client *client, const char *name,
-	struct xseg_volume_info *info)
+int ctl_volume_find(
+	struct ctl *ctl, struct client *client, const char *name, struct xseg_volume_info *info)
 {
 	int rc = ctl_volume_name_check(ctl, name);
 	if (rc)
@@ -128,7 +134,8 @@ int ctl_volume_find(struct ctl *ctl, struct client *client, const char *name,
 static const char *state_name(uint32_t state)
 {
 	static const char *const names[] = {[XSEG_VOLUME_READY] = "ready",
-		[XSEG_VOLUME_IMPORTING] = "importing", [XSEG_VOLUME_REMOVING] = "removing"};
+		[XSEG_VOLUME_IMPORTING] = "importing",
+		[XSEG_VOLUME_REMOVING] = "removing"};
 	return state >= XSEG_VOLUME_READY && state < countof(names) ? names[state] : "unknown";
 }
 
@@ -142,8 +149,7 @@ json_t *ctl_volume_json(const struct xseg_volume_info *info)
 		(json_int_t)info->object_size, "state", state_name(info->state), "objects",
 		(json_int_t)info->objects, "opens", (json_int_t)info->opens, "read_only",
 		(info->flags & XSEG_VOLUME_READ_ONLY) != 0, "fixed",
-		(info->flags & XSEG_VOLUME_FIXED) != 0, "created_ns",
-		(json_int_t)info->created_ns);
+		(info->flags & XSEG_VOLUME_FIXED) != 0, "created_ns", (json_int_t)info->created_ns);
 }
 
 /* --- create ----------------------------------------------------------------------------- */
@@ -164,8 +170,8 @@ int ctl_volume_object_size(struct ctl *ctl, uint32_t *object_size)
 
 static int create_wanted(struct ctl *ctl, struct xseg_volume_info *info)
 {
-	*info = (struct xseg_volume_info){.object_size = XSEG_OBJECT_MAX,
-		.state = XSEG_VOLUME_READY};
+	*info = (struct xseg_volume_info){
+		.object_size = XSEG_OBJECT_MAX, .state = XSEG_VOLUME_READY};
 	int rc = ctl_volume_name_check(ctl, ctl->argv[0]);
 	if (rc)
 		return rc;
@@ -189,14 +195,13 @@ static int create_compare(struct ctl *ctl, struct client *client, struct xseg_vo
 	int rc = ctl_volume_find(ctl, client, info->name, &found);
 	if (rc)
 		return rc;
-	bool same_objects = !ctl_given(ctl, "object-size") ||
-			    found.object_size == info->object_size;
+	bool same_objects =
+		!ctl_given(ctl, "object-size") || found.object_size == info->object_size;
 	if (found.size != info->size || !same_objects || found.state != XSEG_VOLUME_READY)
 		return fault_set(&ctl->fault, FAULT_CONFLICT, info->name,
 			"choose another name, or remove it with 'xsegctl volume rm'",
 			"volume '%s' exists: %llu bytes in objects of %u, %s", info->name,
-			(unsigned long long)found.size, found.object_size,
-			state_name(found.state));
+			(unsigned long long)found.size, found.object_size, state_name(found.state));
 	*info = found;
 	return 0;
 }
@@ -230,8 +235,7 @@ static int run_create(struct ctl *ctl)
 	return rc;
 }
 
-const struct ctl_verb ctl_volume_create = {
-	"volume", "create", "NAME", 1, 1, "make an empty volume",
+const struct ctl_verb ctl_volume_create = {"volume", "create", "NAME", 1, 1, "make an empty volume",
 	"\tIt takes no space until it is written. A volume that exists with the same parameters is "
 	"fine (changed: false).\n",
 	run_create, {&ctl_volume_option_size, &ctl_volume_option_object_size, &ctl_option_via}};
@@ -269,16 +273,17 @@ static int rm(struct ctl *ctl, struct client *client, const char *name)
 		int gone = ctl_volume_tell(client, XSEG_OP_REMOVE, 0, info.id);
 		if (gone == -EBUSY)
 			rc = fault_set(&ctl->fault, FAULT_BUSY, name,
-				"let its clients disconnect first",
-				"volume '%s' is attached", name);
+				"let its clients disconnect first", "volume '%s' is attached",
+				name);
 		else if (gone)
 			rc = ctl_volume_fault(ctl, name, "cannot be removed", gone);
 	}
 	if (rc)
 		return rc;
-	ctl_output_one(ctl, json_pack("{s:s, s:I, s:b, s:b}", "name", name, "size",
-		(json_int_t)info.size, "removed", !plan, "dry_run", plan), columns,
-		countof(columns));
+	ctl_output_one(ctl,
+		json_pack("{s:s, s:I, s:b, s:b}", "name", name, "size", (json_int_t)info.size,
+			"removed", !plan, "dry_run", plan),
+		columns, countof(columns));
 	return 0;
 }
 
@@ -295,10 +300,9 @@ static int run_rm(struct ctl *ctl)
 	return rc;
 }
 
-const struct ctl_verb ctl_volume_rm = {
-	"volume", "rm", "NAME", 1, 1, "remove a volume and its data",
-	"\tRefuses while somebody has it open.\n",
-	run_rm, {&ctl_option_yes, &ctl_option_dry_run, &ctl_option_via}};
+const struct ctl_verb ctl_volume_rm = {"volume", "rm", "NAME", 1, 1, "remove a volume and its data",
+	"\tRefuses while somebody has it open.\n", run_rm,
+	{&ctl_option_yes, &ctl_option_dry_run, &ctl_option_via}};
 
 /* --- list and info ---------------------------------------------------------------------- */
 
@@ -307,8 +311,11 @@ static int list(struct client *client, json_t *rows)
 	static struct xseg_volume_info infos[LIST_AT_ONCE];
 	uint64_t cursor = 0;
 	do {
-		struct client_request request = {.op = XSEG_OP_LIST, .length = sizeof(infos),
-			.arg0 = cursor, .receive = infos, .receive_size = sizeof(infos)};
+		struct client_request request = {.op = XSEG_OP_LIST,
+			.length = sizeof(infos),
+			.arg0 = cursor,
+			.receive = infos,
+			.receive_size = sizeof(infos)};
 		int rc = ctl_volume_do(client, &request);
 		if (rc)
 			return rc;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What volume verbs share. Errors, ownership: as ctl.h. Blocking: all, ctl->timeout_ns a request. */
+/* What volume verbs share. Errors, ownership: as ctl.h. Blocking: ctl->timeout_ns a request. */
 #ifndef SKERRY_TOOLS_CTL_VOLUME_H
 #define SKERRY_TOOLS_CTL_VOLUME_H
 
@@ -14,8 +14,8 @@ int ctl_volume_ask(struct client *client, enum xseg_op op, struct xseg_volume_in
 /* OPEN, CLOSE, FLUSH, REMOVE of a volume by its id. */
 int ctl_volume_tell(struct client *client, enum xseg_op op, unsigned flags, uint64_t id);
 /* INFO; a fault that names the volume when it is not there. */
-int ctl_volume_find(struct ctl *ctl, struct client *client, const char *name,
-	struct xseg_volume_info *info);
+int ctl_volume_find(
+	struct ctl *ctl, struct client *client, const char *name, struct xseg_volume_info *info);
 int ctl_volume_name_check(struct ctl *ctl, const char *name);
 /* --object-size, checked; unchanged when not given. */
 int ctl_volume_object_size(struct ctl *ctl, uint32_t *object_size);

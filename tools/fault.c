@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Errors as users meet them: code, message, hint and the object they are about. */
+#include "tools/fault.h"
+
 #include <base/name.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-
-#include "tools/fault.h"
 
 static const char *const fault_names[FAULT_CODES] = {
 	[FAULT_NONE] = "none",

@@ -24,10 +24,11 @@
  * A process of the pipeline:
  *
  *   IDLE --start--> STARTING --ready--> RUNNING --stop--> STOPPING --exit--> STOPPED
- *    |                 |  |               ^ |                                   |
- *    `---- adopt ------|--|---------------' `--exit--> DEAD <--exit-- STARTING  |
- *                      |  `--stop--> STOPPING            |                      |
- *                      `<------------ start -------------'<------- start -------'
+ *    |                 |  |               ^ |                                  ^ |
+ *    `---- adopt ------|--|---------------' `--exit--> DEAD --stop-------------' |
+ *                      |  |--stop--> STOPPING         ^ |                        |
+ *                      |  `--exit---------------------' |                        |
+ *                      `<------------ start ------------'<-------- start --------'
  */
 enum keeper_state {
 	KEEPER_IDLE,
@@ -51,13 +52,13 @@ struct keeper_host {
 	pid_t pid;
 	int pidfd, out; /* -1: none; out: its stdout until it says ready */
 	struct event *exit_event, *out_event, *timer;
-	char said[64];	   /* what came on stdout */
-	off_t log_start;   /* where its log began this time */
-	bool adopted;	   /* ran before this keeper */
-	bool stranger;	   /* adopted, and not in the pipeline file: options unknown */
-	bool timed_out;	   /* of a start or a stop */
-	unsigned terms;	   /* SIGTERMs sent */
-	char reason[384];  /* how it ended */
+	char said[64];	  /* what came on stdout */
+	off_t log_start;  /* where its log began this time */
+	bool adopted;	  /* ran before this keeper */
+	bool stranger;	  /* adopted, and not in the pipeline file: options unknown */
+	bool timed_out;	  /* of a start or a stop */
+	unsigned terms;	  /* SIGTERMs sent */
+	char reason[384]; /* how it ended */
 };
 
 /* What a client waits for. */
@@ -133,8 +134,8 @@ void keeper_turn_down(struct keeper *keeper, const struct fault *fault);
 /* Does a request to `from` ever come to `to`? */
 bool keeper_edge_reaches(const struct xseg *seg, const char *from, const char *to);
 /* Serving peers of other processes with an edge to a peer of this one: "vol0 (edge store)". */
-bool keeper_edge_users(const struct keeper *keeper, const struct keeper_host *host, char *out,
-	size_t out_size);
+bool keeper_edge_users(
+	const struct keeper *keeper, const struct keeper_host *host, char *out, size_t out_size);
 /* PEER:EDGE -> peer; the result is as `edge set` shows it. */
 int keeper_edge_set(struct keeper *keeper, const char *edge, const char *to, json_t **result,
 	struct fault *fault);

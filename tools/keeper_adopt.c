@@ -86,7 +86,10 @@ static void adopt_stranger(struct keeper *keeper, const struct xseg_peer_view *v
 		keeper_host_init(keeper, (unsigned)(process - pipeline->hosts));
 		host->stranger = true;
 		keeper->order[keeper->order_count++] = host->index;
-		keeper_host_adopt(host, view->pid, view->name);
+		peer->host = host->index;
+		if (keeper_host_adopt(host, view->pid, view->name))
+			keeper_host_forget(host); /* has gone meanwhile; we could not start it */
+		return;
 	}
 	peer->host = host->index;
 }

@@ -43,7 +43,7 @@ static json_t *peer_named(json_t *peers, const char *name)
 {
 	size_t i;
 	json_t *peer;
-	json_array_foreach(peers, i, peer)
+	json_array_foreach (peers, i, peer)
 		if (!strcmp(json_string_value(json_object_get(peer, "name")), name))
 			return peer;
 	return NULL;
@@ -145,8 +145,8 @@ static int run_stats(struct ask *ask)
 
 static int run_edge_set(struct ask *ask)
 {
-	return keeper_edge_set(ask->keeper, text_of(ask, "edge"), text_of(ask, "to"), ask->result,
-		ask->fault);
+	return keeper_edge_set(
+		ask->keeper, text_of(ask, "edge"), text_of(ask, "to"), ask->result, ask->fault);
 }
 
 /* --- operations ------------------------------------------------------------------------- */
@@ -162,8 +162,8 @@ static uint64_t timeout_of(const struct ask *ask, uint64_t otherwise)
 static int operation_free(struct ask *ask)
 {
 	const struct keeper *keeper = ask->keeper;
-	static const char *const what[] = {"", "a peer is being started", "a peer is being stopped",
-		"the pipeline goes down"};
+	static const char *const what[] = {
+		"", "a peer is being started", "a peer is being stopped", "the pipeline goes down"};
 	if (keeper->phase == KEEPER_PHASE_STARTING)
 		return fault_set(ask->fault, FAULT_BUSY, keeper->name, "try again in a moment",
 			"segment '%s' is still coming up", keeper->name);
@@ -175,8 +175,8 @@ static int operation_free(struct ask *ask)
 	return 0;
 }
 
-static int operation_begin(struct ask *ask, enum keeper_operation kind, struct keeper_host *host,
-	const char *peer)
+static int operation_begin(
+	struct ask *ask, enum keeper_operation kind, struct keeper_host *host, const char *peer)
 {
 	struct keeper *keeper = ask->keeper;
 	keeper->operation.kind = kind;
@@ -194,8 +194,8 @@ static int peer_unknown(struct ask *ask, const char *name)
 	for (unsigned i = 0; i < pipeline->peer_count; i++)
 		names[i] = pipeline->peers[i].name;
 	fault_set(ask->fault, FAULT_NOT_FOUND, name, NULL, "there is no peer '%s'", name);
-	fault_nearest(ask->fault, name, names, pipeline->peer_count,
-		"'xsegctl peer list' lists them");
+	fault_nearest(
+		ask->fault, name, names, pipeline->peer_count, "'xsegctl peer list' lists them");
 	return -FAULT_NOT_FOUND;
 }
 
@@ -209,7 +209,8 @@ static int start_host(struct ask *ask, struct keeper_host *host, const char *pee
 	if (host->stranger)
 		return fault_set(ask->fault, FAULT_USAGE, peer,
 			"say NAME=ROLE,key=value under a new name",
-			"peer '%s' was not started by this keeper: its options are not known", peer);
+			"peer '%s' was not started by this keeper: its options are not known",
+			peer);
 	operation_begin(ask, KEEPER_OP_START, host, peer);
 	keeper_host_start(host, timeout_of(ask, ask->keeper->start_ns));
 	keeper_turn_soon(ask->keeper);
@@ -227,8 +228,7 @@ static int new_edges(struct ask *ask, const struct pipeline_peer *peer)
 			return peer_unknown(ask, option->value);
 		if (keeper_edge_reaches(&ask->keeper->seg, option->value, peer->name))
 			return fault_set(ask->fault, FAULT_USAGE, peer->name, NULL,
-				"%s=%s leads back to '%s'", option->key, option->value,
-				peer->name);
+				"%s=%s leads back to '%s'", option->key, option->value, peer->name);
 	}
 	return 0;
 }
@@ -312,12 +312,12 @@ static int run_peer_stop(struct ask *ask)
 	rc = host->state == KEEPER_RUNNING ? shares_process(ask, peer) : 0;
 	if (rc)
 		return rc;
-	if (host->state == KEEPER_RUNNING &&
-		keeper_edge_users(keeper, host, users, sizeof(users)))
+	if (host->state == KEEPER_RUNNING && keeper_edge_users(keeper, host, users, sizeof(users)))
 		return fault_set(ask->fault, FAULT_BUSY, name,
 			"stop those first, or let their edges lead elsewhere",
 			"peer '%s' is in use by %s", name, users);
-	if (host->state != KEEPER_RUNNING || json_is_true(json_object_get(ask->params, "dry_run"))) {
+	if (host->state != KEEPER_RUNNING ||
+		json_is_true(json_object_get(ask->params, "dry_run"))) {
 		*ask->result = keeper_call_peer(keeper, name);
 		json_object_set_new(*ask->result, "changed", json_false());
 		return 0;
@@ -397,8 +397,9 @@ static json_t *describe_parameters(const struct call *call)
 	json_t *out = json_array();
 	for (unsigned i = 0; i < PARAMETERS_MAX && call->parameters[i].name; i++) {
 		const struct parameter *p = &call->parameters[i];
-		json_array_append_new(out, json_pack("{s:s, s:s, s:b, s:s}", "name", p->name, "type",
-			type_name(p->type), "required", (int)p->required, "help", p->help));
+		json_array_append_new(out,
+			json_pack("{s:s, s:s, s:b, s:s}", "name", p->name, "type",
+				type_name(p->type), "required", (int)p->required, "help", p->help));
 	}
 	return out;
 }
@@ -407,13 +408,13 @@ static int run_describe(struct ask *ask)
 {
 	json_t *methods = json_array();
 	for (size_t i = 0; i < countof(calls); i++)
-		json_array_append_new(methods,
-			json_pack("{s:s, s:s, s:o}", "name", calls[i].name, "help", calls[i].help,
-				"params", describe_parameters(&calls[i])));
-	*ask->result = json_pack("{s:i, s:s, s:I, s:b, s:o}", "schema_version",
-		REPORT_SCHEMA_VERSION, "protocol", "JSON-RPC 2.0, one message a line",
-		"message_bytes_max", (json_int_t)KEEPER_MESSAGE_MAX, "batches", 0, "methods",
-		methods);
+		json_array_append_new(
+			methods, json_pack("{s:s, s:s, s:o}", "name", calls[i].name, "help",
+					 calls[i].help, "params", describe_parameters(&calls[i])));
+	*ask->result =
+		json_pack("{s:i, s:s, s:I, s:b, s:o}", "schema_version", REPORT_SCHEMA_VERSION,
+			"protocol", "JSON-RPC 2.0, one message a line", "message_bytes_max",
+			(json_int_t)KEEPER_MESSAGE_MAX, "batches", 0, "methods", methods);
 	return 0;
 }
 
@@ -453,7 +454,7 @@ static int parameters_check(const struct call *call, json_t *params, struct faul
 	json_t *value;
 	if (params && !json_is_object(params))
 		return fault_set(fault, FAULT_USAGE, call->name, NULL, "params is an object");
-	json_object_foreach(params, name, value) {
+	json_object_foreach (params, name, value) {
 		const struct parameter *p = parameter_find(call, name);
 		if (!p)
 			return parameter_unknown(call, name, fault);
@@ -491,8 +492,12 @@ static bool request_valid(const json_t *request)
 int keeper_call(struct keeper *keeper, struct keeper_client *client, const json_t *request,
 	json_t **result, struct fault *fault, int *rpc_code)
 {
-	struct ask ask = {.keeper = keeper, .client = client, .id = json_object_get(request, "id"),
-		.params = json_object_get(request, "params"), .result = result, .fault = fault};
+	struct ask ask = {.keeper = keeper,
+		.client = client,
+		.id = json_object_get(request, "id"),
+		.params = json_object_get(request, "params"),
+		.result = result,
+		.fault = fault};
 	*rpc_code = RPC_INVALID_REQUEST;
 	if (!request_valid(request))
 		return fault_set(fault, FAULT_USAGE, NULL, NULL,

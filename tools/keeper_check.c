@@ -96,8 +96,8 @@ static int check_complain(const struct pipeline *pipeline, const char *line, str
 	return fault_set(fault, FAULT_USAGE, key[0] ? key : name, NULL, "%s: %s", place, text);
 }
 
-static int check_host(struct keeper *keeper, const struct pipeline *pipeline, unsigned host,
-	struct fault *fault)
+static int check_host(
+	struct keeper *keeper, const struct pipeline *pipeline, unsigned host, struct fault *fault)
 {
 	char *argv[PIPELINE_PEERS_MAX + 5] = {keeper->xsegpeer, "-s", keeper->name, "--check"};
 	struct program_result result;
@@ -123,8 +123,10 @@ int keeper_check(struct keeper *keeper, const struct pipeline *pipeline, struct 
 {
 	struct roles roles = {.keeper = keeper, .described = json_object()};
 	int rc = roles_list(&roles, fault);
-	struct pipeline_roles view = {.describe = describe, .context = &roles,
-		.names = (const char *const *)roles.names, .name_count = roles.count};
+	struct pipeline_roles view = {.describe = describe,
+		.context = &roles,
+		.names = (const char *const *)roles.names,
+		.name_count = roles.count};
 	if (!rc)
 		rc = pipeline_check(pipeline, &view, fault);
 	for (unsigned i = 0; !rc && i < pipeline->host_count; i++)

@@ -72,8 +72,8 @@ static bool host_has(const struct keeper *keeper, const struct keeper_host *host
 	return found && found->host == host->index;
 }
 
-bool keeper_edge_users(const struct keeper *keeper, const struct keeper_host *host, char *out,
-	size_t out_size)
+bool keeper_edge_users(
+	const struct keeper *keeper, const struct keeper_host *host, char *out, size_t out_size)
 {
 	struct edge_view edge;
 	struct xseg_peer_view user;

@@ -61,8 +61,8 @@ int keeper_files_lock(struct keeper *keeper, struct fault *fault)
 	for (;;) {
 		int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0640);
 		if (fd < 0)
-			return fault_set(fault, FAULT_FAILED, path, NULL, "'%s': %s", path,
-				strerror(errno));
+			return fault_set(
+				fault, FAULT_FAILED, path, NULL, "'%s': %s", path, strerror(errno));
 		if (flock(fd, LOCK_EX | LOCK_NB)) {
 			rc = lock_held(keeper, fd, fault);
 			close(fd);
@@ -111,16 +111,19 @@ static int note_made(const struct keeper *keeper, struct fault *fault)
 	bool ok = fd >= 0 && write(fd, uuid, 32) == 32;
 	if (fd >= 0)
 		close(fd);
-	return ok ? 0 : fault_set(fault, FAULT_FAILED, path, NULL, "'%s' cannot be written: %s",
-				path, strerror(errno));
+	return ok ? 0
+		  : fault_set(fault, FAULT_FAILED, path, NULL, "'%s' cannot be written: %s", path,
+			    strerror(errno));
 }
 
 static int segment_make(struct keeper *keeper, struct fault *fault)
 {
 	const struct pipeline *pipeline = &keeper->pipeline;
 	char why[XSEG_WHY_SIZE] = "";
-	struct xseg_config config = {.name = keeper->name, .size = pipeline->size,
-		.lanes = pipeline->lanes, .huge_dir = pipeline->huge};
+	struct xseg_config config = {.name = keeper->name,
+		.size = pipeline->size,
+		.lanes = pipeline->lanes,
+		.huge_dir = pipeline->huge};
 	int rc = xseg_segment_create(&config, why);
 	if (rc)
 		return fault_set(fault, fault_code_of_errno(rc), keeper->name, NULL, "%s", why);
@@ -140,8 +143,7 @@ static int segment_compare(const struct keeper *keeper, struct fault *fault)
 		return fault_set(fault, FAULT_CONFLICT, keeper->name,
 			"destroy it, or write its size into the file",
 			"segment '%s' exists with %llu bytes, '%s' says %llu", keeper->name,
-			(unsigned long long)size, keeper->path,
-			(unsigned long long)pipeline->size);
+			(unsigned long long)size, keeper->path, (unsigned long long)pipeline->size);
 	return 0;
 }
 

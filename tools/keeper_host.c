@@ -23,11 +23,12 @@
 
 const struct sm_state keeper_states[KEEPER_STATES] = {
 	[KEEPER_IDLE] = {"waiting", SM(KEEPER_STARTING) | SM(KEEPER_RUNNING)},
-	[KEEPER_STARTING] = {"starting", SM(KEEPER_RUNNING) | SM(KEEPER_STOPPING) | SM(KEEPER_DEAD)},
+	[KEEPER_STARTING] = {"starting",
+		SM(KEEPER_RUNNING) | SM(KEEPER_STOPPING) | SM(KEEPER_DEAD)},
 	[KEEPER_RUNNING] = {"serving", SM(KEEPER_STOPPING) | SM(KEEPER_DEAD)},
 	[KEEPER_STOPPING] = {"stopping", SM(KEEPER_STOPPED)},
 	[KEEPER_STOPPED] = {"stopped", SM(KEEPER_STARTING)},
-	[KEEPER_DEAD] = {"dead", SM(KEEPER_STARTING)},
+	[KEEPER_DEAD] = {"dead", SM(KEEPER_STARTING) | SM(KEEPER_STOPPED)},
 };
 
 const char *keeper_host_name(const struct keeper_host *host)

@@ -61,15 +61,17 @@ static void send_json(struct keeper_client *client, json_t *message)
 
 static void send_result(struct keeper_client *client, const json_t *id, json_t *result)
 {
-	send_json(client, json_pack("{s:s, s:O, s:o}", "jsonrpc", "2.0", "id", id, "result", result));
+	send_json(
+		client, json_pack("{s:s, s:O, s:o}", "jsonrpc", "2.0", "id", id, "result", result));
 }
 
-static void send_fault(struct keeper_client *client, json_t *id, const struct fault *fault, int code)
+static void send_fault(
+	struct keeper_client *client, json_t *id, const struct fault *fault, int code)
 {
-	json_t *error = json_pack("{s:i, s:s, s:o}", "code", code, "message", fault->message, "data",
-		fault_to_json(fault));
+	json_t *error = json_pack("{s:i, s:s, s:o}", "code", code, "message", fault->message,
+		"data", fault_to_json(fault));
 	send_json(client, json_pack("{s:s, s:o, s:o}", "jsonrpc", "2.0", "id",
-		id ? json_incref(id) : json_null(), "error", error));
+				  id ? json_incref(id) : json_null(), "error", error));
 }
 
 void keeper_server_finish(struct keeper *keeper, json_t *result, const struct fault *fault)
@@ -209,7 +211,8 @@ static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struc
 	bufferevent_setwatermark(client->stream, EV_READ, 0, 2 * KEEPER_MESSAGE_MAX);
 	bufferevent_enable(client->stream, EV_READ | EV_WRITE);
 	if (!allowed(fd))
-		refuse(client, FAULT_FAILED, "this socket is for root and the keeper's user and group");
+		refuse(client, FAULT_FAILED,
+			"this socket is for root and the keeper's user and group");
 	else if (keeper->server->count > KEEPER_CLIENTS_MAX)
 		refuse(client, FAULT_BUSY, "too many clients");
 }
@@ -230,8 +233,8 @@ static int bind_socket(struct keeper *keeper, int fd, struct fault *fault)
 	int error = errno;
 	umask(mask);
 	if (rc)
-		return fault_set(fault, FAULT_FAILED, path, NULL, "socket '%s': %s", path,
-			strerror(error));
+		return fault_set(
+			fault, FAULT_FAILED, path, NULL, "socket '%s': %s", path, strerror(error));
 	return 0;
 }
 
@@ -240,7 +243,8 @@ int keeper_server_open(struct keeper *keeper, struct fault *fault)
 	struct keeper_server *server = calloc(1, sizeof(*server));
 	must(server);
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	int rc = fd < 0 ? fault_set(fault, FAULT_FAILED, NULL, NULL, "no socket: %s", strerror(errno))
+	int rc = fd < 0 ? fault_set(
+				  fault, FAULT_FAILED, NULL, NULL, "no socket: %s", strerror(errno))
 			: bind_socket(keeper, fd, fault);
 	if (rc) {
 		if (fd >= 0)
@@ -260,8 +264,8 @@ static bool all_sent(const struct keeper_server *server)
 {
 	const struct keeper_client *client;
 	LIST_FOREACH(client, &server->clients, link)
-		if (evbuffer_get_length(bufferevent_get_output(client->stream)))
-			return false;
+	if (evbuffer_get_length(bufferevent_get_output(client->stream)))
+		return false;
 	return true;
 }
 
@@ -273,7 +277,8 @@ void keeper_server_close(struct keeper *keeper)
 		return;
 	struct keeper_client *client;
 	evconnlistener_free(server->listener);
-	LIST_FOREACH(client, &server->clients, link) {
+	LIST_FOREACH(client, &server->clients, link)
+	{
 		client->closing = true; /* nothing more is taken from it */
 		bufferevent_disable(client->stream, EV_READ);
 	}

@@ -159,7 +159,8 @@ void keeper_turn_down(struct keeper *keeper, const struct fault *fault)
 		return;
 	if (fault)
 		keeper->fault = *fault;
-	fault_set(&broken, FAULT_FAILED, keeper->name, NULL, "segment '%s' goes down", keeper->name);
+	fault_set(
+		&broken, FAULT_FAILED, keeper->name, NULL, "segment '%s' goes down", keeper->name);
 	if (keeper->operation.kind != KEEPER_OP_NONE && keeper->operation.kind != KEEPER_OP_DOWN)
 		keeper_server_finish(keeper, NULL, &broken);
 	keeper->phase = KEEPER_PHASE_STOPPING;
@@ -196,10 +197,7 @@ static void on_signal(int signal, short what, void *context)
 	}
 }
 
-void keeper_turn_soon(struct keeper *keeper)
-{
-	event_active(keeper->turn, EV_TIMEOUT, 1);
-}
+void keeper_turn_soon(struct keeper *keeper) { event_active(keeper->turn, EV_TIMEOUT, 1); }
 
 void keeper_turn_open(struct keeper *keeper)
 {

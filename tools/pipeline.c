@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads pipeline files: INI sections into peers, hosts and a segment, each with its place. */
+#include "tools/pipeline.h"
+
 #include <base/must.h>
 #include <base/size.h>
 #include <dirent.h>
@@ -11,7 +13,6 @@
 #include <string.h>
 #include <xseg/segment.h>
 
-#include "tools/pipeline.h"
 #include "tools/pipeline_priv.h"
 
 struct reader {
@@ -115,15 +116,15 @@ int pipeline_option_add(struct pipeline_peer *peer, const char *key, const char 
 
 /* --- one key ---------------------------------------------------------------------------- */
 
-static int parse_count(struct reader *reader, const char *key, const char *value, unsigned max,
-	unsigned *out)
+static int parse_count(
+	struct reader *reader, const char *key, const char *value, unsigned max, unsigned *out)
 {
 	char *end;
 	errno = 0;
 	unsigned long n = strtoul(value, &end, 10);
 	if (errno || *end || end == value || value[0] == '-' || n < 1 || n > max)
-		return reader_fail(reader, key, "%s='%s' is not a number from 1 to %u", key, value,
-			max);
+		return reader_fail(
+			reader, key, "%s='%s' is not a number from 1 to %u", key, value, max);
 	*out = (unsigned)n;
 	return 0;
 }
@@ -179,8 +180,8 @@ static int host_key(struct reader *reader, const char *name, const char *key, co
 static int peer_role(struct reader *reader, struct pipeline_peer *peer, const char *value)
 {
 	if (peer->role && peer->role_file == reader->file)
-		return reader_fail(reader, "role", "role is given twice, first in line %u",
-			peer->role_line);
+		return reader_fail(
+			reader, "role", "role is given twice, first in line %u", peer->role_line);
 	free(peer->role);
 	peer->role = strdup(value);
 	peer->role_file = reader->file;
@@ -319,7 +320,7 @@ static int read_file(struct pipeline *pipeline, const char *path, struct fault *
 		return fault_set(fault, code, path, NULL, "pipeline file '%s' cannot be read: %s",
 			path, strerror(errno));
 	}
-	ini_use_stack = false;
+	ini_use_stack = true; /* else ini_max_line means nothing */
 	ini_max_line = PIPELINE_LINE_MAX;
 	int bad_line = ini_parse_stream(read_line, &reader, on_key, &reader);
 	bool broken = ferror(reader.stream);

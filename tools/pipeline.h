@@ -83,8 +83,8 @@ struct pipeline_roles {
 	const char *const *names;
 	size_t name_count;
 };
-int pipeline_check(const struct pipeline *pipeline, const struct pipeline_roles *roles,
-	struct fault *fault);
+int pipeline_check(
+	const struct pipeline *pipeline, const struct pipeline_roles *roles, struct fault *fault);
 
 /* "NAME=ROLE,key=value,..." as xsegpeer takes it; malloc'd. */
 char *pipeline_peer_argument(const struct pipeline_peer *peer);

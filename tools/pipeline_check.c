@@ -83,8 +83,8 @@ static int hosts_used(const struct pipeline *pipeline, struct fault *fault)
 
 /* --- edges and the order ---------------------------------------------------------------- */
 
-static const struct pipeline_peer *edge_target(const struct pipeline *pipeline,
-	const struct pipeline_option *option)
+static const struct pipeline_peer *edge_target(
+	const struct pipeline *pipeline, const struct pipeline_option *option)
 {
 	return option_is_edge(option) ? pipeline_peer_find(pipeline, option->value) : NULL;
 }
@@ -326,8 +326,8 @@ static int check_peer(const struct pipeline *pipeline, const struct pipeline_pee
 	return rc ? rc : check_required(pipeline, peer, role, fault);
 }
 
-int pipeline_check(const struct pipeline *pipeline, const struct pipeline_roles *roles,
-	struct fault *fault)
+int pipeline_check(
+	const struct pipeline *pipeline, const struct pipeline_roles *roles, struct fault *fault)
 {
 	int rc = 0;
 	if (!pipeline->peer_count)

@@ -53,8 +53,8 @@ static int argument_fail(struct fault *fault, const char *argument, const char *
 		"a peer is written NAME=ROLE,key=value,edge.X=PEER", "'%s': %s", argument, why);
 }
 
-static int parse_pieces(struct pipeline *pipeline, char *text, const char *argument,
-	struct fault *fault)
+static int parse_pieces(
+	struct pipeline *pipeline, char *text, const char *argument, struct fault *fault)
 {
 	char *at = text, *head = next_piece(&at), *role = strchr(head, '=');
 	if (!role || !role[1])
@@ -63,8 +63,8 @@ static int parse_pieces(struct pipeline *pipeline, char *text, const char *argum
 	if (!name_check(head))
 		return argument_fail(fault, argument, "no name for a peer");
 	if (pipeline_peer_find(pipeline, head))
-		return fault_set(fault, FAULT_CONFLICT, head, NULL, "there is a peer '%s' already",
-			head);
+		return fault_set(
+			fault, FAULT_CONFLICT, head, NULL, "there is a peer '%s' already", head);
 	struct pipeline_peer *peer = pipeline_peer_add(pipeline, head);
 	if (!peer)
 		return argument_fail(fault, argument, "too many peers");

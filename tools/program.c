@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Finds Skerry's other programs and asks them things. */
+#include "tools/program.h"
+
 #include <base/clock.h>
 #include <ctype.h>
 #include <errno.h>
@@ -12,8 +14,6 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include "tools/program.h"
 
 #define OUTPUT_MAX (1u << 20)
 

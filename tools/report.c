@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads a segment's registry, tables and usage into JSON for status, lists and dumps. */
+#include "tools/report.h"
+
 #include <base/must.h>
 #include <stdio.h>
 #include <string.h>
 #include <xseg/port.h>
 #include <xseg/registry.h>
 #include <xseg/request.h>
-
-#include "tools/report.h"
 
 static const char *const life_names[] = {
 	[XSEG_LIFE_FREE] = "free",
@@ -55,8 +55,8 @@ void report_set_health(json_t *peer, const char *health, const char *reason)
 	json_object_set_new(peer, "reason", json_string(reason));
 }
 
-static json_t *peer_report(const struct xseg *seg, const struct xseg_peer_view *view,
-	const uint32_t *inflight)
+static json_t *peer_report(
+	const struct xseg *seg, const struct xseg_peer_view *view, const uint32_t *inflight)
 {
 	uint32_t port;
 	uint32_t count = xseg_port_find(seg, view->name, &port) ? 0 : inflight[port];
@@ -118,8 +118,8 @@ static json_t *edge_report(const struct xseg *seg, uint32_t index)
 		(int)(colon - name), "edge", colon + 1, "to", port == XSEG_NONE ? NULL : to,
 		"generation", (json_int_t)(uint32_t)word);
 	*colon = 0;
-	json_object_set_new(edge, "state",
-		json_string(edge_state(seg, name, port == XSEG_NONE ? NULL : to)));
+	json_object_set_new(
+		edge, "state", json_string(edge_state(seg, name, port == XSEG_NONE ? NULL : to)));
 	return edge;
 }
 
@@ -161,8 +161,8 @@ json_t *report_segment(const struct xseg *seg)
 	json_t *requests = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "total",
 		(json_int_t)usage.requests, "free", (json_int_t)by[XSEG_REQUEST_FREE], "owned",
 		(json_int_t)by[XSEG_REQUEST_OWNED], "submitted",
-		(json_int_t)by[XSEG_REQUEST_SUBMITTED], "taken",
-		(json_int_t)by[XSEG_REQUEST_TAKEN], "done", (json_int_t)by[XSEG_REQUEST_DONE]);
+		(json_int_t)by[XSEG_REQUEST_SUBMITTED], "taken", (json_int_t)by[XSEG_REQUEST_TAKEN],
+		"done", (json_int_t)by[XSEG_REQUEST_DONE]);
 	return json_pack("{s:s, s:s, s:I, s:I, s:i, s:b, s:s, s:s, s:I, s:i, s:o, s:o}", "name",
 		seg->name, "path", seg->path, "size", (json_int_t)usage.size, "overhead",
 		(json_int_t)usage.overhead, "lanes", (int)seg->lane_count, "huge",
@@ -178,7 +178,7 @@ static json_t *peer_named(json_t *peers, const char *name)
 {
 	size_t i;
 	json_t *peer;
-	json_array_foreach(peers, i, peer) {
+	json_array_foreach (peers, i, peer) {
 		const char *text = json_string_value(json_object_get(peer, "name"));
 		if (text && !strcmp(text, name))
 			return peer;
@@ -210,7 +210,7 @@ static bool all_healthy(const json_t *peers)
 {
 	size_t i;
 	json_t *peer;
-	json_array_foreach(peers, i, peer) {
+	json_array_foreach (peers, i, peer) {
 		const char *health = json_string_value(json_object_get(peer, "health"));
 		if (!health || strcmp(health, "ok"))
 			return false;
@@ -222,7 +222,7 @@ json_t *report_status(const struct xseg *seg, json_t *keeper, json_t *peers)
 {
 	json_t *edges = report_edges(seg), *edge;
 	size_t i;
-	json_array_foreach(edges, i, edge)
+	json_array_foreach (edges, i, edge)
 		edge_blame(peers, edge);
 	return json_pack("{s:i, s:b, s:o, s:o, s:o, s:o}", "schema_version", REPORT_SCHEMA_VERSION,
 		"healthy", (int)all_healthy(peers), "segment", report_segment(seg), "keeper",

@@ -23,8 +23,8 @@ json_t *report_segment(const struct xseg *seg);
 json_t *report_stats(const struct xseg *seg, const char *peer);
 
 /*
- * {schema_version, healthy, segment, keeper, peers, edges}; steals `keeper` and `peers`. Peers whose
- * edges do not lead to a served peer get health "failed" and a reason here.
+ * {schema_version, healthy, segment, keeper, peers, edges}; steals `keeper` and `peers`. Peers
+ * whose edges do not lead to a served peer get health "failed" and a reason here.
  */
 json_t *report_status(const struct xseg *seg, json_t *keeper, json_t *peers);
 /* health: "ok", "starting" or "failed" */

@@ -28,10 +28,7 @@ struct sums {
 	uint32_t counter_count, histogram_count;
 };
 
-static uint32_t at_most(uint32_t value, uint32_t max)
-{
-	return value < max ? value : max;
-}
+static uint32_t at_most(uint32_t value, uint32_t max) { return value < max ? value : max; }
 
 static void add_counters(struct sums *sums, const struct xseg_stats_block *block)
 {

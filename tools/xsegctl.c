@@ -15,8 +15,8 @@ static void tell(const struct ctl *ctl)
 {
 	const struct fault *fault = &ctl->fault;
 	if (ctl_is_json(ctl)) {
-		json_t *error = json_pack("{s:i, s:o}", "schema_version", CTL_SCHEMA_VERSION, "error",
-			fault_to_json(fault));
+		json_t *error = json_pack("{s:i, s:o}", "schema_version", CTL_SCHEMA_VERSION,
+			"error", fault_to_json(fault));
 		json_dumpf(error, stderr, JSON_COMPACT);
 		fputc('\n', stderr);
 		json_decref(error);

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* xsegd, the keeper: reads a pipeline file, brings it up, watches it, takes it down again. */
-#include "config.h"
-
 #include <base/log.h>
 #include <base/must.h>
 #include <errno.h>
@@ -13,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "config.h"
 #include "tools/keeper.h"
 #include "tools/parse_time.h"
 #include "tools/program.h"
@@ -89,8 +88,8 @@ static int read_arguments(int argc, char **argv, bool *check, struct fault *faul
 			"usage: xsegd [SEGMENT] FILE");
 	const char *name = argc - optind == 2 ? argv[optind] : "";
 	if (*name && !name_check(name))
-		return fault_set(fault, FAULT_USAGE, name, NULL, "'%s' is no name for a segment",
-			name);
+		return fault_set(
+			fault, FAULT_USAGE, name, NULL, "'%s' is no name for a segment", name);
 	snprintf(keeper.name, sizeof(keeper.name), "%s", name);
 	if (!realpath(argv[argc - 1], keeper.path))
 		return fault_set(fault, errno == ENOENT ? FAULT_NOT_FOUND : FAULT_FAILED,
@@ -115,8 +114,8 @@ static int prepare(struct fault *fault)
 			"write 'name=' into [segment], or name it before the file",
 			"'%s' does not say which segment", keeper.path);
 	if (program_find("xsegpeer", keeper.xsegpeer))
-		return fault_set(fault, FAULT_FAILED, "xsegpeer", "SKERRY_XSEGPEER says where it is",
-			"xsegpeer is not found");
+		return fault_set(fault, FAULT_FAILED, "xsegpeer",
+			"SKERRY_XSEGPEER says where it is", "xsegpeer is not found");
 	return keeper_check(&keeper, pipeline, fault);
 }
 
@@ -161,17 +160,20 @@ static int close_all(void)
 	char strangers[256];
 	bool failed = keeper.fault.code != FAULT_NONE;
 	bool used = keeper.joined && keeper_adopt_strangers(&keeper, strangers, sizeof(strangers));
-	bool destroyed = keeper_files_remove(&keeper,
-		keeper.made_segment && !used && (!failed || keeper.made_now));
+	bool destroyed = keeper_files_remove(
+		&keeper, keeper.made_segment && !used && (!failed || keeper.made_now));
 	if (keeper.killed[0])
 		fault_set(&partly, FAULT_PARTLY, keeper.name,
 			"--timeout sets how long each may drain",
 			"segment '%s' is down, but did not drain in time and was killed: %s",
 			keeper.name, keeper.killed);
 	if (keeper.operation.kind == KEEPER_OP_DOWN)
-		keeper_server_finish(&keeper, partly.code ? NULL : json_pack("{s:i, s:s, s:i, s:b}",
-			"schema_version", 1, "segment", keeper.name, "stopped_count",
-			(int)keeper.stopped_count, "segment_destroyed", (int)destroyed),
+		keeper_server_finish(&keeper,
+			partly.code
+				? NULL
+				: json_pack("{s:i, s:s, s:i, s:b}", "schema_version", 1, "segment",
+					  keeper.name, "stopped_count", (int)keeper.stopped_count,
+					  "segment_destroyed", (int)destroyed),
 			partly.code ? &partly : NULL);
 	log_info("keeper", "segment '%s' is down: %u processes stopped", keeper.name,
 		keeper.stopped_count);
@@ -185,7 +187,8 @@ int main(int argc, char **argv)
 {
 	struct fault fault = {0};
 	bool check = false;
-	keeper = (struct keeper){.report = -1, .lock = -1, .start_ns = START_NS, .stop_ns = STOP_NS};
+	keeper =
+		(struct keeper){.report = -1, .lock = -1, .start_ns = START_NS, .stop_ns = STOP_NS};
 	log_open("xsegd");
 	signal(SIGPIPE, SIG_IGN);
 	int rc = read_arguments(argc, argv, &check, &fault);

@@ -21,7 +21,8 @@ static const struct {
 void xsegd_help(void)
 {
 	puts("usage: xsegd [OPTION]... [SEGMENT] FILE\n\n"
-	     "Keeps the pipeline that FILE describes, in the foreground, until SIGTERM.\n\nOptions:");
+	     "Keeps the pipeline that FILE describes, in the foreground, until "
+	     "SIGTERM.\n\nOptions:");
 	for (unsigned i = 0; i < countof(entries); i++) {
 		char text[64];
 		snprintf(text, sizeof(text), "%s %s", entries[i].option, entries[i].argument);
@@ -44,8 +45,10 @@ void xsegd_man(void)
 	     "run. It is usually started by *xsegctl up*, or by systemd (Type=notify).\n\n"
 	     "# PIPELINE FILE\n\n"
 	     "```\n[segment]\nname = demo\nsize = 1G\n\n[host front]\nlanes = 2\n\n"
-	     "[peer nbd0]\nrole = front_nbd\nhost = front\nlisten = unix:/run/skerry/demo/nbd.sock\n"
-	     "edge.volume = vol0\n\n[peer vol0]\nrole = volume\nhost = front\nedge.store = file0\n\n"
+	     "[peer nbd0]\nrole = front_nbd\nhost = front\nlisten = "
+	     "unix:/run/skerry/demo/nbd.sock\n"
+	     "edge.volume = vol0\n\n[peer vol0]\nrole = volume\nhost = front\nedge.store = "
+	     "file0\n\n"
 	     "[peer file0]\nrole = blocker_file\ndir = /var/lib/skerry/demo\n```\n\n"
 	     "*[segment]*\n\tname, size (default 1G), lanes, huge (a hugetlbfs mount).\n\n"
 	     "*[host NAME]*\n\tA process: lanes (threads), workers (threads for what blocks). "
@@ -60,13 +63,16 @@ void xsegd_man(void)
 		printf("*%s* %s%s%s\n\t%s\n\n", entries[i].option, *entries[i].argument ? "_" : "",
 			entries[i].argument, *entries[i].argument ? "_" : "", entries[i].help);
 	puts("# FILES\n\n"
-	     "_/run/skerry/SEGMENT/xsegd.sock_\n\tcontrol socket: JSON-RPC 2.0, one message a line, "
+	     "_/run/skerry/SEGMENT/xsegd.sock_\n\tcontrol socket: JSON-RPC 2.0, one message a "
+	     "line, "
 	     "for root and the keeper's user and group; *rpc.describe* lists the calls\n\n"
 	     "_/run/skerry/SEGMENT/xsegd.pid_\n\tlocked while the keeper lives\n\n"
 	     "_/run/skerry/SEGMENT/HOST.log_\n\twhat a process said on stderr\n\n"
-	     "# EXIT STATUS\n\n0 down as asked; 1 failed; 2 usage; 3 not found; 4 a keeper is there "
+	     "# EXIT STATUS\n\n0 down as asked; 1 failed; 2 usage; 3 not found; 4 a keeper is "
+	     "there "
 	     "already; 7 a process was not ready in time; 8 one had to be killed.\n\n"
-	     "# ENVIRONMENT\n\n*SKERRY\\_RUN\\_DIR*, *SKERRY\\_SHM\\_DIR*, *SKERRY\\_MODULE\\_DIR*\n\t"
+	     "# ENVIRONMENT\n\n*SKERRY\\_RUN\\_DIR*, *SKERRY\\_SHM\\_DIR*, "
+	     "*SKERRY\\_MODULE\\_DIR*\n\t"
 	     "move the folders\n\n*SKERRY\\_XSEGPEER*\n\twhere *xsegpeer*(1) is\n\n"
 	     "# SEE ALSO\n\n*xsegctl*(1), *xsegpeer*(1)");
 }

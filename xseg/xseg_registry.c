@@ -49,11 +49,13 @@ static uint16_t next_epoch(const struct xseg *seg)
 }
 
 /* Moves an entry that is free, or whose process is gone, to JOINING by us. */
-static bool claim(_Atomic uint64_t *place, uint64_t start_time, uint16_t epoch)
+static bool claim(_Atomic uint64_t *place, const _Atomic uint64_t *start_time, uint16_t epoch)
 {
 	uint64_t word = atomic_load_explicit(place, memory_order_acquire);
-	if (xseg_life_of(word) != XSEG_LIFE_FREE &&
-		process_lives((pid_t)xseg_owner_of(word), start_time))
+	unsigned life = xseg_life_of(word);
+	/* read after the word it belongs to; if another claims meanwhile, the CAS will tell */
+	uint64_t started = life == XSEG_LIFE_JOINING ? 0 : atomic_load(start_time);
+	if (life != XSEG_LIFE_FREE && process_lives((pid_t)xseg_owner_of(word), started))
 		return false;
 	return atomic_compare_exchange_strong_explicit(place, &word,
 		xseg_life_word(XSEG_LIFE_JOINING, epoch, (uint32_t)getpid()), memory_order_acq_rel,
@@ -65,10 +67,8 @@ int xseg_lane_claim(const struct xseg *seg, uint32_t *lane, uint16_t *epoch)
 	*epoch = next_epoch(seg);
 	for (uint32_t i = 0; i < seg->lane_count; i++) {
 		struct xseg_lane_record *record = &seg->lanes[i];
-		uint64_t word = atomic_load_explicit(&record->word, memory_order_acquire);
 		/* what a dead lane still owns waits to be reaped under its epoch; ours is new */
-		uint64_t started = xseg_life_of(word) == XSEG_LIFE_JOINING ? 0 : record->start_time;
-		if (!claim(&record->word, started, *epoch))
+		if (!claim(&record->word, &record->start_time, *epoch))
 			continue;
 		record->start_time = xseg_process_start_time(getpid());
 		xseg_bell_init(seg, i);
@@ -173,9 +173,7 @@ int xseg_peer_join(const struct xseg *seg, const char *name, const char *role, u
 		if (ret)
 			return ret;
 		struct xseg_peer_record *record = &seg->peers[*peer];
-		uint64_t word = atomic_load_explicit(&record->word, memory_order_acquire);
-		uint64_t started = xseg_life_of(word) == XSEG_LIFE_JOINING ? 0 : record->start_time;
-		if (!claim(&record->word, started, *epoch))
+		if (!claim(&record->word, &record->start_time, *epoch))
 			continue;
 		record->start_time = xseg_process_start_time(getpid());
 		record->lanes = lanes;

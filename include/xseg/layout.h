@@ -216,7 +216,7 @@ enum xseg_life { XSEG_LIFE_FREE, XSEG_LIFE_JOINING, XSEG_LIFE_ALIVE, XSEG_LIFE_D
 /* A thread in the segment. */
 struct xseg_lane_record {
 	_Alignas(128) _Atomic uint64_t word; /* life 8 | epoch 16 | pid 32 (one CAS claims it) */
-	uint64_t start_time; /* of pid, clock ticks since boot: tells a reused pid */
+	_Atomic uint64_t start_time; /* of pid, clock ticks since boot: tells a reused pid */
 	_Atomic uint64_t producers; /* bit per lane that has sent to us; set once by the producer */
 	_Atomic uint64_t heartbeat; /* turns */
 	_Alignas(128) struct xseg_bell bell;
@@ -226,7 +226,7 @@ fixed(sizeof(struct xseg_lane_record) == 256);
 /* A peer: a program part with a name. */
 struct xseg_peer_record {
 	_Alignas(128) _Atomic uint64_t word; /* life 8 | epoch 16 | pid 32 */
-	uint64_t start_time;
+	_Atomic uint64_t start_time;
 	uint64_t lanes; /* bit per lane */
 	uint64_t joined_ns;
 	char name[NAME_LENGTH_MAX + 1];

@@ -31,6 +31,8 @@ static void null_flush(struct peer *peer, struct job *job)
 static const struct peer_ops null_ops = {
 	.name = "blocker_null",
 	.summary = "stores nothing: what the pipeline above it costs",
+	.description =
+		"Reads show whatever lay in the pages before; everything else is forgotten.\n",
 	.on = {[XSEG_OP_READ] = null_read,
 		[XSEG_OP_WRITE] = null_write,
 		[XSEG_OP_ZERO] = null_zero,

@@ -33,3 +33,5 @@ else
 blocker_file_la_SOURCES += peers/blocker/file/file_nouring.c
 endif
 EXTRA_DIST += peers/blocker/file/file_uring.c peers/blocker/file/file_nouring.c
+
+dist_doc_DATA += docs/format-blocker-file.md

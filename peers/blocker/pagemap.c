@@ -90,22 +90,37 @@ void pagemap_fini(struct pagemap *map)
 	slab_fini(&map->heads);
 }
 
+/* Index of the object, or 0. */
+static uint32_t look(const struct pagemap *map, const struct xseg_key *key)
+{
+	uint32_t index = *head_of(map, key);
+	while (index) {
+		const struct pagemap_object *object = slab_at(&map->objects, index);
+		if (key_equal(&object->key, key))
+			break;
+		index = object->next;
+	}
+	return index;
+}
+
+const struct pagemap_object *pagemap_look(const struct pagemap *map, const struct xseg_key *key)
+{
+	uint32_t index = look(map, key);
+	return index ? slab_at(&map->objects, index) : NULL;
+}
+
 struct pagemap_object *pagemap_find(struct pagemap *map, const struct xseg_key *key)
 {
-	struct pagemap_object *object;
 	if (map->last) {
-		object = slab_at(&map->objects, map->last);
+		struct pagemap_object *object = slab_at(&map->objects, map->last);
 		if (key_equal(&object->key, key))
 			return object;
 	}
-	for (uint32_t i = *head_of(map, key); i; i = object->next) {
-		object = slab_at(&map->objects, i);
-		if (key_equal(&object->key, key)) {
-			map->last = i;
-			return object;
-		}
-	}
-	return NULL;
+	uint32_t index = look(map, key);
+	if (!index)
+		return NULL;
+	map->last = index;
+	return slab_at(&map->objects, index);
 }
 
 uint32_t pagemap_get(const struct pagemap *map, const struct pagemap_object *object, uint32_t index)

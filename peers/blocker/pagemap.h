@@ -41,8 +41,10 @@ struct pagemap {
 int pagemap_init(struct pagemap *map, uint32_t pages_max);
 void pagemap_fini(struct pagemap *map);
 
-/* NULL: none. Good until the next pagemap_set(). */
+/* NULL: none. Good until the next pagemap_set(). Remembers, so it is for the map's owner alone. */
 struct pagemap_object *pagemap_find(struct pagemap *map, const struct xseg_key *key);
+/* The same without a change to the map: for others, who hold a lock that keeps it as it is. */
+const struct pagemap_object *pagemap_look(const struct pagemap *map, const struct xseg_key *key);
 /* XSEG_NONE: none; object may be NULL. */
 uint32_t pagemap_get(
 	const struct pagemap *map, const struct pagemap_object *object, uint32_t index);

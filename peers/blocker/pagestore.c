@@ -251,7 +251,8 @@ static bool peek(struct pagestore_shared *shared, const struct xseg_key *key,
 		struct pagestore *store = lock_other(shared, i);
 		if (!store)
 			continue;
-		uint32_t page = page_at(store, key, piece.page);
+		uint32_t page =
+			pagemap_get(&store->map, pagemap_look(&store->map, key), piece.page);
 		found = page != XSEG_NONE;
 		if (found)
 			memcpy(out, memory_of(store, page) + piece.offset, piece.size);

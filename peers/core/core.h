@@ -188,7 +188,8 @@ struct lane {
 	_Atomic uint32_t commands;
 	pthread_t thread;
 	bool joined;
-	uint32_t place; /* its index in the segment; stays when x has gone */
+	uint64_t seen_turn; /* by host_alive() */
+	uint32_t place;	    /* its index in the segment; stays when x has gone */
 	int start_error;
 	char why[WHY_SIZE];
 };
@@ -324,6 +325,8 @@ bool host_stop(struct host *host, bool (*hurry)(void));
 /* Ends the lanes, gives everything back. */
 void host_fini(struct host *host);
 void host_dump(struct host *host, FILE *out);
+/* Has each lane made a turn since the last time? They do, once a second at least. */
+bool host_alive(struct host *host);
 /* Asks the main thread to stop everything, with this exit status. */
 void host_ask_stop(struct host *host, int status);
 
@@ -358,5 +361,6 @@ void describe_role(const struct peer_ops *ops, FILE *out); /* as JSON */
 /* The service manager, if there is one. */
 void notify_ready(const char *status);
 void notify_stopping(uint64_t limit_ns);
+void notify_alive(void);
 
 #endif

@@ -441,6 +441,18 @@ void host_dump(struct host *host, FILE *out)
 	pthread_mutex_unlock(&host->mutex);
 }
 
+bool host_alive(struct host *host)
+{
+	bool alive = true;
+	for (unsigned i = 0; i < host->lane_count; i++) {
+		struct lane *lane = &host->lanes[i];
+		uint64_t turn = atomic_load(&host->seg.lanes[lane->place].heartbeat);
+		alive &= turn != lane->seen_turn;
+		lane->seen_turn = turn;
+	}
+	return alive;
+}
+
 void host_ask_stop(struct host *host, int status)
 {
 	if (status)

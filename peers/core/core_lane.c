@@ -15,6 +15,7 @@
 #define LANE_ROUNDS 64u /* in a turn: the clock must not stand still for ever */
 #define LANE_RETRIES \
 	(1u << 20)	 /* waiting at once: more than a peer can have jobs and connections */
+#define LANE_LOOKS 4u	 /* at the rings, between two turns without work */
 #define LANE_PREFETCH 4u /* requests ahead */
 #define LANE_SLOW_NS 10000000u
 #define LANE_SLEEP_NS 1000000000u /* at most: the heartbeat */
@@ -211,6 +212,8 @@ static void lane_sleep(struct lane *lane)
 	uint64_t timeout_ns = lane_sleep_ns(lane);
 	if (timeout_ns == 0)
 		return;
+	xseg_spin_failed(&x->spin);
+	lane->slept = true;
 	/* what sleep() may have sent must be on its way before we are gone */
 	xseg_turn_end(x);
 	if (!xseg_arm(x))
@@ -233,11 +236,11 @@ static void lane_idle(struct lane *lane)
 	if (lane->idle_ns == 0)
 		lane->idle_ns = lane->x->now_ns;
 	if (lane->x->now_ns - lane->idle_ns < spin->budget_ns) {
-		cpu_relax();
+		/* a look at the rings is cheaper than a turn, and what comes is seen sooner */
+		for (unsigned i = 0; i < LANE_LOOKS && !xseg_pending(lane->x); i++)
+			cpu_relax();
 		return;
 	}
-	xseg_spin_failed(spin);
-	lane->slept = true;
 	lane_sleep(lane);
 	lane->idle_ns = 0;
 }
@@ -255,8 +258,8 @@ static void lane_busy(struct lane *lane)
 static void lane_shard_finished(struct lane *lane, struct shard *shard)
 {
 	struct host *host = lane->host;
-	/* from here on only its part of a flush that another shard has begun; all else that comes stays
-	   in the table for whoever binds the port next */
+	/* from here on only its part of a flush that another shard has begun; all else that comes
+	   stays in the table for whoever binds the port next */
 	shard->finished = true;
 	pthread_mutex_lock(&host->mutex);
 	atomic_fetch_add(&shard->owner->shards_done, 1);

@@ -11,3 +11,5 @@ void notify_stopping(uint64_t limit_ns)
 	sd_notifyf(
 		0, "STOPPING=1\nEXTEND_TIMEOUT_USEC=%llu", (unsigned long long)(limit_ns / 1000));
 }
+
+void notify_alive(void) { sd_notify(0, "WATCHDOG=1"); }

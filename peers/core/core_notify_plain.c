@@ -46,3 +46,5 @@ void notify_stopping(uint64_t limit_ns)
 		(unsigned long long)(limit_ns / 1000));
 	notify_send(text);
 }
+
+void notify_alive(void) { notify_send("WATCHDOG=1"); }

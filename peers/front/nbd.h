@@ -138,6 +138,8 @@ struct nbd_request {
 	uint32_t filled, fill_size, fill_at;
 	uint8_t header_size;
 	uint8_t gate;	  /* enum nbd_gate_hold */
+	bool queued;	  /* its reply is in conn->queue */
+	bool shed;	  /* READ: parts from `next` on were given back, to be read again when they can leave */
 	bool probed;	  /* WRITE_ZEROES: its first part has succeeded */
 	bool by_write;	  /* WRITE_ZEROES: nobody below can, so zeros are written */
 	struct call_queue parts; /* READ: in order, kept until the reply has left */
@@ -263,6 +265,7 @@ struct nbd {
 	uint32_t dying; /* connections past DRAINING */
 	bool again;	/* somebody has work: do not sleep */
 	bool timed;	/* somebody has a deadline */
+	bool starved;	/* the pool was low: whoever holds data that cannot leave shall give it back */
 	uint64_t sweep_ns, stop_ns;
 	/* pools */
 	uint8_t *stages; /* linked by their first bytes */
@@ -327,6 +330,8 @@ void nbd_receive_reset(struct nbd_conn *conn);
 void nbd_stages_free(struct nbd *nbd);
 
 /* nbd_send.c: the out queue. */
+/* Bytes of a reply behind its header. */
+uint32_t nbd_body_size(const struct nbd_request *request);
 bool nbd_send(struct nbd_conn *conn);
 
 /* nbd_haggle.c: the handshake on a connection. */
@@ -370,6 +375,10 @@ static inline void nbd_request_note(struct nbd_request *request, int error)
 /* nbd_data.c: requests as calls. Each begins one: 0 or -EAGAIN with nothing done. */
 int nbd_read_begin(struct nbd_request *request);
 int nbd_write_begin(struct nbd_request *request);
+/* Adds a part of a READ, not yet sent on its way; false: the pool is low. */
+bool nbd_read_part(struct nbd_request *request);
+/* Sends parts on their way, from the given one to the last. */
+void nbd_read_submit(struct nbd_request *request, struct call *first);
 int nbd_flush_begin(struct nbd_request *request);
 /* The next part's pages; 0 or -EAGAIN. */
 int nbd_write_part(struct nbd_request *request);
@@ -378,8 +387,14 @@ void nbd_write_filled(struct nbd_request *request);
 /* A call for [offset, offset + length), made whole sectors; NULL: the pool is low. */
 struct call *nbd_call_new(struct nbd_request *request, enum xseg_op op, uint64_t offset,
 	uint32_t length, uint32_t data);
-/* As much of [next, end) as one call takes. */
-uint32_t nbd_cut(uint64_t next, uint64_t end);
+/* As much of [next, end) as lies before the next multiple of `step`, a power of two. */
+uint32_t nbd_cut(uint64_t next, uint64_t end, uint32_t step);
+
+/* nbd_shed.c: data of replies that a client does not take. */
+/* Gives it back if the client has taken nothing for so long. */
+void nbd_shed(struct nbd_conn *conn, uint64_t since_ns);
+/* The first reply's data is read again; false: it is on its way, or waits for the pool. */
+bool nbd_shed_restore(struct nbd_conn *conn);
 
 /* nbd_span.c: requests without data that may be long. */
 int nbd_trim_begin(struct nbd_request *request);

@@ -81,6 +81,7 @@ int nbd_conn_starve(struct nbd_conn *conn)
 {
 	nbd_conn_wait(conn, NBD_WAIT_POOL);
 	peer_count(conn->nbd->peer, NBD_COUNT_WAITS_POOL, 1);
+	conn->nbd->starved = true;
 	if (!conn->retrying) {
 		conn->retrying = true;
 		peer_retry(conn->nbd->peer, nbd_conn_again, conn);
@@ -118,7 +119,9 @@ static void nbd_conn_drop_queue(struct nbd_conn *conn)
 	}
 	while ((request = TAILQ_FIRST(&conn->queue))) {
 		TAILQ_REMOVE(&conn->queue, request, link);
-		nbd_request_release(request);
+		request->queued = false;
+		if (!request->pending) /* else its data is being read again, and it ends with that */
+			nbd_request_release(request);
 	}
 }
 

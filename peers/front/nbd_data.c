@@ -5,9 +5,9 @@
 
 #define NBD_EDGE_VOLUME 0u
 
-uint32_t nbd_cut(uint64_t next, uint64_t end)
+uint32_t nbd_cut(uint64_t next, uint64_t end, uint32_t step)
 {
-	uint64_t limit = (next | (XSEG_OBJECT_MAX - 1)) + 1;
+	uint64_t limit = (next | (step - 1)) + 1;
 	return (uint32_t)((end < limit ? end : limit) - next);
 }
 
@@ -45,44 +45,82 @@ struct call *nbd_call_new(struct nbd_request *request, enum xseg_op op, uint64_t
 
 /* --- READ ------------------------------------------------------------------------ */
 
+#define NBD_PINNED_MAX (XSEG_EXTENTS * XSEG_PAGE) /* answered without a copy, however scattered */
+#define NBD_READ_PARTS 64u
+
+/*
+ * Parts small enough to be answered with the store's own pages: a megabyte in 16 parts costs
+ * less than half of one that has to be copied. Long requests take larger ones, not more.
+ */
+static uint32_t nbd_read_step(uint32_t length)
+{
+	uint32_t step = NBD_PINNED_MAX;
+	while (length / step > NBD_READ_PARTS)
+		step *= 2;
+	return step;
+}
+
 static void nbd_read_done(struct call *call)
 {
 	struct nbd_request *request = call->context;
 	nbd_request_note(request, call->result);
-	if (!--request->pending)
+	if (--request->pending)
+		return;
+	if (unlikely(request->queued)) /* read again: see nbd_shed.c */
+		nbd_conn_mark(request->conn);
+	else
 		nbd_request_finish(request);
 }
 
-static void nbd_read_drop(struct nbd_request *request)
+bool nbd_read_part(struct nbd_request *request)
 {
-	struct call *call;
-	while ((call = TAILQ_FIRST(&request->parts))) {
-		TAILQ_REMOVE(&request->parts, call, link);
-		call_end(call);
+	uint32_t step = nbd_read_step(request->command.length);
+	uint32_t length = nbd_cut(request->next, request->end, step);
+	struct call *call = nbd_call_new(request, XSEG_OP_READ, request->next, length, length);
+	if (!call)
+		return false;
+	TAILQ_INSERT_TAIL(&request->parts, call, link);
+	request->next += length;
+	return true;
+}
+
+void nbd_read_submit(struct nbd_request *request, struct call *first)
+{
+	struct call *next;
+	for (struct call *call = first; call; call = next) {
+		next = TAILQ_NEXT(call, link);
+		request->pending++;
+		call_submit(call, NBD_EDGE_VOLUME, nbd_read_done);
 	}
 }
 
 /* All pages or none: requests that hold some and wait for more could wait for each other. */
 int nbd_read_begin(struct nbd_request *request)
 {
-	while (request->next < request->end) {
-		uint32_t length = nbd_cut(request->next, request->end);
-		struct call *call = nbd_call_new(request, XSEG_OP_READ, request->next, length, length);
-		if (!call) {
-			nbd_read_drop(request);
-			return nbd_conn_starve(request->conn);
-		}
-		TAILQ_INSERT_TAIL(&request->parts, call, link);
-		request->pending++;
-		request->next += length;
-	}
 	struct call *call;
-	TAILQ_FOREACH (call, &request->parts, link)
-		call_submit(call, NBD_EDGE_VOLUME, nbd_read_done);
+	while (request->next < request->end) {
+		if (nbd_read_part(request))
+			continue;
+		while ((call = TAILQ_FIRST(&request->parts))) {
+			TAILQ_REMOVE(&request->parts, call, link);
+			call_end(call);
+		}
+		return nbd_conn_starve(request->conn);
+	}
+	nbd_read_submit(request, TAILQ_FIRST(&request->parts));
 	return 0;
 }
 
 /* --- WRITE ----------------------------------------------------------------------- */
+
+/* Pages for so much payload at once: the store begins while the rest arrives, and a client that
+   stops in the middle holds no more. What has to be durable is not made so piece by piece. */
+#define NBD_WRITE_STEP (256u << 10)
+
+static uint32_t nbd_write_step(const struct nbd_request *request)
+{
+	return request->command.flags & NBD_CMD_FLAG_FUA ? XSEG_OBJECT_MAX : NBD_WRITE_STEP;
+}
 
 static void nbd_write_done(struct call *call)
 {
@@ -104,7 +142,7 @@ int nbd_write_part(struct nbd_request *request)
 		request->filled = 0;
 		return 0;
 	}
-	uint32_t length = nbd_cut(at, request->end);
+	uint32_t length = nbd_cut(at, request->end, nbd_write_step(request));
 	struct call *call = nbd_call_new(request, XSEG_OP_WRITE, at, length, length);
 	if (!call)
 		return nbd_conn_starve(request->conn);

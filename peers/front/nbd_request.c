@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #define NBD_CHUNK_REQUESTS 64u
+#define NBD_BLOCKED_BYTES (1u << 20)
 
 struct nbd_chunk_of_requests {
 	struct nbd_chunk_of_requests *next;
@@ -50,7 +51,7 @@ static struct nbd_request *nbd_request_new(struct nbd_conn *conn, const struct n
 	request->filling = NULL;
 	request->filled = request->fill_size = 0;
 	request->gate = NBD_GATE_NONE;
-	request->probed = request->by_write = false;
+	request->queued = request->shed = request->probed = request->by_write = false;
 	request->status = NULL;
 	request->patch.write = NULL;
 	TAILQ_INIT(&request->parts);
@@ -77,6 +78,8 @@ static int (*const nbd_begin[NBD_CMD_COUNT])(struct nbd_request *request) = {
 static bool nbd_request_fits(const struct nbd_conn *conn, uint32_t bytes)
 {
 	const struct nbd_options *options = conn->nbd->options;
+	if (conn->blocked && conn->bytes >= NBD_BLOCKED_BYTES)
+		return false; /* it shall read what it has asked for */
 	return conn->inflight < options->requests &&
 	       (!conn->inflight || conn->bytes + bytes <= options->bytes);
 }
@@ -197,6 +200,7 @@ void nbd_request_finish(struct nbd_request *request)
 		nbd_request_end_parts(request);
 	request->refused = error;
 	request->header_size = (uint8_t)nbd_request_answer(request, error);
+	request->queued = true;
 	TAILQ_INSERT_TAIL(&conn->queue, request, link);
 	nbd_conn_mark(conn);
 }

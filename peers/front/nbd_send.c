@@ -3,8 +3,7 @@
 #include "peers/front/nbd.h"
 #include <errno.h>
 
-/* Bytes behind the header. */
-static uint32_t nbd_body_size(const struct nbd_request *request)
+uint32_t nbd_body_size(const struct nbd_request *request)
 {
 	if (request->refused)
 		return 0;
@@ -35,7 +34,6 @@ static int nbd_gather_parts(const struct nbd_request *request, uint32_t from, st
 	uint64_t begin = request->command.offset, end = begin + request->command.length;
 	const struct call *call;
 	int count = 0;
-	*all = true;
 	TAILQ_FOREACH (call, &request->parts, link) {
 		uint64_t part_end = call->offset + call->length;
 		uint64_t at = begin + from;
@@ -46,11 +44,10 @@ static int nbd_gather_parts(const struct nbd_request *request, uint32_t from, st
 		int pieces = nbd_gather_call(call, (uint32_t)(at - call->offset), &taken, iov + count, max - count);
 		count += pieces;
 		from += pieces ? taken : 0;
-		if (!pieces || taken < length) {
-			*all = false;
+		if (!pieces || taken < length)
 			break;
-		}
 	}
+	*all = from == request->command.length; /* else no room is left, or it was shed */
 	return count;
 }
 
@@ -75,7 +72,8 @@ static int nbd_gather(struct nbd_conn *conn, struct iovec *iov)
 	uint64_t sent = conn->sent;
 	int count = 0;
 	TAILQ_FOREACH (request, &conn->queue, link) {
-		if (count >= NBD_IOV_MAX - 2)
+		bool away = request->shed && TAILQ_EMPTY(&request->parts);
+		if (count >= NBD_IOV_MAX - 2 || request->pending || away)
 			break;
 		if (sent < request->header_size)
 			iov[count++] = (struct iovec){ request->header + sent, request->header_size - sent };
@@ -87,6 +85,19 @@ static int nbd_gather(struct nbd_conn *conn, struct iovec *iov)
 		sent = 0;
 	}
 	return count;
+}
+
+/* Parts of the first reply that have left completely. */
+static void nbd_sent_parts(struct nbd_conn *conn, struct nbd_request *request)
+{
+	struct call *call;
+	if (conn->sent <= request->header_size)
+		return;
+	uint64_t at = request->command.offset + (conn->sent - request->header_size);
+	while ((call = TAILQ_FIRST(&request->parts)) && call->offset + call->length <= at) {
+		TAILQ_REMOVE(&request->parts, call, link);
+		call_end(call);
+	}
 }
 
 static void nbd_sent(struct nbd_conn *conn, uint64_t size)
@@ -105,6 +116,8 @@ static void nbd_sent(struct nbd_conn *conn, uint64_t size)
 		nbd_request_release(request);
 	}
 	conn->sent += size;
+	if (request && conn->sent)
+		nbd_sent_parts(conn, request);
 }
 
 static bool nbd_send_failed(struct nbd_conn *conn, ssize_t error)
@@ -123,6 +136,8 @@ bool nbd_send(struct nbd_conn *conn)
 	bool moved = false;
 	while (!TAILQ_EMPTY(&conn->queue)) {
 		uint64_t asked = 0;
+		if (unlikely(!nbd_shed_restore(conn)))
+			break;
 		int count = nbd_gather(conn, iov);
 		for (int i = 0; i < count; i++)
 			asked += iov[i].iov_len;

@@ -84,10 +84,8 @@ static unsigned nbd_span_window(const struct nbd_request *request)
 
 static int nbd_span_issue(struct nbd_request *request)
 {
-	uint32_t length = nbd_cut(request->next, request->end);
-	uint32_t write_max = NBD_ZERO_WRITE_MAX - (uint32_t)(request->next % NBD_ZERO_WRITE_MAX);
-	if (request->by_write && length > write_max)
-		length = write_max;
+	uint32_t step = request->by_write ? NBD_ZERO_WRITE_MAX : XSEG_OBJECT_MAX;
+	uint32_t length = nbd_cut(request->next, request->end, step);
 	uint32_t at = (uint32_t)(request->next % XSEG_SECTOR);
 	struct call *call = request->by_write ? nbd_span_zeros(request, length) : nbd_span_call(request, length);
 	if (!call)

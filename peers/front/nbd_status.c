@@ -111,7 +111,7 @@ static bool nbd_status_go_on(struct peer *peer, void *context)
 	struct nbd_request *request = context;
 	(void)peer;
 	struct call *call = nbd_call_new(request, XSEG_OP_STATUS, request->next,
-		nbd_cut(request->next, request->end), XSEG_PAGE);
+		nbd_cut(request->next, request->end, XSEG_OBJECT_MAX), XSEG_PAGE);
 	if (!call)
 		return false;
 	request->pending++;

@@ -14,7 +14,7 @@
  *   blocker_check verify SEGMENT PEER VOLUME LAST        what a hammer left that said LAST
  *
  * Single operations print "ok", "wrong data" or the name of the error; exit status 0 when the
- * blocker answered at all. `read` expects what `write` with the same seed left, or zeros with seed 0.
+ * blocker answered at all. `read` expects what `write` with the same seed left; seed 0: zeros.
  */
 #include <base/size.h>
 #include <errno.h>

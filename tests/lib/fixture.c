@@ -42,10 +42,7 @@ void scratch_end(void)
 	scratch_path[0] = 0;
 }
 
-const char *scratch_dir(void)
-{
-	return scratch_path;
-}
+const char *scratch_dir(void) { return scratch_path; }
 
 void scratch_name(char name[NAME_LENGTH_MAX + 1])
 {

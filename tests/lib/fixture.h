@@ -36,12 +36,12 @@ int child_end(pid_t pid);
 void child_kill(pid_t pid);
 
 /* In a child: says what was false and leaves. */
-#define child_check(cond)                                                                          \
-	do {                                                                                       \
-		if (!(cond)) {                                                                     \
-			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #cond);                 \
-			_exit(1);                                                                  \
-		}                                                                                  \
+#define child_check(cond) \
+	do { \
+		if (!(cond)) { \
+			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #cond); \
+			_exit(1); \
+		} \
 	} while (0)
 
 /* Deterministic, seeded: a test that failed fails again. */

@@ -3,17 +3,17 @@
 #ifndef SKERRY_TESTS_LIB_UNIT_H
 #define SKERRY_TESTS_LIB_UNIT_H
 
-#include "tests/lib/fixture.h"
-
 #include <check.h>
 
+#include "tests/lib/fixture.h"
+
 /* Adds one test to a case named after it, so that a failure's line says which. */
-#define UNIT_TEST(suite, test)                                                                     \
-	do {                                                                                       \
-		TCase *unit_case = tcase_create(#test);                                            \
-		tcase_set_timeout(unit_case, 60);                                                  \
-		tcase_add_test(unit_case, test);                                                   \
-		suite_add_tcase(suite, unit_case);                                                 \
+#define UNIT_TEST(suite, test) \
+	do { \
+		TCase *unit_case = tcase_create(#test); \
+		tcase_set_timeout(unit_case, 60); \
+		tcase_add_test(unit_case, test); \
+		suite_add_tcase(suite, unit_case); \
 	} while (0)
 
 static inline int unit_main(Suite *suite)

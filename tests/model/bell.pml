@@ -5,11 +5,14 @@
  * one shows as a sleeper that never ends ("invalid end state").
  *
  * What is as in the code:
- *   ringer   publish (store to its ring); a fence if the sleeper or it cannot membarrier;
- *            read asleep; if 1: exchange 0, and if that found 1: futex wake, or a byte to the FIFO
- *   sleeper  look; asleep = 1; membarrier (drains the store buffer of every process that has
- *            registered, and its own) or only a fence; look again; wait while asleep is 1, or
- *            until the FIFO is readable; asleep = 0; empty the FIFO; look
+ *   ringer   joins (a locked instruction), tells the sleeper's lane of itself (another); then for
+ *            each message: publish (store to its ring); a fence if the sleeper or it cannot
+ *            membarrier; read asleep; if 1: exchange 0, and if that found 1: futex wake, or a byte
+ *            to the FIFO; leaves (a store); and all that once more, as its own successor
+ *   sleeper  look; asleep = 1 and a fence; unless all that ever told of themselves have left,
+ *            membarrier (drains the store buffer of every process that has registered, and its
+ *            own); look again; wait while asleep is 1, or until the FIFO is readable; asleep = 0;
+ *            empty the FIFO; look
  *
  * Variants (cc -D...; run.sh runs them all):
  *   (none)      all ringers registered, membarrier, futex
@@ -21,19 +24,27 @@
  *   NO_FENCE    FALLBACK, but ringers forget the fence
  *   NO_LOOK     the sleeper does not look again after arming
  *   EARLY_LOOK  it looks after asleep = 1 but before the barrier
+ *   SOFT_JOIN   ringers join and tell of themselves by plain stores
+ *   EARLY_LEAVE they leave before the last message is published
  *   LATE_DRAIN  FD: the FIFO is emptied before waiting, after the last look
  */
 #ifndef N
-#define N 2 /* messages of each ringer */
+#define N 1 /* messages of each ringer in each of its lives */
 #endif
+#ifndef LIVES
+#define LIVES 2
+#endif
+#define ALL (N * LIVES)
 #define RINGERS 2
 #define SLEEPER 2 /* process number; ringers are 0 and 1 */
 
 /* addresses */
 #define RING(who) (who)
 #define ASLEEP 2
+#define ALIVE(who) (3 + who) /* the word of the ringer's lane: not FREE */
+#define KNOWN(who) (5 + who) /* its bit in the sleeper's `producers` */
 
-byte memory[3];
+byte memory[7];
 chan buffer[3] = [2] of { byte, byte }; /* store buffers: address, value; first in, first out */
 bit waiting;				 /* the kernel has the sleeper on the futex */
 byte fifo;				 /* bytes in the FIFO, two stand for many */
@@ -68,36 +79,69 @@ inline flush(who)
 	od
 }
 
+inline join(who)
+{
+#ifdef SOFT_JOIN
+	buffer[who]!ALIVE(who), 1;
+	buffer[who]!KNOWN(who), 1
+#else
+	atomic { empty(buffer[who]) -> memory[ALIVE(who)] = 1 };
+	atomic { empty(buffer[who]) -> memory[KNOWN(who)] = 1 }
+#endif
+}
+
+/* Reads asleep once, and wakes who sleeps. */
+inline ring(who)
+{
+#ifndef NO_FENCE
+	if
+	:: FENCES(who) -> fence(who)
+	:: else
+	fi;
+#endif
+	asleep = memory[ASLEEP];
+	if
+	:: asleep ->
+		/* a locked exchange: own stores first, then both halves at once */
+		atomic { empty(buffer[who]) -> asleep = memory[ASLEEP]; memory[ASLEEP] = 0 }
+		if
+		:: asleep ->
+#ifdef FD
+			atomic { if :: fifo < 2 -> fifo++ :: else fi }
+#else
+			waiting = 0
+#endif
+		:: else
+		fi
+	:: else
+	fi
+}
+
 proctype ringer(byte me)
 {
 	byte sent = 0;
 	byte asleep;
 	do
-	:: sent < N ->
-		sent++;
-		buffer[me]!RING(me), sent;
-#ifndef NO_FENCE
+	:: sent < ALL ->
 		if
-		:: FENCES(me) -> fence(me)
+		:: sent % N == 0 -> join(me)
+		:: else
+		fi;
+		sent++;
+#ifdef EARLY_LEAVE
+		if
+		:: sent % N == 0 -> buffer[me]!ALIVE(me), 0
 		:: else
 		fi;
 #endif
-		asleep = memory[ASLEEP];
+		buffer[me]!RING(me), sent;
+		ring(me);
+#ifndef EARLY_LEAVE
 		if
-		:: asleep ->
-			/* a locked exchange: own stores first, then both halves at once */
-			atomic { empty(buffer[me]) -> asleep = memory[ASLEEP]; memory[ASLEEP] = 0 }
-			if
-			:: asleep ->
-#ifdef FD
-				atomic { if :: fifo < 2 -> fifo++ :: else fi }
-#else
-				waiting = 0
-#endif
-			:: else
-			fi
+		:: sent % N == 0 -> buffer[me]!ALIVE(me), 0
 		:: else
 		fi
+#endif
 	:: else -> break
 	od
 }
@@ -120,14 +164,31 @@ inline look()
 	od
 }
 
+/* After asleep = 1: that store is a locked one, so it is out before anything else is read. */
 inline barrier()
 {
-#if defined(FALLBACK) || defined(NO_BARRIER)
-	fence(SLEEPER)
-#elif defined(MIXED)
-	atomic { fence(SLEEPER); flush(0) }
+	fence(SLEEPER);
+#if !defined(FALLBACK) && !defined(NO_BARRIER)
+	who = 0;
+	needed = 0;
+	do
+	:: who < RINGERS ->
+		if
+		:: memory[KNOWN(who)] -> if :: memory[ALIVE(who)] -> needed = 1 :: else fi
+		:: else
+		fi;
+		who++
+	:: else -> break
+	od;
+	if
+	:: needed ->
+#ifdef MIXED
+		atomic { flush(0) }
 #else
-	atomic { fence(SLEEPER); flush(0); flush(1) }
+		atomic { flush(0); flush(1) }
+#endif
+	:: else
+	fi
 #endif
 }
 
@@ -148,9 +209,9 @@ inline sleep_until_rung()
 proctype sleeper()
 {
 	byte who, address, value;
-	bit found;
+	bit found, needed;
 	do
-	:: got[0] == N && got[1] == N -> break
+	:: got[0] == ALL && got[1] == ALL -> break
 	:: else ->
 		look();
 		if

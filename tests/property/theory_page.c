@@ -3,12 +3,12 @@
  * Law of the page pool: after any history of alloc, free, store, retire, pin and unpin by
  * several lanes, every page is in exactly one state and place, and the sums are right.
  */
-#include "tests/lib/fixture.h"
-
 #include <criterion/criterion.h>
 #include <criterion/theories.h>
 #include <string.h>
 #include <xseg/page.h>
+
+#include "tests/lib/fixture.h"
 
 #define LANES 4u
 #define RUNS 512u
@@ -199,7 +199,7 @@ static void model_end(struct model *m)
 TheoryDataPoints(page, conservation) = {
 	DataPoints(unsigned, 1, 2, 3, 4, 5, 6),
 	DataPoints(unsigned, 1, 3, 16, 100, 700), /* pages asked for at once, at most */
-	DataPoints(unsigned, 2, 5, 9), /* allocs for each free */
+	DataPoints(unsigned, 2, 5, 9),		  /* allocs for each free */
 };
 
 Theory((unsigned seed, unsigned most, unsigned greed), page, conservation)

@@ -3,13 +3,13 @@
  * Law of the request table: any calls of the verbs, in any order and by any lane, move a word
  * only along its table; and no slot is ever lost or given to two.
  */
-#include "tests/lib/fixture.h"
-
 #include <criterion/criterion.h>
 #include <criterion/theories.h>
 #include <errno.h>
 #include <string.h>
 #include <xseg/lane.h>
+
+#include "tests/lib/fixture.h"
 
 #define LANES 3u
 #define SLOTS 128u
@@ -217,7 +217,8 @@ static void step(struct model *m)
 {
 	unsigned l = any(m, LANES), to = any(m, LANES);
 	switch (any(m, 9)) {
-	case 0: case 1: do_get(m, l); break;
+	case 0:
+	case 1: do_get(m, l); break;
 	case 2: do_submit(m, l, to); break;
 	case 3: try_accept(m, l); break;
 	case 4: try_receive(m, l); break;

@@ -3,12 +3,12 @@
  * Law of the ring: whatever the batches and wherever it wraps, what goes in comes out in
  * order, none lost, none doubled, never more inside than there are slots; also over restarts.
  */
-#include "tests/lib/fixture.h"
-
 #include <criterion/criterion.h>
 #include <criterion/theories.h>
 #include <string.h>
 #include <xseg/ring.h>
+
+#include "tests/lib/fixture.h"
 
 struct rig {
 	struct xseg_ring *ring;
@@ -129,7 +129,9 @@ Theory((unsigned seed, unsigned stride), ring, random_walk)
 			xseg_ring_tx_attach(&rig.tx, rig.ring);
 			cr_assert_eq(rig.tx.position, rig.in);
 			break;
-		case 2: case 3: case 4: get_up_to(&rig, count); break;
+		case 2:
+		case 3:
+		case 4: get_up_to(&rig, count); break;
 		default: put_up_to(&rig, count);
 		}
 	}

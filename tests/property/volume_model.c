@@ -5,6 +5,7 @@
  * the shadow says. A pipeline that loses writes must be caught.
  */
 #include <errno.h>
+#include <signal.h>
 #include <string.h>
 
 #include "tests/property/volume_rig.h"
@@ -384,6 +385,13 @@ static const struct pipeline pipelines[] = {
 static const struct pipeline lossy = {
 	"negative control", 0, 1, NULL, LOSSY, 5 << 20, 65536, 2500, false};
 
+/* An assertion that fails, or whoever has lost patience: nothing is left behind even so. */
+static void clean_up(int signal_number)
+{
+	scratch_end();
+	_exit(128 + signal_number);
+}
+
 /* volume_model [PART OF A PIPELINE'S NAME] */
 int main(int argc, char **argv)
 {
@@ -391,6 +399,9 @@ int main(int argc, char **argv)
 	uint64_t seed = given ? strtoull(given, NULL, 0) : 20240607;
 	unsigned wrong = 0, caught = 1;
 	scratch_begin();
+	signal(SIGABRT, clean_up);
+	signal(SIGTERM, clean_up);
+	signal(SIGINT, clean_up);
 	for (unsigned i = 0; i < ROUNDS * countof(pipelines); i++) {
 		const struct pipeline *pipeline = &pipelines[i % countof(pipelines)];
 		if (!strstr(pipeline->name, only))

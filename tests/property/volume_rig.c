@@ -19,7 +19,7 @@ static const char *build_dir(void)
 void rig_open(struct rig *rig, uint64_t segment_size)
 {
 	*rig = (struct rig){0};
-	scratch_segment(&rig->seg, segment_size, 16, 1024);
+	scratch_segment(&rig->seg, segment_size, 16, 8192);
 	snprintf(rig->dir, sizeof(rig->dir), "%s/store.%s", scratch_dir(), rig->seg.name);
 	must(mkdir(rig->dir, 0700) == 0);
 }

@@ -2,11 +2,10 @@
 # shellcheck shell=bash
 #
 # What the blockers' scripts share, on top of lib.sh:
-#   blocker_begin LABEL          a segment $SEGMENT of our own, $CHECK; or all is skipped
+#   blocker_begin LABEL [SIZE]   a segment $SEGMENT of our own, $CHECK; or all is skipped
 #   blocker_peer NAME LANES SPEC...  xsegpeer with these peers; the first is $PEER
 #   op VERB ARGS...              one request to $PEER; prints what blocker_check says
 #   laws NAME [STEPS]            all laws hold for $PEER
-#   counter NAME                 a counter of $PEER, over all lanes
 
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"

@@ -5,6 +5,7 @@ and holds every answer against the specification."""
 import socket
 import ssl
 import struct
+import time
 import urllib.parse
 
 GREETING, IHAVEOPT, OPT_REPLY = b"NBDMAGIC", b"IHAVEOPT", 0x3E889045565A9
@@ -71,14 +72,25 @@ class Place:
         else:
             raise ValueError(f"not an NBD URI: {uri}")
 
+    def connect(self, sock, end):
+        """A UNIX socket whose backlog is full says EAGAIN to those who will not wait for ever."""
+        while True:
+            sock.settimeout(max(end - time.monotonic(), 0.01))
+            try:
+                return sock.connect(self.address)
+            except BlockingIOError:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.001)
+
     def open(self, timeout):
         sock = socket.socket(self.family)
-        sock.settimeout(timeout)
         try:
-            sock.connect(self.address)
+            self.connect(sock, time.monotonic() + timeout)
         except OSError:
             sock.close()
             raise
+        sock.settimeout(timeout)
         if self.family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return sock

@@ -72,7 +72,10 @@ tap_run "the front is back" scene_connects "$SCENE_DIR/k.sock"
 front=$(peer_pid k nbd0)
 kill -s KILL "$front"
 scene_until 5 gone "$front"
-seen_dead() { "$XSEGCTL" status --json | jq -e '.peers[] | select(.name == "nbd0").state == "dead"'; }
+seen_dead() {
+    "$XSEGCTL" status --json |
+        jq -e '.peers[] | select(.name == "nbd0").state == "dead"'
+}
 scene_until 5 seen_dead
 ctl_exits 1 "status of a pipeline with a dead peer" status --json
 json_is "says which and how" \
@@ -153,14 +156,17 @@ rpc_is "rpc.describe lists its calls" "$(ask rpc.describe '{}')" \
     '[.result.methods[].name] | sort | join(" ")' \
     'down edge.list edge.set peer.list peer.start peer.stop rpc.describe stats status'
 rpc_is "with their parameters" "$(ask rpc.describe '{}')" \
-    '.result.methods[] | select(.name == "edge.set").params | map("\(.name):\(.type)") | join(" ")' \
+    '.result.methods[] | select(.name == "edge.set").params | map("\(.name):\(.type)") |
+     join(" ")' \
     'edge:string to:string'
 rpc_is "an unknown call" "$(ask statu '{}')" '[.error.code, .error.data.hint, .id] | @csv' \
     "-32601,\"did you mean 'status'?\",7"
-rpc_is "an unknown parameter" "$(ask stats '{"pear":"x"}')" '[.error.code, .error.data.hint] | @csv' \
+rpc_is "an unknown parameter" "$(ask stats '{"pear":"x"}')" \
+    '[.error.code, .error.data.hint] | @csv' \
     "-32602,\"did you mean 'peer'?\""
 rpc_is "a parameter of the wrong type" "$(ask stats '{"peer":1}')" .error.code -32602
-rpc_is "a parameter that is missing" "$(ask edge.set '{"edge":"a:b"}')" .error.code -32602
+rpc_is "a parameter that is missing" \
+    "$(ask edge.set '{"edge":"a:b"}')" .error.code -32602
 rpc_is "parameters in a list" "$(ask stats '["x"]')" .error.code -32602
 rpc_is "no JSON" 'hello' '[.error.code, .id] | @csv' -32700,
 rpc_is "a batch" '[]' .error.code -32600

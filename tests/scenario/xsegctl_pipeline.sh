@@ -29,7 +29,8 @@ head='[segment]
 name = p
 size = 64M
 '
-wrong 4 "an unknown section" "unknown section \[pear x\]; did you mean 'peer'" <<<"$head[pear x]"
+wrong 4 "an unknown section" "unknown section \[pear x\]; did you mean 'peer'" \
+    <<<"${head}[pear x]"
 wrong 4 "an unknown key of the segment" "unknown key 'sise' in \[segment\]; did you mean 'size'" \
     <<<"${head}sise = 1G"
 wrong 5 "an unknown key of a host" "unknown key 'lane'.*did you mean 'lanes'" \
@@ -142,7 +143,8 @@ ctl up "$conf"
 second=$RC
 wait "$first"
 first=$?
-tap_like "two at once: one is up, the other up, too, or second" "$first $second" '^(0 0|0 [45]|[45] 0)$'
+tap_like "two at once: one is up, the other up, too, or second" "$first $second" \
+    '^(0 0|0 [45]|[45] 0)$'
 ctl_exits 0 "it is well" -s p status
 ctl_exits 0 "down" down
 

@@ -15,7 +15,8 @@ ctl_exits 0 "up" up "$SCENE_DIR/v.conf"
 
 # --- create, info, list -----------------------------------------------------------------------
 ctl_exits 0 "create" volume create disk --size 10M --json
-json_is "says what it made" '[.schema_version, .name, .size, .object_size, .state, .changed] | @csv' \
+json_is "says what it made" \
+    '[.schema_version, .name, .size, .object_size, .state, .changed] | @csv' \
     '1,"disk",10485760,4194304,"ready",true'
 ctl_exits 0 "create it again" volume create disk --size 10M --json
 json_is "nothing changed" .changed false
@@ -86,7 +87,7 @@ for objects in 4M 64K; do
     tap_run "it is as sparse" test "$(kib "$SCENE_DIR/out$objects")" -le $(($(kib "$img") + 64))
 done
 ctl_exits 0 "the store, too" volume info i4M --json
-json_is "only objects with data are there" .objects 4
+json_is "only objects with data are there" .objects 5
 ctl_exits 4 "import to a name that is taken" volume import "$img" i4M
 ctl_exits 4 "export over a file" volume export i4M "$SCENE_DIR/out4M"
 ctl_exits 0 "export over a file with --yes" volume export i4M "$SCENE_DIR/out4M" --yes
@@ -97,8 +98,8 @@ tap_is "import a file as stdin" $? 0
 # shellcheck disable=SC2002  # a pipe is what is tested
 cat "$img" | "$XSEGCTL" volume import - piped2 --size 48M >/dev/null 2>&1
 tap_is "import a pipe, with room left" $? 0
-"$XSEGCTL" volume export piped2 - 2>/dev/null | head -c 41943040 | cmp - "$img"
-tap_is "it is the same" $? 0
+ctl_exits 0 "export it" volume export piped2 "$SCENE_DIR/piped2"
+tap_run "it is the same" cmp -n 41943040 "$SCENE_DIR/piped2" "$img"
 truncate -s 1000001 "$SCENE_DIR/odd"
 printf x | dd of="$SCENE_DIR/odd" bs=1 seek=1000000 conv=notrunc status=none
 ctl_exits 0 "a size that is no multiple of 512" volume import "$SCENE_DIR/odd" odd --json
@@ -182,7 +183,8 @@ ctl_exits 0 "what a killed import leaves can be removed" volume rm orphan --yes
 ctl peer start mem1=blocker_memory
 ctl_exits 0 "a second composer" peer start vol1=volume,edge.store=mem1
 ctl_exits 2 "now one must be named" volume list
-err_like "says which there are" "several composers \((vol0, vol1|vol1, vol0)\); say which with --via"
+err_like "says which there are" \
+    "several composers \((vol0, vol1|vol1, vol0)\); say which with --via"
 ctl_exits 0 "--via" volume list --via vol1 --json
 json_is "it has no volumes" '.volumes | length' 0
 ctl_exits 3 "--via nobody" volume list --via nix

@@ -102,3 +102,7 @@ test_core_worker_SOURCES = tests/unit/test_core_worker.c $(core_rig_tests)
 test_core_worker_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(URCU_CFLAGS) $(EVENT_CFLAGS)
 test_core_worker_LDADD = $(core_libs_tests)
 endif
+
+TESTS += tests/scenario/xsegpeer.sh
+QUICK_TESTS += tests/scenario/xsegpeer.sh
+EXTRA_DIST += tests/scenario/xsegpeer.sh tests/lib/blocker_stuck.c

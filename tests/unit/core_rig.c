@@ -84,7 +84,9 @@ static void store_work_run(struct worker_item *item)
 {
 	struct store_work *work = (struct store_work *)item;
 	work->ran_on = pthread_self();
-	usleep(1000);
+	do
+		usleep(1000);
+	while (atomic_load(&store_of(item->peer)->hold));
 	atomic_fetch_add(&store_of(item->peer)->ran, 1);
 }
 

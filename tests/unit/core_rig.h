@@ -23,7 +23,7 @@ struct rig_store {
 	uint8_t bytes[RIG_BYTES];
 	_Atomic unsigned flushes[HOST_LANES_MAX], reads[HOST_LANES_MAX];
 	_Atomic unsigned stops, finished, closed, ran, lossy;
-	_Atomic bool hold; /* PREFETCH waits until it is false */
+	_Atomic bool hold; /* PREFETCH and CLOSE wait until it is false */
 	_Atomic uint32_t lanes_of_object[64];
 };
 
@@ -43,7 +43,7 @@ void rig_end(struct rig *rig);
 struct rig_store *rig_store(struct rig *rig, const char *peer);
 struct host_peer *rig_peer(struct rig *rig, const char *peer);
 /*
- * Looking at what belongs to a lane. It is safe here (a word, or what an answer has made known), but
+ * Looking at what belongs to a lane. It is safe here (a word, or what an answer made known), but
  * the thread sanitizer cannot see why: client and host map the segment at different addresses.
  */
 #define RIG_PEEK __attribute__((no_sanitize("thread"), noinline))

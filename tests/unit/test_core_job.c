@@ -113,6 +113,50 @@ START_TEST(test_door)
 }
 END_TEST
 
+static uint64_t wild_seed;
+
+/* Small and huge numbers, some of them right. */
+static uint32_t wild(uint32_t sane)
+{
+	uint64_t r = random_next(&wild_seed);
+	return r % 4 == 0 ? (uint32_t)(r >> 32) : (uint32_t)((r >> 32) % sane);
+}
+
+static void spoil_wild(struct xseg_request *request)
+{
+	request->data_offset = (uint16_t)wild(XSEG_PAGE);
+	request->extent_count = (uint16_t)wild(3);
+	request->extents[0].page = wild(1000);
+	request->extents[0].count = wild(8);
+	request->list[0] = wild(1000);
+	request->answer_count = 0;
+}
+
+/* Requests without sense: each is answered, whatever it says, and the peer goes on. */
+START_TEST(test_wild)
+{
+	struct rig rig;
+	uint8_t byte[512] = {7};
+	wild_seed = 99;
+	rig_begin(&rig, 0, 1, one_store);
+	rig_ask(&rig, "a");
+	for (unsigned i = 0; i < 5000; i++) {
+		struct xseg_frame frame = {.op = (uint8_t)wild(XSEG_OP_COUNT),
+			.flags = (uint16_t)wild(64),
+			.offset = (uint64_t)wild(1u << 22) * (wild(4) ? 1 : 1ull << 40),
+			.length = wild(1u << 16) & (wild(2) ? ~511u : ~0u),
+			.arg0 = wild(4),
+			.arg1 = wild(4)};
+		if (frame.op == XSEG_OP_WRITE)
+			continue; /* would write what wild pages hold, and say nothing wrong */
+		send_raw(&rig, &frame, wild(2) ? 4096 : 0, spoil_wild);
+	}
+	ck_assert_uint_gt(rig_counter(&rig, "a", CORE_REFUSED), 1000);
+	ck_assert_int_eq(rig_write(&rig, 0, byte, 512), 0);
+	rig_end(&rig);
+}
+END_TEST
+
 START_TEST(test_ends)
 {
 	struct rig rig;
@@ -206,6 +250,7 @@ int main(void)
 {
 	Suite *suite = suite_create("core_job");
 	UNIT_TEST(suite, test_door);
+	UNIT_TEST(suite, test_wild);
 	UNIT_TEST(suite, test_ends);
 	UNIT_TEST(suite, test_forward);
 	UNIT_TEST(suite, test_loop);

@@ -41,6 +41,18 @@ START_TEST(test_many)
 }
 END_TEST
 
+static struct rig *stopping;
+
+/* Asked while the stop waits, first: time to let the worker go on. */
+static bool release(void)
+{
+	if (!atomic_load(&rig_store(stopping, "a")->hold))
+		return false;
+	ck_assert_uint_eq(rig_jobs(stopping, "a"), 1);
+	atomic_store(&rig_store(stopping, "a")->hold, false);
+	return false;
+}
+
 START_TEST(test_stop_waits)
 {
 	struct rig rig;
@@ -49,9 +61,11 @@ START_TEST(test_stop_waits)
 	rig_ask(&rig, "a");
 	for (unsigned i = 0; i < 10; i++)
 		ck_assert_int_eq(client_do(&rig.client, &request), 0);
+	atomic_store(&rig_store(&rig, "a")->hold, true);
 	ck_assert_int_eq(client_start(&rig.client, &request), 0);
 	RIG_UNTIL(rig_jobs(&rig, "a") == 1);
-	ck_assert(host_stop(&rig.host, NULL));
+	stopping = &rig;
+	ck_assert(host_stop(&rig.host, release));
 	ck_assert_uint_eq(rig_store(&rig, "a")->ran, 11);
 	host_fini(&rig.host);
 	rig.serving = false;

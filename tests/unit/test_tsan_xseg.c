@@ -8,12 +8,12 @@
  * slots and state words alone, never by the bell, so nothing here needs a suppression: a
  * report is a bug. That no wake-up is lost is shown by tests/model/bell.pml instead.
  */
-#include "tests/lib/unit.h"
-
 #include <pthread.h>
 #include <string.h>
 #include <xseg/lane.h>
 #include <xseg/stats.h>
+
+#include "tests/lib/unit.h"
 
 #define MESSAGES 100000u
 #define REQUESTS 6000u

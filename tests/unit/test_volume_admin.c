@@ -13,7 +13,7 @@ static struct xseg_volume_info info;
 
 static void setup(void)
 {
-	rig_open(&rig, 64u << 20);
+	rig_open(&rig, 128u << 20);
 	rig_start(&rig, 0, 2, "mem0=blocker_memory");
 	rig_start(&rig, 1, 2, "vol0=volume,edge.store=mem0");
 	rig_client(&rig, &a, "vol0");
@@ -452,6 +452,80 @@ START_TEST(test_fixed)
 }
 END_TEST
 
+/*
+ * The composer is killed at a random moment of a removal: afterwards the volume is there, or it is
+ * shown and can be removed, or it is gone; never anything else, and no object stays. Few rounds:
+ * what the dead held of the segment is not reaped here.
+ */
+START_TEST(test_killed_in_removal)
+{
+	static char data[500 * 4096];
+	uint64_t seed = 17;
+	unsigned seen[3] = {0};
+	memset(data, 5, sizeof(data));
+	for (unsigned round = 0; round < 12; round++) {
+		struct client c;
+		struct client_request request = {.op = XSEG_OP_REMOVE};
+		rig_client(&rig, &c, "vol0");
+		uint64_t id = make("victim", sizeof(data), 4096);
+		ck_assert_int_eq(io(&a, XSEG_OP_WRITE, id, 0, data, sizeof(data)), 0);
+		ck_assert_int_eq(io(&a, XSEG_OP_CLOSE, id, 0, NULL, 0), 0);
+		request.key.volume = id;
+		ck_assert_int_eq(client_start(&c, &request), 0);
+		usleep((useconds_t)(random_next(&seed) % 2500));
+		rig_kill(&rig, 1);
+		rig_start_again(&rig, 1);
+		client_close(&c);
+		int rc = rig_volume_named(&a, XSEG_OP_INFO, 0, "victim", &info);
+		if (rc == 0) {
+			ck_assert_uint_eq(info.id, id);
+			ck_assert_uint_ne(info.state, XSEG_VOLUME_IMPORTING);
+			seen[info.state == XSEG_VOLUME_REMOVING]++;
+			if (info.state == XSEG_VOLUME_READY)
+				ck_assert_uint_eq(objects_in_store(id), 500);
+			ck_assert_int_eq(rig_volume(&a, XSEG_OP_REMOVE, 0, id, &info), 0);
+		} else {
+			ck_assert_int_eq(rc, -ENOENT);
+			seen[2]++;
+		}
+		ck_assert_uint_eq(objects_in_store(id), 0);
+		ck_assert_uint_eq(listed_state("victim"), 99);
+	}
+	fprintf(stderr, "killed before, in the middle of and after a removal: %u, %u, %u\n",
+		seen[0], seen[1], seen[2]);
+}
+END_TEST
+
+/* The same for a creation: the volume is whole or not there, and the name is usable. */
+START_TEST(test_killed_in_creation)
+{
+	uint64_t seed = 18;
+	char name[32], data[4096] = "";
+	for (unsigned round = 0; round < 10; round++) {
+		struct xseg_volume_info want = {.size = 1 << 20, .object_size = 65536};
+		struct client c;
+		struct client_request request = {.op = XSEG_OP_CREATE,
+			.length = sizeof(want),
+			.send = &want,
+			.send_size = sizeof(want)};
+		rig_client(&rig, &c, "vol0");
+		snprintf(name, sizeof(name), "new-%u", round);
+		strcpy(want.name, name);
+		ck_assert_int_eq(client_start(&c, &request), 0);
+		usleep((useconds_t)(random_next(&seed) % 300));
+		rig_kill(&rig, 1);
+		rig_start_again(&rig, 1);
+		client_close(&c);
+		int rc = rig_volume_create(&a, name, 1 << 20, 65536, &info);
+		ck_assert_msg(rc == 0 || rc == -EEXIST, "create says %d", rc);
+		ck_assert_int_eq(rig_volume_named(&a, XSEG_OP_OPEN, 0, name, &info), 0);
+		ck_assert_uint_eq(info.size, 1 << 20);
+		ck_assert_int_eq(io(&a, XSEG_OP_READ, info.id, 0, data, sizeof(data)), 0);
+		ck_assert_uint_eq(listed_state(name), XSEG_VOLUME_READY);
+	}
+}
+END_TEST
+
 /* Requests that no honest front sends. */
 START_TEST(test_odd_requests)
 {
@@ -509,6 +583,8 @@ int main(void)
 	add(suite, "read_only", test_read_only);
 	add(suite, "list", test_list);
 	add(suite, "fixed", test_fixed);
+	add(suite, "killed_in_removal", test_killed_in_removal);
+	add(suite, "killed_in_creation", test_killed_in_creation);
 	add(suite, "odd_requests", test_odd_requests);
 	return unit_main(suite);
 }

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Bells: no wake-up is lost, none is needed when awake, and spinning adapts. */
-#include "tests/lib/unit.h"
-
 #include <base/path.h>
 #include <errno.h>
 #include <poll.h>
@@ -10,6 +8,8 @@
 #include <xseg/bell.h>
 #include <xseg/lane.h>
 #include <xseg/registry.h>
+
+#include "tests/lib/unit.h"
 
 #define FAR_NS 20000000000ull /* longer than any test may take */
 
@@ -21,10 +21,7 @@ struct board {
 	_Alignas(128) _Atomic uint32_t ready;
 };
 
-static struct board *board(void)
-{
-	return (void *)xseg_page_address(&seg, seg.page_count - 1);
-}
+static struct board *board(void) { return (void *)xseg_page_address(&seg, seg.page_count - 1); }
 
 static void setup(void)
 {

@@ -3,11 +3,11 @@
  * The door: whatever lies in the segment, a lane that looks at it refuses or ignores it and
  * goes on. Somebody scribbles over rings, requests, ports and words between two honest lanes.
  */
-#include "tests/lib/unit.h"
-
 #include <errno.h>
 #include <string.h>
 #include <xseg/lane.h>
+
+#include "tests/lib/unit.h"
 
 static struct xseg seg;
 static struct xseg_lane *client, *server;
@@ -37,10 +37,7 @@ static void setup(uint64_t seed_value)
 	ck_assert_int_eq(xseg_port_bind(&seg, "server", peer, epoch, &lane, 1, &port), 0);
 }
 
-static void teardown(void)
-{
-	scratch_segment_end(&seg);
-}
+static void teardown(void) { scratch_segment_end(&seg); }
 
 static struct xseg_ring *ring(uint32_t from, uint32_t to)
 {
@@ -133,9 +130,10 @@ START_TEST(test_wild_words)
 	unsigned frame;
 	for (unsigned i = 0; i < 200000; i++) {
 		uint32_t slot = (uint32_t)(wild() % seg.request_count);
-		uint64_t word = i % 2 ? wild()
-				      : xseg_word((unsigned)wild() % 16, (unsigned)wild() % 16,
-						(uint16_t)wild(), (uint16_t)wild(), (uint32_t)wild());
+		uint64_t word =
+			i % 2 ? wild()
+			      : xseg_word((unsigned)wild() % 16, (unsigned)wild() % 16,
+					(uint16_t)wild(), (uint16_t)wild(), (uint32_t)wild());
 		atomic_store(&seg.requests[slot].word, word);
 		seg.requests[slot].frame[wild() % XSEG_FRAMES].lane = (uint8_t)wild();
 		seg.requests[slot].client = (uint16_t)wild();
@@ -204,7 +202,8 @@ START_TEST(test_wild_tables)
 	for (unsigned i = 0; i < 300; i++) {
 		scribble(seg.ports, XSEG_PORTS_MAX * sizeof(*seg.ports));
 		scribble(seg.edges, XSEG_EDGES_MAX * sizeof(*seg.edges));
-		struct xseg_frame f = {.op = XSEG_OP_READ, .lane = (uint8_t)wild(), .offset = wild()};
+		struct xseg_frame f = {
+			.op = XSEG_OP_READ, .lane = (uint8_t)wild(), .offset = wild()};
 		uint32_t found;
 		xseg_port_find(&seg, "server", &found);
 		xseg_edge_find(&seg, "server:x", &found);

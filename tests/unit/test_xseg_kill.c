@@ -6,12 +6,12 @@
  * The machinery that reaps comes later; walk() below does by hand what it will do, using only
  * what state words and epochs promise.
  */
-#include "tests/lib/unit.h"
-
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
 #include <xseg/lane.h>
+
+#include "tests/lib/unit.h"
 
 #define DEPTH 48u
 #define ROUNDS 120u
@@ -24,10 +24,7 @@ struct board {
 	_Alignas(128) _Atomic uint64_t answered, stop_client, stop_server;
 };
 
-static struct board *board(void)
-{
-	return (void *)xseg_page_address(&seg, seg.page_count - 1);
-}
+static struct board *board(void) { return (void *)xseg_page_address(&seg, seg.page_count - 1); }
 
 /* The board's page is nobody's, so that no lane gets it. */
 static void setup(uint32_t requests)
@@ -39,10 +36,7 @@ static void setup(uint32_t requests)
 	atomic_fetch_and(&seg.page_hints[last / 64], ~(1ull << last % 64));
 }
 
-static void nap(uint64_t *random)
-{
-	usleep((useconds_t)(random_next(random) % 2500));
-}
+static void nap(uint64_t *random) { usleep((useconds_t)(random_next(random) % 2500)); }
 
 /* --- rings alone ------------------------------------------------------------- */
 
@@ -106,10 +100,7 @@ END_TEST
 
 /* --- requests ------------------------------------------------------------------ */
 
-static uint64_t answer_to(uint64_t cookie)
-{
-	return cookie * 0x9e3779b97f4a7c15ull + 1;
-}
+static uint64_t answer_to(uint64_t cookie) { return cookie * 0x9e3779b97f4a7c15ull + 1; }
 
 static int server(void *arg)
 {
@@ -163,8 +154,8 @@ static void take_off(struct flight *f)
 	if (f->next % 3 == 0)
 		xseg_attach_pages(f->lane, slot, 0, 3 * XSEG_PAGE);
 	r->cookie = f->next;
-	r->frame[0] = (struct xseg_frame){.op = XSEG_OP_WRITE, .lane = XSEG_LANE_ANY,
-		.offset = f->next};
+	r->frame[0] =
+		(struct xseg_frame){.op = XSEG_OP_WRITE, .lane = XSEG_LANE_ANY, .offset = f->next};
 	f->slot[f->count] = slot;
 	f->cookie[f->count++] = f->next++;
 	child_check(xseg_submit(f->lane, slot, f->port) == 0);
@@ -223,10 +214,7 @@ static int client(void *arg)
 	return 0;
 }
 
-static bool dead(uint32_t lane, uint16_t epoch)
-{
-	return !xseg_lane_alive(&seg, lane, epoch);
-}
+static bool dead(uint32_t lane, uint16_t epoch) { return !xseg_lane_alive(&seg, lane, epoch); }
 
 /* TAKEN by the dead: submitted again. OWNED by or DONE for the dead: free. */
 static void walk_one(struct xseg_request *r)

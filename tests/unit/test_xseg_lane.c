@@ -1,125 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The five verbs: on one lane, between lanes, between processes, and when things go wrong. */
-#include "tests/lib/unit.h"
-
 #include <errno.h>
-#include <signal.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <xseg/lane.h>
+#include <sys/select.h>
 
-#define WAIT_NS 20000000ull
-#define TURNS 1500 /* of waiting: 30 s */
-
-static struct xseg seg;
-
-/* A port for a lane, bound under a peer of its own. */
-static uint32_t serve(struct xseg_lane *lane, const char *name)
-{
-	uint32_t peer, port;
-	uint16_t epoch;
-	uint8_t index = (uint8_t)lane->index;
-	must(xseg_peer_join(&seg, name, "test", 1ull << index, &peer, &epoch) == 0);
-	must(xseg_port_bind(&seg, name, peer, epoch, &index, 1, &port) == 0);
-	return port;
-}
-
-static struct xseg_lane *join(void)
-{
-	struct xseg_lane *lane;
-	must(xseg_lane_join(&seg, false, &lane) == 0);
-	return lane;
-}
-
-static void setup(void)
-{
-	scratch_segment(&seg, 0, 4, 1024);
-}
-
-static void teardown(void)
-{
-	struct xseg_usage usage;
-	xseg_segment_usage(&seg, &usage);
-	ck_assert_uint_eq(usage.requests_by_state[XSEG_REQUEST_FREE], usage.requests);
-	ck_assert_uint_eq(usage.pages_free, usage.pages);
-	scratch_segment_end(&seg);
-}
-
-/* Waits for one hint; false after half a minute. */
-static bool next_hint(struct xseg_lane *lane, struct xseg_hint_message *m)
-{
-	for (unsigned i = 0; i < TURNS; i++) {
-		if (xseg_poll(lane, m, 1) == 1)
-			return true;
-		xseg_turn_end(lane);
-		xseg_wait(lane, WAIT_NS);
-	}
-	return false;
-}
-
-static uint32_t expect_submit(struct xseg_lane *lane, unsigned frame)
-{
-	struct xseg_hint_message m;
-	unsigned at;
-	ck_assert(next_hint(lane, &m));
-	ck_assert_uint_eq(m.kind, XSEG_HINT_SUBMIT);
-	ck_assert_int_eq(xseg_accept(lane, m.request, &at), 0);
-	ck_assert_uint_eq(at, frame);
-	return m.request;
-}
-
-static uint32_t expect_reply(struct xseg_lane *lane)
-{
-	struct xseg_hint_message m;
-	ck_assert(next_hint(lane, &m));
-	ck_assert_uint_eq(m.kind, XSEG_HINT_REPLY);
-	ck_assert_int_eq(xseg_receive(lane, m.request), 0);
-	return m.request;
-}
-
-static uint32_t get(struct xseg_lane *lane, unsigned op, uint64_t number)
-{
-	uint32_t slot;
-	must(xseg_get(lane, &slot) == 0);
-	struct xseg_request *r = xseg_at(lane, slot);
-	r->frame[0] = (struct xseg_frame){.op = (uint8_t)op, .lane = XSEG_LANE_ANY,
-		.key = {.volume = 1}, .offset = number * 4096, .length = 4096};
-	r->cookie = number;
-	return slot;
-}
-
-static unsigned state_of(uint32_t slot)
-{
-	return xseg_word_state(atomic_load(&seg.requests[slot].word));
-}
-
-static void answer(struct xseg_lane *lane, uint32_t slot, int result, uint64_t value)
-{
-	struct xseg_request *r = xseg_at(lane, slot);
-	r->result = result;
-	r->length = 4096;
-	r->value = value;
-	xseg_respond(lane, slot);
-	xseg_turn_end(lane);
-}
+#include "tests/lib/lane_rig.h"
+#include "tests/lib/unit.h"
 
 /* Client and server on one lane: the local queue. */
 START_TEST(test_one_lane)
 {
-	setup();
-	struct xseg_lane *lane = join();
-	uint32_t port = serve(lane, "self");
+	rig_setup();
+	struct xseg_lane *lane = rig_join();
+	uint32_t port = rig_serve(lane, "self");
 	for (unsigned i = 0; i < 3000; i++) {
-		uint32_t slot = get(lane, XSEG_OP_READ, i);
-		ck_assert_uint_eq(state_of(slot), XSEG_REQUEST_OWNED);
+		uint32_t slot = rig_get(lane, XSEG_OP_READ, i);
+		ck_assert_uint_eq(rig_state_of(slot), XSEG_REQUEST_OWNED);
 		ck_assert_int_eq(xseg_submit(lane, slot, port), 0);
-		ck_assert_uint_eq(state_of(slot), XSEG_REQUEST_SUBMITTED);
+		ck_assert_uint_eq(rig_state_of(slot), XSEG_REQUEST_SUBMITTED);
 		ck_assert(xseg_pending(lane));
-		ck_assert_uint_eq(expect_submit(lane, 0), slot);
-		ck_assert_uint_eq(state_of(slot), XSEG_REQUEST_TAKEN);
-		answer(lane, slot, -(int)(i % 5), i * 3);
-		ck_assert_uint_eq(state_of(slot), XSEG_REQUEST_DONE);
-		ck_assert_uint_eq(expect_reply(lane), slot);
+		ck_assert_uint_eq(rig_expect_submit(lane, 0), slot);
+		ck_assert_uint_eq(rig_state_of(slot), XSEG_REQUEST_TAKEN);
+		rig_answer(lane, slot, -(int)(i % 5), i * 3);
+		ck_assert_uint_eq(rig_state_of(slot), XSEG_REQUEST_DONE);
+		ck_assert_uint_eq(rig_expect_reply(lane), slot);
 		struct xseg_request *r = xseg_at(lane, slot);
 		ck_assert_int_eq(r->result, -(int)(i % 5));
 		ck_assert_uint_eq(r->value, i * 3);
@@ -129,38 +33,38 @@ START_TEST(test_one_lane)
 		xseg_put(lane, slot);
 	}
 	xseg_lane_leave(lane);
-	teardown();
+	rig_teardown();
 }
 END_TEST
 
 /* Two lanes of one process; data travels by page, not by copy. */
 START_TEST(test_two_lanes)
 {
-	setup();
-	struct xseg_lane *client = join(), *server = join();
-	uint32_t port = serve(server, "server");
+	rig_setup();
+	struct xseg_lane *client = rig_join(), *server = rig_join();
+	uint32_t port = rig_serve(server, "server");
 	for (unsigned i = 0; i < 2000; i++) {
-		uint32_t slot = get(client, XSEG_OP_WRITE, i);
+		uint32_t slot = rig_get(client, XSEG_OP_WRITE, i);
 		struct xseg_request *r = xseg_at(client, slot);
 		ck_assert_int_eq(xseg_attach_pages(client, slot, 0, 4096 * (i % 7 + 1)), 0);
-		memset(xseg_page_address(&seg, r->extents[0].page), (int)i, 4096);
+		memset(xseg_page_address(&rig_seg, r->extents[0].page), (int)i, 4096);
 		ck_assert_int_eq(xseg_submit(client, slot, port), 0);
 		xseg_turn_end(client);
-		ck_assert_uint_eq(expect_submit(server, 0), slot);
+		ck_assert_uint_eq(rig_expect_submit(server, 0), slot);
 		ck_assert_uint_eq(r->frame[0].from, client->index);
 		ck_assert_uint_eq(r->frame[0].port, port);
 		ck_assert_uint_gt(r->frame[0].time_ns, 0);
-		uint8_t *data = xseg_page_address(&seg, r->extents[0].page);
+		uint8_t *data = xseg_page_address(&rig_seg, r->extents[0].page);
 		ck_assert_uint_eq(data[4095], i % 256);
 		data[0] = (uint8_t)~i;
-		answer(server, slot, 0, 0);
-		ck_assert_uint_eq(expect_reply(client), slot);
+		rig_answer(server, slot, 0, 0);
+		ck_assert_uint_eq(rig_expect_reply(client), slot);
 		ck_assert_uint_eq(data[0], (uint8_t)~i);
 		xseg_put(client, slot);
 	}
 	xseg_lane_leave(server);
 	xseg_lane_leave(client);
-	teardown();
+	rig_teardown();
 }
 END_TEST
 
@@ -172,17 +76,17 @@ struct server {
 static int server_process(void *arg)
 {
 	struct server *s = arg;
-	struct xseg_lane *lane = join();
-	serve(lane, s->name);
+	struct xseg_lane *lane = rig_join();
+	rig_serve(lane, s->name);
 	for (unsigned i = 0; i < s->count; i++) {
 		struct xseg_hint_message m;
 		unsigned frame;
-		child_check(next_hint(lane, &m));
+		child_check(rig_next_hint(lane, &m));
 		child_check(m.kind == XSEG_HINT_SUBMIT);
 		child_check(xseg_accept(lane, m.request, &frame) == 0);
 		struct xseg_request *r = xseg_at(lane, m.request);
 		child_check(r->cookie * 4096 == r->frame[frame].offset);
-		answer(lane, m.request, 0, r->cookie + 1);
+		rig_answer(lane, m.request, 0, r->cookie + 1);
 	}
 	xseg_lane_leave(lane);
 	return 0;
@@ -192,23 +96,23 @@ static int server_process(void *arg)
 START_TEST(test_fork)
 {
 	enum { COUNT = 20000, DEPTH = 700 };
-	setup();
-	struct xseg_lane *client = join();
+	rig_setup();
+	struct xseg_lane *client = rig_join();
 	struct server s = {.name = "other", .count = COUNT};
 	uint32_t port, sent = 0, done = 0;
 	bool seen[COUNT] = {false};
-	ck_assert_int_eq(xseg_port_reserve(&seg, s.name, &port), 0);
+	ck_assert_int_eq(xseg_port_reserve(&rig_seg, s.name, &port), 0);
 	pid_t child = child_start(server_process, &s);
 	struct xseg_frame any = {.lane = XSEG_LANE_ANY};
-	while (xseg_port_lane(&seg, port, &any) == XSEG_NONE)
+	while (xseg_port_lane(&rig_seg, port, &any) == XSEG_NONE)
 		usleep(1000);
 	while (done < COUNT) {
 		while (sent < COUNT && sent - done < DEPTH) {
-			uint32_t slot = get(client, XSEG_OP_READ, sent++);
+			uint32_t slot = rig_get(client, XSEG_OP_READ, sent++);
 			ck_assert_int_eq(xseg_submit(client, slot, port), 0);
 		}
 		xseg_turn_end(client);
-		uint32_t slot = expect_reply(client);
+		uint32_t slot = rig_expect_reply(client);
 		struct xseg_request *r = xseg_at(client, slot);
 		ck_assert_uint_eq(r->value, r->cookie + 1);
 		ck_assert(!seen[r->cookie]);
@@ -218,24 +122,25 @@ START_TEST(test_fork)
 	}
 	ck_assert_int_eq(child_end(child), 0);
 	xseg_lane_leave(client);
-	teardown();
+	rig_teardown();
 }
 END_TEST
 
 /* Forwarded through all hops there are; one more is refused; the answer goes to the first asker. */
 START_TEST(test_forward)
 {
-	setup();
-	struct xseg_lane *lane[3] = {join(), join(), join()};
-	uint32_t port[3] = {serve(lane[0], "a"), serve(lane[1], "b"), serve(lane[2], "c")};
+	rig_setup();
+	struct xseg_lane *lane[3] = {rig_join(), rig_join(), rig_join()};
+	uint32_t port[3] = {
+		rig_serve(lane[0], "a"), rig_serve(lane[1], "b"), rig_serve(lane[2], "c")};
 	for (unsigned round = 0; round < 200; round++) {
-		uint32_t slot = get(lane[0], XSEG_OP_READ, round);
+		uint32_t slot = rig_get(lane[0], XSEG_OP_READ, round);
 		struct xseg_request *r = xseg_at(lane[0], slot);
 		ck_assert_int_eq(xseg_submit(lane[0], slot, port[0]), 0);
 		xseg_turn_end(lane[0]);
 		for (unsigned hop = 0; hop + 1 < XSEG_FRAMES; hop++) {
 			struct xseg_lane *at = lane[hop % 3];
-			ck_assert_uint_eq(expect_submit(at, hop), slot);
+			ck_assert_uint_eq(rig_expect_submit(at, hop), slot);
 			struct xseg_frame next = r->frame[hop];
 			next.offset = 1000 + hop;
 			next.op = (uint8_t)(hop % 2 ? XSEG_OP_READ : XSEG_OP_INFO);
@@ -244,10 +149,10 @@ START_TEST(test_forward)
 			xseg_turn_end(at);
 		}
 		struct xseg_lane *last = lane[(XSEG_FRAMES - 1) % 3];
-		ck_assert_uint_eq(expect_submit(last, XSEG_FRAMES - 1), slot);
+		ck_assert_uint_eq(rig_expect_submit(last, XSEG_FRAMES - 1), slot);
 		struct xseg_frame more = r->frame[XSEG_FRAMES - 1];
 		ck_assert_int_eq(xseg_forward(last, slot, port[0], &more), -ELOOP);
-		ck_assert_uint_eq(state_of(slot), XSEG_REQUEST_TAKEN);
+		ck_assert_uint_eq(rig_state_of(slot), XSEG_REQUEST_TAKEN);
 		/* what the hops before wrote is still there */
 		ck_assert_uint_eq(r->frame[0].offset, round * 4096ull);
 		for (unsigned hop = 1; hop < XSEG_FRAMES; hop++) {
@@ -255,66 +160,66 @@ START_TEST(test_forward)
 			ck_assert_uint_eq(r->frame[hop].from, lane[(hop - 1) % 3]->index);
 			ck_assert_uint_eq(r->frame[hop].port, port[hop % 3]);
 		}
-		answer(last, slot, -ELOOP, 0);
-		ck_assert_uint_eq(expect_reply(lane[0]), slot);
+		rig_answer(last, slot, -ELOOP, 0);
+		ck_assert_uint_eq(rig_expect_reply(lane[0]), slot);
 		ck_assert_int_eq(r->result, -ELOOP);
 		xseg_put(lane[0], slot);
 	}
 	for (unsigned i = 0; i < 3; i++)
 		xseg_lane_leave(lane[i]);
-	teardown();
+	rig_teardown();
 }
 END_TEST
 
 START_TEST(test_no_such_port)
 {
-	setup();
-	struct xseg_lane *lane = join();
-	uint32_t port = serve(lane, "self");
-	uint32_t slot = get(lane, XSEG_OP_READ, 0);
+	rig_setup();
+	struct xseg_lane *lane = rig_join();
+	uint32_t port = rig_serve(lane, "self");
+	uint32_t slot = rig_get(lane, XSEG_OP_READ, 0);
 	ck_assert_int_eq(xseg_submit(lane, slot, XSEG_PORTS_MAX), -ENXIO);
 	ck_assert_int_eq(xseg_submit(lane, slot, XSEG_NONE), -ENXIO);
-	ck_assert_uint_eq(state_of(slot), XSEG_REQUEST_OWNED);
+	ck_assert_uint_eq(rig_state_of(slot), XSEG_REQUEST_OWNED);
 	ck_assert_int_eq(xseg_submit(lane, slot, port), 0);
-	expect_submit(lane, 0);
+	rig_expect_submit(lane, 0);
 	struct xseg_frame next = xseg_at(lane, slot)->frame[0];
 	ck_assert_int_eq(xseg_forward(lane, slot, XSEG_NONE, &next), -ENXIO);
-	ck_assert_uint_eq(state_of(slot), XSEG_REQUEST_TAKEN);
-	answer(lane, slot, -ENXIO, 0);
-	expect_reply(lane);
+	ck_assert_uint_eq(rig_state_of(slot), XSEG_REQUEST_TAKEN);
+	rig_answer(lane, slot, -ENXIO, 0);
+	rig_expect_reply(lane);
 	xseg_put(lane, slot);
 	xseg_lane_leave(lane);
-	teardown();
+	rig_teardown();
 }
 END_TEST
 
 /* Submitted before anybody serves the port: kept, and found by who binds it. */
 START_TEST(test_rehint_port)
 {
-	setup();
-	struct xseg_lane *client = join(), *server = join();
+	rig_setup();
+	struct xseg_lane *client = rig_join(), *server = rig_join();
 	uint32_t port, slots[20];
-	ck_assert_int_eq(xseg_port_reserve(&seg, "later", &port), 0);
+	ck_assert_int_eq(xseg_port_reserve(&rig_seg, "later", &port), 0);
 	for (unsigned i = 0; i < 20; i++) {
-		slots[i] = get(client, XSEG_OP_READ, i);
+		slots[i] = rig_get(client, XSEG_OP_READ, i);
 		ck_assert_int_eq(xseg_submit(client, slots[i], port), 0);
 	}
 	xseg_turn_end(client);
 	ck_assert_uint_eq(xseg_rehint_port(server, port), 0); /* nobody to hint yet */
-	ck_assert_uint_eq(serve(server, "later"), port);
+	ck_assert_uint_eq(rig_serve(server, "later"), port);
 	ck_assert_uint_eq(xseg_rehint_port(server, port), 20);
 	ck_assert_uint_eq(xseg_rehint_port(server, port), 20); /* doubled: harmless */
 	for (unsigned i = 0; i < 20; i++)
-		answer(server, expect_submit(server, 0), 0, 0);
+		rig_answer(server, rig_expect_submit(server, 0), 0, 0);
 	struct xseg_hint_message m;
 	unsigned frame;
 	while (xseg_poll(server, &m, 1) == 1)
 		ck_assert_int_eq(xseg_accept(server, m.request, &frame), -ESTALE);
 	for (unsigned i = 0; i < 20; i++)
-		xseg_put(client, expect_reply(client));
+		xseg_put(client, rig_expect_reply(client));
 	xseg_lane_leave(server);
 	xseg_lane_leave(client);
-	teardown();
+	rig_teardown();
 }
 END_TEST
 
@@ -322,11 +227,11 @@ END_TEST
 START_TEST(test_overflow)
 {
 	enum { COUNT = 1000 };
-	setup();
-	struct xseg_lane *client = join(), *server = join();
-	uint32_t port = serve(server, "slow");
+	rig_setup();
+	struct xseg_lane *client = rig_join(), *server = rig_join();
+	uint32_t port = rig_serve(server, "slow");
 	for (unsigned i = 0; i < COUNT; i++)
-		ck_assert_int_eq(xseg_submit(client, get(client, XSEG_OP_READ, i), port), 0);
+		ck_assert_int_eq(xseg_submit(client, rig_get(client, XSEG_OP_READ, i), port), 0);
 	xseg_turn_end(client);
 	struct xseg_hint_message m[64];
 	unsigned taken = 0, frame, idle = 0;
@@ -357,19 +262,19 @@ START_TEST(test_overflow)
 	}
 	xseg_lane_leave(server);
 	xseg_lane_leave(client);
-	teardown();
+	rig_teardown();
 }
 END_TEST
 
 /* A server that leaves cleanly with answers that did not fit: its client gets them all. */
 static int burst_server(void *arg)
 {
-	struct xseg_lane *lane = join();
-	serve(lane, "burst");
+	struct xseg_lane *lane = rig_join();
+	rig_serve(lane, "burst");
 	for (unsigned i = 0; i < *(unsigned *)arg; i++) {
 		struct xseg_hint_message m;
 		unsigned frame;
-		child_check(next_hint(lane, &m));
+		child_check(rig_next_hint(lane, &m));
 		child_check(xseg_accept(lane, m.request, &frame) == 0);
 		xseg_respond(lane, m.request);
 	}
@@ -380,51 +285,51 @@ static int burst_server(void *arg)
 START_TEST(test_leave_with_overflow)
 {
 	unsigned count = 600;
-	setup();
-	struct xseg_lane *client = join();
+	rig_setup();
+	struct xseg_lane *client = rig_join();
 	uint32_t port;
-	ck_assert_int_eq(xseg_port_reserve(&seg, "burst", &port), 0);
+	ck_assert_int_eq(xseg_port_reserve(&rig_seg, "burst", &port), 0);
 	pid_t child = child_start(burst_server, &count);
 	struct xseg_frame any = {.lane = XSEG_LANE_ANY};
-	while (xseg_port_lane(&seg, port, &any) == XSEG_NONE)
+	while (xseg_port_lane(&rig_seg, port, &any) == XSEG_NONE)
 		usleep(1000);
 	for (unsigned i = 0; i < count; i++) {
-		ck_assert_int_eq(xseg_submit(client, get(client, XSEG_OP_READ, i), port), 0);
+		ck_assert_int_eq(xseg_submit(client, rig_get(client, XSEG_OP_READ, i), port), 0);
 		xseg_turn_end(client);
 	}
-	for (unsigned i = 0; i < 2000 && state_of(0) != XSEG_REQUEST_DONE; i++) {
+	for (unsigned i = 0; i < 2000 && rig_state_of(0) != XSEG_REQUEST_DONE; i++) {
 		xseg_turn_end(client);
 		usleep(100);
 	}
 	for (unsigned i = 0; i < count; i++)
-		xseg_put(client, expect_reply(client));
+		xseg_put(client, rig_expect_reply(client));
 	ck_assert_int_eq(child_end(child), 0);
 	xseg_lane_leave(client);
-	teardown();
+	rig_teardown();
 }
 END_TEST
 
 /* Hints that are double, late, for somebody else, or for nothing: refused, nothing moves. */
 START_TEST(test_stale_hints)
 {
-	setup();
-	struct xseg_lane *client = join(), *server = join(), *third = join();
-	uint32_t port = serve(server, "server");
+	rig_setup();
+	struct xseg_lane *client = rig_join(), *server = rig_join(), *third = rig_join();
+	uint32_t port = rig_serve(server, "server");
 	unsigned frame;
-	uint32_t slot = get(client, XSEG_OP_READ, 1);
+	uint32_t slot = rig_get(client, XSEG_OP_READ, 1);
 	ck_assert_int_eq(xseg_accept(server, slot, &frame), -ESTALE); /* still OWNED */
 	ck_assert_int_eq(xseg_receive(client, slot), -ESTALE);
 	ck_assert_int_eq(xseg_submit(client, slot, port), 0);
 	xseg_turn_end(client);
-	ck_assert_int_eq(xseg_receive(client, slot), -ESTALE); /* SUBMITTED */
+	ck_assert_int_eq(xseg_receive(client, slot), -ESTALE);	     /* SUBMITTED */
 	ck_assert_int_eq(xseg_accept(third, slot, &frame), -ESTALE); /* not its port */
-	ck_assert_uint_eq(expect_submit(server, 0), slot);
+	ck_assert_uint_eq(rig_expect_submit(server, 0), slot);
 	ck_assert_int_eq(xseg_accept(server, slot, &frame), -ESTALE); /* TAKEN already */
 	ck_assert_int_eq(xseg_receive(client, slot), -ESTALE);
-	answer(server, slot, 0, 0);
+	rig_answer(server, slot, 0, 0);
 	ck_assert_int_eq(xseg_accept(server, slot, &frame), -ESTALE); /* DONE */
-	ck_assert_int_eq(xseg_receive(third, slot), -ESTALE); /* not its request */
-	ck_assert_uint_eq(expect_reply(client), slot);
+	ck_assert_int_eq(xseg_receive(third, slot), -ESTALE);	      /* not its request */
+	ck_assert_uint_eq(rig_expect_reply(client), slot);
 	ck_assert_int_eq(xseg_receive(client, slot), -ESTALE); /* OWNED again */
 	xseg_put(client, slot);
 	ck_assert_int_eq(xseg_receive(client, slot), -ESTALE); /* FREE */
@@ -437,209 +342,52 @@ START_TEST(test_stale_hints)
 	xseg_lane_leave(third);
 	xseg_lane_leave(server);
 	xseg_lane_leave(client);
-	teardown();
+	rig_teardown();
 }
 END_TEST
 
 /* An answer for a lane's earlier life is not its successor's. */
 START_TEST(test_old_epoch)
 {
-	setup();
-	struct xseg_lane *server = join(), *client = join();
-	uint32_t port = serve(server, "server");
+	rig_setup();
+	struct xseg_lane *server = rig_join(), *client = rig_join();
+	uint32_t port = rig_serve(server, "server");
 	uint16_t index = client->index;
-	uint32_t slot = get(client, XSEG_OP_READ, 1);
+	uint32_t slot = rig_get(client, XSEG_OP_READ, 1);
 	ck_assert_int_eq(xseg_submit(client, slot, port), 0);
 	xseg_turn_end(client);
 	xseg_lane_leave(client); /* with a request out: its answer finds nobody */
-	client = join();
+	client = rig_join();
 	ck_assert_uint_eq(client->index, index);
-	ck_assert_uint_eq(expect_submit(server, 0), slot);
-	answer(server, slot, 0, 0);
+	ck_assert_uint_eq(rig_expect_submit(server, 0), slot);
+	rig_answer(server, slot, 0, 0);
 	struct xseg_hint_message m;
 	while (xseg_poll(client, &m, 1) == 1)
 		ck_assert_int_eq(xseg_receive(client, m.request), -ESTALE);
-	ck_assert_uint_eq(state_of(slot), XSEG_REQUEST_DONE);
+	ck_assert_uint_eq(rig_state_of(slot), XSEG_REQUEST_DONE);
 	xseg_lane_leave(client);
 	xseg_lane_leave(server);
-	scratch_segment_end(&seg); /* the slot is for the reaper, of the next issue */
-}
-END_TEST
-
-START_TEST(test_attach_pages)
-{
-	setup();
-	struct xseg_lane *lane = join();
-	static const struct {
-		uint32_t offset, bytes, pages;
-	} cases[] = {{0, 1, 1}, {0, 4096, 1}, {0, 4097, 2}, {512, 4096, 2}, {3584, 512, 1},
-		{3584, 513, 2}, {0, 65536, 16}, {0, 1u << 20, 256}, {0, 2u << 20, 512},
-		{512, XSEG_OBJECT_MAX - 512, 1024}, {0, XSEG_OBJECT_MAX, 1024},
-		{4095, XSEG_OBJECT_MAX, 1025}};
-	for (unsigned i = 0; i < countof(cases); i++) {
-		uint32_t slot = get(lane, XSEG_OP_WRITE, 0), pages = 0;
-		int rc = xseg_attach_pages(lane, slot, cases[i].offset, cases[i].bytes);
-		ck_assert_msg(rc == 0, "%u bytes at %u: %d", cases[i].bytes, cases[i].offset, rc);
-		struct xseg_request *r = xseg_at(lane, slot);
-		ck_assert_uint_eq(r->data_offset, cases[i].offset);
-		if (r->extent_count <= XSEG_EXTENTS) {
-			ck_assert(xseg_extents_check(&seg, r->extents, r->extent_count));
-			for (unsigned e = 0; e < r->extent_count; e++)
-				pages += r->extents[e].count;
-			ck_assert_uint_eq(pages, cases[i].pages);
-		}
-		xseg_put(lane, slot);
-	}
-	uint32_t slot = get(lane, XSEG_OP_WRITE, 0);
-	ck_assert_int_eq(xseg_attach_pages(lane, slot, 0, XSEG_OBJECT_MAX + 1), -E2BIG);
-	ck_assert_int_eq(xseg_attach_pages(lane, slot, 0, UINT32_MAX), -E2BIG);
-	ck_assert_uint_eq(xseg_at(lane, slot)->extent_count, 0);
-	xseg_put(lane, slot);
-	xseg_lane_leave(lane);
-	teardown();
+	scratch_segment_end(&rig_seg); /* the slot is for the reaper, of the next issue */
 }
 END_TEST
 
 /* The pool runs dry: -EAGAIN, the slot stays as it was, and works once there are pages. */
-START_TEST(test_pool_dry)
-{
-	setup();
-	struct xseg_lane *lane = join();
-	uint32_t held[64], count = 0, slot = get(lane, XSEG_OP_WRITE, 0);
-	for (;; count++) {
-		held[count] = get(lane, XSEG_OP_WRITE, count);
-		if (xseg_attach_pages(lane, held[count], 0, XSEG_OBJECT_MAX / 4) != 0)
-			break;
-		ck_assert_uint_lt(count, 60);
-	}
-	ck_assert_int_eq(xseg_attach_pages(lane, slot, 0, XSEG_OBJECT_MAX / 2), -EAGAIN);
-	ck_assert_uint_eq(xseg_at(lane, slot)->extent_count, 0);
-	for (uint32_t i = 0; i <= count; i++)
-		xseg_put(lane, held[i]);
-	ck_assert_int_eq(xseg_attach_pages(lane, slot, 0, XSEG_OBJECT_MAX / 2), 0);
-	xseg_put(lane, slot);
-	xseg_lane_leave(lane);
-	teardown();
-}
-END_TEST
-
 /* A pool in pieces: more runs than a slot holds go to list pages, and come back. */
-START_TEST(test_scattered)
-{
-	setup();
-	struct xseg_lane *lane = join();
-	uint32_t *page = calloc(seg.page_count, sizeof(*page)), count = 0, n;
-	struct xseg_extent e;
-	while (xseg_page_alloc(&lane->pages, 1, &e, 1, &n) == 0)
-		page[count++] = e.page;
-	for (uint32_t i = 0; i < count; i++)
-		if (page[i] % 2) {
-			e = (struct xseg_extent){.page = page[i], .count = 1};
-			xseg_page_free(&lane->pages, &e, 1);
-		}
-	xseg_magazine_fini(&lane->pages);
-	for (unsigned round = 0; round < 5; round++) {
-		uint32_t slot = get(lane, XSEG_OP_WRITE, 0);
-		ck_assert_int_eq(xseg_attach_pages(lane, slot, 0, 400 * XSEG_PAGE), 0);
-		ck_assert_uint_eq(xseg_at(lane, slot)->extent_count, 400);
-		ck_assert_uint_ne(xseg_at(lane, slot)->list[0], XSEG_NONE);
-		xseg_put(lane, slot);
-	}
-	for (uint32_t i = 0; i < count; i++)
-		if (page[i] % 2 == 0) {
-			e = (struct xseg_extent){.page = page[i], .count = 1};
-			xseg_page_free(&lane->pages, &e, 1);
-		}
-	free(page);
-	xseg_lane_leave(lane);
-	teardown();
-}
-END_TEST
-
 /* A donated page is the server's; a borrowed extent is not freed with the borrower. */
-START_TEST(test_donate_and_borrow)
-{
-	setup();
-	struct xseg_lane *client = join(), *server = join();
-	uint32_t port = serve(server, "keeper");
-	uint32_t slot = get(client, XSEG_OP_WRITE, 0);
-	struct xseg_request *r = xseg_at(client, slot);
-	ck_assert_int_eq(xseg_attach_pages(client, slot, 0, 8 * XSEG_PAGE), 0);
-	uint32_t kept = r->extents[0].page + (r->extents[0].count > 1);
-	r->frame[0].flags = XSEG_F_DONATE;
-	ck_assert_int_eq(xseg_submit(client, slot, port), 0);
-	xseg_turn_end(client);
-	expect_submit(server, 0);
-	ck_assert_int_eq(xseg_take_page(server, slot, seg.page_count), -ENOENT);
-	ck_assert_int_eq(xseg_take_page(server, slot, XSEG_NONE), -ENOENT);
-	ck_assert_int_eq(xseg_take_page(server, slot, kept), 0);
-	answer(server, slot, 0, 0);
-	expect_reply(client);
-	/* another request of the client that uses the same pages */
-	uint32_t borrower = get(client, XSEG_OP_READ, 1);
-	struct xseg_request *b = xseg_at(client, borrower);
-	b->flags = XSEG_R_BORROWED;
-	b->extent_count = r->extent_count;
-	memcpy(b->extents, r->extents, sizeof(b->extents));
-	xseg_put(client, borrower);
-	struct xseg_usage usage;
-	xseg_segment_usage(&seg, &usage);
-	ck_assert_uint_ge(usage.pages_held, 7);
-	ck_assert_uint_eq(usage.pages_stored, 1);
-	xseg_put(client, slot);
-	ck_assert_uint_eq(xseg_page_state(atomic_load(&seg.descriptors[kept].word)),
-		XSEG_PAGE_STORED);
-	xseg_page_retire(&server->pages, kept);
-	xseg_lane_leave(server);
-	xseg_lane_leave(client);
-	teardown();
-}
-END_TEST
-
 /* A read is answered with pinned pages; put drops the pins. */
-START_TEST(test_answer_pages)
-{
-	setup();
-	struct xseg_lane *client = join(), *server = join();
-	uint32_t port = serve(server, "keeper"), n;
-	struct xseg_extent e;
-	ck_assert_int_eq(xseg_page_alloc(&server->pages, 1, &e, 1, &n), 0);
-	xseg_page_store(&server->pages, e.page);
-	uint32_t slot = get(client, XSEG_OP_READ, 0);
-	xseg_at(client, slot)->frame[0].flags = XSEG_F_PIN;
-	ck_assert_int_eq(xseg_submit(client, slot, port), 0);
-	xseg_turn_end(client);
-	expect_submit(server, 0);
-	xseg_page_pin(&seg, e.page);
-	xseg_at(server, slot)->answer[0] = e;
-	xseg_at(server, slot)->answer_count = 1;
-	answer(server, slot, 0, 0);
-	xseg_page_retire(&server->pages, e.page); /* while the client looks at it */
-	expect_reply(client);
-	ck_assert_uint_eq(xseg_page_state(atomic_load(&seg.descriptors[e.page].word)),
-		XSEG_PAGE_RETIRED);
-	xseg_put(client, slot);
-	ck_assert_uint_ne(xseg_page_state(atomic_load(&seg.descriptors[e.page].word)),
-		XSEG_PAGE_RETIRED);
-	xseg_lane_leave(server);
-	xseg_lane_leave(client);
-	teardown();
-}
-END_TEST
-
 /* One loud neighbour, be it the lane itself, does not silence the others. */
 START_TEST(test_fair)
 {
-	setup();
-	struct xseg_lane *server = join(), *client[3] = {join(), join(), join()};
-	uint32_t port = serve(server, "fair"), sent[4] = {0}, served[4] = {0};
+	rig_setup();
+	struct xseg_lane *server = rig_join(), *client[3] = {rig_join(), rig_join(), rig_join()};
+	uint32_t port = rig_serve(server, "fair"), sent[4] = {0}, served[4] = {0};
 	struct xseg_hint_message m[32];
 	for (unsigned turn = 0; turn < 400; turn++) {
 		for (unsigned c = 0; c < 4; c++) {
 			struct xseg_lane *from = c < 3 ? client[c] : server;
 			for (; sent[c] - served[c] < 100; sent[c]++)
 				ck_assert_int_eq(
-					xseg_submit(from, get(from, XSEG_OP_READ, c), port), 0);
+					xseg_submit(from, rig_get(from, XSEG_OP_READ, c), port), 0);
 			xseg_turn_end(from);
 		}
 		uint32_t n = xseg_poll(server, m, 32);
@@ -657,7 +405,8 @@ START_TEST(test_fair)
 		}
 		xseg_turn_end(server);
 		for (unsigned c = 0; c < 3; c++)
-			while (xseg_poll(client[c], m, 1) == 1 && xseg_receive(client[c], m[0].request) == 0)
+			while (xseg_poll(client[c], m, 1) == 1 &&
+				xseg_receive(client[c], m[0].request) == 0)
 				xseg_put(client[c], m[0].request);
 	}
 	for (unsigned c = 0; c < 4; c++)
@@ -666,33 +415,33 @@ START_TEST(test_fair)
 	for (unsigned c = 0; c < 3; c++)
 		xseg_lane_leave(client[c]);
 	xseg_lane_leave(server);
-	scratch_segment_end(&seg);
+	scratch_segment_end(&rig_seg);
 }
 END_TEST
 
 /* Waiting: returns at the time limit, and at once when a message comes. */
 START_TEST(test_wait)
 {
-	setup();
-	struct xseg_lane *lane = join();
+	rig_setup();
+	struct xseg_lane *lane = rig_join();
 	uint64_t start = clock_now_ns();
 	xseg_wait(lane, 30000000);
 	uint64_t took = clock_now_ns() - start;
 	ck_assert_uint_ge(took, 29000000);
 	ck_assert_uint_lt(took, 5000000000ull);
-	ck_assert_uint_eq(atomic_load(&seg.lanes[lane->index].bell.asleep), 0);
-	uint32_t port = serve(lane, "self");
-	uint32_t slot = get(lane, XSEG_OP_READ, 0);
+	ck_assert_uint_eq(atomic_load(&rig_seg.lanes[lane->index].bell.asleep), 0);
+	uint32_t port = rig_serve(lane, "self");
+	uint32_t slot = rig_get(lane, XSEG_OP_READ, 0);
 	ck_assert_int_eq(xseg_submit(lane, slot, port), 0);
 	start = clock_now_ns();
 	xseg_wait(lane, 20000000000ull);
 	ck_assert_uint_lt(clock_now_ns() - start, 5000000000ull);
-	expect_submit(lane, 0);
-	answer(lane, slot, 0, 0);
-	expect_reply(lane);
+	rig_expect_submit(lane, 0);
+	rig_answer(lane, slot, 0, 0);
+	rig_expect_reply(lane);
 	xseg_put(lane, slot);
 	xseg_lane_leave(lane);
-	teardown();
+	rig_teardown();
 }
 END_TEST
 
@@ -700,14 +449,14 @@ END_TEST
 static int fd_client(void *arg)
 {
 	uint32_t port = *(uint32_t *)arg;
-	struct xseg_lane *lane = join();
+	struct xseg_lane *lane = rig_join();
 	for (unsigned i = 0; i < 200; i++) {
 		usleep(i % 10 * 100);
-		uint32_t slot = get(lane, XSEG_OP_READ, i);
+		uint32_t slot = rig_get(lane, XSEG_OP_READ, i);
 		child_check(xseg_submit(lane, slot, port) == 0);
 		xseg_turn_end(lane);
 		struct xseg_hint_message m;
-		child_check(next_hint(lane, &m));
+		child_check(rig_next_hint(lane, &m));
 		child_check(xseg_receive(lane, m.request) == 0);
 		xseg_put(lane, m.request);
 	}
@@ -717,18 +466,18 @@ static int fd_client(void *arg)
 
 START_TEST(test_fd_lane)
 {
-	setup();
+	rig_setup();
 	struct xseg_lane *server;
-	ck_assert_int_eq(xseg_lane_join(&seg, true, &server), 0);
+	ck_assert_int_eq(xseg_lane_join(&rig_seg, true, &server), 0);
 	ck_assert_int_ge(server->bell_fd, 0);
-	uint32_t port = serve(server, "events");
+	uint32_t port = rig_serve(server, "events");
 	pid_t child = child_start(fd_client, &port);
 	for (unsigned served = 0; served < 200;) {
 		struct xseg_hint_message m;
 		unsigned frame;
 		while (xseg_poll(server, &m, 1) == 1) {
 			ck_assert_int_eq(xseg_accept(server, m.request, &frame), 0);
-			answer(server, m.request, 0, 0);
+			rig_answer(server, m.request, 0, 0);
 			served++;
 		}
 		xseg_turn_end(server);
@@ -739,60 +488,60 @@ START_TEST(test_fd_lane)
 		FD_ZERO(&set);
 		FD_SET(server->bell_fd, &set);
 		ck_assert_int_eq(select(server->bell_fd + 1, &set, NULL, NULL, &limit), 1);
-		xseg_bell_disarm(&seg, server->index);
+		xseg_bell_disarm(&rig_seg, server->index);
 		xseg_bell_drain_fd(server->bell_fd);
 	}
 	ck_assert_int_eq(child_end(child), 0);
 	xseg_lane_leave(server);
-	teardown();
+	rig_teardown();
 }
 END_TEST
 
 /* One process, two mappings: client in one, server in the other. */
 START_TEST(test_two_addresses)
 {
-	setup();
+	rig_setup();
 	struct xseg second;
-	ck_assert_int_eq(xseg_segment_join(seg.name, &second, NULL), 0);
-	ck_assert_ptr_ne(second.base, seg.base);
-	struct xseg_lane *client = join(), *server;
+	ck_assert_int_eq(xseg_segment_join(rig_seg.name, &second, NULL), 0);
+	ck_assert_ptr_ne(second.base, rig_seg.base);
+	struct xseg_lane *client = rig_join(), *server;
 	ck_assert_int_eq(xseg_lane_join(&second, false, &server), 0);
-	uint32_t port = serve(server, "there");
+	uint32_t port = rig_serve(server, "there");
 	for (unsigned i = 0; i < 1000; i++) {
-		uint32_t slot = get(client, XSEG_OP_WRITE, i);
+		uint32_t slot = rig_get(client, XSEG_OP_WRITE, i);
 		ck_assert_int_eq(xseg_attach_pages(client, slot, 0, 2 * XSEG_PAGE), 0);
 		uint32_t page = xseg_at(client, slot)->extents[0].page;
-		memset(xseg_page_address(&seg, page), (int)i, XSEG_PAGE);
+		memset(xseg_page_address(&rig_seg, page), (int)i, XSEG_PAGE);
 		ck_assert_int_eq(xseg_submit(client, slot, port), 0);
 		xseg_turn_end(client);
-		ck_assert_uint_eq(expect_submit(server, 0), slot);
+		ck_assert_uint_eq(rig_expect_submit(server, 0), slot);
 		ck_assert_uint_eq(xseg_page_address(&second, page)[100], i % 256);
-		answer(server, slot, 0, i);
-		ck_assert_uint_eq(expect_reply(client), slot);
+		rig_answer(server, slot, 0, i);
+		ck_assert_uint_eq(rig_expect_reply(client), slot);
 		ck_assert_uint_eq(xseg_at(client, slot)->value, i);
 		xseg_put(client, slot);
 	}
 	xseg_lane_leave(server);
 	xseg_lane_leave(client);
 	xseg_segment_leave(&second);
-	teardown();
+	rig_teardown();
 }
 END_TEST
 
 START_TEST(test_lanes_run_out)
 {
-	setup();
+	rig_setup();
 	struct xseg_lane *lane[4], *more;
 	for (unsigned i = 0; i < 4; i++)
-		lane[i] = join();
-	ck_assert_int_eq(xseg_lane_join(&seg, false, &more), -ENOSPC);
+		lane[i] = rig_join();
+	ck_assert_int_eq(xseg_lane_join(&rig_seg, false, &more), -ENOSPC);
 	xseg_lane_leave(lane[1]);
-	ck_assert_int_eq(xseg_lane_join(&seg, false, &more), 0);
+	ck_assert_int_eq(xseg_lane_join(&rig_seg, false, &more), 0);
 	xseg_lane_leave(more);
 	xseg_lane_leave(lane[0]);
 	xseg_lane_leave(lane[2]);
 	xseg_lane_leave(lane[3]);
-	teardown();
+	rig_teardown();
 }
 END_TEST
 
@@ -809,11 +558,6 @@ int main(void)
 	UNIT_TEST(s, test_leave_with_overflow);
 	UNIT_TEST(s, test_stale_hints);
 	UNIT_TEST(s, test_old_epoch);
-	UNIT_TEST(s, test_attach_pages);
-	UNIT_TEST(s, test_pool_dry);
-	UNIT_TEST(s, test_scattered);
-	UNIT_TEST(s, test_donate_and_borrow);
-	UNIT_TEST(s, test_answer_pages);
 	UNIT_TEST(s, test_fair);
 	UNIT_TEST(s, test_wait);
 	UNIT_TEST(s, test_fd_lane);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The tables of a segment lie one behind the other, aligned, for every size asked for. */
-#include "tests/lib/unit.h"
-#include "xseg/xseg_layout.h"
-
 #include <stddef.h>
 #include <string.h>
 
-static const uint64_t sizes[] = {XSEG_SIZE_MIN, 9000000, 64u << 20, 1u << 30, 10000000000ull,
-	XSEG_SIZE_MAX};
+#include "tests/lib/unit.h"
+#include "xseg/xseg_layout.h"
+
+static const uint64_t sizes[] = {
+	XSEG_SIZE_MIN, 9000000, 64u << 20, 1u << 30, 10000000000ull, XSEG_SIZE_MAX};
 
 static void check_places(uint32_t lanes, uint32_t requests, uint64_t size)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Every op has a name of its own; what is no op has one too. */
-#include "tests/lib/unit.h"
-
 #include <string.h>
 #include <xseg/op.h>
+
+#include "tests/lib/unit.h"
 
 START_TEST(test_names)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The page pool: who has a page, runs, pins, lost hints, and a pool in pieces. */
-#include "tests/lib/unit.h"
-
 #include <errno.h>
 #include <string.h>
 #include <xseg/page.h>
+
+#include "tests/lib/unit.h"
 
 static struct xseg seg;
 static struct xseg_magazine mag, other;

@@ -1,18 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ports outlive their peers; edges are switched by one word. */
-#include "tests/lib/unit.h"
-
 #include <errno.h>
 #include <string.h>
 #include <xseg/port.h>
 #include <xseg/registry.h>
 
+#include "tests/lib/unit.h"
+
 static struct xseg seg;
 
-static void setup(void)
-{
-	scratch_segment(&seg, 0, 4, 64);
-}
+static void setup(void) { scratch_segment(&seg, 0, 4, 64); }
 
 static void peer_of(const char *name, uint32_t *peer, uint16_t *epoch)
 {
@@ -79,8 +76,8 @@ START_TEST(test_bad_names)
 {
 	setup();
 	uint32_t port;
-	static const char *const bad[] = {"", "a b", "-a", ".a", "a/b", "a:b",
-		"a12345678901234567890123456789012"};
+	static const char *const bad[] = {
+		"", "a b", "-a", ".a", "a/b", "a:b", "a12345678901234567890123456789012"};
 	for (unsigned i = 0; i < countof(bad); i++)
 		ck_assert_int_eq(xseg_port_reserve(&seg, bad[i], &port), -EINVAL);
 	static const char *const bad_edges[] = {"", "a", ":", "a:", ":b", "a:b:c", "a b:c", "-a:b"};
@@ -165,7 +162,8 @@ START_TEST(test_steering)
 	peer_of("steer", &peer, &epoch);
 	ck_assert_int_eq(xseg_port_bind(&seg, "steer", peer, epoch, lanes, 4, &port), 0);
 	for (uint32_t object = 0; object < 4000; object++) {
-		struct xseg_frame f = {.op = XSEG_OP_READ, .lane = XSEG_LANE_ANY,
+		struct xseg_frame f = {.op = XSEG_OP_READ,
+			.lane = XSEG_LANE_ANY,
 			.key = {.volume = 1 + object / 1000, .object = object % 1000}};
 		uint32_t lane = xseg_port_lane(&seg, port, &f);
 		ck_assert_uint_lt(lane, 4);

@@ -1,18 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The registry: a dead process' lane and name are taken over, a living one's are not. */
-#include "tests/lib/unit.h"
-
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
 #include <xseg/registry.h>
 
+#include "tests/lib/unit.h"
+
 static struct xseg seg;
 
-static void setup(void)
-{
-	scratch_segment(&seg, 0, 4, 64);
-}
+static void setup(void) { scratch_segment(&seg, 0, 4, 64); }
 
 struct claimed {
 	_Atomic int ready;
@@ -21,17 +18,14 @@ struct claimed {
 };
 
 /* Shared with children: a page of the segment nobody uses. */
-static struct claimed *board(void)
-{
-	return (void *)xseg_page_address(&seg, seg.page_count - 1);
-}
+static struct claimed *board(void) { return (void *)xseg_page_address(&seg, seg.page_count - 1); }
 
 static int claim_and_wait(void *name)
 {
 	struct claimed *b = board();
 	child_check(xseg_lane_claim(&seg, &b->lane, &b->lane_epoch) == 0);
-	child_check(xseg_peer_join(&seg, name, "role", 1ull << b->lane, &b->peer,
-			    &b->peer_epoch) == 0);
+	child_check(
+		xseg_peer_join(&seg, name, "role", 1ull << b->lane, &b->peer, &b->peer_epoch) == 0);
 	atomic_store(&b->ready, 1);
 	pause();
 	return 0;
@@ -217,7 +211,8 @@ static int claim_all_the_time(void *arg)
 		if (xseg_lane_claim(&seg, &lane, &epoch) != 0)
 			continue;
 		uint32_t nobody = 0;
-		child_check(atomic_compare_exchange_strong(&owner[lane], &nobody, (uint32_t)getpid()));
+		child_check(
+			atomic_compare_exchange_strong(&owner[lane], &nobody, (uint32_t)getpid()));
 		child_check(atomic_exchange(&owner[lane], 0) == (uint32_t)getpid());
 		xseg_lane_release(&seg, lane);
 	}

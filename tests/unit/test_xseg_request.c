@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The request table: slots are given out once, come back once, and hints can be made again. */
-#include "tests/lib/unit.h"
-
 #include <errno.h>
 #include <string.h>
 #include <xseg/request.h>
+
+#include "tests/lib/unit.h"
 
 #define SLOTS 512u
 
@@ -39,15 +39,17 @@ END_TEST
 START_TEST(test_table)
 {
 	static const unsigned may[][2] = {{XSEG_REQUEST_FREE, XSEG_REQUEST_OWNED},
-		{XSEG_REQUEST_OWNED, XSEG_REQUEST_SUBMITTED}, {XSEG_REQUEST_OWNED, XSEG_REQUEST_FREE},
+		{XSEG_REQUEST_OWNED, XSEG_REQUEST_SUBMITTED},
+		{XSEG_REQUEST_OWNED, XSEG_REQUEST_FREE},
 		{XSEG_REQUEST_SUBMITTED, XSEG_REQUEST_TAKEN},
-		{XSEG_REQUEST_TAKEN, XSEG_REQUEST_SUBMITTED}, {XSEG_REQUEST_TAKEN, XSEG_REQUEST_DONE},
-		{XSEG_REQUEST_DONE, XSEG_REQUEST_OWNED}};
+		{XSEG_REQUEST_TAKEN, XSEG_REQUEST_SUBMITTED},
+		{XSEG_REQUEST_TAKEN, XSEG_REQUEST_DONE}, {XSEG_REQUEST_DONE, XSEG_REQUEST_OWNED}};
 	static const unsigned never[][2] = {{XSEG_REQUEST_FREE, XSEG_REQUEST_SUBMITTED},
 		{XSEG_REQUEST_FREE, XSEG_REQUEST_TAKEN}, {XSEG_REQUEST_FREE, XSEG_REQUEST_DONE},
 		{XSEG_REQUEST_OWNED, XSEG_REQUEST_TAKEN}, {XSEG_REQUEST_OWNED, XSEG_REQUEST_DONE},
 		{XSEG_REQUEST_SUBMITTED, XSEG_REQUEST_DONE},
-		{XSEG_REQUEST_DONE, XSEG_REQUEST_SUBMITTED}, {XSEG_REQUEST_DONE, XSEG_REQUEST_TAKEN}};
+		{XSEG_REQUEST_DONE, XSEG_REQUEST_SUBMITTED},
+		{XSEG_REQUEST_DONE, XSEG_REQUEST_TAKEN}};
 	for (unsigned i = 0; i < countof(may); i++)
 		ck_assert(sm_may(xseg_request_states, may[i][0], may[i][1]));
 	for (unsigned i = 0; i < countof(never); i++)

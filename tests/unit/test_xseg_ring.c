@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Slot rings: order, fullness, wrap, and a position found again after either side has died. */
-#include "tests/lib/unit.h"
-
 #include <string.h>
 #include <xseg/ring.h>
+
+#include "tests/lib/unit.h"
 
 struct pair {
 	struct xseg_ring *ring;

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Segments come whole or not at all, and nothing that is not one can be joined. */
-#include "tests/lib/unit.h"
-
 #include <base/crc32c.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -14,12 +12,17 @@
 #include <xseg/registry.h>
 #include <xseg/request.h>
 
+#include "tests/lib/unit.h"
+
 #define CHECKED_BYTES (offsetof(struct xseg_superblock, checksum) + sizeof(uint32_t))
 
 static struct xseg_config small(const char *name)
 {
-	return (struct xseg_config){.name = name, .size = XSEG_SIZE_MIN, .lanes = 2,
-		.requests = 64, .no_prefault = true};
+	return (struct xseg_config){.name = name,
+		.size = XSEG_SIZE_MIN,
+		.lanes = 2,
+		.requests = 64,
+		.no_prefault = true};
 }
 
 static void file_of(const char *name, char path[256])
@@ -181,8 +184,8 @@ START_TEST(test_another_boot)
 	/* as a machine before its reboot would have written it: checksum and all */
 	seg.super->boot_id[3] ^= 0x5a;
 	size_t from = offsetof(struct xseg_superblock, layout_version);
-	seg.super->checksum = crc32c(0, (uint8_t *)seg.super + from,
-		offsetof(struct xseg_superblock, checksum) - from);
+	seg.super->checksum = crc32c(
+		0, (uint8_t *)seg.super + from, offsetof(struct xseg_superblock, checksum) - from);
 	xseg_segment_leave(&seg);
 	refused(name, -ESTALE);
 	ck_assert_int_eq(xseg_segment_destroy(name, NULL), 0);
@@ -407,7 +410,8 @@ START_TEST(test_two_addresses)
 	ck_assert_ptr_ne(a.base, b.base);
 	for (uint32_t page = 0; page < a.page_count; page += 97) {
 		memset(xseg_page_address(&a, page), (int)(page % 251), XSEG_PAGE);
-		ck_assert_mem_eq(xseg_page_address(&a, page), xseg_page_address(&b, page), XSEG_PAGE);
+		ck_assert_mem_eq(
+			xseg_page_address(&a, page), xseg_page_address(&b, page), XSEG_PAGE);
 	}
 	atomic_store(&a.requests[5].word, 0x1234567890ull);
 	ck_assert_uint_eq(atomic_load(&b.requests[5].word), 0x1234567890ull);

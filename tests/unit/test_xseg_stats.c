@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Counters and histograms: written by one lane, read by another process. */
-#include "tests/lib/unit.h"
-
 #include <errno.h>
 #include <string.h>
 #include <xseg/registry.h>
 #include <xseg/stats.h>
+
+#include "tests/lib/unit.h"
 
 static const struct xseg_counter counters[] = {
 	{"reads", "", "read requests"}, {"bytes", "B", "bytes read"}, {"time", "ns", "time spent"}};
@@ -88,8 +88,7 @@ START_TEST(test_full)
 		ck_assert_ptr_ne(b, kept);
 		kept = b;
 	}
-	ck_assert_int_eq(
-		xseg_stats_open(&seg, peer, epoch, 0, counters, 3, NULL, 0, &b), -ENOSPC);
+	ck_assert_int_eq(xseg_stats_open(&seg, peer, epoch, 0, counters, 3, NULL, 0, &b), -ENOSPC);
 	xseg_stats_close(kept);
 	ck_assert_int_eq(xseg_stats_open(&seg, peer, epoch, 0, counters, 3, NULL, 0, &b), 0);
 	ck_assert_ptr_eq(b, kept);
@@ -110,8 +109,8 @@ static int open_and_die(void *arg)
 	struct xseg_stats_block *b;
 	child_check(xseg_peer_join(job->seg, "mortal", "role", 1, &peer, &epoch) == 0);
 	for (unsigned i = 0; i < job->blocks; i++)
-		child_check(xseg_stats_open(job->seg, peer, epoch, 0, counters, 3, histograms, 2,
-				    &b) == 0);
+		child_check(xseg_stats_open(
+				    job->seg, peer, epoch, 0, counters, 3, histograms, 2, &b) == 0);
 	xseg_count(b, 0, 77);
 	return 0;
 }

@@ -252,14 +252,16 @@ static void change_done(struct worker_item *item)
 {
 	struct file_op *op = (struct file_op *)item;
 	file_count(op->shard, FILE_ZEROS_WRITTEN, op->zeros_written);
-	file_count(op->shard, FILE_PUNCHES, op->job->op != XSEG_OP_COPY && !op->zeros_written);
 	if (op->result == 0) {
+		file_count(
+			op->shard, FILE_PUNCHES, op->job->op != XSEG_OP_COPY && !op->zeros_written);
 		finish_change(op, 0);
 		return;
 	}
 	/* how far it came is not known */
-	file_count(op->shard, FILE_IO_ERRORS, 1);
-	end_change(op, op->result == -EOPNOTSUPP ? 0 : op->job->length, false, op->result);
+	uint64_t size = op->result == -EOPNOTSUPP ? 0 : op->job->length;
+	file_count(op->shard, FILE_IO_ERRORS, size != 0);
+	end_change(op, size, false, op->result);
 }
 
 static void run_change(struct file_op *op)

@@ -125,18 +125,27 @@ static int write_format(int root)
 	return error;
 }
 
-/* The format file comes last: a folder without one is made again. */
-static int make_store(int root, const struct reason *why)
+/* A copy of a store may have lost its empty folders. */
+static int make_folders(int root)
 {
 	static const char *const folders[] = {"tmp", "objects", "records"};
-	int error = 0;
-	for (size_t i = 0; i < countof(folders) && !error; i++)
-		if (mkdirat(root, folders[i], 0700) && errno != EEXIST)
-			error = -errno;
-	if (!error && fsync(root))
-		error = -errno;
-	error = error ? error : write_format(root);
-	if (!error && fsync(root))
+	bool made = false;
+	for (size_t i = 0; i < countof(folders); i++) {
+		if (mkdirat(root, folders[i], 0700) == 0)
+			made = true;
+		else if (errno != EEXIST)
+			return -errno;
+	}
+	return made && fsync(root) ? -errno : 0;
+}
+
+/* The format file comes last: a folder without one is made again. */
+static int make_store(int root, bool fresh, const struct reason *why)
+{
+	int error = make_folders(root);
+	if (!error && fresh)
+		error = write_format(root);
+	if (!error && fresh && fsync(root))
 		error = -errno;
 	return error ? refuse(why, error, "cannot be made a store: %s", strerror(-error)) : 0;
 }
@@ -238,7 +247,7 @@ static int inherit(int root)
 
 static int settle(int root, bool made, const struct reason *why)
 {
-	int error = made ? make_store(root, why) : 0;
+	int error = make_store(root, made, why);
 	if (error)
 		return error;
 	error = empty_tmp(root);
