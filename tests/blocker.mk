@@ -15,6 +15,8 @@ blocker_scenarios = tests/scenario/blocker_laws.sh tests/scenario/blocker_memory
 	tests/scenario/blocker_file_kill.sh tests/scenario/blocker_file_lost.sh \
 	tests/scenario/blocker_file_crash.sh tests/scenario/blocker_file_uring.sh
 TESTS += $(blocker_scenarios)
+QUICK_TESTS += tests/scenario/blocker_memory.sh tests/scenario/blocker_file_start.sh \
+	tests/scenario/blocker_file_lost.sh
 EXTRA_DIST += $(blocker_scenarios) tests/scenario/blocker_lib.sh tests/lib/deny_uring.py
 
 if HAVE_CHECK

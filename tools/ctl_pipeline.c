@@ -20,6 +20,7 @@
 #include "tools/program.h"
 
 #define GRACE_NS (5ull * 1000000000u)
+#define STOP_NS (35ull * 1000000000u) /* what xsegd gives a process, and a little more */
 #define REPORT_MAX 65536
 
 static const struct ctl_option option_foreground = {
@@ -30,6 +31,7 @@ struct up {
 	char path[PATH_MAX]; /* absolute */
 	char name[NAME_LENGTH_MAX + 1];
 	char hash[24];
+	unsigned hosts; /* processes, each with a time limit of its own */
 	pid_t pid;
 	int report;
 };
@@ -52,6 +54,7 @@ static int up_read(struct up *up)
 			"'%s' does not say which segment", ctl->argv[0]);
 	snprintf(up->name, sizeof(up->name), "%s", name);
 	snprintf(up->hash, sizeof(up->hash), "%016llx", (unsigned long long)pipeline.hash);
+	up->hosts = pipeline.host_count;
 	pipeline_free(&pipeline);
 	return rc;
 }
@@ -132,7 +135,7 @@ static int keeper_spawn(struct up *up)
 /* It stops what it has started and goes; only if it does not do even that, it is killed. */
 static void keeper_abort(struct up *up)
 {
-	uint64_t end_ns = clock_now_ns() + up->ctl->timeout_ns + GRACE_NS;
+	uint64_t end_ns = clock_now_ns() + up->hosts * STOP_NS + GRACE_NS;
 	kill(up->pid, SIGTERM);
 	while (waitpid(up->pid, NULL, WNOHANG) == 0) {
 		if (clock_now_ns() > end_ns) {
@@ -148,7 +151,7 @@ static void keeper_abort(struct up *up)
 static int keeper_wait(struct up *up, char text[REPORT_MAX])
 {
 	size_t length = 0;
-	uint64_t end_ns = clock_now_ns() + 2 * up->ctl->timeout_ns + GRACE_NS;
+	uint64_t end_ns = clock_now_ns() + up->hosts * (up->ctl->timeout_ns + STOP_NS) + GRACE_NS;
 	while (length < REPORT_MAX - 1) {
 		struct pollfd one = {.fd = up->report, .events = POLLIN};
 		if (ctl_interrupted())

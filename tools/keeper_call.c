@@ -316,10 +316,16 @@ static int run_peer_stop(struct ask *ask)
 		return fault_set(ask->fault, FAULT_BUSY, name,
 			"stop those first, or let their edges lead elsewhere",
 			"peer '%s' is in use by %s", name, users);
-	if (host->state != KEEPER_RUNNING ||
-		json_is_true(json_object_get(ask->params, "dry_run"))) {
+	/* a dead one that is not wanted back is no fault any more */
+	bool plan = json_is_true(json_object_get(ask->params, "dry_run"));
+	bool buried = host->state == KEEPER_DEAD && !plan;
+	if (buried) {
+		sm_move(keeper_states, &host->state, KEEPER_STOPPED);
+		host->reason[0] = 0;
+	}
+	if (host->state != KEEPER_RUNNING || plan) {
 		*ask->result = keeper_call_peer(keeper, name);
-		json_object_set_new(*ask->result, "changed", json_false());
+		json_object_set_new(*ask->result, "changed", json_boolean(buried));
 		return 0;
 	}
 	operation_begin(ask, KEEPER_OP_STOP, host, name);

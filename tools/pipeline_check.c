@@ -48,6 +48,8 @@ static int peer_to_host(struct pipeline *pipeline, struct pipeline_peer *peer, s
 {
 	const char *name = peer->host_name[0] ? peer->host_name : peer->name;
 	struct pipeline_host *host = pipeline_host_find(pipeline, name);
+	if (!strcmp(name, "xsegd")) /* HOST.log lies beside xsegd.log */
+		return place_fail(pipeline, peer, NULL, fault, "'xsegd' is the keeper's own name");
 	if (!host) {
 		host = pipeline_host_add(pipeline, name);
 		if (!host)

@@ -39,7 +39,8 @@ enum xseg_op {
 	XSEG_OP_CLOSE,	/* key.volume */
 	XSEG_OP_INFO,	/* volume: key.volume or (0) name; out: xseg_volume_info. object: out xseg_object_info */
 	XSEG_OP_LIST,	/* volumes: out xseg_volume_info[]; objects of key.volume: out xseg_key[];
-			   arg0 = cursor (0 first); value = next cursor (0: no more); length = bytes */
+			   records: key.epoch says which, key.volume 0 all of them. arg0 = cursor (0 first);
+			   value = next cursor (0: no more); length = bytes */
 	XSEG_OP_CREATE, /* in and out: xseg_volume_info (id 0 = choose) */
 	XSEG_OP_UPDATE, /* in: xseg_volume_info: state of the volume (e.g. IMPORTING -> READY) */
 	XSEG_OP_REMOVE, /* key.volume, or (0) name: record and objects */

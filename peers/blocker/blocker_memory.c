@@ -83,9 +83,8 @@ static void memory_take(struct peer *peer, struct job *job)
 static const struct peer_ops memory_ops = {
 	.name = "blocker_memory",
 	.summary = "objects in pages of the segment",
-	.description =
-		"Reads lend pages, writes keep them: nothing is copied. What is stored goes with "
-		"the process. A full store fails the write that needs more, no other.\n",
+	.description = "Reads lend pages, writes keep them: whole pages are not copied. What is "
+		       "stored goes with the process. A full store fails what grows it.\n",
 	.options = memory_options,
 	.options_size = sizeof(struct memory_options),
 	.state_size = sizeof(struct memory),

@@ -11,12 +11,13 @@
 
 #include "peers/core/core.h"
 
-#define LANE_HINTS 64u	/* taken at once */
-#define LANE_ROUNDS 64u /* in a turn: the clock must not stand still for ever */
-#define LANE_RETRIES \
-	(1u << 20)	 /* waiting at once: more than a peer can have jobs and connections */
-#define LANE_LOOKS 4u	 /* at the rings, between two turns without work */
-#define LANE_PREFETCH 4u /* requests ahead */
+#define LANE_HINTS 64u /* taken at once */
+/* In a turn, at most: the clock must not stand still, and polls and sockets want their share. */
+#define LANE_ROUNDS 64u
+#define LANE_TURN_HINTS 256u
+#define LANE_RETRIES (1u << 20) /* waiting at once: more than there are jobs and connections */
+#define LANE_LOOKS 4u		/* at the rings, between two turns without work */
+#define LANE_PREFETCH 8uests ahead */
 #define LANE_SLOW_NS 10000000u
 #define LANE_SLEEP_NS 1000000000u /* at most: the heartbeat */
 #define LANE_WAITING_NS 200000u	  /* at most, while somebody waits for slots or pages */
@@ -26,12 +27,19 @@
 
 /* --- one turn --------------------------------------------------------------------- */
 
-static inline void lane_prefetch(const struct lane *lane, uint32_t slot)
+/* Lines that will be written are fetched as our own: a request's header by both sides, what lies
+   behind it by the client, who fills it again. */
+static inline void lane_prefetch(const struct lane *lane, const struct xseg_hint_message *hint)
 {
 	const struct xseg *seg = lane->x->seg;
-	if (likely(slot < seg->request_count)) {
-		const struct xseg_request *request = &seg->requests[slot];
-		__builtin_prefetch(request, 1);
+	if (unlikely(hint->request >= seg->request_count))
+		return;
+	const struct xseg_request *request = &seg->requests[hint->request];
+	cpu_prefetch_own(request);
+	if (hint->kind == XSEG_HINT_REPLY) {
+		cpu_prefetch_own(&request->frame[0]);
+		cpu_prefetch_own(&request->extents[0]);
+	} else {
 		__builtin_prefetch(&request->frame[0]);
 		__builtin_prefetch(&request->extents[0]);
 	}
@@ -50,21 +58,21 @@ static void lane_take(struct lane *lane, const struct xseg_hint_message *hint)
 static bool lane_rounds(struct lane *lane)
 {
 	struct xseg_hint_message hints[LANE_HINTS];
-	bool moved = false;
-	for (unsigned round = 0; round < LANE_ROUNDS; round++) {
+	uint32_t taken = 0;
+	for (unsigned round = 0; round < LANE_ROUNDS && taken < LANE_TURN_HINTS; round++) {
 		uint32_t count = xseg_poll(lane->x, hints, LANE_HINTS);
 		if (count == 0)
 			break;
-		moved = true;
+		taken += count;
 		for (uint32_t i = 0; i < count && i < LANE_PREFETCH; i++)
-			lane_prefetch(lane, hints[i].request);
+			lane_prefetch(lane, &hints[i]);
 		for (uint32_t i = 0; i < count; i++) {
 			if (i + LANE_PREFETCH < count)
-				lane_prefetch(lane, hints[i + LANE_PREFETCH].request);
+				lane_prefetch(lane, &hints[i + LANE_PREFETCH]);
 			lane_take(lane, &hints[i]);
 		}
 	}
-	return moved;
+	return taken > 0;
 }
 
 static bool lane_poll_peers(struct lane *lane)
@@ -138,13 +146,13 @@ static bool lane_turn(struct lane *lane)
 {
 	lane_clock(lane);
 	bool moved = lane_poll_peers(lane);
+	lane_events(lane, lane->idle_ns ? LANE_EVENTS_IDLE_NS : LANE_EVENTS_BUSY_NS);
 	moved |= lane_rounds(lane);
 	moved |= call_fail_pending(lane);
 	moved |= worker_collect(lane);
 	moved |= lane_retries(lane);
 	if (moved)
 		lane_rounds(lane);
-	lane_events(lane, moved ? LANE_EVENTS_BUSY_NS : LANE_EVENTS_IDLE_NS);
 	xseg_turn_end(lane->x);
 	lane_show(lane);
 	return moved;

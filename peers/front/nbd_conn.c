@@ -228,6 +228,13 @@ static bool nbd_conn_due(const struct nbd_conn *conn, uint64_t now)
 	return !conn->dry || conn->reparse || now - conn->tried_ns >= NBD_EMPTY_RECEIVE_NS;
 }
 
+/* Something can be sent, or read again to be sent: no event will tell us so. */
+static bool nbd_conn_owes(const struct nbd_conn *conn)
+{
+	const struct nbd_request *first = TAILQ_FIRST(&conn->queue);
+	return first && !first->pending && !conn->blocked && !conn->retrying;
+}
+
 bool nbd_conn_turn(struct nbd_conn *conn)
 {
 	uint64_t now = nbd_now(conn->nbd);
@@ -236,7 +243,8 @@ bool nbd_conn_turn(struct nbd_conn *conn)
 		moved |= nbd_receive(conn);
 	if (conn->state == NBD_CONN_DRAINING && !conn->inflight)
 		nbd_conn_fail(conn, NULL);
-	if (conn->state < NBD_CONN_DEAD && !moved && now - conn->heard_ns > NBD_SILENT_NS)
+	bool silent = !moved && now - conn->heard_ns > NBD_SILENT_NS;
+	if (conn->state < NBD_CONN_DEAD && silent && !nbd_conn_owes(conn))
 		nbd_conn_unmark(conn);
 	return moved;
 }

@@ -47,6 +47,7 @@ struct call *nbd_call_new(struct nbd_request *request, enum xseg_op op, uint64_t
 
 #define NBD_PINNED_MAX (XSEG_EXTENTS * XSEG_PAGE) /* answered without a copy, however scattered */
 #define NBD_READ_PARTS 64u
+#define NBD_STREAM_MIN (1u << 20)
 
 /*
  * Parts small enough to be answered with the store's own pages: a megabyte in 16 parts costs
@@ -94,18 +95,32 @@ void nbd_read_submit(struct nbd_request *request, struct call *first)
 	}
 }
 
-/* All pages or none: requests that hold some and wait for more could wait for each other. */
-int nbd_read_begin(struct nbd_request *request)
+static void nbd_read_drop(struct nbd_request *request)
 {
 	struct call *call;
+	while ((call = TAILQ_FIRST(&request->parts))) {
+		TAILQ_REMOVE(&request->parts, call, link);
+		call_end(call);
+	}
+	request->next = request->command.offset;
+}
+
+/*
+ * All pages or none: requests that hold some and wait for more could wait for each other. One that
+ * is too long for a pool that low goes out piece by piece as if it had been shed; then an error in
+ * the middle costs the connection, but there is always a way on.
+ */
+int nbd_read_begin(struct nbd_request *request)
+{
 	while (request->next < request->end) {
 		if (nbd_read_part(request))
 			continue;
-		while ((call = TAILQ_FIRST(&request->parts))) {
-			TAILQ_REMOVE(&request->parts, call, link);
-			call_end(call);
-		}
-		return nbd_conn_starve(request->conn);
+		nbd_read_drop(request);
+		if (request->command.length < NBD_STREAM_MIN)
+			return nbd_conn_starve(request->conn);
+		request->shed = true;
+		nbd_request_finish(request);
+		return 0;
 	}
 	nbd_read_submit(request, TAILQ_FIRST(&request->parts));
 	return 0;

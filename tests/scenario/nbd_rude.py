@@ -188,6 +188,7 @@ def replies_never_read(host):
     for wire in wires:
         wire.sock.settimeout(0.5)
         shout(wire.sock, b"".join(wire.pack(READ, n % 32 * 256 * K, 256 * K) for n in range(1000)))
+    time.sleep(2)                       # they sit there while the polite one works
     return [wire.sock for wire in wires]
 
 

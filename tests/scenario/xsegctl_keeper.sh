@@ -137,6 +137,18 @@ json_is "it is stopped" '[.state, .changed] | @csv' '"stopped",true'
 ctl_exits 0 "what was stopped on request is well" status
 ctl_exits 0 "peer stop again" peer stop mem1 --json
 json_is "changes nothing" .changed false
+ctl_exits 0 "start it once more" peer start mem1
+pid=$(peer_pid k mem1)
+kill -s KILL "$pid"
+scene_until 5 gone "$pid"
+mem1_dead() {
+    "$XSEGCTL" peer list --json | jq -e '.peers[] | select(.name == "mem1").state == "dead"'
+}
+scene_until 5 mem1_dead
+ctl_exits 1 "dead, it is not well" status
+ctl_exits 0 "peer stop says that it is not wanted back" peer stop mem1 --json
+json_is "it is stopped" '[.state, .health, .changed] | @csv' '"stopped","ok",true'
+ctl_exits 0 "and all is well" status
 ctl_exits 0 "the whole front" peer stop nbd0 --host
 tap_fails "its socket is gone" scene_connects "$SCENE_DIR/k.sock"
 ctl_exits 0 "and back" peer start nbd0

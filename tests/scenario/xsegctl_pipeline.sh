@@ -88,6 +88,8 @@ wrong 4 "a host that nobody lives in" "no peer lives in host 'h'" <<<"${head}[ho
 lanes = 2
 [peer a]
 role = blocker_null"
+wrong 4 "a peer of the keeper's name" "the keeper's own name" <<<"${head}[peer xsegd]
+role = blocker_null"
 wrong 5 "a host with too many lanes" "1 to 16" <<<"${head}[host h]
 lanes = 99"
 printf '%s[peer a]\nrole = %05000d\n' "$head" 0 | wrong 5 "a line without end" "longer than"

@@ -78,9 +78,10 @@ START_TEST(test_data_when_the_pool_is_low)
 	struct rig *rig = rig_new();
 	int fd = client(rig, true, false);
 	rig->refuse_every = 3;
-	rig->pages_max = RIG_SIZE + 8 * K;
+	rig->pages_max = 3 * M;
 	rig->answer_max = 1;
 	data_round(rig, fd, false, model);
+	ck_assert_uint_le(rig->pages_most, 3 * M);
 	ck_assert_uint_gt(rig->nbd->peer->stats->counters[PEER_COUNTER(NBD_COUNT_WAITS_POOL)], 10);
 	close(fd);
 	rig_free(rig);
@@ -277,6 +278,68 @@ START_TEST(test_client_that_never_reads)
 }
 END_TEST
 
+/* What it did not take is given back when others need it, and read again when it goes on. */
+START_TEST(test_replies_are_shed_and_restored)
+{
+	static uint8_t data[256 * K];
+	uint8_t reply[NBD_SIMPLE_HEADER];
+	struct rig *rig = rig_new();
+	int slow = client(rig, false, true), fd = client(rig, false, true);
+	fill(rig->volume[0].data, RIG_SIZE, 8);
+	send_reads(rig, slow, 60, 256 * K);
+	rig_turn(rig, 500);
+	ck_assert_uint_gt(rig->pages, M);
+	rig->now_ns += 10000000;
+	rig->pages_max = M;
+	ck_assert_uint_eq(rig_do(rig, fd, NBD_CMD_READ, 0, 0, 256 * K, data), 0);
+	ck_assert_uint_le(rig->pages, 128 * K);
+	rig->shuffle = true;
+	rig->refuse_every = 3;
+	for (unsigned i = 0; i < 60; i++) {
+		ck_assert(rig_receive(rig, slow, reply, sizeof(reply)) && !nbd_get32(reply + 4));
+		ck_assert(rig_receive(rig, slow, data, sizeof(data)));
+		uint64_t at = nbd_get64(reply + 8) * 256 * K;
+		ck_assert_mem_eq(data, rig->volume[0].data + at, sizeof(data));
+	}
+	close(slow);
+	close(fd);
+	rig_free(rig);
+}
+END_TEST
+
+/* ...and when that fails: an error, or the end of the connection if data was on its way. */
+START_TEST(test_restore_fails)
+{
+	static uint8_t data[256 * K];
+	uint8_t reply[NBD_SIMPLE_HEADER];
+	for (unsigned leave = 0; leave < 2; leave++) {
+		struct rig *rig = rig_new();
+		int slow = client(rig, false, true);
+		unsigned good = 0, bad = 0;
+		send_reads(rig, slow, 60, 256 * K);
+		rig_turn(rig, 500);
+		rig->now_ns += 1500000000;
+		rig_turn(rig, 50);
+		ck_assert_uint_le(rig->pages, M);
+		rig->fail[XSEG_OP_READ] = -EIO;
+		if (leave)
+			rig->answer_max = 0;
+		while (rig_receive(rig, slow, reply, sizeof(reply))) {
+			bad += nbd_get32(reply + 4) == NBD_EIO;
+			good += !nbd_get32(reply + 4);
+			if (!nbd_get32(reply + 4) && !rig_receive(rig, slow, data, sizeof(data)))
+				break;
+			if (good + bad == 60)
+				break;
+		}
+		ck_assert_uint_gt(good, 0);
+		ck_assert_msg(leave || good + bad == 60 || rig_closed(rig, slow), "%u good, %u bad", good, bad);
+		close(slow);
+		rig_free(rig);
+	}
+}
+END_TEST
+
 /* Leaving at any moment of 64 requests: the calls come back to nobody. */
 START_TEST(test_client_that_leaves)
 {
@@ -324,7 +387,8 @@ START_TEST(test_half_a_payload)
 		rig_turn(rig, 3);
 	}
 	ck_assert(rig_closed(rig, fd));
-	ck_assert_uint_eq(rig->submitted[XSEG_OP_WRITE], 0);
+	ck_assert_uint_eq(rig->pages, 0);
+	ck_assert_uint_eq(rig->submitted[XSEG_OP_WRITE], 2); /* what was whole steps */
 	close(fd);
 	rig_free(rig);
 }
@@ -550,6 +614,8 @@ int main(void)
 	UNIT_TEST(suite, test_patches_of_neighbours);
 	UNIT_TEST(suite, test_many_in_flight);
 	UNIT_TEST(suite, test_client_that_never_reads);
+	UNIT_TEST(suite, test_replies_are_shed_and_restored);
+	UNIT_TEST(suite, test_restore_fails);
 	UNIT_TEST(suite, test_client_that_leaves);
 	UNIT_TEST(suite, test_half_a_payload);
 	UNIT_TEST(suite, test_refused_in_random_cuts);
