@@ -83,6 +83,18 @@ static int server(void *arg)
 	return 0;
 }
 
+/* Until it serves, or has ended: -1. */
+static pid_t wait_bound(const struct xseg *seg, uint32_t port, pid_t pid)
+{
+	struct xseg_frame any = { .lane = XSEG_LANE_ANY };
+	while (xseg_port_lane(seg, port, &any) == XSEG_NONE) {
+		if (waitpid(pid, NULL, WNOHANG) == pid)
+			return -1;
+		usleep(1000);
+	}
+	return pid;
+}
+
 pid_t hop_start(struct hop_peer *peer)
 {
 	struct xseg_frame any = {.lane = XSEG_LANE_ANY};
@@ -92,6 +104,44 @@ pid_t hop_start(struct hop_peer *peer)
 	while (xseg_port_lane(peer->seg, port, &any) == XSEG_NONE)
 		usleep(1000);
 	return pid;
+}
+
+static bool build_folder(char folder[PATH_LENGTH_MAX])
+{
+	const char *from = getenv("SKERRY_BUILD");
+	if (from)
+		return snprintf(folder, PATH_LENGTH_MAX, "%s", from) < (int)PATH_LENGTH_MAX;
+	ssize_t size = readlink("/proc/self/exe", folder, PATH_LENGTH_MAX - 1);
+	if (size <= 0)
+		return false;
+	folder[size] = 0;
+	*strrchr(folder, '/') = 0;
+	return true;
+}
+
+pid_t hop_start_peer(struct hop_peer *peer, const char *role)
+{
+	char folder[PATH_LENGTH_MAX], program[PATH_LENGTH_MAX + 16], modules[PATH_LENGTH_MAX + 16];
+	char what[2 * NAME_LENGTH_MAX + 8];
+	if (!build_folder(folder))
+		return -1;
+	snprintf(program, sizeof(program), "%s/xsegpeer", folder);
+	snprintf(modules, sizeof(modules), "%s/.libs", folder);
+	snprintf(what, sizeof(what), "%s=%s", peer->name, role);
+	uint32_t port;
+	must(xseg_port_reserve(peer->seg, peer->name, &port) == 0);
+	if (access(program, X_OK) != 0)
+		return -1;
+	pid_t pid = fork();
+	must(pid >= 0);
+	if (pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		must(bench_pin(peer->cpu) && setenv("SKERRY_MODULE_DIR", modules, 1) == 0);
+		must(freopen("/dev/null", "w", stdout));
+		execl(program, "xsegpeer", "-s", peer->seg->name, what, NULL);
+		_exit(127);
+	}
+	return wait_bound(peer->seg, port, pid);
 }
 
 void hop_stop(struct hop_peer *peer, pid_t pid)

@@ -23,6 +23,12 @@ struct hop_peer {
 pid_t hop_start(struct hop_peer *peer);
 void hop_stop(struct hop_peer *peer, pid_t pid);
 
+/*
+ * A real one: `xsegpeer NAME=ROLE`, from $SKERRY_BUILD or the folder of this program. -1: it is
+ * not built. Ends with hop_stop().
+ */
+pid_t hop_start_peer(struct hop_peer *peer, const char *role);
+
 /* The asking side. */
 struct hop_client {
 	struct xseg_lane *lane;

@@ -2,8 +2,10 @@
 /* Ports and edges: where peers are reached, and which way down leads there. */
 #include <base/name.h>
 #include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 #include <xseg/port.h>
 #include <xseg/registry.h>
 
@@ -29,13 +31,55 @@ int xseg_port_find(const struct xseg *seg, const char *name, uint32_t *port)
 	return -ENOENT;
 }
 
-/* Of two that made a record of one name at once, the lower index stays: both find that one. */
-static int settle_port(const struct xseg *seg, const char *name, uint32_t made, uint32_t *port)
+/* JOINING carries the pid of who is writing the name, so that one killed at it is told. */
+static bool being_named(unsigned life, uint32_t pid)
 {
-	int ret = xseg_port_find(seg, name, port);
-	if (ret == 0 && *port != made)
-		atomic_store_explicit(&seg->ports[made].word, 0, memory_order_release);
-	return ret;
+	return life == XSEG_LIFE_JOINING && xseg_process_start_time((pid_t)pid) != 0;
+}
+
+static bool port_claim(struct xseg_port_record *record)
+{
+	uint64_t word = atomic_load_explicit(&record->word, memory_order_acquire);
+	unsigned life = xseg_life_of(word);
+	if (life > XSEG_LIFE_JOINING || being_named(life, xseg_owner_of(word)))
+		return false;
+	return atomic_compare_exchange_strong_explicit(&record->word, &word,
+		xseg_life_word(XSEG_LIFE_JOINING, 0, (uint32_t)getpid()), memory_order_acq_rel,
+		memory_order_relaxed);
+}
+
+static bool port_below(const struct xseg *seg, const char *name, uint32_t end, uint32_t *port)
+{
+	for (uint32_t i = 0; i < end; i++) {
+		const struct xseg_port_record *record = &seg->ports[i];
+		uint64_t word = atomic_load_explicit(&record->word, memory_order_acquire);
+		while (being_named(xseg_life_of(word), xseg_owner_of(word))) {
+			sched_yield();
+			word = atomic_load_explicit(&record->word, memory_order_acquire);
+		}
+		if (port_named(record, name)) {
+			*port = i;
+			return true;
+		}
+	}
+	return false;
+}
+
+/*
+ * Of several that make a record of one name at once, the lowest stays: each looks below, and
+ * waits for who is still writing there, before it shows its own, and once more after.
+ */
+static void port_show(const struct xseg *seg, const char *name, uint32_t made, uint32_t *port)
+{
+	_Atomic uint64_t *word = &seg->ports[made].word;
+	*port = made;
+	if (port_below(seg, name, made, port)) {
+		atomic_store_explicit(word, 0, memory_order_release);
+		return;
+	}
+	atomic_store(word, xseg_life_word(XSEG_LIFE_DEAD, 0, XSEG_NONE));
+	if (port_below(seg, name, made, port))
+		atomic_store_explicit(word, 0, memory_order_release);
 }
 
 int xseg_port_reserve(const struct xseg *seg, const char *name, uint32_t *port)
@@ -46,16 +90,12 @@ int xseg_port_reserve(const struct xseg *seg, const char *name, uint32_t *port)
 		return 0;
 	for (uint32_t i = 0; i < XSEG_PORTS_MAX; i++) {
 		struct xseg_port_record *record = &seg->ports[i];
-		uint64_t expected = 0;
-		if (!atomic_compare_exchange_strong_explicit(&record->word, &expected,
-			    xseg_life_word(XSEG_LIFE_JOINING, 0, XSEG_NONE), memory_order_acq_rel,
-			    memory_order_relaxed))
+		if (!port_claim(record))
 			continue;
 		snprintf(record->name, sizeof(record->name), "%s", name);
 		record->lane_count = 0;
-		atomic_store_explicit(&record->word, xseg_life_word(XSEG_LIFE_DEAD, 0, XSEG_NONE),
-			memory_order_release);
-		return settle_port(seg, name, i, port);
+		port_show(seg, name, i, port);
+		return 0;
 	}
 	return -ENOSPC;
 }
@@ -64,8 +104,8 @@ static bool bound_to_living(const struct xseg *seg, uint64_t word)
 {
 	struct xseg_peer_view view;
 	return xseg_life_of(word) == XSEG_LIFE_ALIVE && xseg_owner_of(word) < XSEG_PEERS_MAX &&
-		xseg_peer_view(seg, xseg_owner_of(word), &view) && view.life != XSEG_LIFE_DEAD &&
-		view.epoch == xseg_epoch_of(word);
+	       xseg_peer_view(seg, xseg_owner_of(word), &view) && view.life != XSEG_LIFE_DEAD &&
+	       view.epoch == xseg_epoch_of(word);
 }
 
 int xseg_port_bind(const struct xseg *seg, const char *name, uint32_t peer, uint16_t epoch,
@@ -87,8 +127,8 @@ int xseg_port_bind(const struct xseg *seg, const char *name, uint32_t peer, uint
 		return -EEXIST;
 	record->lane_count = lane_count;
 	memcpy(record->lane, lanes, lane_count);
-	atomic_store_explicit(&record->word, xseg_life_word(XSEG_LIFE_ALIVE, epoch, peer),
-		memory_order_release);
+	atomic_store_explicit(
+		&record->word, xseg_life_word(XSEG_LIFE_ALIVE, epoch, peer), memory_order_release);
 	return 0;
 }
 
@@ -157,6 +197,47 @@ static bool edge_name_check(const char *name)
 	return name_check(part) && name_check(colon + 1);
 }
 
+static bool edge_claim(struct xseg_edge_record *record)
+{
+	uint32_t life = atomic_load_explicit(&record->life, memory_order_acquire);
+	if (life == XSEG_LIFE_ALIVE || being_named(life & 0xffu, life >> 8))
+		return false;
+	return atomic_compare_exchange_strong_explicit(&record->life, &life,
+		XSEG_LIFE_JOINING | (uint32_t)getpid() << 8, memory_order_acq_rel,
+		memory_order_relaxed);
+}
+
+static bool edge_below(const struct xseg *seg, const char *name, uint32_t end, uint32_t *edge)
+{
+	for (uint32_t i = 0; i < end; i++) {
+		const struct xseg_edge_record *record = &seg->edges[i];
+		uint32_t life = atomic_load_explicit(&record->life, memory_order_acquire);
+		while (being_named(life & 0xffu, life >> 8)) {
+			sched_yield();
+			life = atomic_load_explicit(&record->life, memory_order_acquire);
+		}
+		if (life == XSEG_LIFE_ALIVE && name_is(record->name, sizeof(record->name), name)) {
+			*edge = i;
+			return true;
+		}
+	}
+	return false;
+}
+
+/* As port_show(). */
+static void edge_show(const struct xseg *seg, const char *name, uint32_t made, uint32_t *edge)
+{
+	struct xseg_edge_record *record = &seg->edges[made];
+	*edge = made;
+	if (edge_below(seg, name, made, edge)) {
+		atomic_store_explicit(&record->life, XSEG_LIFE_FREE, memory_order_release);
+		return;
+	}
+	atomic_store(&record->life, XSEG_LIFE_ALIVE);
+	if (edge_below(seg, name, made, edge))
+		atomic_store_explicit(&record->life, XSEG_LIFE_FREE, memory_order_release);
+}
+
 int xseg_edge_reserve(const struct xseg *seg, const char *name, uint32_t *edge)
 {
 	if (!edge_name_check(name))
@@ -165,18 +246,13 @@ int xseg_edge_reserve(const struct xseg *seg, const char *name, uint32_t *edge)
 		return 0;
 	for (uint32_t i = 0; i < XSEG_EDGES_MAX; i++) {
 		struct xseg_edge_record *record = &seg->edges[i];
-		uint32_t expected = XSEG_LIFE_FREE;
-		if (!atomic_compare_exchange_strong_explicit(&record->life, &expected,
-			    XSEG_LIFE_JOINING, memory_order_acq_rel, memory_order_relaxed))
+		if (!edge_claim(record))
 			continue;
 		snprintf(record->name, sizeof(record->name), "%s", name);
 		atomic_store_explicit(
 			&record->word, (uint64_t)XSEG_NONE << 32, memory_order_relaxed);
-		atomic_store_explicit(&record->life, XSEG_LIFE_ALIVE, memory_order_release);
-		int ret = xseg_edge_find(seg, name, edge);
-		if (ret == 0 && *edge != i)
-			atomic_store_explicit(&record->life, XSEG_LIFE_FREE, memory_order_release);
-		return ret;
+		edge_show(seg, name, i, edge);
+		return 0;
 	}
 	return -ENOSPC;
 }

@@ -3,6 +3,7 @@
 #include <base/clock.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -97,8 +98,8 @@ bool xseg_lane_alive(const struct xseg *seg, uint32_t lane, uint16_t epoch)
 	unsigned life = xseg_life_of(word);
 	if (xseg_epoch_of(word) != epoch || life == XSEG_LIFE_FREE || life == XSEG_LIFE_DEAD)
 		return false;
-	return process_lives((pid_t)xseg_owner_of(word),
-		life == XSEG_LIFE_JOINING ? 0 : record->start_time);
+	return process_lives(
+		(pid_t)xseg_owner_of(word), life == XSEG_LIFE_JOINING ? 0 : record->start_time);
 }
 
 bool xseg_peer_view(const struct xseg *seg, uint32_t peer, struct xseg_peer_view *view)
@@ -151,14 +152,32 @@ static int pick_peer(const struct xseg *seg, const char *name, uint32_t *peer)
 	return -ENOSPC;
 }
 
-/* Two that join with one name at the same time: the higher entry gives way. */
+/* Lives under this name; one that is joining, once it has written it. */
+static bool rival(
+	const struct xseg *seg, uint32_t peer, const char *name, struct xseg_peer_view *view)
+{
+	const struct xseg_peer_record *record = &seg->peers[peer];
+	uint32_t named = atomic_load_explicit(&record->named, memory_order_acquire);
+	return xseg_peer_view(seg, peer, view) && view->life != XSEG_LIFE_DEAD &&
+	       (view->life != XSEG_LIFE_JOINING || named == view->epoch) &&
+	       strcmp(view->name, name) == 0;
+}
+
+/*
+ * Of several that join with one name at once the lowest stays. Each writes its name before it
+ * looks, so of two at least one sees the other; a lower one waits until a higher has given way,
+ * or turns out to have been first.
+ */
 static bool lost_race(const struct xseg *seg, const char *name, uint32_t mine)
 {
 	struct xseg_peer_view view;
+	atomic_thread_fence(memory_order_seq_cst);
 	for (uint32_t i = 0; i < XSEG_PEERS_MAX; i++)
-		if (i != mine && xseg_peer_view(seg, i, &view) && strcmp(view.name, name) == 0 &&
-			view.life != XSEG_LIFE_DEAD && (view.life != XSEG_LIFE_JOINING || i < mine))
-			return true;
+		while (i != mine && rival(seg, i, name, &view)) {
+			if (view.life != XSEG_LIFE_JOINING || i < mine)
+				return true;
+			sched_yield();
+		}
 	return false;
 }
 
@@ -182,6 +201,7 @@ int xseg_peer_join(const struct xseg *seg, const char *name, const char *role, u
 		memset(record->role, 0, sizeof(record->role));
 		snprintf(record->name, sizeof(record->name), "%s", name);
 		snprintf(record->role, sizeof(record->role), "%s", role);
+		atomic_store_explicit(&record->named, *epoch, memory_order_release);
 		if (lost_race(seg, name, *peer)) {
 			atomic_store_explicit(&record->word, 0, memory_order_release);
 			return -EEXIST;

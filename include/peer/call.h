@@ -30,8 +30,8 @@ struct call {
 	uint32_t length;
 	unsigned shard; /* of the port below, or XSEG_LANE_ANY (default): steered */
 	uint64_t arg0, arg1;
-	void *context;	/* the peer's */
-	void *context2; /* the peer's */
+	void *context;		/* the peer's */
+	void *context2;		/* the peer's */
 	TAILQ_ENTRY(call) link; /* the peer's */
 	/* the answer */
 	int result; /* 0 or -errno */
@@ -41,7 +41,7 @@ struct call {
 	struct peer *peer;
 	uint32_t slot;
 	uint32_t index;
-	struct job *job; /* part of this job's fan */
+	struct job *job;	  /* part of this job's fan */
 	const struct job *lender; /* whose pages these are */
 	call_done_f *done;
 	struct call *next; /* of those that failed at once */

@@ -19,8 +19,8 @@ struct client {
 	uint32_t port;
 	uint64_t timeout_ns; /* of each request; CLIENT_TIMEOUT_NS after client_open() */
 	/* the client's own */
-	struct client_request **by_slot; /* NULL: not ours, or given up */
-	struct client_request *waiting;	 /* in flight, any order */
+	struct client_request **by_slot;      /* NULL: not ours, or given up */
+	struct client_request *waiting;	      /* in flight, any order */
 	struct client_request *first, **last; /* answered, not yet collected */
 };
 #define CLIENT_TIMEOUT_NS 30000000000u
@@ -29,7 +29,8 @@ struct client {
  * Joins the segment and reaches the port of peer `peer`: -ENOENT when there is none of that name. A
  * port that nobody serves is waited for like an answer. timeout_ns may be changed at any time.
  */
-int client_open(struct client *client, const char *segment, const char *peer, char why[XSEG_WHY_SIZE]);
+int client_open(
+	struct client *client, const char *segment, const char *peer, char why[XSEG_WHY_SIZE]);
 void client_close(struct client *client);
 
 /* One request: `out`/`in` may be the same buffer; sizes up to XSEG_OBJECT_MAX. */
@@ -59,6 +60,7 @@ int client_do(struct client *client, struct client_request *request);
 
 /* Many in flight: start (waits while the segment is full), then collect any finished one. */
 int client_start(struct client *client, struct client_request *request);
-int client_collect(struct client *client, struct client_request **request); /* -ENOENT: none in flight */
+int client_collect(
+	struct client *client, struct client_request **request); /* -ENOENT: none in flight */
 
 #endif

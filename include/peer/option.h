@@ -41,15 +41,18 @@ struct peer_option {
 	const char *name;
 	size_t offset;
 	bool required;
-	uint64_t min, max;   /* COUNT, SIZE, TIME; max 0: no limit */
-	const char *initial; /* as one would write it; NULL: empty, no, 0 */
+	uint64_t min, max;	    /* COUNT, SIZE, TIME; max 0: no limit */
+	const char *initial;	    /* as one would write it; NULL: empty, no, 0 */
 	const char *const *choices; /* NULL-terminated */
 	const char *unit;
 	const char *help; /* one line, lower case, no full stop */
 };
 
 #define OPTION_(kind, s, member, text, ...) \
-	{ .type = PEER_OPTION_##kind, .name = text, .offset = offsetof(s, member), __VA_ARGS__ }
+	{ \
+		.type = PEER_OPTION_##kind, .name = text, .offset = offsetof(s, member), \
+		__VA_ARGS__ \
+	}
 #define OPTION_TEXT(s, m, n, ...) OPTION_(TEXT, s, m, n, __VA_ARGS__)
 #define OPTION_LIST(s, m, n, ...) OPTION_(LIST, s, m, n, __VA_ARGS__)
 #define OPTION_BOOL(s, m, n, ...) OPTION_(BOOL, s, m, n, __VA_ARGS__)
@@ -57,6 +60,9 @@ struct peer_option {
 #define OPTION_SIZE(s, m, n, ...) OPTION_(SIZE, s, m, n, __VA_ARGS__)
 #define OPTION_TIME(s, m, n, ...) OPTION_(TIME, s, m, n, __VA_ARGS__)
 #define OPTION_CHOICE(s, m, n, ...) OPTION_(CHOICE, s, m, n, __VA_ARGS__)
-#define OPTION_END { .type = PEER_OPTION_END }
+#define OPTION_END \
+	{ \
+		.type = PEER_OPTION_END \
+	}
 
 #endif

@@ -45,9 +45,9 @@ struct peer {
 typedef void peer_handler_f(struct peer *peer, struct job *job);
 
 struct peer_ops {
-	const char *name; /* the role: "blocker_null" */
-	const char *summary; /* one line */
-	const char *description; /* man page prose, scdoc paragraphs; may be NULL */
+	const char *name;		   /* the role: "blocker_null" */
+	const char *summary;		   /* one line */
+	const char *description;	   /* man page prose, scdoc paragraphs; may be NULL */
 	const struct peer_option *options; /* ends with OPTION_END; may be NULL */
 	size_t options_size, state_size, shared_size;
 	const char *const *edges; /* names of the ways down, NULL-terminated; may be NULL */

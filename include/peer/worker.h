@@ -20,6 +20,6 @@ struct worker_item {
 };
 
 void worker_run(struct peer *peer, struct worker_item *item, void (*run)(struct worker_item *item),
-		void (*done)(struct worker_item *item));
+	void (*done)(struct worker_item *item));
 
 #endif

@@ -231,12 +231,13 @@ struct xseg_peer_record {
 	uint64_t joined_ns;
 	char name[NAME_LENGTH_MAX + 1];
 	char role[NAME_LENGTH_MAX + 1];
+	_Atomic uint32_t named; /* the epoch whose name this is: the last one's stays until then */
 };
 fixed(sizeof(struct xseg_peer_record) == 128);
 
 /* Where a peer is reached. Lives on when its peer dies: the successor binds it again. */
 struct xseg_port_record {
-	_Alignas(128) _Atomic uint64_t word; /* life 8 | epoch 16 | peer 32 */
+	_Alignas(128) _Atomic uint64_t word; /* life 8 | epoch 16 | peer 32 (JOINING: pid) */
 	uint32_t lane_count;
 	uint8_t lane[XSEG_PORT_LANES_MAX];
 	char name[NAME_LENGTH_MAX + 1]; /* the peer's */
@@ -248,7 +249,7 @@ fixed(sizeof(struct xseg_port_record) == 128);
 /* A peer's named way down. */
 struct xseg_edge_record {
 	_Alignas(128) _Atomic uint64_t word; /* generation 32 | port 32 (XSEG_NONE: leads nowhere) */
-	_Atomic uint32_t life;		     /* FREE, JOINING, ALIVE */
+	_Atomic uint32_t life;		     /* FREE, JOINING | pid << 8, ALIVE */
 	char name[XSEG_EDGE_NAME_MAX];	     /* "PEER:edge" */
 };
 fixed(sizeof(struct xseg_edge_record) == 128);

@@ -17,7 +17,7 @@
 #define LANE_TURN_HINTS 256u
 #define LANE_RETRIES (1u << 20) /* waiting at once: more than there are jobs and connections */
 #define LANE_LOOKS 4u		/* at the rings, between two turns without work */
-#define LANE_PREFETCH 8uests ahead */
+#define LANE_PREFETCH 4u	/* requests ahead */
 #define LANE_SLOW_NS 10000000u
 #define LANE_SLEEP_NS 1000000000u /* at most: the heartbeat */
 #define LANE_WAITING_NS 200000u	  /* at most, while somebody waits for slots or pages */

@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The NBD front: serves the composer's volumes to NBD clients. Its options, its turn, its end. */
-#include "peers/front/nbd.h"
 #include <signal.h>
+
+#include "peers/front/nbd.h"
 
 #define NBD_SWEEP_NS 250000000ull
 /* A client that has taken nothing for so long does not keep the data of its replies... */
 #define NBD_SHED_NS 1000000000ull
 #define NBD_SHED_STARVED_NS 5000000ull /* ...and less long when others need the pages */
 
-static const char *const nbd_tls_choices[] = { "auto", "off", "require", NULL };
-static const char *const nbd_verify_choices[] = { "auto", "yes", "no", NULL };
+static const char *const nbd_tls_choices[] = {"auto", "off", "require", NULL};
+static const char *const nbd_verify_choices[] = {"auto", "yes", "no", NULL};
 
 static const struct peer_option nbd_option_table[] = {
 	OPTION_LIST(struct nbd_options, listen, "listen",
-		.help = "address: unix:PATH, tcp:HOST:PORT, tcp:[IPV6]:PORT, systemd or systemd:NAME"),
+		.help = "address: unix:PATH, tcp:HOST:PORT, tcp:[IPV6]:PORT, systemd or "
+			"systemd:NAME"),
 	OPTION_LIST(struct nbd_options, exports, "export",
 		.help = "volume that clients may use; all of the composer's when none is named"),
 	OPTION_BOOL(struct nbd_options, read_only, "read-only", .initial = "no",
@@ -23,60 +25,70 @@ static const struct peer_option nbd_option_table[] = {
 	OPTION_TEXT(struct nbd_options, socket_mode, "socket-mode", .initial = "0660",
 		.help = "mode of UNIX sockets, octal"),
 	OPTION_CHOICE(struct nbd_options, tls, "tls", .choices = nbd_tls_choices, .initial = "auto",
-		.help = "require TLS: of clients of other hosts (auto), of nobody (off), of all (require)"),
+		.help = "require TLS: of clients of other hosts (auto), of nobody (off), of all "
+			"(require)"),
 	OPTION_TEXT(struct nbd_options, tls_cert, "tls-cert",
 		.help = "file with the server's certificate chain, PEM"),
 	OPTION_TEXT(struct nbd_options, tls_key, "tls-key",
 		.help = "file with the private key of that certificate, PEM"),
 	OPTION_TEXT(struct nbd_options, tls_ca, "tls-ca",
 		.help = "file with the authorities that sign certificates of clients, PEM"),
-	OPTION_CHOICE(struct nbd_options, tls_verify, "tls-verify-peer", .choices = nbd_verify_choices,
-		.initial = "auto", .help = "ask clients for a certificate; auto: when tls-ca is given"),
+	OPTION_CHOICE(struct nbd_options, tls_verify, "tls-verify-peer",
+		.choices = nbd_verify_choices, .initial = "auto",
+		.help = "ask clients for a certificate; auto: when tls-ca is given"),
 	OPTION_COUNT(struct nbd_options, connections, "connections", .min = 1, .max = 65536,
-		.initial = "256", .unit = "connections", .help = "clients at once; more are turned away"),
-	OPTION_COUNT(struct nbd_options, requests, "requests", .min = 1, .max = 65536, .initial = "256",
-		.unit = "requests", .help = "in flight on one connection; then it is not read from"),
+		.initial = "256", .unit = "connections",
+		.help = "clients at once; more are turned away"),
+	OPTION_COUNT(struct nbd_options, requests, "requests", .min = 1, .max = 65536,
+		.initial = "256", .unit = "requests",
+		.help = "in flight on one connection; then it is not read from"),
 	OPTION_SIZE(struct nbd_options, bytes, "bytes", .min = 4096, .initial = "64M",
 		.help = "data in flight on one connection; then it is not read from"),
-	OPTION_SIZE(struct nbd_options, payload_max, "payload-max", .min = 4096, .max = NBD_PAYLOAD_MAX,
-		.initial = "32M", .help = "largest read or write that clients are told they may send"),
+	OPTION_SIZE(struct nbd_options, payload_max, "payload-max", .min = 4096,
+		.max = NBD_PAYLOAD_MAX, .initial = "32M",
+		.help = "largest read or write that clients are told they may send"),
 	OPTION_TIME(struct nbd_options, handshake_ns, "handshake-timeout", .min = 1000000,
 		.initial = "30s", .help = "limit for the whole handshake"),
 	OPTION_TIME(struct nbd_options, stall_ns, "stall-timeout", .min = 1000000, .initial = "60s",
-		.help = "limit for a client that stops reading replies, or in the middle of a request"),
+		.help = "limit for a client that stops reading replies, or in the middle of a "
+			"request"),
 	OPTION_TIME(struct nbd_options, drain_ns, "drain-timeout", .min = 1000000, .initial = "5s",
 		.help = "limit for replies to leave when the front stops"),
 	OPTION_END,
 };
 
+#define COMMAND(name) (NBD_COUNT_COMMANDS + NBD_CMD_##name)
+
 static const struct xseg_counter nbd_counters[NBD_COUNTERS + 1] = {
-	[NBD_COUNT_COMMANDS + NBD_CMD_READ] = { "nbd_reads", "", "READ requests taken" },
-	[NBD_COUNT_COMMANDS + NBD_CMD_WRITE] = { "nbd_writes", "", "WRITE requests taken" },
-	[NBD_COUNT_COMMANDS + NBD_CMD_DISC] = { "nbd_discs", "", "DISC requests: clients that said good bye" },
-	[NBD_COUNT_COMMANDS + NBD_CMD_FLUSH] = { "nbd_flushes", "", "FLUSH requests taken" },
-	[NBD_COUNT_COMMANDS + NBD_CMD_TRIM] = { "nbd_trims", "", "TRIM requests taken" },
-	[NBD_COUNT_COMMANDS + NBD_CMD_CACHE] = { "nbd_caches", "", "CACHE requests taken" },
-	[NBD_COUNT_COMMANDS + NBD_CMD_WRITE_ZEROES] = { "nbd_zeroes", "", "WRITE_ZEROES requests taken" },
-	[NBD_COUNT_COMMANDS + NBD_CMD_BLOCK_STATUS] = { "nbd_statuses", "", "BLOCK_STATUS requests taken" },
-	[NBD_COUNT_UNKNOWN] = { "nbd_unknown", "", "requests that the protocol does not know" },
-	[NBD_COUNT_REFUSED] = { "nbd_refused", "", "requests refused before anybody was asked" },
-	[NBD_COUNT_BYTES_IN] = { "nbd_bytes_in", "B", "received in transmission" },
-	[NBD_COUNT_BYTES_OUT] = { "nbd_bytes_out", "B", "sent in transmission" },
-	[NBD_COUNT_RECEIVES] = { "nbd_receives", "", "receives that brought something" },
-	[NBD_COUNT_RECEIVES_EMPTY] = { "nbd_receives_empty", "", "receives that found nothing" },
-	[NBD_COUNT_SENDS] = { "nbd_sends", "", "sends" },
-	[NBD_COUNT_CONNECTIONS] = { "nbd_connections", "", "connections accepted" },
-	[NBD_COUNT_DISCONNECTS] = { "nbd_disconnects", "", "connections ended" },
-	[NBD_COUNT_TURNED_AWAY] = { "nbd_turned_away", "", "connections over the limit" },
-	[NBD_COUNT_BROKEN] = { "nbd_broken", "", "connections ended for what the client did" },
-	[NBD_COUNT_TLS] = { "nbd_tls", "", "TLS handshakes that succeeded" },
-	[NBD_COUNT_STALLS] = { "nbd_stalls", "", "clients that stopped reading, or in the middle of a request" },
-	[NBD_COUNT_WAITS_ROOM] = { "nbd_waits_room", "", "times a connection was at its own limits" },
-	[NBD_COUNT_WAITS_POOL] = { "nbd_waits_pool", "", "times a connection waited for pages or slots" },
-	[NBD_COUNT_PATCHES] = { "nbd_patches", "", "writes that began or ended inside a sector" },
+	[COMMAND(READ)] = {"nbd_reads", "", "READ requests taken"},
+	[COMMAND(WRITE)] = {"nbd_writes", "", "WRITE requests taken"},
+	[COMMAND(DISC)] = {"nbd_discs", "", "DISC requests: clients that said good bye"},
+	[COMMAND(FLUSH)] = {"nbd_flushes", "", "FLUSH requests taken"},
+	[COMMAND(TRIM)] = {"nbd_trims", "", "TRIM requests taken"},
+	[COMMAND(CACHE)] = {"nbd_caches", "", "CACHE requests taken"},
+	[COMMAND(WRITE_ZEROES)] = {"nbd_zeroes", "", "WRITE_ZEROES requests taken"},
+	[COMMAND(BLOCK_STATUS)] = {"nbd_statuses", "", "BLOCK_STATUS requests taken"},
+	[NBD_COUNT_UNKNOWN] = {"nbd_unknown", "", "requests that the protocol does not know"},
+	[NBD_COUNT_REFUSED] = {"nbd_refused", "", "requests refused before anybody was asked"},
+	[NBD_COUNT_BYTES_IN] = {"nbd_bytes_in", "B", "received in transmission"},
+	[NBD_COUNT_BYTES_OUT] = {"nbd_bytes_out", "B", "sent in transmission"},
+	[NBD_COUNT_RECEIVES] = {"nbd_receives", "", "receives that brought something"},
+	[NBD_COUNT_RECEIVES_EMPTY] = {"nbd_receives_empty", "", "receives that found nothing"},
+	[NBD_COUNT_SENDS] = {"nbd_sends", "", "sends"},
+	[NBD_COUNT_CONNECTIONS] = {"nbd_connections", "", "connections accepted"},
+	[NBD_COUNT_DISCONNECTS] = {"nbd_disconnects", "", "connections ended"},
+	[NBD_COUNT_TURNED_AWAY] = {"nbd_turned_away", "", "connections over the limit"},
+	[NBD_COUNT_BROKEN] = {"nbd_broken", "", "connections ended for what the client did"},
+	[NBD_COUNT_TLS] = {"nbd_tls", "", "TLS handshakes that succeeded"},
+	[NBD_COUNT_STALLS] = {"nbd_stalls", "",
+		"clients that stopped reading, or in the middle of a request"},
+	[NBD_COUNT_WAITS_ROOM] = {"nbd_waits_room", "", "times a connection was at its own limits"},
+	[NBD_COUNT_WAITS_POOL] = {"nbd_waits_pool", "",
+		"times a connection waited for pages or slots"},
+	[NBD_COUNT_PATCHES] = {"nbd_patches", "", "writes that began or ended inside a sector"},
 };
 
-/* --- the process ---------------------------------------------------------------------- */
+/* --- the process ----------------------------------------------------------------- */
 
 static int nbd_open(struct peer *first, char *why, size_t why_size)
 {
@@ -100,7 +112,7 @@ static void nbd_close(struct peer *first)
 	nbd_tls_close(first->shared);
 }
 
-/* --- a shard ----------------------------------------------------------------------------- */
+/* --- a shard --------------------------------------------------------------------- */
 
 static void nbd_finish(struct peer *peer)
 {
@@ -140,10 +152,7 @@ static void nbd_stop(struct peer *peer)
 	nbd->timed = nbd->again = true;
 }
 
-static bool nbd_idle(struct peer *peer)
-{
-	return TAILQ_EMPTY(&nbd_of(peer)->conns);
-}
+static bool nbd_idle(struct peer *peer) { return TAILQ_EMPTY(&nbd_of(peer)->conns); }
 
 /* Deadlines, a few times a second and only while there are any. */
 static void nbd_sweep(struct nbd *nbd)
@@ -212,19 +221,24 @@ static void nbd_dump(struct peer *peer, FILE *out)
 		nbd_conn_dump(conn, out);
 }
 
-static const char *const nbd_edges[] = { "volume", NULL };
+static const char *const nbd_edges[] = {"volume", NULL};
 
 static const char nbd_description[] =
-	"Serves the volumes of the composer that its edge *volume* leads to, by their names, to any NBD "
-	"client: the Linux kernel, QEMU, libnbd. It speaks the fixed newstyle handshake with structured "
+	"Serves the volumes of the composer that its edge *volume* leads to, by their names, to "
+	"any NBD "
+	"client: the Linux kernel, QEMU, libnbd. It speaks the fixed newstyle handshake with "
+	"structured "
 	"replies, block sizes and base:allocation, and any number of connections to a volume "
 	"(multi-conn: a flush on one covers them all, because it is a flush of the volume).\n\n"
 	"The empty export name leads to the only export there is.\n\n"
-	"Clients that have asked for block sizes must keep to multiples of 512 bytes. For others, parts "
+	"Clients that have asked for block sizes must keep to multiples of 512 bytes. For others, "
+	"parts "
 	"of sectors are served too; on a process of several lanes such writes are refused.\n\n"
-	"On anything but UNIX sockets and loopback, TLS is required unless *tls=off*. A stale UNIX socket "
+	"On anything but UNIX sockets and loopback, TLS is required unless *tls=off*. A stale UNIX "
+	"socket "
 	"is replaced, one with a server behind it is not.\n\n"
-	"When the service manager hands over listening sockets and no *listen* is given, they are used.";
+	"When the service manager hands over listening sockets and no *listen* is given, they are "
+	"used.";
 
 static const struct peer_ops nbd_ops = {
 	.name = "front_nbd",

@@ -6,24 +6,25 @@
  *   socket --receive--> stage --parse--> request --calls--> volume
  *   socket <---send---- out queue <----- request <-answers-'
  *
- * Units: bytes, ns. Errors: 0 or -errno; NBD's own numbers where the type says so. Threads: all of a
- * shard on its lane; struct nbd_shared by all. Blocking: none but nbd_listen_open().
+ * Units: bytes, ns. Errors: 0 or -errno; NBD's own numbers where the type says so. Threads: all
+ * of a shard on its lane; struct nbd_shared by all. Blocking: none but nbd_listen_open().
  */
 #ifndef SKERRY_FRONT_NBD_H
 #define SKERRY_FRONT_NBD_H
 
-#include "peers/front/nbd_handshake.h"
-#include "peers/front/nbd_reply.h"
 #include <base/sm.h>
 #include <peer/call.h>
 #include <stdatomic.h>
 #include <sys/socket.h>
 
+#include "peers/front/nbd_handshake.h"
+#include "peers/front/nbd_reply.h"
+
 #define NBD_ROOM "front_nbd"
 #define NBD_LISTEN_MAX 16u
 #define NBD_STAGE_SIZE (256u << 10) /* one receive; holds any option */
-#define NBD_STAGE_NARROW 4096u	    /* where large payloads are expected: they go to pages instead */
-#define NBD_LARGE 16384u	    /* such a payload */
+#define NBD_STAGE_NARROW 4096u /* where large payloads are expected: they go to pages instead */
+#define NBD_LARGE 16384u       /* such a payload */
 #define NBD_PAYLOAD_MAX (32u << 20)
 #define NBD_WINDOW 8u /* calls in flight of one long request without data */
 #define NBD_IOV_MAX 512
@@ -34,7 +35,7 @@ struct nbd;
 struct nbd_conn;
 struct nbd_request;
 
-/* --- options, counters ------------------------------------------------------------ */
+/* --- options, counters ----------------------------------------------------------- */
 
 enum nbd_tls_policy { NBD_TLS_AUTO, NBD_TLS_OFF, NBD_TLS_REQUIRE };
 enum nbd_verify { NBD_VERIFY_AUTO, NBD_VERIFY_YES, NBD_VERIFY_NO };
@@ -70,7 +71,7 @@ enum nbd_counter {
 	NBD_COUNTERS
 };
 
-/* --- what all shards share ---------------------------------------------------------- */
+/* --- what all shards share ------------------------------------------------------- */
 
 struct nbd_listener {
 	int fd;
@@ -89,20 +90,20 @@ struct nbd_shared {
 	_Atomic uint32_t accepting; /* shards that do */
 };
 
-/* --- a volume that connections of this shard use -------------------------------------- */
+/* --- a volume that connections of this shard use --------------------------------- */
 
 /* Parts of sectors are read, changed and written: meanwhile nobody else writes here. */
 struct nbd_export {
 	TAILQ_ENTRY(nbd_export) link;
 	uint64_t volume;
-	uint32_t users;	  /* connections */
-	uint32_t writers; /* requests in flight that alter it */
+	uint32_t users;		 /* connections */
+	uint32_t writers;	 /* requests in flight that alter it */
 	struct nbd_conn *wanted; /* waits for the writers to end; no new ones meanwhile */
 	struct nbd_request *holder;
 	TAILQ_HEAD(, nbd_conn) waiting;
 };
 
-/* --- a request -------------------------------------------------------------------------- */
+/* --- a request ------------------------------------------------------------------- */
 
 #define NBD_STATUS_MAX 512u
 struct nbd_status {
@@ -114,7 +115,7 @@ struct nbd_status {
 
 /* A part of a write that begins or ends inside a sector. */
 struct nbd_patch {
-	struct call *write; /* waits for the edges */
+	struct call *write;  /* waits for the edges */
 	uint32_t at, length; /* what is new in its data */
 	unsigned edges;	     /* still to be asked for */
 	unsigned pending;    /* asked for */
@@ -137,11 +138,11 @@ struct nbd_request {
 	struct call *filling;
 	uint32_t filled, fill_size, fill_at;
 	uint8_t header_size;
-	uint8_t gate;	  /* enum nbd_gate_hold */
-	bool queued;	  /* its reply is in conn->queue */
-	bool shed;	  /* READ: parts from `next` on were given back, to be read again when they can leave */
-	bool probed;	  /* WRITE_ZEROES: its first part has succeeded */
-	bool by_write;	  /* WRITE_ZEROES: nobody below can, so zeros are written */
+	uint8_t gate;		 /* enum nbd_gate_hold */
+	bool queued;		 /* its reply is in conn->queue */
+	bool shed;		 /* READ: parts from `next` on were given back, to be read again */
+	bool probed;		 /* WRITE_ZEROES: its first part has succeeded */
+	bool by_write;		 /* WRITE_ZEROES: nobody below can, so zeros are written */
 	struct call_queue parts; /* READ: in order, kept until the reply has left */
 	struct nbd_status *status;
 	struct nbd_patch patch;
@@ -149,7 +150,7 @@ struct nbd_request {
 };
 TAILQ_HEAD(nbd_request_queue, nbd_request);
 
-/* --- a connection ------------------------------------------------------------------------- */
+/* --- a connection ---------------------------------------------------------------- */
 
 /*
  *   HAGGLING --> SERVING --> DRAINING --> DEAD --> LEAVING --> GONE
@@ -188,7 +189,13 @@ struct nbd_transport {
 extern const struct nbd_transport nbd_transport_socket;
 extern const struct nbd_transport nbd_transport_pipe;
 
-enum nbd_lookup_what { NBD_LOOKUP_NONE, NBD_LOOKUP_LIST, NBD_LOOKUP_DEFAULT, NBD_LOOKUP_NAME, NBD_LOOKUP_CLOSE };
+enum nbd_lookup_what {
+	NBD_LOOKUP_NONE,
+	NBD_LOOKUP_LIST,
+	NBD_LOOKUP_DEFAULT,
+	NBD_LOOKUP_NAME,
+	NBD_LOOKUP_CLOSE
+};
 
 struct nbd_lookup {
 	enum nbd_lookup_what what;
@@ -207,14 +214,14 @@ struct nbd_conn {
 	const struct nbd_transport *transport;
 	int in, out;
 	uint8_t state;
-	uint8_t waits;	/* enum nbd_wait */
-	bool active;	/* on the list of those that are looked at each turn */
-	bool reparse;	/* the stage may hold whole requests */
-	bool dry;	/* the last receive took all there was */
-	bool blocked;	/* the socket takes no more */
-	bool retrying;	/* the core will call us */
-	bool narrow;	/* large payloads are expected */
-	bool ended;	/* the client has ended its side */
+	uint8_t waits;	 /* enum nbd_wait */
+	bool active;	 /* on the list of those that are looked at each turn */
+	bool reparse;	 /* the stage may hold whole requests */
+	bool dry;	 /* the last receive took all there was */
+	bool blocked;	 /* the socket takes no more */
+	bool retrying;	 /* the core will call us */
+	bool narrow;	 /* large payloads are expected */
+	bool ended;	 /* the client has ended its side */
 	bool want_write; /* TLS must write before it can read */
 	uint64_t heard_ns, tried_ns, send_tried_ns, blocked_ns, began_ns;
 	/* in */
@@ -244,7 +251,7 @@ struct nbd_conn {
 };
 TAILQ_HEAD(nbd_conn_list, nbd_conn);
 
-/* --- a shard ---------------------------------------------------------------------------------- */
+/* --- a shard --------------------------------------------------------------------- */
 
 struct nbd_accept {
 	struct nbd *nbd;
@@ -265,7 +272,7 @@ struct nbd {
 	uint32_t dying; /* connections past DRAINING */
 	bool again;	/* somebody has work: do not sleep */
 	bool timed;	/* somebody has a deadline */
-	bool starved;	/* the pool was low: whoever holds data that cannot leave shall give it back */
+	bool starved;	/* the pool was low: data that cannot leave is to be given back */
 	uint64_t sweep_ns, stop_ns;
 	/* pools */
 	uint8_t *stages; /* linked by their first bytes */
@@ -279,17 +286,11 @@ struct nbd {
 	struct iovec iov[NBD_IOV_MAX];
 };
 
-static inline struct nbd *nbd_of(const struct peer *peer)
-{
-	return peer->state;
-}
+static inline struct nbd *nbd_of(const struct peer *peer) { return peer->state; }
 
-static inline uint64_t nbd_now(const struct nbd *nbd)
-{
-	return peer_now_ns(nbd->peer);
-}
+static inline uint64_t nbd_now(const struct nbd *nbd) { return peer_now_ns(nbd->peer); }
 
-/* --- the rooms ---------------------------------------------------------------------------------- */
+/* --- the rooms ------------------------------------------------------------------- */
 
 /* nbd_log.c: about a client, limited in rate. */
 void nbd_log(struct nbd_conn *conn, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -416,14 +417,16 @@ void nbd_status_put(struct nbd *nbd, struct nbd_status *status);
 void nbd_status_free_all(struct nbd *nbd);
 
 /* nbd_address.c: one `listen` option becomes one or more listeners. */
-int nbd_address_listen(struct nbd_shared *shared, const char *address, int mode, char *why, size_t size);
+int nbd_address_listen(
+	struct nbd_shared *shared, const char *address, int mode, char *why, size_t size);
 int nbd_address_inherit(struct nbd_shared *shared, const char *name, char *why, size_t size);
 void nbd_address_text(const struct sockaddr *address, socklen_t length, char out[NBD_WHO_LENGTH]);
 /* A UNIX socket or loopback? */
 bool nbd_address_is_local(int fd);
 
 /* nbd_listen.c */
-int nbd_listen_open(struct nbd_shared *shared, const struct nbd_options *options, char *why, size_t size);
+int nbd_listen_open(
+	struct nbd_shared *shared, const struct nbd_options *options, char *why, size_t size);
 void nbd_listen_close(struct nbd_shared *shared);
 int nbd_listen_start(struct nbd *nbd);
 void nbd_listen_stop(struct nbd *nbd);
@@ -432,7 +435,8 @@ void nbd_listen_resume(struct nbd *nbd);
 void nbd_listen_name_client(int fd, char who[NBD_WHO_LENGTH]);
 
 /* nbd_tls.c, or nbd_tls_none.c */
-int nbd_tls_open(struct nbd_shared *shared, const struct nbd_options *options, char *why, size_t size);
+int nbd_tls_open(
+	struct nbd_shared *shared, const struct nbd_options *options, char *why, size_t size);
 void nbd_tls_close(struct nbd_shared *shared);
 /* From now on all goes through TLS; the handshake happens in receive. */
 int nbd_tls_begin(struct nbd_conn *conn);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Addresses: "unix:PATH", "tcp:HOST:PORT", "tcp:[V6]:PORT", "systemd[:NAME]" become listening sockets. */
-#include "peers/front/nbd.h"
+/* "unix:PATH", "tcp:HOST:PORT", "tcp:[V6]:PORT", "systemd[:NAME]" become listening sockets. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -10,6 +9,8 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
+
+#include "peers/front/nbd.h"
 
 #define NBD_BACKLOG 128
 #define NBD_PORT "10809"
@@ -25,7 +26,7 @@ static int nbd_address_add(struct nbd_shared *shared, int fd, char *why, size_t 
 		return -E2BIG;
 	}
 	struct nbd_listener *listener = &shared->listeners[shared->listener_count++];
-	*listener = (struct nbd_listener){ .fd = fd, .trusted = nbd_address_is_local(fd) };
+	*listener = (struct nbd_listener){.fd = fd, .trusted = nbd_address_is_local(fd)};
 	if (getsockname(fd, (struct sockaddr *)&address, &length) == 0)
 		nbd_address_text((struct sockaddr *)&address, length, listener->name);
 	return 0;
@@ -43,7 +44,8 @@ void nbd_address_text(const struct sockaddr *address, socklen_t length, char out
 	} else if (getnameinfo(address, length, host, sizeof(host), port, sizeof(port),
 			   NI_NUMERICHOST | NI_NUMERICSERV) == 0) {
 		bool six = address->sa_family == AF_INET6;
-		snprintf(out, NBD_WHO_LENGTH, "tcp:%s%s%s:%s", six ? "[" : "", host, six ? "]" : "", port);
+		snprintf(out, NBD_WHO_LENGTH, "tcp:%s%s%s:%s", six ? "[" : "", host, six ? "]" : "",
+			port);
 	} else {
 		snprintf(out, NBD_WHO_LENGTH, "an address of family %d", address->sa_family);
 	}
@@ -70,7 +72,7 @@ bool nbd_address_is_local(int fd)
 	return address.ss_family == AF_UNIX || nbd_address_is_loopback(&address);
 }
 
-/* --- UNIX sockets ------------------------------------------------------------------ */
+/* --- UNIX sockets ---------------------------------------------------------------- */
 
 /* Is somebody behind that file? A refused connection means that its server is gone. */
 static bool nbd_unix_lives(const struct sockaddr_un *un)
@@ -122,12 +124,13 @@ static int nbd_unix_remember(struct nbd_shared *shared, const char *path, char *
 	return 0;
 }
 
-static int nbd_unix_listen(struct nbd_shared *shared, const char *path, int mode, char *why, size_t size)
+static int nbd_unix_listen(
+	struct nbd_shared *shared, const char *path, int mode, char *why, size_t size)
 {
-	struct sockaddr_un un = { .sun_family = AF_UNIX };
+	struct sockaddr_un un = {.sun_family = AF_UNIX};
 	if (!*path || strlen(path) >= sizeof(un.sun_path)) {
-		snprintf(why, size, "listen=unix:%s: the path of a socket has 1 to %zu characters", path,
-			sizeof(un.sun_path) - 1);
+		snprintf(why, size, "listen=unix:%s: the path of a socket has 1 to %zu characters",
+			path, sizeof(un.sun_path) - 1);
 		return -EINVAL;
 	}
 	strcpy(un.sun_path, path);
@@ -148,7 +151,7 @@ static int nbd_unix_listen(struct nbd_shared *shared, const char *path, int mode
 	return error ? error : nbd_unix_remember(shared, path, why, size);
 }
 
-/* --- TCP ----------------------------------------------------------------------------- */
+/* --- TCP ------------------------------------------------------------------------- */
 
 /* getaddrinfo() keeps 16 bits of whatever number it is given. */
 static bool nbd_tcp_no_port(const char *port)
@@ -205,8 +208,8 @@ static int nbd_tcp_failed(const char *address, const char *reason, char *why, si
 	return -EINVAL;
 }
 
-static int nbd_tcp_listen_all(struct nbd_shared *shared, const char *address, const struct addrinfo *list,
-	char *why, size_t size)
+static int nbd_tcp_listen_all(struct nbd_shared *shared, const char *address,
+	const struct addrinfo *list, char *why, size_t size)
 {
 	int error = -EADDRNOTAVAIL;
 	unsigned before = shared->listener_count;
@@ -224,13 +227,14 @@ static int nbd_tcp_listen_all(struct nbd_shared *shared, const char *address, co
 	}
 	if (!error || (error == -EADDRNOTAVAIL && shared->listener_count > before))
 		return 0;
-	nbd_tcp_failed(address, error == -EADDRINUSE ? "the port is in use" : strerror(-error), why, size);
+	nbd_tcp_failed(
+		address, error == -EADDRINUSE ? "the port is in use" : strerror(-error), why, size);
 	return error;
 }
 
 static int nbd_tcp_listen(struct nbd_shared *shared, const char *address, char *why, size_t size)
 {
-	struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE }, *list;
+	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *list;
 	const char *host, *port;
 	char text[256];
 	if (strlen(address) >= sizeof(text))
@@ -248,7 +252,7 @@ static int nbd_tcp_listen(struct nbd_shared *shared, const char *address, char *
 	return error;
 }
 
-/* --- sockets that somebody opened for us ------------------------------------------------ */
+/* --- sockets that somebody opened for us ----------------------------------------- */
 
 static bool nbd_inherit_wanted(const char *name, int index)
 {
@@ -294,7 +298,8 @@ int nbd_address_inherit(struct nbd_shared *shared, const char *name, char *why, 
 	return found;
 }
 
-int nbd_address_listen(struct nbd_shared *shared, const char *address, int mode, char *why, size_t size)
+int nbd_address_listen(
+	struct nbd_shared *shared, const char *address, int mode, char *why, size_t size)
 {
 	if (!strncmp(address, "unix:", 5))
 		return nbd_unix_listen(shared, address + 5, mode, why, size);
@@ -303,10 +308,12 @@ int nbd_address_listen(struct nbd_shared *shared, const char *address, int mode,
 	if (!strcmp(address, "systemd") || !strncmp(address, "systemd:", 8)) {
 		int found = nbd_address_inherit(shared, address[7] ? address + 8 : "", why, size);
 		if (found == 0)
-			snprintf(why, size, "listen=%s: no such socket was handed to this process", address);
+			snprintf(why, size, "listen=%s: no such socket was handed to this process",
+				address);
 		return found > 0 ? 0 : found ? found : -ENOENT;
 	}
-	snprintf(why, size, "listen=%s: write unix:PATH, tcp:HOST:PORT, tcp:[IPV6]:PORT or systemd[:NAME]",
+	snprintf(why, size,
+		"listen=%s: write unix:PATH, tcp:HOST:PORT, tcp:[IPV6]:PORT or systemd[:NAME]",
 		address);
 	return -EINVAL;
 }

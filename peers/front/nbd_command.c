@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Requests off the wire, held against what was agreed in the handshake. */
 #include "peers/front/nbd_command.h"
+
 #include <errno.h>
 
 /* Which flags a command may carry; FUA is fine with all of them. */
@@ -8,14 +9,14 @@ static const struct {
 	const char *name;
 	uint16_t flags;
 } nbd_commands[NBD_CMD_COUNT] = {
-	[NBD_CMD_READ] = { "read", NBD_CMD_FLAG_DF },
-	[NBD_CMD_WRITE] = { "write", 0 },
-	[NBD_CMD_DISC] = { "disc", 0 },
-	[NBD_CMD_FLUSH] = { "flush", 0 },
-	[NBD_CMD_TRIM] = { "trim", 0 },
-	[NBD_CMD_CACHE] = { "cache", 0 },
-	[NBD_CMD_WRITE_ZEROES] = { "write-zeroes", NBD_CMD_FLAG_NO_HOLE | NBD_CMD_FLAG_FAST_ZERO },
-	[NBD_CMD_BLOCK_STATUS] = { "block-status", NBD_CMD_FLAG_REQ_ONE },
+	[NBD_CMD_READ] = {"read", NBD_CMD_FLAG_DF},
+	[NBD_CMD_WRITE] = {"write", 0},
+	[NBD_CMD_DISC] = {"disc", 0},
+	[NBD_CMD_FLUSH] = {"flush", 0},
+	[NBD_CMD_TRIM] = {"trim", 0},
+	[NBD_CMD_CACHE] = {"cache", 0},
+	[NBD_CMD_WRITE_ZEROES] = {"write-zeroes", NBD_CMD_FLAG_NO_HOLE | NBD_CMD_FLAG_FAST_ZERO},
+	[NBD_CMD_BLOCK_STATUS] = {"block-status", NBD_CMD_FLAG_REQ_ONE},
 };
 
 int nbd_command_parse(const uint8_t wire[NBD_REQUEST_HEADER], struct nbd_command *command)
@@ -40,7 +41,8 @@ static bool nbd_flags_known(const struct nbd_session *session, const struct nbd_
 	return !(command->flags & ~known);
 }
 
-static enum nbd_error nbd_range_check(const struct nbd_session *session, const struct nbd_command *command)
+static enum nbd_error nbd_range_check(
+	const struct nbd_session *session, const struct nbd_command *command)
 {
 	bool writes = command->type == NBD_CMD_WRITE || command->type == NBD_CMD_WRITE_ZEROES;
 	if (command->offset > session->size || command->length > session->size - command->offset)
@@ -51,7 +53,8 @@ static enum nbd_error nbd_range_check(const struct nbd_session *session, const s
 	return NBD_OK;
 }
 
-enum nbd_error nbd_command_check(const struct nbd_session *session, const struct nbd_command *command)
+enum nbd_error nbd_command_check(
+	const struct nbd_session *session, const struct nbd_command *command)
 {
 	if (command->type >= NBD_CMD_COUNT || !nbd_flags_known(session, command))
 		return NBD_EINVAL;

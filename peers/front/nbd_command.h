@@ -7,8 +7,9 @@
 #ifndef SKERRY_FRONT_NBD_COMMAND_H
 #define SKERRY_FRONT_NBD_COMMAND_H
 
-#include "peers/front/nbd_proto.h"
 #include <stdbool.h>
+
+#include "peers/front/nbd_proto.h"
 
 #define NBD_BLOCK_MIN 512u
 #define NBD_BLOCK_PREFERRED 4096u
@@ -36,7 +37,8 @@ struct nbd_command {
 /* -EPROTO: not a request at all; the stream cannot be trusted any more. */
 int nbd_command_parse(const uint8_t wire[NBD_REQUEST_HEADER], struct nbd_command *command);
 /* NBD_OK, or the error to answer with. */
-enum nbd_error nbd_command_check(const struct nbd_session *session, const struct nbd_command *command);
+enum nbd_error nbd_command_check(
+	const struct nbd_session *session, const struct nbd_command *command);
 /* Bytes that follow the header, whether or not it is served. */
 static inline uint32_t nbd_command_payload(const struct nbd_command *command)
 {

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The life of a connection: accepted, served in turns, drained, closed; never in anybody's way. */
-#include "peers/front/nbd.h"
 #include <errno.h>
 #include <event2/event.h>
 #include <fcntl.h>
@@ -10,20 +9,20 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#ifndef NBD_SEND_BUFFER
+#include "peers/front/nbd.h"
+
 #define NBD_SEND_BUFFER (4u << 20)
-#endif
-#define NBD_SILENT_NS 200000u	/* not looked at every turn any more; its event will say */
-#define NBD_RETRY_SEND_NS 20000u /* a full socket is tried again without waiting for the event */
+#define NBD_SILENT_NS 200000u	   /* not looked at every turn any more; its event will say */
+#define NBD_RETRY_SEND_NS 20000u   /* a full socket is tried again without waiting for the event */
 #define NBD_EMPTY_RECEIVE_NS 2000u /* between receives in vain */
 
 static const struct sm_state nbd_conn_table[NBD_CONN_STATES] = {
-	[NBD_CONN_HAGGLING] = { "haggling", SM(NBD_CONN_SERVING) | SM(NBD_CONN_DEAD) },
-	[NBD_CONN_SERVING] = { "serving", SM(NBD_CONN_DRAINING) | SM(NBD_CONN_DEAD) },
-	[NBD_CONN_DRAINING] = { "draining", SM(NBD_CONN_DEAD) },
-	[NBD_CONN_DEAD] = { "dead", SM(NBD_CONN_LEAVING) | SM(NBD_CONN_GONE) },
-	[NBD_CONN_LEAVING] = { "leaving", SM(NBD_CONN_GONE) },
-	[NBD_CONN_GONE] = { "gone", 0 },
+	[NBD_CONN_HAGGLING] = {"haggling", SM(NBD_CONN_SERVING) | SM(NBD_CONN_DEAD)},
+	[NBD_CONN_SERVING] = {"serving", SM(NBD_CONN_DRAINING) | SM(NBD_CONN_DEAD)},
+	[NBD_CONN_DRAINING] = {"draining", SM(NBD_CONN_DEAD)},
+	[NBD_CONN_DEAD] = {"dead", SM(NBD_CONN_LEAVING) | SM(NBD_CONN_GONE)},
+	[NBD_CONN_LEAVING] = {"leaving", SM(NBD_CONN_GONE)},
+	[NBD_CONN_GONE] = {"gone", 0},
 };
 
 static void nbd_conn_move(struct nbd_conn *conn, enum nbd_conn_state to)
@@ -31,7 +30,7 @@ static void nbd_conn_move(struct nbd_conn *conn, enum nbd_conn_state to)
 	sm_move(nbd_conn_table, &conn->state, to);
 }
 
-/* --- waiting and waking -------------------------------------------------------------- */
+/* --- waiting and waking ---------------------------------------------------------- */
 
 void nbd_conn_mark(struct nbd_conn *conn)
 {
@@ -104,7 +103,7 @@ void nbd_conn_want_write(struct nbd_conn *conn)
 	event_add(conn->out_event, NULL);
 }
 
-/* --- the end ----------------------------------------------------------------------------- */
+/* --- the end --------------------------------------------------------------------- */
 
 static void nbd_conn_drop_queue(struct nbd_conn *conn)
 {
@@ -120,7 +119,8 @@ static void nbd_conn_drop_queue(struct nbd_conn *conn)
 	while ((request = TAILQ_FIRST(&conn->queue))) {
 		TAILQ_REMOVE(&conn->queue, request, link);
 		request->queued = false;
-		if (!request->pending) /* else its data is being read again, and it ends with that */
+		/* data that is being read again comes back first */
+		if (!request->pending)
 			nbd_request_release(request);
 	}
 }
@@ -210,7 +210,7 @@ void nbd_conn_reap(struct nbd *nbd)
 	}
 }
 
-/* --- turns --------------------------------------------------------------------------------- */
+/* --- turns ----------------------------------------------------------------------- */
 
 static bool nbd_conn_send(struct nbd_conn *conn, uint64_t now)
 {
@@ -261,12 +261,13 @@ bool nbd_conn_check_time(struct nbd_conn *conn)
 	bool half = conn->filling && !conn->waits && now - conn->heard_ns > options->stall_ns;
 	if (stuck || half) {
 		peer_count(conn->nbd->peer, NBD_COUNT_STALLS, 1);
-		nbd_conn_fail(conn, stuck ? "does not read its replies" : "stopped in the middle of a request");
+		nbd_conn_fail(conn,
+			stuck ? "does not read its replies" : "stopped in the middle of a request");
 	}
 	return conn->state == NBD_CONN_HAGGLING || conn->blocked || conn->filling;
 }
 
-/* --- events ---------------------------------------------------------------------------------- */
+/* --- events ---------------------------------------------------------------------- */
 
 static void nbd_conn_readable(evutil_socket_t fd, short what, void *context)
 {
@@ -295,7 +296,7 @@ void nbd_conn_serve(struct nbd_conn *conn)
 	nbd_conn_mark(conn);
 }
 
-/* --- the beginning ------------------------------------------------------------------------------ */
+/* --- the beginning --------------------------------------------------------------- */
 
 static void nbd_conn_tune(int fd)
 {
@@ -313,7 +314,8 @@ static void nbd_conn_tune(int fd)
 static int nbd_conn_events(struct nbd_conn *conn)
 {
 	struct event_base *base = conn->nbd->base;
-	conn->in_event = event_new(base, conn->in, EV_READ | EV_ET | EV_PERSIST, nbd_conn_readable, conn);
+	conn->in_event =
+		event_new(base, conn->in, EV_READ | EV_ET | EV_PERSIST, nbd_conn_readable, conn);
 	conn->out_event = event_new(base, conn->out, EV_WRITE | EV_ET, nbd_conn_writable, conn);
 	if (!conn->in_event || !conn->out_event || event_add(conn->in_event, NULL))
 		return -EINVAL;
@@ -368,8 +370,9 @@ int nbd_conn_create(struct nbd *nbd, int in, int out, bool trusted)
 
 void nbd_conn_dump(const struct nbd_conn *conn, FILE *out)
 {
-	fprintf(out, "  %s: %s%s over %s, volume %016llx, %u in flight (%llu B), waits %#x%s, "
-		     "%llu requests, %llu B in, %llu B out\n",
+	fprintf(out,
+		"  %s: %s%s over %s, volume %016llx, %u in flight (%llu B), waits %#x%s, "
+		"%llu requests, %llu B in, %llu B out\n",
 		conn->who, nbd_conn_table[conn->state].name, conn->active ? " (active)" : "",
 		conn->transport->name, (unsigned long long)conn->session.volume, conn->inflight,
 		(unsigned long long)conn->bytes, conn->waits, conn->blocked ? ", blocked" : "",

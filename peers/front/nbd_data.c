@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* READ, WRITE and FLUSH as calls: cut at objects, joined again for the reply. */
-#include "peers/front/nbd.h"
 #include <errno.h>
+
+#include "peers/front/nbd.h"
 
 #define NBD_EDGE_VOLUME 0u
 
@@ -32,7 +33,7 @@ struct call *nbd_call_new(struct nbd_request *request, enum xseg_op op, uint64_t
 		return NULL;
 	call->op = op;
 	call->flags = nbd_call_flags(request, op);
-	call->key = (struct xseg_key){ .volume = request->conn->session.volume };
+	call->key = (struct xseg_key){.volume = request->conn->session.volume};
 	call->offset = offset & ~in_sector;
 	call->length = (uint32_t)(((offset + length + in_sector) & ~in_sector) - call->offset);
 	call->context = request;
@@ -151,7 +152,8 @@ static void nbd_write_done(struct call *call)
 int nbd_write_part(struct nbd_request *request)
 {
 	uint64_t at = request->next;
-	if (unlikely(request->error)) { /* nothing more is written, but the payload must go somewhere */
+	if (unlikely(request->error)) {
+		/* nothing more is written, but the payload must go somewhere */
 		request->fill_size = (uint32_t)(request->end - at);
 		request->next = request->end;
 		request->filled = 0;
@@ -194,7 +196,8 @@ void nbd_write_filled(struct nbd_request *request)
 		request->pending++;
 		if (unlikely(nbd_is_odd(request->fill_at, request->fill_size))) {
 			nbd_conn_wait(conn, NBD_WAIT_PATCH);
-			nbd_patch_begin(request, call, request->fill_at, request->fill_size, nbd_write_done);
+			nbd_patch_begin(request, call, request->fill_at, request->fill_size,
+				nbd_write_done);
 		} else {
 			call_submit(call, NBD_EDGE_VOLUME, nbd_write_done);
 		}
@@ -207,7 +210,7 @@ void nbd_write_filled(struct nbd_request *request)
 	nbd_request_check(request);
 }
 
-/* --- FLUSH ------------------------------------------------------------------------ */
+/* --- FLUSH ----------------------------------------------------------------------- */
 
 static void nbd_flush_done(struct call *call)
 {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Exports are the volumes of the composer below: listed, looked up, opened and closed here. */
-#include "peers/front/nbd.h"
 #include <errno.h>
 #include <stdlib.h>
+
+#include "peers/front/nbd.h"
 
 #define NBD_EDGE_VOLUME 0u
 #define NBD_LIST_PAGES 4u
@@ -54,7 +55,8 @@ static struct call *nbd_lookup_call(struct nbd_conn *conn, enum xseg_op op, uint
 static struct call *nbd_lookup_name_call(struct nbd_conn *conn)
 {
 	const struct nbd_lookup *lookup = &conn->lookup;
-	struct call *call = nbd_lookup_call(conn, lookup->open ? XSEG_OP_OPEN : XSEG_OP_INFO, XSEG_PAGE);
+	struct call *call =
+		nbd_lookup_call(conn, lookup->open ? XSEG_OP_OPEN : XSEG_OP_INFO, XSEG_PAGE);
 	if (!call)
 		return NULL;
 	call->length = (uint32_t)strlen(lookup->name);
@@ -108,7 +110,7 @@ static void nbd_lookup_step(struct nbd_conn *conn)
 		peer_retry(peer, nbd_lookup_issue, conn);
 }
 
-/* --- answers ------------------------------------------------------------------------ */
+/* --- answers --------------------------------------------------------------------- */
 
 /* A look-up of a connection that has died meanwhile ends here. */
 static bool nbd_lookup_over(struct nbd_conn *conn)
@@ -136,8 +138,9 @@ static void nbd_lookup_list_item(struct nbd_conn *conn, const struct xseg_volume
 static void nbd_lookup_list_items(struct nbd_conn *conn, const struct call *call)
 {
 	struct xseg_volume_info info;
-	uint32_t size = call->answer_length < NBD_LIST_PAGES * XSEG_PAGE ? call->answer_length
-									 : NBD_LIST_PAGES * XSEG_PAGE;
+	uint32_t size = call->answer_length < NBD_LIST_PAGES * XSEG_PAGE
+				? call->answer_length
+				: NBD_LIST_PAGES * XSEG_PAGE;
 	for (uint32_t at = 0; at + sizeof(info) <= size; at += sizeof(info)) {
 		call_get_bytes(call, at, &info, sizeof(info));
 		info.name[VOLUME_NAME_LENGTH_MAX] = 0;
@@ -203,7 +206,7 @@ static void nbd_lookup_done(struct call *call)
 	}
 }
 
-/* --- entry points --------------------------------------------------------------------- */
+/* --- entry points ---------------------------------------------------------------- */
 
 static void nbd_lookup_begin(struct nbd_conn *conn, enum nbd_lookup_what what)
 {
@@ -215,10 +218,7 @@ static void nbd_lookup_begin(struct nbd_conn *conn, enum nbd_lookup_what what)
 	nbd_lookup_step(conn);
 }
 
-void nbd_export_list(struct nbd_conn *conn)
-{
-	nbd_lookup_begin(conn, NBD_LOOKUP_LIST);
-}
+void nbd_export_list(struct nbd_conn *conn) { nbd_lookup_begin(conn, NBD_LOOKUP_LIST); }
 
 void nbd_export_find(struct nbd_conn *conn, const char *name, bool open)
 {
@@ -235,10 +235,7 @@ void nbd_export_find(struct nbd_conn *conn, const char *name, bool open)
 		nbd_haggle_found(conn, -ENOENT, NULL);
 }
 
-void nbd_export_close(struct nbd_conn *conn)
-{
-	nbd_lookup_begin(conn, NBD_LOOKUP_CLOSE);
-}
+void nbd_export_close(struct nbd_conn *conn) { nbd_lookup_begin(conn, NBD_LOOKUP_CLOSE); }
 
 int nbd_export_use(struct nbd_conn *conn)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who may alter an export: many whole-sector requests, or one that patches a sector. */
-#include "peers/front/nbd.h"
 #include <errno.h>
+
+#include "peers/front/nbd.h"
 
 static int nbd_gate_wait(struct nbd_conn *conn, enum nbd_gate_hold hold)
 {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The handshake on a connection: feeds the machine, sends what it says, does what it asks. */
-#include "peers/front/nbd.h"
 #include <errno.h>
 #include <stdlib.h>
+
+#include "peers/front/nbd.h"
 
 int nbd_haggle_begin(struct nbd_conn *conn, bool trusted)
 {
@@ -12,7 +13,8 @@ int nbd_haggle_begin(struct nbd_conn *conn, bool trusted)
 	if (!h)
 		return -ENOMEM;
 	h->tls_offered = nbd->shared->tls != NULL;
-	h->tls_required = options->tls == NBD_TLS_REQUIRE || (options->tls == NBD_TLS_AUTO && !trusted);
+	h->tls_required =
+		options->tls == NBD_TLS_REQUIRE || (options->tls == NBD_TLS_AUTO && !trusted);
 	h->read_only = options->read_only;
 	h->payload_max = (uint32_t)options->payload_max;
 	/* other lanes know nothing of this one's gate */
@@ -33,7 +35,7 @@ void nbd_haggle_end(struct nbd_conn *conn)
 	conn->handshake = NULL;
 }
 
-/* --- what is asked ------------------------------------------------------------------ */
+/* --- what is asked --------------------------------------------------------------- */
 
 static void nbd_haggle_serve(struct nbd_conn *conn)
 {
@@ -81,13 +83,14 @@ static void nbd_haggle_act(struct nbd_conn *conn)
 	}
 }
 
-/* --- bytes --------------------------------------------------------------------------- */
+/* --- bytes ----------------------------------------------------------------------- */
 
 bool nbd_haggle_send(struct nbd_conn *conn)
 {
 	struct nbd_bytes *out = &conn->handshake->out;
 	while (conn->handshake_sent < out->size) {
-		struct iovec iov = { out->data + conn->handshake_sent, out->size - conn->handshake_sent };
+		struct iovec iov = {
+			out->data + conn->handshake_sent, out->size - conn->handshake_sent};
 		ssize_t sent = conn->transport->send(conn, &iov, 1);
 		if (sent == -EAGAIN) {
 			nbd_conn_wait(conn, NBD_WAIT_OUTPUT);
@@ -95,7 +98,9 @@ bool nbd_haggle_send(struct nbd_conn *conn)
 			return false;
 		}
 		if (sent < 0) {
-			nbd_conn_fail(conn, sent == -EPIPE || sent == -ECONNRESET ? NULL : strerror((int)-sent));
+			nbd_conn_fail(conn, sent == -EPIPE || sent == -ECONNRESET
+						    ? NULL
+						    : strerror((int)-sent));
 			return false;
 		}
 		conn->handshake_sent += (size_t)sent;
@@ -111,12 +116,13 @@ bool nbd_haggle_send(struct nbd_conn *conn)
 void nbd_haggle_parse(struct nbd_conn *conn)
 {
 	size_t eaten;
-	conn->ask = nbd_handshake_eat(conn->handshake, conn->stage + conn->head, conn->tail - conn->head, &eaten);
+	conn->ask = nbd_handshake_eat(
+		conn->handshake, conn->stage + conn->head, conn->tail - conn->head, &eaten);
 	conn->head += (uint32_t)eaten;
 	nbd_haggle_send(conn);
 }
 
-/* --- answers to what was asked --------------------------------------------------------- */
+/* --- answers to what was asked --------------------------------------------------- */
 
 static void nbd_haggle_answered(struct nbd_conn *conn, enum nbd_ask ask)
 {
@@ -129,7 +135,8 @@ static void nbd_haggle_answered(struct nbd_conn *conn, enum nbd_ask ask)
 void nbd_haggle_listed(struct nbd_conn *conn, int error)
 {
 	if (error)
-		nbd_log(conn, "asks for the list of exports, which cannot be read: %s", strerror(-error));
+		nbd_log(conn, "asks for the list of exports, which cannot be read: %s",
+			strerror(-error));
 	nbd_haggle_answered(conn, nbd_handshake_list_end(conn->handshake, error));
 }
 

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Fixed newstyle negotiation: greeting, options, and the way into transmission. */
 #include "peers/front/nbd_handshake.h"
+
 #include <base/must.h>
 #include <base/sm.h>
 #include <errno.h>
 #include <stdlib.h>
 
 static const struct sm_state nbd_handshake_table[NBD_HANDSHAKE_STATES] = {
-	[NBD_HANDSHAKE_FLAGS] = { "flags", SM(NBD_HANDSHAKE_OPTION) | SM(NBD_HANDSHAKE_ENDED) },
-	[NBD_HANDSHAKE_OPTION] = { "option", SM(NBD_HANDSHAKE_SKIP) | SM(NBD_HANDSHAKE_ASKED) |
-						     SM(NBD_HANDSHAKE_ENDED) },
-	[NBD_HANDSHAKE_SKIP] = { "skip", SM(NBD_HANDSHAKE_OPTION) | SM(NBD_HANDSHAKE_ENDED) },
-	[NBD_HANDSHAKE_ASKED] = { "asked", SM(NBD_HANDSHAKE_OPTION) | SM(NBD_HANDSHAKE_ENDED) },
-	[NBD_HANDSHAKE_ENDED] = { "ended", 0 },
+	[NBD_HANDSHAKE_FLAGS] = {"flags", SM(NBD_HANDSHAKE_OPTION) | SM(NBD_HANDSHAKE_ENDED)},
+	[NBD_HANDSHAKE_OPTION] = {"option",
+		SM(NBD_HANDSHAKE_SKIP) | SM(NBD_HANDSHAKE_ASKED) | SM(NBD_HANDSHAKE_ENDED)},
+	[NBD_HANDSHAKE_SKIP] = {"skip", SM(NBD_HANDSHAKE_OPTION) | SM(NBD_HANDSHAKE_ENDED)},
+	[NBD_HANDSHAKE_ASKED] = {"asked", SM(NBD_HANDSHAKE_OPTION) | SM(NBD_HANDSHAKE_ENDED)},
+	[NBD_HANDSHAKE_ENDED] = {"ended", 0},
 };
 
 static void nbd_handshake_move(struct nbd_handshake *h, enum nbd_handshake_state to)
@@ -32,7 +33,7 @@ void nbd_handshake_init(struct nbd_handshake *h)
 void nbd_handshake_fini(struct nbd_handshake *h)
 {
 	free(h->out.data);
-	h->out = (struct nbd_bytes){ 0 };
+	h->out = (struct nbd_bytes){0};
 }
 
 static enum nbd_ask nbd_handshake_end(struct nbd_handshake *h, const char *why)
@@ -62,10 +63,10 @@ static enum nbd_ask nbd_handshake_ack(struct nbd_handshake *h)
 	return NBD_ASK_BYTES;
 }
 
-/* --- the options -------------------------------------------------------------- */
+/* --- the options ----------------------------------------------------------------- */
 
-static enum nbd_ask nbd_handshake_name(struct nbd_handshake *h, const uint8_t *name, uint32_t size,
-	enum nbd_ask ask)
+static enum nbd_ask nbd_handshake_name(
+	struct nbd_handshake *h, const uint8_t *name, uint32_t size, enum nbd_ask ask)
 {
 	if (nbd_option_name(name, size, h->name))
 		return nbd_handshake_refuse(h, NBD_REP_ERR_UNKNOWN, "no export can have that name");
@@ -76,7 +77,8 @@ static enum nbd_ask nbd_handshake_info(struct nbd_handshake *h, const uint8_t *d
 {
 	struct nbd_option_query query;
 	if (nbd_option_parse_info(data, size, &query))
-		return nbd_handshake_refuse(h, NBD_REP_ERR_INVALID, "lengths inside the option do not fit");
+		return nbd_handshake_refuse(
+			h, NBD_REP_ERR_INVALID, "lengths inside the option do not fit");
 	h->infos = nbd_option_infos(&query);
 	return nbd_handshake_name(h, query.name, query.name_size,
 		h->option == NBD_OPT_GO ? NBD_ASK_OPEN : NBD_ASK_INFO);
@@ -89,9 +91,11 @@ static enum nbd_ask nbd_handshake_meta(struct nbd_handshake *h, const uint8_t *d
 	if (!listing)
 		h->meta = false; /* also when this one fails */
 	if (!h->structured)
-		return nbd_handshake_refuse(h, NBD_REP_ERR_INVALID, "ask for structured replies first");
+		return nbd_handshake_refuse(
+			h, NBD_REP_ERR_INVALID, "ask for structured replies first");
 	if (nbd_option_parse_meta(data, size, &query))
-		return nbd_handshake_refuse(h, NBD_REP_ERR_INVALID, "lengths inside the option do not fit");
+		return nbd_handshake_refuse(
+			h, NBD_REP_ERR_INVALID, "lengths inside the option do not fit");
 	h->meta_matched = nbd_option_selects_allocation(&query, listing);
 	return nbd_handshake_name(h, query.name, query.name_size, NBD_ASK_INFO);
 }
@@ -101,7 +105,8 @@ static enum nbd_ask nbd_handshake_starttls(struct nbd_handshake *h)
 	if (h->secure)
 		return nbd_handshake_refuse(h, NBD_REP_ERR_INVALID, "TLS runs already");
 	if (!h->tls_offered)
-		return nbd_handshake_refuse(h, NBD_REP_ERR_POLICY, "this server has no certificate");
+		return nbd_handshake_refuse(
+			h, NBD_REP_ERR_POLICY, "this server has no certificate");
 	nbd_handshake_ack(h);
 	return nbd_handshake_ask(h, NBD_ASK_TLS);
 }
@@ -136,7 +141,8 @@ static enum nbd_ask nbd_handshake_bare(struct nbd_handshake *h, uint32_t size)
 	}
 }
 
-static enum nbd_ask nbd_handshake_option(struct nbd_handshake *h, const uint8_t *data, uint32_t size)
+static enum nbd_ask nbd_handshake_option(
+	struct nbd_handshake *h, const uint8_t *data, uint32_t size)
 {
 	if (!h->fixed && h->option != NBD_OPT_EXPORT_NAME)
 		return nbd_handshake_end(h, "options from a client that is not 'fixed newstyle'");
@@ -153,18 +159,21 @@ static enum nbd_ask nbd_handshake_option(struct nbd_handshake *h, const uint8_t 
 	case NBD_OPT_GO: return nbd_handshake_info(h, data, size);
 	case NBD_OPT_LIST_META_CONTEXT:
 	case NBD_OPT_SET_META_CONTEXT: return nbd_handshake_meta(h, data, size);
-	default: return nbd_handshake_refuse(h, NBD_REP_ERR_UNSUP, "this server does not know that option");
+	default:
+		return nbd_handshake_refuse(
+			h, NBD_REP_ERR_UNSUP, "this server does not know that option");
 	}
 }
 
-/* --- the stream ----------------------------------------------------------------- */
+/* --- the stream ------------------------------------------------------------------ */
 
 static enum nbd_ask nbd_handshake_flags(struct nbd_handshake *h, const uint8_t *data)
 {
 	uint32_t flags = nbd_get32(data);
 	if (flags & ~(uint32_t)(NBD_FLAG_FIXED_NEWSTYLE | NBD_FLAG_NO_ZEROES))
 		return nbd_handshake_end(h, "client flags that nobody defined");
-	h->fixed = flags & NBD_FLAG_FIXED_NEWSTYLE;
+	h->fixed
+	= flags & NBD_FLAG_FIXED_NEWSTYLE;
 	h->no_zeroes = flags & NBD_FLAG_NO_ZEROES;
 	nbd_handshake_move(h, NBD_HANDSHAKE_OPTION);
 	return NBD_ASK_BYTES;
@@ -194,8 +203,8 @@ static enum nbd_ask nbd_handshake_skip(struct nbd_handshake *h, size_t size, siz
 		closed ? "start TLS first" : "too much data for an option");
 }
 
-static enum nbd_ask nbd_handshake_header(struct nbd_handshake *h, const uint8_t *data, size_t size,
-	size_t *eaten)
+static enum nbd_ask nbd_handshake_header(
+	struct nbd_handshake *h, const uint8_t *data, size_t size, size_t *eaten)
 {
 	if (size >= 8 && nbd_get64(data) != NBD_OPTION_MAGIC)
 		return nbd_handshake_end(h, "something else where an option should begin");
@@ -213,8 +222,8 @@ static enum nbd_ask nbd_handshake_header(struct nbd_handshake *h, const uint8_t 
 	return nbd_handshake_option(h, data + NBD_OPTION_HEADER, length);
 }
 
-static enum nbd_ask nbd_handshake_step(struct nbd_handshake *h, const uint8_t *data, size_t size,
-	size_t *eaten)
+static enum nbd_ask nbd_handshake_step(
+	struct nbd_handshake *h, const uint8_t *data, size_t size, size_t *eaten)
 {
 	*eaten = 0;
 	switch (h->state) {
@@ -224,11 +233,14 @@ static enum nbd_ask nbd_handshake_step(struct nbd_handshake *h, const uint8_t *d
 		*eaten = 4;
 		return nbd_handshake_flags(h, data);
 	case NBD_HANDSHAKE_SKIP: return nbd_handshake_skip(h, size, eaten);
-	default: must(h->state == NBD_HANDSHAKE_OPTION); return nbd_handshake_header(h, data, size, eaten);
+	default:
+		must(h->state == NBD_HANDSHAKE_OPTION);
+		return nbd_handshake_header(h, data, size, eaten);
 	}
 }
 
-enum nbd_ask nbd_handshake_eat(struct nbd_handshake *h, const uint8_t *data, size_t size, size_t *eaten)
+enum nbd_ask nbd_handshake_eat(
+	struct nbd_handshake *h, const uint8_t *data, size_t size, size_t *eaten)
 {
 	enum nbd_ask ask = NBD_ASK_BYTES;
 	size_t step;
@@ -240,14 +252,15 @@ enum nbd_ask nbd_handshake_eat(struct nbd_handshake *h, const uint8_t *data, siz
 	return ask;
 }
 
-/* --- answers ---------------------------------------------------------------------- */
+/* --- answers --------------------------------------------------------------------- */
 
 void nbd_handshake_listed(struct nbd_handshake *h, const char *name)
 {
 	uint32_t size = (uint32_t)strlen(name);
 	if (h->out.size > NBD_LIST_MAX)
 		return;
-	memcpy(nbd_put32(nbd_option_reply(&h->out, h->option, NBD_REP_SERVER, 4 + size), size), name, size);
+	memcpy(nbd_put32(nbd_option_reply(&h->out, h->option, NBD_REP_SERVER, 4 + size), size),
+		name, size);
 	h->listed++;
 }
 
@@ -255,13 +268,15 @@ enum nbd_ask nbd_handshake_list_end(struct nbd_handshake *h, int error)
 {
 	nbd_handshake_move(h, NBD_HANDSHAKE_OPTION);
 	if (error)
-		return nbd_handshake_refuse(h, NBD_REP_ERR_PLATFORM, "the list of exports cannot be read now");
+		return nbd_handshake_refuse(
+			h, NBD_REP_ERR_PLATFORM, "the list of exports cannot be read now");
 	if (h->out.size > NBD_LIST_MAX)
 		return nbd_handshake_refuse(h, NBD_REP_ERR_TOO_BIG, "too many exports to list");
 	return nbd_handshake_ack(h);
 }
 
-static uint16_t nbd_handshake_export_flags(const struct nbd_handshake *h, const struct xseg_volume_info *info)
+static uint16_t nbd_handshake_export_flags(
+	const struct nbd_handshake *h, const struct xseg_volume_info *info)
 {
 	unsigned flags = NBD_FLAG_HAS_FLAGS | NBD_FLAG_SEND_FLUSH | NBD_FLAG_SEND_FUA |
 			 NBD_FLAG_CAN_MULTI_CONN | NBD_FLAG_SEND_CACHE;
@@ -274,8 +289,8 @@ static uint16_t nbd_handshake_export_flags(const struct nbd_handshake *h, const 
 	return (uint16_t)flags;
 }
 
-static struct nbd_session nbd_handshake_session(const struct nbd_handshake *h,
-	const struct xseg_volume_info *info)
+static struct nbd_session nbd_handshake_session(
+	const struct nbd_handshake *h, const struct xseg_volume_info *info)
 {
 	return (struct nbd_session){
 		.volume = info->id,
@@ -325,12 +340,16 @@ static enum nbd_ask nbd_handshake_missing(struct nbd_handshake *h, int error)
 	case ENOENT: return nbd_handshake_refuse(h, NBD_REP_ERR_UNKNOWN, "there is no such export");
 	case EBUSY:
 	case EAGAIN: return nbd_handshake_refuse(h, NBD_REP_ERR_POLICY, "the export is busy");
-	case ESHUTDOWN: return nbd_handshake_refuse(h, NBD_REP_ERR_SHUTDOWN, "the server is stopping");
-	default: return nbd_handshake_refuse(h, NBD_REP_ERR_UNKNOWN, "the export cannot be reached now");
+	case ESHUTDOWN:
+		return nbd_handshake_refuse(h, NBD_REP_ERR_SHUTDOWN, "the server is stopping");
+	default:
+		return nbd_handshake_refuse(
+			h, NBD_REP_ERR_UNKNOWN, "the export cannot be reached now");
 	}
 }
 
-enum nbd_ask nbd_handshake_found(struct nbd_handshake *h, int error, const struct xseg_volume_info *info)
+enum nbd_ask nbd_handshake_found(
+	struct nbd_handshake *h, int error, const struct xseg_volume_info *info)
 {
 	nbd_handshake_move(h, NBD_HANDSHAKE_OPTION);
 	if (error)

@@ -8,15 +8,16 @@
  *               v  |
  *              ASKED --> ENDED (transmission, or closed)
  *
- * Units: bytes. Errors: asks for NBD_ASK_CLOSE with `why` set. Ownership: nbd_handshake_fini() frees
- * the output. Threads: one at a time.
+ * Units: bytes. Errors: asks for NBD_ASK_CLOSE with `why` set. Ownership: nbd_handshake_fini()
+ * frees the output. Threads: one at a time.
  */
 #ifndef SKERRY_FRONT_NBD_HANDSHAKE_H
 #define SKERRY_FRONT_NBD_HANDSHAKE_H
 
-#include "peers/front/nbd_command.h"
 #include <stddef.h>
 #include <xseg/op.h>
+
+#include "peers/front/nbd_command.h"
 
 /* Longest option data that is looked at; more is skipped, far more ends the session. */
 #define NBD_OPTION_MAX 65536u
@@ -57,14 +58,15 @@ struct nbd_handshake {
 	uint32_t payload_max;
 	/* the machine's */
 	uint8_t state;
-	bool fixed, no_zeroes, secure, structured;
-	bool meta;	    /* base:allocation was set for meta_name */
-	bool meta_matched;  /* the query under way asks for it */
-	uint16_t infos;	    /* bits of enum nbd_info that were asked for */
-	uint32_t option;    /* under way */
-	uint32_t skip;	    /* bytes of it still to be thrown away */
-	uint32_t listed;    /* exports told in this LIST */
-	const char *why;    /* of NBD_ASK_CLOSE, for the log; NULL: a polite end */
+	bool fixed
+	, no_zeroes, secure, structured;
+	bool meta;	   /* base:allocation was set for meta_name */
+	bool meta_matched; /* the query under way asks for it */
+	uint16_t infos;	   /* bits of enum nbd_info that were asked for */
+	uint32_t option;   /* under way */
+	uint32_t skip;	   /* bytes of it still to be thrown away */
+	uint32_t listed;   /* exports told in this LIST */
+	const char *why;   /* of NBD_ASK_CLOSE, for the log; NULL: a polite end */
 	char name[VOLUME_NAME_LENGTH_MAX + 1]; /* asked for; "" is the default export */
 	char meta_name[VOLUME_NAME_LENGTH_MAX + 1];
 	struct nbd_bytes out;
@@ -79,16 +81,18 @@ void nbd_handshake_fini(struct nbd_handshake *h);
  * Takes what is complete in [data, data + size); *eaten says how much. Stops at the first question,
  * so call again with the rest once it is answered.
  */
-enum nbd_ask nbd_handshake_eat(struct nbd_handshake *h, const uint8_t *data, size_t size, size_t *eaten);
+enum nbd_ask nbd_handshake_eat(
+	struct nbd_handshake *h, const uint8_t *data, size_t size, size_t *eaten);
 
 void nbd_handshake_listed(struct nbd_handshake *h, const char *name);
 enum nbd_ask nbd_handshake_list_end(struct nbd_handshake *h, int error);
 /* error 0 and the volume, or -errno. */
-enum nbd_ask nbd_handshake_found(struct nbd_handshake *h, int error, const struct xseg_volume_info *info);
+enum nbd_ask nbd_handshake_found(
+	struct nbd_handshake *h, int error, const struct xseg_volume_info *info);
 /* TLS runs: all that was agreed before is forgotten. */
 void nbd_handshake_secured(struct nbd_handshake *h);
 
-/* --- for the parts of the machine ------------------------------------------- */
+/* --- for the parts of the machine ------------------------------------------------ */
 
 /* Room for `size` more bytes of output. */
 uint8_t *nbd_bytes_add(struct nbd_bytes *bytes, size_t size);
@@ -114,8 +118,10 @@ int nbd_option_name(const uint8_t *name, uint32_t size, char out[VOLUME_NAME_LEN
 uint8_t *nbd_option_reply(struct nbd_bytes *out, uint32_t option, uint32_t type, uint32_t size);
 /* The same with a text that people may read. */
 void nbd_option_refuse(struct nbd_bytes *out, uint32_t option, uint32_t type, const char *text);
-void nbd_option_reply_export(struct nbd_bytes *out, uint32_t option, const struct nbd_session *session);
-void nbd_option_reply_blocks(struct nbd_bytes *out, uint32_t option, const struct nbd_session *session);
+void nbd_option_reply_export(
+	struct nbd_bytes *out, uint32_t option, const struct nbd_session *session);
+void nbd_option_reply_blocks(
+	struct nbd_bytes *out, uint32_t option, const struct nbd_session *session);
 void nbd_option_reply_name(struct nbd_bytes *out, uint32_t option, const char *name);
 void nbd_option_reply_context(struct nbd_bytes *out, uint32_t option, uint32_t context);
 

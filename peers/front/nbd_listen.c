@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where clients come in: listening sockets that all lanes accept from, or stdin and stdout. */
-#include "peers/front/nbd.h"
 #include <base/log.h>
 #include <errno.h>
 #include <event2/event.h>
@@ -9,9 +8,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "peers/front/nbd.h"
+
 #define NBD_ACCEPT_MAX 16 /* at once */
 
-/* --- opening, once per process ----------------------------------------------------- */
+/* --- opening, once per process --------------------------------------------------- */
 
 /*
  * The client sits on stdin and stdout; whoever prints there (xsegpeer says when it is ready) must
@@ -45,22 +46,24 @@ static int nbd_listen_mode(const char *text, char *why, size_t size)
 }
 
 /* Nobody on a network reads or writes a volume in clear text unless that was asked for. */
-static int nbd_listen_check_tls(const struct nbd_shared *shared, const struct nbd_options *options,
-	char *why, size_t size)
+static int nbd_listen_check_tls(
+	const struct nbd_shared *shared, const struct nbd_options *options, char *why, size_t size)
 {
 	for (unsigned i = 0; i < shared->listener_count; i++) {
 		const struct nbd_listener *listener = &shared->listeners[i];
 		if (listener->trusted || shared->tls || options->tls == NBD_TLS_OFF)
 			continue;
-		snprintf(why, size, "%s can be reached from other hosts, so it needs TLS: give tls-cert and "
-				    "tls-key, or accept clear text with tls=off", listener->name);
+		snprintf(why, size,
+			"%s can be reached from other hosts, so it needs TLS: give tls-cert and "
+			"tls-key, or accept clear text with tls=off",
+			listener->name);
 		return -EPERM;
 	}
 	return 0;
 }
 
-static int nbd_listen_open_all(struct nbd_shared *shared, const struct nbd_options *options, char *why,
-	size_t size)
+static int nbd_listen_open_all(
+	struct nbd_shared *shared, const struct nbd_options *options, char *why, size_t size)
 {
 	int mode = nbd_listen_mode(options->socket_mode, why, size);
 	if (mode < 0)
@@ -73,26 +76,31 @@ static int nbd_listen_open_all(struct nbd_shared *shared, const struct nbd_optio
 	if (!options->listen.count && nbd_address_inherit(shared, "", why, size) < 0)
 		return -EINVAL;
 	if (!shared->listener_count) {
-		snprintf(why, size, "nothing to listen on: give listen=unix:PATH or listen=tcp:HOST:PORT");
+		snprintf(why, size,
+			"nothing to listen on: give listen=unix:PATH or listen=tcp:HOST:PORT");
 		return -EINVAL;
 	}
 	return nbd_listen_check_tls(shared, options, why, size);
 }
 
-int nbd_listen_open(struct nbd_shared *shared, const struct nbd_options *options, char *why, size_t size)
+int nbd_listen_open(
+	struct nbd_shared *shared, const struct nbd_options *options, char *why, size_t size)
 {
 	shared->single_in = shared->single_out = -1;
 	if (!options->single)
 		return nbd_listen_open_all(shared, options, why, size);
 	if (options->listen.count) {
-		snprintf(why, size, "single=yes serves the client on stdin; it cannot listen as well");
+		snprintf(why, size,
+			"single=yes serves the client on stdin; it cannot listen as well");
 		return -EINVAL;
 	}
 	int error = nbd_single_open(shared, why, size);
-	if (error || nbd_address_is_local(shared->single_in) || shared->tls || options->tls == NBD_TLS_OFF)
+	if (error || nbd_address_is_local(shared->single_in) || shared->tls ||
+		options->tls == NBD_TLS_OFF)
 		return error;
-	snprintf(why, size, "the client on stdin comes from another host, so it needs TLS: give tls-cert "
-			    "and tls-key, or accept clear text with tls=off");
+	snprintf(why, size,
+		"the client on stdin comes from another host, so it needs TLS: give tls-cert "
+		"and tls-key, or accept clear text with tls=off");
 	return -EPERM;
 }
 
@@ -119,7 +127,7 @@ void nbd_listen_close(struct nbd_shared *shared)
 	shared->single_in = shared->single_out = -1;
 }
 
-/* --- accepting, on each lane ------------------------------------------------------------ */
+/* --- accepting, on each lane ----------------------------------------------------- */
 
 void nbd_listen_name_client(int fd, char who[NBD_WHO_LENGTH])
 {
@@ -130,7 +138,8 @@ void nbd_listen_name_client(int fd, char who[NBD_WHO_LENGTH])
 		snprintf(who, NBD_WHO_LENGTH, "client on stdin");
 	} else if (address.ss_family == AF_UNIX &&
 		   getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &ucred, &ucred_size) == 0) {
-		snprintf(who, NBD_WHO_LENGTH, "client of process %d (user %u)", (int)ucred.pid, ucred.uid);
+		snprintf(who, NBD_WHO_LENGTH, "client of process %d (user %u)", (int)ucred.pid,
+			ucred.uid);
 	} else {
 		char text[NBD_WHO_LENGTH];
 		nbd_address_text((struct sockaddr *)&address, length, text);
@@ -153,7 +162,7 @@ static void nbd_accept_one(struct nbd_accept *accept, int fd)
 {
 	struct nbd *nbd = accept->nbd;
 	if (atomic_load(&nbd->shared->connections) >= nbd->options->connections) {
-		struct nbd_conn away = { .nbd = nbd };
+		struct nbd_conn away = {.nbd = nbd};
 		nbd_listen_name_client(fd, away.who);
 		nbd_log(&away, "turned away: there are %llu connections already",
 			(unsigned long long)nbd->options->connections);
@@ -204,7 +213,8 @@ int nbd_listen_start(struct nbd *nbd)
 		if (!accept->event || event_add(accept->event, NULL))
 			return -ENOMEM;
 		if (!nbd->peer->shard)
-			log_info(NBD_ROOM, "%s: listens on %s", nbd->peer->name, accept->listener->name);
+			log_info(NBD_ROOM, "%s: listens on %s", nbd->peer->name,
+				accept->listener->name);
 	}
 	return 0;
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What goes wrong with clients is logged once each, and never faster than a person reads. */
-#include "peers/front/nbd.h"
 #include <base/log.h>
 #include <stdarg.h>
+
+#include "peers/front/nbd.h"
 
 #define NBD_LOG_BURST 10u
 #define NBD_LOG_EVERY_NS 1000000000ull

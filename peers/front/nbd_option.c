@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What lies inside options and their replies. */
-#include "peers/front/nbd_handshake.h"
 #include <base/must.h>
 #include <errno.h>
 #include <stdlib.h>
+
+#include "peers/front/nbd_handshake.h"
 
 #define NBD_ALLOCATION "base:allocation"
 
@@ -22,8 +23,8 @@ uint8_t *nbd_bytes_add(struct nbd_bytes *bytes, size_t size)
 }
 
 /* The name and what is behind it: both kinds of data begin so. */
-static int nbd_option_parse_name(const uint8_t *data, uint32_t size, uint32_t tail,
-	struct nbd_option_query *query)
+static int nbd_option_parse_name(
+	const uint8_t *data, uint32_t size, uint32_t tail, struct nbd_option_query *query)
 {
 	if (size < 4 + tail)
 		return -EINVAL;
@@ -113,13 +114,15 @@ void nbd_option_refuse(struct nbd_bytes *out, uint32_t option, uint32_t type, co
 	memcpy(nbd_option_reply(out, option, type, size), text, size);
 }
 
-void nbd_option_reply_export(struct nbd_bytes *out, uint32_t option, const struct nbd_session *session)
+void nbd_option_reply_export(
+	struct nbd_bytes *out, uint32_t option, const struct nbd_session *session)
 {
 	uint8_t *at = nbd_option_reply(out, option, NBD_REP_INFO, 12);
 	nbd_put16(nbd_put64(nbd_put16(at, NBD_INFO_EXPORT), session->size), session->flags);
 }
 
-void nbd_option_reply_blocks(struct nbd_bytes *out, uint32_t option, const struct nbd_session *session)
+void nbd_option_reply_blocks(
+	struct nbd_bytes *out, uint32_t option, const struct nbd_session *session)
 {
 	uint8_t *at = nbd_option_reply(out, option, NBD_REP_INFO, 14);
 	at = nbd_put32(nbd_put16(at, NBD_INFO_BLOCK_SIZE), NBD_BLOCK_MIN);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A write that begins or ends inside a sector: reads the sectors at its edges into its own pages
- * around what is new, then goes down as whole sectors. The gate keeps everybody else away meanwhile.
+ * around what is new, then goes down as whole sectors. The gate keeps everybody else away.
  */
 #include "peers/front/nbd.h"
 
@@ -10,7 +10,8 @@
 enum { NBD_PATCH_HEAD = 1 << 0, NBD_PATCH_TAIL = 1 << 1 };
 
 /* What of the write's data an edge brings: [*from, *to). */
-static void nbd_patch_edge(const struct nbd_patch *patch, unsigned edge, uint32_t *from, uint32_t *to)
+static void nbd_patch_edge(
+	const struct nbd_patch *patch, unsigned edge, uint32_t *from, uint32_t *to)
 {
 	*from = edge == NBD_PATCH_HEAD ? 0 : patch->at + patch->length;
 	*to = edge == NBD_PATCH_HEAD ? patch->at : patch->write->length;
@@ -58,7 +59,8 @@ static bool nbd_patch_issue(struct peer *peer, void *context)
 		uint32_t from, to;
 		nbd_patch_edge(patch, edge, &from, &to);
 		uint64_t sector = patch->write->offset + from / XSEG_SECTOR * XSEG_SECTOR;
-		struct call *read = nbd_call_new(request, XSEG_OP_READ, sector, XSEG_SECTOR, XSEG_SECTOR);
+		struct call *read =
+			nbd_call_new(request, XSEG_OP_READ, sector, XSEG_SECTOR, XSEG_SECTOR);
 		if (!read)
 			return false;
 		read->context2 = (void *)(uintptr_t)edge;
@@ -75,8 +77,9 @@ void nbd_patch_begin(struct nbd_request *request, struct call *write, uint32_t a
 	struct peer *peer = request->conn->nbd->peer;
 	struct nbd_patch *patch = &request->patch;
 	must(!patch->write && request->gate == NBD_GATE_ALONE);
-	*patch = (struct nbd_patch){ .write = write, .at = at, .length = length, .done = done };
-	patch->edges = (at ? NBD_PATCH_HEAD : 0u) | (at + length < write->length ? NBD_PATCH_TAIL : 0u);
+	*patch = (struct nbd_patch){.write = write, .at = at, .length = length, .done = done};
+	patch->edges =
+		(at ? NBD_PATCH_HEAD : 0u) | (at + length < write->length ? NBD_PATCH_TAIL : 0u);
 	must(patch->edges);
 	peer_count(peer, NBD_COUNT_PATCHES, 1);
 	if (!nbd_patch_issue(peer, request))

@@ -3,15 +3,16 @@
  * From the socket into the stage, and from the stage into requests. One receive takes all that is
  * there; large payloads go straight into the pages of their write.
  */
-#include "peers/front/nbd.h"
 #include <errno.h>
 #include <stdlib.h>
+
+#include "peers/front/nbd.h"
 
 #define NBD_STAGES_KEPT 4u
 #define NBD_FILL_IOV 66 /* as much of a payload as one receive asks for: 256 KiB and two edges */
 #define NBD_FILL_MAX ((NBD_FILL_IOV - 2u) * XSEG_PAGE)
 
-/* --- stages: a few hot buffers, lent out while they hold something ------------------ */
+/* --- stages: a few hot buffers, lent out while they hold something --------------- */
 
 static uint8_t *nbd_stage_get(struct nbd *nbd)
 {
@@ -78,7 +79,7 @@ void nbd_receive_reset(struct nbd_conn *conn)
 	nbd_stage_close(conn);
 }
 
-/* --- parsing --------------------------------------------------------------------------- */
+/* --- parsing --------------------------------------------------------------------- */
 
 /* Payload out of the stage; false: more bytes are needed first. */
 static bool nbd_parse_payload(struct nbd_conn *conn)
@@ -139,7 +140,7 @@ static void nbd_parse_all(struct nbd_conn *conn)
 	nbd_stage_close(conn);
 }
 
-/* --- receiving --------------------------------------------------------------------------- */
+/* --- receiving ------------------------------------------------------------------- */
 
 /* Pages that wait for payload, then the stage; how many pieces, *filling bytes of them pages. */
 static int nbd_receive_plan(struct nbd_conn *conn, struct iovec *iov, uint32_t *filling)
@@ -150,7 +151,8 @@ static int nbd_receive_plan(struct nbd_conn *conn, struct iovec *iov, uint32_t *
 	int count = 0;
 	*filling = size;
 	if (size)
-		count = call_iov(request->filling, request->fill_at + request->filled, size, iov, NBD_FILL_IOV);
+		count = call_iov(request->filling, request->fill_at + request->filled, size, iov,
+			NBD_FILL_IOV);
 	must(count >= 0);
 	if (size < left)
 		return count;
@@ -158,7 +160,7 @@ static int nbd_receive_plan(struct nbd_conn *conn, struct iovec *iov, uint32_t *
 	uint32_t room = narrow ? NBD_STAGE_NARROW : NBD_STAGE_SIZE;
 	if (room > NBD_STAGE_SIZE - conn->tail || conn->state == NBD_CONN_HAGGLING)
 		room = NBD_STAGE_SIZE - conn->tail;
-	iov[count] = (struct iovec){ conn->stage + conn->tail, room };
+	iov[count] = (struct iovec){conn->stage + conn->tail, room};
 	return count + 1;
 }
 
@@ -182,7 +184,8 @@ static bool nbd_receive_failed(struct nbd_conn *conn, ssize_t got)
 	if (got == 0)
 		nbd_receive_ended(conn);
 	else
-		nbd_conn_fail(conn, got == -ECONNRESET || got == -EPIPE ? NULL : strerror((int)-got));
+		nbd_conn_fail(
+			conn, got == -ECONNRESET || got == -EPIPE ? NULL : strerror((int)-got));
 	return true;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The headers of replies, simple and structured. */
 #include "peers/front/nbd_reply.h"
+
 #include <base/must.h>
 
 /* The cookie is kept in wire order. */

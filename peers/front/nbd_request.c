@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The life of one NBD request: taken off the stage, begun, finished, released. */
-#include "peers/front/nbd.h"
 #include <errno.h>
 #include <stdlib.h>
+
+#include "peers/front/nbd.h"
 
 #define NBD_CHUNK_REQUESTS 64u
 #define NBD_BLOCKED_BYTES (1u << 20)
@@ -63,7 +64,7 @@ static void nbd_request_free(struct nbd_request *request)
 	TAILQ_INSERT_HEAD(&request->conn->nbd->free_requests, request, link);
 }
 
-/* --- beginning ------------------------------------------------------------------ */
+/* --- beginning ------------------------------------------------------------------- */
 
 static int (*const nbd_begin[NBD_CMD_COUNT])(struct nbd_request *request) = {
 	[NBD_CMD_READ] = nbd_read_begin,
@@ -102,7 +103,8 @@ static void nbd_request_refuse(struct nbd_request *request, enum nbd_error error
 static void nbd_request_count(struct nbd_conn *conn, unsigned type)
 {
 	conn->requests++;
-	peer_count(conn->nbd->peer, type < NBD_CMD_COUNT ? NBD_COUNT_COMMANDS + type : NBD_COUNT_UNKNOWN, 1);
+	peer_count(conn->nbd->peer,
+		type < NBD_CMD_COUNT ? NBD_COUNT_COMMANDS + type : NBD_COUNT_UNKNOWN, 1);
 }
 
 static int nbd_request_start(struct nbd_conn *conn, const struct nbd_command *command)
@@ -149,7 +151,7 @@ int nbd_request_take(struct nbd_conn *conn, const uint8_t *wire)
 	return error;
 }
 
-/* --- the end -------------------------------------------------------------------- */
+/* --- the end --------------------------------------------------------------------- */
 
 static enum nbd_error nbd_request_verdict(const struct nbd_request *request)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The out queue: all replies that are ready leave with one send, data straight from the pages. */
-#include "peers/front/nbd.h"
 #include <errno.h>
+
+#include "peers/front/nbd.h"
 
 uint32_t nbd_body_size(const struct nbd_request *request)
 {
@@ -13,7 +14,8 @@ uint32_t nbd_body_size(const struct nbd_request *request)
 }
 
 /* As much of [at, at + length) of a call's data as `max` pieces hold; 0: none. */
-static int nbd_gather_call(const struct call *call, uint32_t at, uint32_t *length, struct iovec *iov, int max)
+static int nbd_gather_call(
+	const struct call *call, uint32_t at, uint32_t *length, struct iovec *iov, int max)
 {
 	int count = call_iov(call, at, *length, iov, max);
 	if (count >= 0)
@@ -28,8 +30,8 @@ static int nbd_gather_call(const struct call *call, uint32_t at, uint32_t *lengt
 }
 
 /* Data of a READ from byte `from` of its body on; *all: nothing is left. */
-static int nbd_gather_parts(const struct nbd_request *request, uint32_t from, struct iovec *iov, int max,
-	bool *all)
+static int nbd_gather_parts(
+	const struct nbd_request *request, uint32_t from, struct iovec *iov, int max, bool *all)
 {
 	uint64_t begin = request->command.offset, end = begin + request->command.length;
 	const struct call *call;
@@ -41,7 +43,8 @@ static int nbd_gather_parts(const struct nbd_request *request, uint32_t from, st
 		if (at >= part_end)
 			continue;
 		uint32_t length = (uint32_t)(part_end - at), taken = length;
-		int pieces = nbd_gather_call(call, (uint32_t)(at - call->offset), &taken, iov + count, max - count);
+		int pieces = nbd_gather_call(
+			call, (uint32_t)(at - call->offset), &taken, iov + count, max - count);
 		count += pieces;
 		from += pieces ? taken : 0;
 		if (!pieces || taken < length)
@@ -51,7 +54,8 @@ static int nbd_gather_parts(const struct nbd_request *request, uint32_t from, st
 	return count;
 }
 
-static int nbd_gather_body(struct nbd_request *request, uint32_t from, struct iovec *iov, int max, bool *all)
+static int nbd_gather_body(
+	struct nbd_request *request, uint32_t from, struct iovec *iov, int max, bool *all)
 {
 	uint32_t size = nbd_body_size(request);
 	*all = true;
@@ -61,7 +65,7 @@ static int nbd_gather_body(struct nbd_request *request, uint32_t from, struct io
 		return nbd_gather_parts(request, from, iov, max, all);
 	*all = max > 0;
 	if (*all)
-		iov[0] = (struct iovec){ request->status->wire + from, size - from };
+		iov[0] = (struct iovec){request->status->wire + from, size - from};
 	return *all;
 }
 
@@ -76,8 +80,10 @@ static int nbd_gather(struct nbd_conn *conn, struct iovec *iov)
 		if (count >= NBD_IOV_MAX - 2 || request->pending || away)
 			break;
 		if (sent < request->header_size)
-			iov[count++] = (struct iovec){ request->header + sent, request->header_size - sent };
-		uint32_t from = sent > request->header_size ? (uint32_t)(sent - request->header_size) : 0;
+			iov[count++] =
+				(struct iovec){request->header + sent, request->header_size - sent};
+		uint32_t from =
+			sent > request->header_size ? (uint32_t)(sent - request->header_size) : 0;
 		bool all;
 		count += nbd_gather_body(request, from, iov + count, NBD_IOV_MAX - count, &all);
 		if (!all)
@@ -107,7 +113,8 @@ static void nbd_sent(struct nbd_conn *conn, uint64_t size)
 	peer_count(conn->nbd->peer, NBD_COUNT_BYTES_OUT, size);
 	conn->bytes_out += size;
 	while ((request = TAILQ_FIRST(&conn->queue))) {
-		uint64_t left = request->header_size + (uint64_t)nbd_body_size(request) - conn->sent;
+		uint64_t left =
+			request->header_size + (uint64_t)nbd_body_size(request) - conn->sent;
 		if (size < left)
 			break;
 		size -= left;

@@ -4,8 +4,9 @@
  * that cannot leave is given back, and read again when the client goes on. What comes next in the
  * stream is kept: it may be half on its way.
  */
-#include "peers/front/nbd.h"
 #include <errno.h>
+
+#include "peers/front/nbd.h"
 
 #define NBD_SHED_KEEP 65536 /* bytes of the stream; more than a TLS record */
 #define NBD_RESTORE_PARTS 8u

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Bytes over a socket, or over a pair of pipes. Never blocks. */
-#include "peers/front/nbd.h"
 #include <errno.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+
+#include "peers/front/nbd.h"
 
 static ssize_t nbd_socket_receive(struct nbd_conn *conn, struct iovec *iov, int count)
 {
@@ -11,7 +12,7 @@ static ssize_t nbd_socket_receive(struct nbd_conn *conn, struct iovec *iov, int 
 	if (count == 1) {
 		got = recv(conn->in, iov->iov_base, iov->iov_len, MSG_DONTWAIT);
 	} else {
-		struct msghdr message = { .msg_iov = iov, .msg_iovlen = (size_t)count };
+		struct msghdr message = {.msg_iov = iov, .msg_iovlen = (size_t)count};
 		got = recvmsg(conn->in, &message, MSG_DONTWAIT);
 	}
 	if (got >= 0)
@@ -21,17 +22,14 @@ static ssize_t nbd_socket_receive(struct nbd_conn *conn, struct iovec *iov, int 
 
 static ssize_t nbd_socket_send(struct nbd_conn *conn, struct iovec *iov, int count)
 {
-	struct msghdr message = { .msg_iov = iov, .msg_iovlen = (size_t)count };
+	struct msghdr message = {.msg_iov = iov, .msg_iovlen = (size_t)count};
 	ssize_t sent = sendmsg(conn->out, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
 	if (sent >= 0)
 		return sent;
 	return errno == EINTR || errno == ENOBUFS ? -EAGAIN : -errno;
 }
 
-static void nbd_socket_end(struct nbd_conn *conn)
-{
-	shutdown(conn->out, SHUT_RDWR);
-}
+static void nbd_socket_end(struct nbd_conn *conn) { shutdown(conn->out, SHUT_RDWR); }
 
 const struct nbd_transport nbd_transport_socket = {
 	.name = "socket",
@@ -56,10 +54,7 @@ static ssize_t nbd_pipe_send(struct nbd_conn *conn, struct iovec *iov, int count
 	return errno == EINTR ? -EAGAIN : -errno;
 }
 
-static void nbd_pipe_end(struct nbd_conn *conn)
-{
-	(void)conn; /* closing is all there is */
-}
+static void nbd_pipe_end(struct nbd_conn *conn) { (void)conn; /* closing is all there is */ }
 
 const struct nbd_transport nbd_transport_pipe = {
 	.name = "pipe",

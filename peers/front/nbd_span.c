@@ -3,8 +3,9 @@
  * TRIM, WRITE_ZEROES and CACHE: no data, up to 4 GiB. Cut at objects, a few calls at a time; the
  * next ones begin as others end.
  */
-#include "peers/front/nbd.h"
 #include <errno.h>
+
+#include "peers/front/nbd.h"
 
 #define NBD_EDGE_VOLUME 0u
 #define NBD_ZERO_WRITE_MAX (1u << 20) /* zeros that have to be written, at once */
@@ -17,7 +18,8 @@ static struct call *nbd_span_call(struct nbd_request *request, uint32_t length)
 		[NBD_CMD_CACHE] = XSEG_OP_PREFETCH,
 		[NBD_CMD_WRITE_ZEROES] = XSEG_OP_ZERO,
 	};
-	struct call *call = nbd_call_new(request, ops[request->command.type], request->next, length, 0);
+	struct call *call =
+		nbd_call_new(request, ops[request->command.type], request->next, length, 0);
 	if (call && call->op == XSEG_OP_ZERO) {
 		call->flags |= request->command.flags & NBD_CMD_FLAG_NO_HOLE ? XSEG_F_NO_HOLE : 0;
 		/* only the first may say no: later ones would leave half of it done */
@@ -77,7 +79,8 @@ static void nbd_span_done(struct call *call)
 /* How many calls may be out: one until it is known that the pipeline can do it. */
 static unsigned nbd_span_window(const struct nbd_request *request)
 {
-	if (request->gate == NBD_GATE_ALONE || (request->command.type == NBD_CMD_WRITE_ZEROES && !request->probed))
+	if (request->gate == NBD_GATE_ALONE ||
+		(request->command.type == NBD_CMD_WRITE_ZEROES && !request->probed))
 		return 1;
 	return request->by_write ? 2 : NBD_WINDOW;
 }
@@ -87,7 +90,8 @@ static int nbd_span_issue(struct nbd_request *request)
 	uint32_t step = request->by_write ? NBD_ZERO_WRITE_MAX : XSEG_OBJECT_MAX;
 	uint32_t length = nbd_cut(request->next, request->end, step);
 	uint32_t at = (uint32_t)(request->next % XSEG_SECTOR);
-	struct call *call = request->by_write ? nbd_span_zeros(request, length) : nbd_span_call(request, length);
+	struct call *call = request->by_write ? nbd_span_zeros(request, length)
+					      : nbd_span_call(request, length);
 	if (!call)
 		return -EAGAIN;
 	request->pending++;
@@ -104,7 +108,8 @@ static bool nbd_span_again(struct peer *peer, void *context)
 	struct nbd_request *request = context;
 	int error = 0;
 	(void)peer;
-	while (!error && request->next < request->end && request->pending < nbd_span_window(request))
+	while (!error && request->next < request->end &&
+		request->pending < nbd_span_window(request))
 		error = nbd_span_issue(request);
 	return !error || request->pending; /* else one that comes back goes on */
 }
@@ -157,7 +162,4 @@ int nbd_zero_begin(struct nbd_request *request)
 	return nbd_span_begin_gated(request, odd ? NBD_GATE_ALONE : NBD_GATE_SHARED);
 }
 
-int nbd_cache_begin(struct nbd_request *request)
-{
-	return nbd_span_begin(request);
-}
+int nbd_cache_begin(struct nbd_request *request) { return nbd_span_begin(request); }

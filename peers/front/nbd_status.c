@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* BLOCK_STATUS: what of the volume is data, zero, hole; asked for piece by piece, joined. */
-#include "peers/front/nbd.h"
 #include <errno.h>
 #include <stdlib.h>
+
+#include "peers/front/nbd.h"
 
 #define NBD_EDGE_VOLUME 0u
 #define NBD_STATUS_FLAGS (XSEG_STATUS_HOLE | XSEG_STATUS_ZERO) /* as NBD's STATE_HOLE, STATE_ZERO */
@@ -40,7 +41,8 @@ void nbd_status_free_all(struct nbd *nbd)
 static bool nbd_status_add(struct nbd_status *status, uint32_t length, uint32_t flags)
 {
 	uint8_t *last = status->wire + 8 * (size_t)status->count - 8;
-	if (status->count && nbd_get32(last + 4) == flags && nbd_get32(last) <= NBD_STATUS_LENGTH_MAX - length) {
+	if (status->count && nbd_get32(last + 4) == flags &&
+		nbd_get32(last) <= NBD_STATUS_LENGTH_MAX - length) {
 		nbd_put32(last, nbd_get32(last) + length);
 		return true;
 	}
@@ -76,7 +78,8 @@ static bool nbd_status_take(struct nbd_request *request, const struct call *call
 static bool nbd_status_unknown(struct nbd_request *request)
 {
 	uint64_t left = request->end - request->next;
-	nbd_status_add(request->status, left < NBD_STATUS_LENGTH_MAX ? (uint32_t)left : NBD_STATUS_LENGTH_MAX, 0);
+	nbd_status_add(request->status,
+		left < NBD_STATUS_LENGTH_MAX ? (uint32_t)left : NBD_STATUS_LENGTH_MAX, 0);
 	return false;
 }
 

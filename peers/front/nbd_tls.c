@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* TLS on a connection, by OpenSSL: certificates, and the bytes through it. */
-#include "peers/front/nbd.h"
 #include <errno.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <signal.h>
 #include <stdlib.h>
+
+#include "peers/front/nbd.h"
 
 #define NBD_TLS_RECORD 16384u
 
@@ -15,7 +16,7 @@ struct nbd_tls {
 	uint8_t record[NBD_TLS_RECORD]; /* pieces of a send, so that each record is a full one */
 };
 
-/* --- certificates, once per process ------------------------------------------------ */
+/* --- certificates, once per process ---------------------------------------------- */
 
 static const char *nbd_tls_reason(void)
 {
@@ -24,7 +25,8 @@ static const char *nbd_tls_reason(void)
 	return reason ? reason : "unknown error";
 }
 
-static int nbd_tls_refuse(SSL_CTX *context, char *why, size_t size, const char *option, const char *file)
+static int nbd_tls_refuse(
+	SSL_CTX *context, char *why, size_t size, const char *option, const char *file)
 {
 	snprintf(why, size, "%s=%s: %s", option, file, nbd_tls_reason());
 	SSL_CTX_free(context);
@@ -62,11 +64,13 @@ static void nbd_tls_harden(SSL_CTX *context)
 	SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_CIPHER_SERVER_PREFERENCE);
 	SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
 	SSL_CTX_set_num_tickets(context, 0);
-	SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+	SSL_CTX_set_mode(
+		context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
 	SSL_CTX_set_read_ahead(context, 1);
 }
 
-int nbd_tls_open(struct nbd_shared *shared, const struct nbd_options *options, char *why, size_t size)
+int nbd_tls_open(
+	struct nbd_shared *shared, const struct nbd_options *options, char *why, size_t size)
 {
 	int error = nbd_tls_check_options(options, why, size);
 	if (error || !options->tls_cert || options->tls == NBD_TLS_OFF)
@@ -86,7 +90,8 @@ int nbd_tls_open(struct nbd_shared *shared, const struct nbd_options *options, c
 		return nbd_tls_refuse(context, why, size, "tls-ca", options->tls_ca);
 	if (nbd_tls_verifies(options)) {
 		SSL_CTX_set_client_CA_list(context, SSL_load_client_CA_file(options->tls_ca));
-		SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
+		SSL_CTX_set_verify(
+			context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
 	}
 	signal(SIGPIPE, SIG_IGN); /* OpenSSL writes to sockets without MSG_NOSIGNAL */
 	shared->tls = context;
@@ -99,7 +104,7 @@ void nbd_tls_close(struct nbd_shared *shared)
 	shared->tls = NULL;
 }
 
-/* --- bytes -------------------------------------------------------------------------- */
+/* --- bytes ----------------------------------------------------------------------- */
 
 static ssize_t nbd_tls_failed(struct nbd_conn *conn, int rc, bool receiving)
 {
@@ -145,7 +150,9 @@ static ssize_t nbd_tls_receive(struct nbd_conn *conn, struct iovec *iov, int cou
 				room < INT32_MAX ? (int)room : INT32_MAX);
 			nbd_tls_look(conn);
 			if (got <= 0)
-				return total ? total : nbd_tls_failed(conn, got, true); /* it will say so again */
+				return total ? total
+					     : nbd_tls_failed(
+						       conn, got, true); /* it will say so again */
 			at += (size_t)got;
 			total += got;
 		}

@@ -5,11 +5,12 @@
  * Build: make fuzz_nbd; run: ./fuzz_nbd -max_total_time=60 CORPUS. A corpus to begin with comes
  * from `./fuzz_nbd --seeds FOLDER`.
  */
-#include "tests/unit/nbd_rig.h"
 #include <base/log.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
+
+#include "tests/unit/nbd_rig.h"
 
 #define WEATHER 4u
 
@@ -37,16 +38,14 @@ static void say_request(unsigned type, unsigned flags, uint64_t offset, uint32_t
 	}
 }
 
-static void say_hello(uint32_t flags)
-{
-	seed_end = nbd_put32(seed + WEATHER, flags);
-}
+static void say_hello(uint32_t flags) { seed_end = nbd_put32(seed + WEATHER, flags); }
 
 static void say_requests(uint32_t step)
 {
 	for (unsigned type = 0; type < NBD_CMD_COUNT + 1u; type++)
 		if (type != NBD_CMD_DISC)
-			say_request(type, type == NBD_CMD_WRITE_ZEROES ? NBD_CMD_FLAG_NO_HOLE : 0, type * step, 4 * step);
+			say_request(type, type == NBD_CMD_WRITE_ZEROES ? NBD_CMD_FLAG_NO_HOLE : 0,
+				type * step, 4 * step);
 	say_request(NBD_CMD_READ, NBD_CMD_FLAG_DF, (4u << 20) - step, 3 * step);
 	say_request(NBD_CMD_BLOCK_STATUS, NBD_CMD_FLAG_REQ_ONE, 0, RIG_SIZE);
 	say_request(NBD_CMD_DISC, 0, 0, 0);
@@ -64,8 +63,9 @@ static void seed_save(const char *folder, unsigned number, const uint8_t weather
 
 static void seeds_write(const char *folder)
 {
-	static const uint8_t weather[][WEATHER] = { { 0, 255, 0, 0 }, { 3, 1, 1, 8 }, { 0, 255, 0, 1 } };
-	static const uint8_t go[] = "\0\0\0\3one\0\1\0\3", meta[] = "\0\0\0\3one\0\0\0\1\0\0\0\17base:allocation";
+	static const uint8_t weather[][WEATHER] = {{0, 255, 0, 0}, {3, 1, 1, 8}, {0, 255, 0, 1}};
+	static const uint8_t go[] = "\0\0\0\3one\0\1\0\3",
+			     meta[] = "\0\0\0\3one\0\0\0\1\0\0\0\17base:allocation";
 	for (unsigned i = 0; i < countof(weather); i++) {
 		say_hello(3);
 		say_option(NBD_OPT_LIST, "", 0);

@@ -3,7 +3,8 @@
 #
 # Real NBD clients against a writable export, whose contents are destroyed.
 #
-#   nbd_clients.sh [URI]        without URI: Skerry, stacked and then as three processes
+#   nbd_clients.sh [URI]    without URI: Skerry, stacked and as three processes, from memory, then
+#                           from files
 #
 # The export is 64 MiB or more; what is not installed is skipped, saying so.
 
@@ -196,12 +197,20 @@ if [ $# -gt 0 ]; then
     tap_end
 fi
 scene_need_skerry
-for shape in stacked split; do
-    if "scene_$shape" "nbdc$$-$shape" && [ -n "$SCENE_URI" ]; then
+# serve SHAPE STORE
+SERVED=0
+serve() {
+    SCENE_STORE=$2 SERVED=$((SERVED + 1))
+    if "scene_$1" "nbdc$$-$SERVED"; then
+        tap_note "$1, $2"
         clients_all "$SCENE_URI"
-        scene_stop front
     else
-        tap_not_ok "a $shape pipeline starts"
+        tap_not_ok "a $1 pipeline on $2 starts"
     fi
-done
+    for peer in front volume store; do scene_stop "$peer" || tap_not_ok "$peer stops cleanly"; done
+}
+mkdir "$SCENE_DIR/objects"
+serve stacked blocker_memory
+serve split blocker_memory
+serve stacked "blocker_file,dir=$SCENE_DIR/objects"
 tap_end

@@ -79,7 +79,7 @@ tap_is "nothing was logged" "$(grep -c '<[34]>' "$SCENE_DIR/first.err")" 0
 tap_is "no lane is left" "$("$XSEGCTL" segment destroy demo --yes >/dev/null 2>&1; echo $?)" 0
 scene_segment demo 64M
 
-# --- dump file, notify, parent ----------------------------------------------------------------------
+# --- dump file, notify, parent -----------------------------------------------------------
 cat >"$SCENE_DIR/notify.py" <<'PY'
 import os, signal, socket, subprocess, sys
 path, *command = sys.argv[1:]
@@ -106,7 +106,8 @@ p.wait(10)
 sys.exit(not (b"READY=1" in ready and alive == [b"WATCHDOG=1"] * 2 and silent and
               b"STOPPING=1" in stopping and p.returncode == 0))
 PY
-tap_run "the service manager is told: ready, alive, stopping" python3 "$SCENE_DIR/notify.py" "$SCENE_DIR/notify" \
+tap_run "the service manager is told: ready, alive, stopping" python3 "$SCENE_DIR/notify.py" \
+    "$SCENE_DIR/notify" \
     "$XSEGPEER" -s demo n=blocker_null
 scene_peer second -s demo --dump-file "$SCENE_DIR/dump" n=blocker_null
 scene_kill USR1 second
@@ -120,7 +121,7 @@ child=$(cat "$SCENE_DIR/child")
 scene_kill KILL parent
 tap_run "it ends with its parent" scene_until 10 test ! -e "/proc/$child/stat"
 
-# --- a stop that cannot end ---------------------------------------------------------------------------
+# --- a stop that cannot end -----------------------------------------------------------
 if scene_module blocker_stuck.c; then
     hang() { # NAME OPTIONS...: serves, with a question on its way that nobody answers
         local name=$1

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The NBD front on a stage of cardboard: what it knows of the core, done the simplest way. */
 #include "tests/unit/nbd_rig.h"
-#include "tests/lib/fixture.h"
+
 #include <errno.h>
 #include <event2/event.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/mman.h>
+
+#include "tests/lib/fixture.h"
 
 #define RIG_TURN_NS 50000u
 
@@ -29,7 +31,7 @@ static struct event_base *rig_base;
 static TAILQ_HEAD(, rig_call) rig_queue;
 static struct rig_retry *rig_retries;
 
-/* --- the core, as the front sees it ------------------------------------------------ */
+/* --- the core, as the front sees it ---------------------------------------------- */
 
 uint64_t peer_now_ns(const struct peer *peer)
 {
@@ -107,7 +109,7 @@ int call_iov(const struct call *call, uint32_t at, uint32_t length, struct iovec
 		size = size < left ? size : left;
 		if (count == max)
 			return -E2BIG;
-		iov[count++] = (struct iovec){ c->data + from, size };
+		iov[count++] = (struct iovec){c->data + from, size};
 		from += size;
 		left -= size;
 	}
@@ -165,7 +167,7 @@ void peer_retry(struct peer *peer, retry_f *again, void *context)
 	*last = retry;
 }
 
-/* --- volumes ------------------------------------------------------------------------- */
+/* --- volumes --------------------------------------------------------------------- */
 
 static struct rig_volume *rig_volume_by_id(struct rig *rig, uint64_t id)
 {
@@ -204,7 +206,9 @@ static int rig_answer_list(struct rig *rig, struct call *call)
 		return 0;
 	call_put_bytes(call, 0, &rig->volume[call->arg0].info, sizeof(struct xseg_volume_info));
 	call->answer_length = sizeof(struct xseg_volume_info);
-	call->value = call->arg0 + 1 < RIG_VOLUMES && rig->volume[call->arg0 + 1].info.id ? call->arg0 + 1 : 0;
+	call->value = call->arg0 + 1 < RIG_VOLUMES && rig->volume[call->arg0 + 1].info.id
+			      ? call->arg0 + 1
+			      : 0;
 	return 0;
 }
 
@@ -220,7 +224,8 @@ static int rig_answer_status(const struct rig_volume *volume, struct call *call)
 		if (count && extent[count - 1].flags == flags)
 			extent[count - 1].length += XSEG_SECTOR;
 		else if (count < countof(extent))
-			extent[count++] = (struct xseg_status_extent){ .length = XSEG_SECTOR, .flags = flags };
+			extent[count++] =
+				(struct xseg_status_extent){.length = XSEG_SECTOR, .flags = flags};
 		else
 			break;
 	}
@@ -240,7 +245,8 @@ static int rig_answer_data(struct rig *rig, struct call *call)
 		volume->opens--;
 		return 0;
 	}
-	must(call->offset % XSEG_SECTOR == 0 && call->length % XSEG_SECTOR == 0 && call->length > 0);
+	must(call->offset % XSEG_SECTOR == 0 && call->length % XSEG_SECTOR == 0 &&
+		call->length > 0);
 	must(call->length <= XSEG_OBJECT_MAX && call->offset + call->length <= volume->info.size);
 	uint8_t *at = volume->data + call->offset;
 	switch (call->op) {
@@ -303,15 +309,18 @@ static void rig_run_retries(struct rig *rig)
 	}
 }
 
-/* --- the rig ---------------------------------------------------------------------------- */
+/* --- the rig --------------------------------------------------------------------- */
 
 static void rig_add_volume(struct rig *rig, unsigned index, const char *name, uint64_t id)
 {
 	struct rig_volume *volume = &rig->volume[index];
-	volume->info = (struct xseg_volume_info){
-		.id = id, .size = RIG_SIZE, .object_size = XSEG_OBJECT_MAX, .state = XSEG_VOLUME_READY };
+	volume->info = (struct xseg_volume_info){.id = id,
+		.size = RIG_SIZE,
+		.object_size = XSEG_OBJECT_MAX,
+		.state = XSEG_VOLUME_READY};
 	strcpy(volume->info.name, name);
-	volume->data = mmap(NULL, RIG_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	volume->data =
+		mmap(NULL, RIG_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	must(volume->data != MAP_FAILED);
 }
 
@@ -325,14 +334,19 @@ struct rig *rig_new(void)
 	rig->now_ns = 1000000000;
 	rig->seed = 1;
 	rig->answer_max = 1000;
-	rig->options = (struct nbd_options){ .connections = 16, .requests = 64, .bytes = 64u << 20,
-		.payload_max = NBD_PAYLOAD_MAX, .handshake_ns = 10000000000, .stall_ns = 10000000000,
-		.drain_ns = 1000000000 };
+	rig->options = (struct nbd_options){.connections = 16,
+		.requests = 64,
+		.bytes = 64u << 20,
+		.payload_max = NBD_PAYLOAD_MAX,
+		.handshake_ns = 10000000000,
+		.stall_ns = 10000000000,
+		.drain_ns = 1000000000};
 	rig_add_volume(rig, 0, "one", 11);
 	rig_add_volume(rig, 1, "two", 22);
 	TAILQ_INIT(&rig_queue);
 	rig_base = event_base_new();
-	rig->peer = (struct peer){ .ops = rig->ops, .name = "nbd0", .options = &rig->options, .shards = 1 };
+	rig->peer = (struct peer){
+		.ops = rig->ops, .name = "nbd0", .options = &rig->options, .shards = 1};
 	rig->peer.state = calloc(1, rig->ops->state_size);
 	rig->peer.shared = calloc(1, rig->ops->shared_size);
 	rig->peer.stats = calloc(1, sizeof(struct xseg_stats_block));
@@ -382,7 +396,7 @@ void rig_free(struct rig *rig)
 	rig_now = NULL;
 }
 
-/* --- the client's side -------------------------------------------------------------------- */
+/* --- the client's side ----------------------------------------------------------- */
 
 int rig_client(struct rig *rig)
 {
@@ -475,8 +489,8 @@ void rig_request(uint8_t wire[NBD_REQUEST_HEADER], unsigned type, unsigned flags
 	nbd_put32(nbd_put64(nbd_put64(at, cookie), offset), length);
 }
 
-unsigned rig_do(struct rig *rig, int fd, unsigned type, unsigned flags, uint64_t offset, uint32_t length,
-	void *data)
+unsigned rig_do(struct rig *rig, int fd, unsigned type, unsigned flags, uint64_t offset,
+	uint32_t length, void *data)
 {
 	uint8_t wire[NBD_REQUEST_HEADER], head[NBD_CHUNK_HEADER + 8];
 	rig_request(wire, type, flags, 0x1122334455667788, offset, length);

@@ -60,8 +60,8 @@ bool rig_closed(struct rig *rig, int fd);
 void rig_go(struct rig *rig, int fd, const char *name, bool structured, bool blocks);
 void rig_request(uint8_t wire[NBD_REQUEST_HEADER], unsigned type, unsigned flags, uint64_t cookie,
 	uint64_t offset, uint32_t length);
-/* Sends one, returns the error of its simple reply (or error chunk); data of a read goes to `data`. */
-unsigned rig_do(struct rig *rig, int fd, unsigned type, unsigned flags, uint64_t offset, uint32_t length,
-	void *data);
+/* Sends one, returns the error it was answered with; data of a read goes to `data`. */
+unsigned rig_do(struct rig *rig, int fd, unsigned type, unsigned flags, uint64_t offset,
+	uint32_t length, void *data);
 
 #endif

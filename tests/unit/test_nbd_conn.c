@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Connections from handshake to end, against volumes in memory: data, limits, shortages, rude clients. */
-#include "tests/unit/nbd_rig.h"
-#include "tests/lib/unit.h"
+/* Connections from handshake to end: data, limits, shortages, rude clients. */
 #include <errno.h>
+
+#include "tests/lib/unit.h"
+#include "tests/unit/nbd_rig.h"
 
 #define K 1024u
 #define M (1024u * K)
@@ -20,15 +21,15 @@ static int client(struct rig *rig, bool structured, bool blocks)
 	return fd;
 }
 
-/* --- data ---------------------------------------------------------------------------- */
+/* --- data ------------------------------------------------------------------------ */
 
 static const struct {
 	uint64_t offset;
 	uint32_t length;
-} places[] = { { 0, 512 }, { 512, 4 * K }, { 4 * K, 64 * K }, { 0, 0 }, { 4 * M - 4 * K, 8 * K },
-	{ 512, 9 * M }, { 0, RIG_SIZE }, { RIG_SIZE - 512, 512 }, { 3 * M + 512, 5 * M + 1024 },
-	{ 1, 1 }, { 511, 2 }, { 100, 300 }, { 4095, 5001 }, { 4 * M - 7, 14 }, { 4 * M - 777, 70001 },
-	{ 513, 9 * M }, { RIG_SIZE - 1, 1 }, { 512, 513 }, { 511, 513 } };
+} places[] = {{0, 512}, {512, 4 * K}, {4 * K, 64 * K}, {0, 0}, {4 * M - 4 * K, 8 * K}, {512, 9 * M},
+	{0, RIG_SIZE}, {RIG_SIZE - 512, 512}, {3 * M + 512, 5 * M + 1024}, {1, 1}, {511, 2},
+	{100, 300}, {4095, 5001}, {4 * M - 7, 14}, {4 * M - 777, 70001}, {513, 9 * M},
+	{RIG_SIZE - 1, 1}, {512, 513}, {511, 513}};
 
 static void data_round(struct rig *rig, int fd, bool blocks, uint8_t *model)
 {
@@ -47,7 +48,8 @@ static void data_round(struct rig *rig, int fd, bool blocks, uint8_t *model)
 		if (!want)
 			ck_assert_mem_eq(data, model + offset, length);
 		unsigned flags = i % 2 ? NBD_CMD_FLAG_NO_HOLE : 0;
-		ck_assert_uint_eq(rig_do(rig, fd, NBD_CMD_WRITE_ZEROES, flags, offset, length / 2, NULL),
+		ck_assert_uint_eq(
+			rig_do(rig, fd, NBD_CMD_WRITE_ZEROES, flags, offset, length / 2, NULL),
 			(offset | length / 2) % 512 && blocks ? NBD_EINVAL : NBD_OK);
 		if (!((offset | length / 2) % 512 && blocks))
 			memset(model + offset, 0, length / 2);
@@ -121,7 +123,9 @@ START_TEST(test_zeroes_by_writing)
 	int fd = client(rig, false, true);
 	memset(rig->volume[0].data, 7, RIG_SIZE);
 	rig->fail[XSEG_OP_ZERO] = -EOPNOTSUPP;
-	ck_assert_uint_eq(rig_do(rig, fd, NBD_CMD_WRITE_ZEROES, NBD_CMD_FLAG_FAST_ZERO, 0, 8 * M, NULL), NBD_ENOTSUP);
+	ck_assert_uint_eq(
+		rig_do(rig, fd, NBD_CMD_WRITE_ZEROES, NBD_CMD_FLAG_FAST_ZERO, 0, 8 * M, NULL),
+		NBD_ENOTSUP);
 	ck_assert_uint_eq(rig->volume[0].data[0], 7);
 	ck_assert_uint_eq(rig->submitted[XSEG_OP_WRITE], 0);
 	ck_assert_uint_eq(rig_do(rig, fd, NBD_CMD_WRITE_ZEROES, 0, 512, 6 * M, NULL), 0);
@@ -130,7 +134,8 @@ START_TEST(test_zeroes_by_writing)
 			ck_abort_msg("byte %u", i);
 	/* only the first part may refuse to be slow: a later one would leave half of it done */
 	rig->fail_from = 4 * M;
-	ck_assert_uint_eq(rig_do(rig, fd, NBD_CMD_WRITE_ZEROES, NBD_CMD_FLAG_FAST_ZERO, 0, 512, NULL), 0);
+	ck_assert_uint_eq(
+		rig_do(rig, fd, NBD_CMD_WRITE_ZEROES, NBD_CMD_FLAG_FAST_ZERO, 0, 512, NULL), 0);
 	ck_assert_uint_eq(rig->flags_seen & XSEG_F_FAST_ONLY, XSEG_F_FAST_ONLY);
 	close(fd);
 	rig_free(rig);
@@ -140,9 +145,10 @@ END_TEST
 START_TEST(test_errors_of_the_store)
 {
 	static uint8_t data[9 * M];
-	static const unsigned ops[] = { XSEG_OP_READ, XSEG_OP_WRITE, XSEG_OP_ZERO, XSEG_OP_DISCARD, XSEG_OP_FLUSH };
-	static const unsigned commands[] = { NBD_CMD_READ, NBD_CMD_WRITE, NBD_CMD_WRITE_ZEROES, NBD_CMD_TRIM,
-		NBD_CMD_FLUSH };
+	static const unsigned ops[] = {
+		XSEG_OP_READ, XSEG_OP_WRITE, XSEG_OP_ZERO, XSEG_OP_DISCARD, XSEG_OP_FLUSH};
+	static const unsigned commands[] = {
+		NBD_CMD_READ, NBD_CMD_WRITE, NBD_CMD_WRITE_ZEROES, NBD_CMD_TRIM, NBD_CMD_FLUSH};
 	struct rig *rig = rig_new();
 	for (unsigned structured = 0; structured < 2; structured++) {
 		int fd = client(rig, structured, true);
@@ -150,7 +156,8 @@ START_TEST(test_errors_of_the_store)
 			uint32_t length = ops[i] == XSEG_OP_FLUSH ? 0 : 9 * M;
 			rig->fail[ops[i]] = i % 2 ? -ENOSPC : -EIO;
 			rig->fail_from = length ? 4 * M : 0; /* the second of three parts */
-			ck_assert_uint_eq(rig_do(rig, fd, commands[i], 0, 0, length, data), i % 2 ? NBD_ENOSPC : NBD_EIO);
+			ck_assert_uint_eq(rig_do(rig, fd, commands[i], 0, 0, length, data),
+				i % 2 ? NBD_ENOSPC : NBD_EIO);
 			rig->fail[ops[i]] = 0;
 			ck_assert_uint_eq(rig_do(rig, fd, commands[i], 0, 0, length, data), 0);
 		}
@@ -180,7 +187,7 @@ START_TEST(test_patch_whose_read_fails)
 }
 END_TEST
 
-/* --- many at once ------------------------------------------------------------------------ */
+/* --- many at once ---------------------------------------------------------------- */
 
 #define MANY 200u
 
@@ -228,7 +235,7 @@ static void send_reads(struct rig *rig, int fd, unsigned count, uint32_t length)
 START_TEST(test_many_in_flight)
 {
 	static uint8_t data[4 * K];
-	bool seen[MANY] = { false };
+	bool seen[MANY] = {false};
 	struct rig *rig = rig_new();
 	int fd = client(rig, false, true);
 	fill(rig->volume[0].data, RIG_SIZE, 5);
@@ -333,7 +340,8 @@ START_TEST(test_restore_fails)
 				break;
 		}
 		ck_assert_uint_gt(good, 0);
-		ck_assert_msg(leave || good + bad == 60 || rig_closed(rig, slow), "%u good, %u bad", good, bad);
+		ck_assert_msg(leave || good + bad == 60 || rig_closed(rig, slow), "%u good, %u bad",
+			good, bad);
 		close(slow);
 		rig_free(rig);
 	}
@@ -351,14 +359,19 @@ START_TEST(test_client_that_leaves)
 		rig->answer_max = round % 3;
 		rig->refuse_every = round % 5 ? 0 : 2;
 		for (unsigned i = 0; i < 64; i++) {
-			static const uint8_t kinds[] = { NBD_CMD_READ, NBD_CMD_WRITE, NBD_CMD_FLUSH, NBD_CMD_WRITE_ZEROES,
-				NBD_CMD_TRIM, NBD_CMD_CACHE, NBD_CMD_BLOCK_STATUS };
-			unsigned kind = kinds[(i + round) % countof(kinds)], odd = round & 2 ? 0 : i;
-			uint32_t length = kind == NBD_CMD_FLUSH ? 0 : kind == NBD_CMD_WRITE ? 2 * K : 6 * M;
+			static const uint8_t kinds[] = {NBD_CMD_READ, NBD_CMD_WRITE, NBD_CMD_FLUSH,
+				NBD_CMD_WRITE_ZEROES, NBD_CMD_TRIM, NBD_CMD_CACHE,
+				NBD_CMD_BLOCK_STATUS};
+			unsigned kind = kinds[(i + round) % countof(kinds)],
+				 odd = round & 2 ? 0 : i;
+			uint32_t length = kind == NBD_CMD_FLUSH	  ? 0
+					  : kind == NBD_CMD_WRITE ? 2 * K
+								  : 6 * M;
 			rig_request(stream + size, kind, 0, i, i * 8 * K + odd, length);
 			size += NBD_REQUEST_HEADER + (kind == NBD_CMD_WRITE ? length : 0);
 		}
-		ck_assert_int_gt(send(fd, stream, size - random_next(&rig->seed) % (size / 2), 0), 0);
+		ck_assert_int_gt(
+			send(fd, stream, size - random_next(&rig->seed) % (size / 2), 0), 0);
 		rig_turn(rig, round % 7);
 		close(fd);
 		rig_turn(rig, 20);
@@ -394,7 +407,7 @@ START_TEST(test_half_a_payload)
 }
 END_TEST
 
-/* --- the stream ------------------------------------------------------------------------------ */
+/* --- the stream ------------------------------------------------------------------ */
 
 /* Refused requests of all kinds between good ones, in random cuts: the stream stays in step. */
 START_TEST(test_refused_in_random_cuts)
@@ -405,16 +418,18 @@ START_TEST(test_refused_in_random_cuts)
 		uint64_t offset;
 		uint32_t length;
 		unsigned error;
-	} say[] = { { NBD_CMD_WRITE, 0, RIG_SIZE, 70 * K, NBD_ENOSPC }, { 77, 0, 0, 0xffffffff, NBD_EINVAL },
-		{ NBD_CMD_WRITE, 0x8000, 0, 300 * K, NBD_EINVAL }, { NBD_CMD_FLUSH, 0, 0, 0, 0 },
-		{ NBD_CMD_WRITE, 0, 512, 60 * K, 0 }, { NBD_CMD_WRITE, 0, 0, 0, 0 },
-		{ NBD_CMD_READ, 0, 1ull << 63, 512, NBD_EINVAL }, { NBD_CMD_WRITE, 0, 1, 513, NBD_EINVAL },
-		{ NBD_CMD_WRITE_ZEROES, 0, 0, 4 * K, 0 }, { NBD_CMD_BLOCK_STATUS, 0, 0, 512, NBD_EINVAL } };
+	} say[] = {{NBD_CMD_WRITE, 0, RIG_SIZE, 70 * K, NBD_ENOSPC},
+		{77, 0, 0, 0xffffffff, NBD_EINVAL}, {NBD_CMD_WRITE, 0x8000, 0, 300 * K, NBD_EINVAL},
+		{NBD_CMD_FLUSH, 0, 0, 0, 0}, {NBD_CMD_WRITE, 0, 512, 60 * K, 0},
+		{NBD_CMD_WRITE, 0, 0, 0, 0}, {NBD_CMD_READ, 0, 1ull << 63, 512, NBD_EINVAL},
+		{NBD_CMD_WRITE, 0, 1, 513, NBD_EINVAL}, {NBD_CMD_WRITE_ZEROES, 0, 0, 4 * K, 0},
+		{NBD_CMD_BLOCK_STATUS, 0, 0, 512, NBD_EINVAL}};
 	struct rig *rig = rig_new();
 	int fd = client(rig, false, true);
 	size_t size = 0, at = 0;
 	for (unsigned i = 0; i < countof(say); i++) {
-		rig_request(stream + size, say[i].type, say[i].flags, i, say[i].offset, say[i].length);
+		rig_request(
+			stream + size, say[i].type, say[i].flags, i, say[i].offset, say[i].length);
 		size += NBD_REQUEST_HEADER;
 		memset(stream + size, 0x25, say[i].type == NBD_CMD_WRITE ? say[i].length : 0);
 		size += say[i].type == NBD_CMD_WRITE ? say[i].length : 0;
@@ -430,8 +445,8 @@ START_TEST(test_refused_in_random_cuts)
 		ck_assert(rig_receive(rig, fd, reply, sizeof(reply)));
 		uint64_t cookie = nbd_get64(reply + 8);
 		ck_assert_uint_lt(cookie, countof(say));
-		ck_assert_msg(nbd_get32(reply + 4) == say[cookie].error, "request %d: error %u", (int)cookie,
-			nbd_get32(reply + 4));
+		ck_assert_msg(nbd_get32(reply + 4) == say[cookie].error, "request %d: error %u",
+			(int)cookie, nbd_get32(reply + 4));
 	}
 	close(fd);
 	rig_free(rig);
@@ -448,7 +463,8 @@ START_TEST(test_disc_answers_what_was_taken)
 	rig_request(wire, NBD_CMD_DISC, 0, 9, 0, 0);
 	ck_assert(rig_send(rig, fd, wire, sizeof(wire)));
 	for (unsigned i = 0; i < 3; i++)
-		ck_assert(rig_receive(rig, fd, reply, sizeof(reply)) && rig_receive(rig, fd, data, sizeof(data)));
+		ck_assert(rig_receive(rig, fd, reply, sizeof(reply)) &&
+			  rig_receive(rig, fd, data, sizeof(data)));
 	ck_assert(rig_closed(rig, fd));
 	ck_assert_uint_eq(rig->volume[0].opens, 0);
 	close(fd);
@@ -462,15 +478,16 @@ START_TEST(test_status)
 	static const struct {
 		uint64_t offset;
 		uint32_t length, flags, count, first, first_flags;
-	} ask[] = { { 0, 64 * K, 0, 5, 4 * K, 3 }, { 100, 64 * K, 0, 5, 4 * K - 100, 3 },
-		{ 0, 64 * K, NBD_CMD_FLAG_REQ_ONE, 1, 4 * K, 3 }, { 4 * K, 512, 0, 1, 512, 0 },
-		{ 32 * K, RIG_SIZE - 32 * K, 0, 1, RIG_SIZE - 32 * K, 3 } };
+	} ask[] = {{0, 64 * K, 0, 5, 4 * K, 3}, {100, 64 * K, 0, 5, 4 * K - 100, 3},
+		{0, 64 * K, NBD_CMD_FLAG_REQ_ONE, 1, 4 * K, 3}, {4 * K, 512, 0, 1, 512, 0},
+		{32 * K, RIG_SIZE - 32 * K, 0, 1, RIG_SIZE - 32 * K, 3}};
 	struct rig *rig = rig_new();
 	int fd = client(rig, true, false);
 	memset(rig->volume[0].data + 4 * K, 1, 4 * K);
 	memset(rig->volume[0].data + 16 * K, 1, 512);
 	for (unsigned i = 0; i < countof(ask); i++) {
-		rig_request(wire, NBD_CMD_BLOCK_STATUS, ask[i].flags, i, ask[i].offset, ask[i].length);
+		rig_request(
+			wire, NBD_CMD_BLOCK_STATUS, ask[i].flags, i, ask[i].offset, ask[i].length);
 		ck_assert(rig_send(rig, fd, wire, sizeof(wire)));
 		ck_assert(rig_receive(rig, fd, reply, NBD_CHUNK_HEADER));
 		uint32_t size = nbd_get32(reply + 16);
@@ -493,7 +510,8 @@ START_TEST(test_status_unknown)
 	int fd = client(rig, true, true);
 	rig->fail[XSEG_OP_STATUS] = -EOPNOTSUPP;
 	rig_request(wire, NBD_CMD_BLOCK_STATUS, 0, 1, 512, 9 * M);
-	ck_assert(rig_send(rig, fd, wire, sizeof(wire)) && rig_receive(rig, fd, reply, sizeof(reply)));
+	ck_assert(rig_send(rig, fd, wire, sizeof(wire)) &&
+		  rig_receive(rig, fd, reply, sizeof(reply)));
 	ck_assert_uint_eq(nbd_get32(reply + 24), 9 * M);
 	ck_assert_uint_eq(nbd_get32(reply + 28), 0);
 	close(fd);
@@ -501,7 +519,7 @@ START_TEST(test_status_unknown)
 }
 END_TEST
 
-/* --- handshake on a connection --------------------------------------------------------------------- */
+/* --- handshake on a connection --------------------------------------------------- */
 
 START_TEST(test_handshake_has_a_limit)
 {
@@ -523,7 +541,8 @@ static uint32_t ask_go(struct rig *rig, int fd, const char *name)
 {
 	uint8_t wire[64], reply[20], rest[128];
 	uint32_t size = (uint32_t)strlen(name), type = NBD_REP_INFO;
-	uint8_t *at = nbd_put32(nbd_put32(nbd_put64(wire, NBD_OPTION_MAGIC), NBD_OPT_INFO), 6 + size);
+	uint8_t *at =
+		nbd_put32(nbd_put32(nbd_put64(wire, NBD_OPTION_MAGIC), NBD_OPT_INFO), 6 + size);
 	memcpy(nbd_put32(at, size), name, size);
 	nbd_put16(at + 4 + size, 0);
 	ck_assert(rig_send(rig, fd, wire, NBD_OPTION_HEADER + 6 + size));
@@ -537,8 +556,8 @@ static uint32_t ask_go(struct rig *rig, int fd, const char *name)
 
 START_TEST(test_exports)
 {
-	static char *only[] = { "two" };
-	uint8_t greeting[18], flags[4] = { 0, 0, 0, 3 };
+	static char *only[] = {"two"};
+	uint8_t greeting[18], flags[4] = {0, 0, 0, 3};
 	struct rig *rig = rig_new();
 	int fd = rig_client(rig);
 	ck_assert(rig_receive(rig, fd, greeting, 18) && rig_send(rig, fd, flags, 4));
@@ -548,7 +567,7 @@ START_TEST(test_exports)
 	rig->volume[1].info.state = XSEG_VOLUME_IMPORTING;
 	ck_assert_uint_eq(ask_go(rig, fd, ""), NBD_REP_ACK);
 	rig->volume[1].info.state = XSEG_VOLUME_READY;
-	rig->options.exports = (struct peer_list){ .item = only, .count = 1 };
+	rig->options.exports = (struct peer_list){.item = only, .count = 1};
 	ck_assert_uint_eq(ask_go(rig, fd, "one"), NBD_REP_ERR_UNKNOWN);
 	ck_assert_uint_eq(ask_go(rig, fd, ""), NBD_REP_ACK);
 	rig->fail[XSEG_OP_INFO] = -EBUSY;
@@ -594,7 +613,8 @@ START_TEST(test_stop_answers_what_is_in_flight)
 	rig->ops->stop(&rig->peer);
 	rig->answer_max = 1;
 	for (unsigned i = 0; i < 5; i++)
-		ck_assert(rig_receive(rig, fd, reply, sizeof(reply)) && rig_receive(rig, fd, data, sizeof(data)));
+		ck_assert(rig_receive(rig, fd, reply, sizeof(reply)) &&
+			  rig_receive(rig, fd, data, sizeof(data)));
 	ck_assert(rig_closed(rig, fd));
 	ck_assert(rig->ops->idle(&rig->peer));
 	close(fd);

@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where clients come in: addresses good and bad, sockets of the dead and the living, TLS where needed. */
-#include "tests/unit/nbd_rig.h"
-#include "tests/lib/unit.h"
+/* Where clients come in: good and bad addresses, sockets of the dead and the living, TLS. */
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 
+#include "tests/lib/unit.h"
+#include "tests/unit/nbd_rig.h"
+
 static char why[512];
 
 static int open_with(struct nbd_shared *shared, struct nbd_options *options, const char *address)
 {
-	char *items[1] = { (char *)(uintptr_t)address };
+	char *items[1] = {(char *)(uintptr_t)address};
 	memset(shared, 0, sizeof(*shared));
-	options->listen = (struct peer_list){ .item = items, .count = address != NULL };
+	options->listen = (struct peer_list){.item = items, .count = address != NULL};
 	if (!options->socket_mode)
-		options->socket_mode = (char *)(uintptr_t)"0640";
+		options->socket_mode = (char *)(uintptr_t) "0640";
 	why[0] = 0;
 	int error = nbd_listen_open(shared, options, why, sizeof(why));
 	if (error)
@@ -33,7 +34,7 @@ static const char *socket_path(void)
 
 static int dial(const char *path)
 {
-	struct sockaddr_un un = { .sun_family = AF_UNIX };
+	struct sockaddr_un un = {.sun_family = AF_UNIX};
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
 	strcpy(un.sun_path, path);
 	if (connect(fd, (struct sockaddr *)&un, sizeof(un)) == 0)
@@ -45,7 +46,7 @@ static int dial(const char *path)
 START_TEST(test_unix)
 {
 	struct nbd_shared shared, other;
-	struct nbd_options options = { 0 };
+	struct nbd_options options = {0};
 	struct stat st;
 	const char *path = socket_path() + 5;
 	ck_assert_int_eq(open_with(&shared, &options, socket_path()), 0);
@@ -65,8 +66,8 @@ END_TEST
 START_TEST(test_unix_of_the_dead)
 {
 	struct nbd_shared shared;
-	struct nbd_options options = { 0 };
-	struct sockaddr_un un = { .sun_family = AF_UNIX };
+	struct nbd_options options = {0};
+	struct sockaddr_un un = {.sun_family = AF_UNIX};
 	int fd = socket(AF_UNIX, SOCK_STREAM, 0);
 	strcpy(un.sun_path, socket_path() + 5);
 	ck_assert_int_eq(bind(fd, (struct sockaddr *)&un, sizeof(un)), 0);
@@ -80,7 +81,7 @@ END_TEST
 START_TEST(test_unix_spares_files)
 {
 	struct nbd_shared shared;
-	struct nbd_options options = { 0 };
+	struct nbd_options options = {0};
 	const char *path = socket_path() + 5;
 	int fd = open(path, O_CREAT | O_WRONLY, 0600);
 	ck_assert_int_ge(fd, 0);
@@ -100,26 +101,28 @@ END_TEST
 
 static const struct {
 	const char *address, *says;
-} bad[] = { { "unix:/nowhere/at/all/s", "folder does not exist" }, { "unix:", "1 to" }, { "tcp:1.2.3.4.5:99999", "" },
-	{ "tcp:::1:10809", "[IPV6]" }, { "tcp:[::1", "HOST:PORT" }, { "tcp:[::1]x", "HOST:PORT" },
-	{ "tcp:127.0.0.1:", "HOST:PORT" }, { "tcp:127.0.0.1:nosuchservice", "" }, { "10809", "unix:PATH" },
-	{ "systemd", "no such socket" }, { "systemd:nbd", "no such socket" }, { "systemdx", "unix:PATH" },
-	{ "tcp:192.0.2.1:0", "" } };
+} bad[] = {{"unix:/nowhere/at/all/s", "folder does not exist"}, {"unix:", "1 to"},
+	{"tcp:1.2.3.4.5:99999", ""}, {"tcp:::1:10809", "[IPV6]"}, {"tcp:[::1", "HOST:PORT"},
+	{"tcp:[::1]x", "HOST:PORT"}, {"tcp:127.0.0.1:", "HOST:PORT"},
+	{"tcp:127.0.0.1:nosuchservice", ""}, {"10809", "unix:PATH"}, {"systemd", "no such socket"},
+	{"systemd:nbd", "no such socket"}, {"systemdx", "unix:PATH"}, {"tcp:192.0.2.1:0", ""}};
 
 START_TEST(test_bad_addresses)
 {
 	struct nbd_shared shared;
-	struct nbd_options options = { 0 };
+	struct nbd_options options = {0};
 	char longest[200] = "unix:/";
 	memset(longest + 6, 'x', 150);
 	ck_assert_int_eq(open_with(&shared, &options, longest), -EINVAL);
 	for (unsigned i = 0; i < countof(bad); i++) {
-		ck_assert_msg(open_with(&shared, &options, bad[i].address) < 0, "%s was opened", bad[i].address);
-		ck_assert_msg(strstr(why, bad[i].says) && strstr(why, bad[i].address), "%s: %s", bad[i].address, why);
+		ck_assert_msg(open_with(&shared, &options, bad[i].address) < 0, "%s was opened",
+			bad[i].address);
+		ck_assert_msg(strstr(why, bad[i].says) && strstr(why, bad[i].address), "%s: %s",
+			bad[i].address, why);
 	}
 	ck_assert_int_eq(open_with(&shared, &options, NULL), -EINVAL);
 	ck_assert_msg(strstr(why, "nothing to listen on"), "%s", why);
-	options.socket_mode = (char *)(uintptr_t)"0899";
+	options.socket_mode = (char *)(uintptr_t) "0899";
 	ck_assert_int_eq(open_with(&shared, &options, socket_path()), -EINVAL);
 }
 END_TEST
@@ -127,7 +130,7 @@ END_TEST
 START_TEST(test_tcp)
 {
 	struct nbd_shared shared, other;
-	struct nbd_options options = { 0 };
+	struct nbd_options options = {0};
 	char again[NBD_WHO_LENGTH];
 	ck_assert_int_eq(open_with(&shared, &options, "tcp:127.0.0.1:0"), 0);
 	ck_assert(shared.listener_count == 1 && shared.listeners[0].trusted);
@@ -139,7 +142,8 @@ START_TEST(test_tcp)
 	ck_assert_uint_ge(shared.listener_count, 1);
 	nbd_listen_close(&shared);
 	int six = socket(AF_INET6, SOCK_STREAM, 0);
-	struct sockaddr_in6 loopback = { .sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT };
+	struct sockaddr_in6 loopback = {
+		.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
 	bool has_six = six >= 0 && bind(six, (struct sockaddr *)&loopback, sizeof(loopback)) == 0;
 	close(six);
 	if (has_six) {
@@ -153,9 +157,10 @@ END_TEST
 START_TEST(test_tls_where_others_can_come)
 {
 	struct nbd_shared shared;
-	struct nbd_options options = { .tls = NBD_TLS_AUTO };
+	struct nbd_options options = {.tls = NBD_TLS_AUTO};
 	ck_assert_int_eq(open_with(&shared, &options, "tcp:0.0.0.0:0"), -EPERM);
-	ck_assert_msg(strstr(why, "TLS") && strstr(why, "tls-cert") && strstr(why, "tls=off"), "%s", why);
+	ck_assert_msg(
+		strstr(why, "TLS") && strstr(why, "tls-cert") && strstr(why, "tls=off"), "%s", why);
 	ck_assert_int_eq(open_with(&shared, &options, "tcp:*:0"), -EPERM);
 	options.tls = NBD_TLS_OFF;
 	ck_assert_int_eq(open_with(&shared, &options, "tcp:*:0"), 0);
@@ -167,13 +172,14 @@ END_TEST
 START_TEST(test_tls_options)
 {
 	static char file[] = "/nowhere/x.pem";
-	static const struct nbd_options wrong[] = { { .tls_cert = file }, { .tls_key = file }, { .tls = NBD_TLS_REQUIRE },
-		{ .tls_ca = file }, { .tls_cert = file, .tls_key = file } };
+	static const struct nbd_options wrong[] = {{.tls_cert = file}, {.tls_key = file},
+		{.tls = NBD_TLS_REQUIRE}, {.tls_ca = file}, {.tls_cert = file, .tls_key = file}};
 	for (unsigned i = 0; i < countof(wrong); i++) {
-		struct nbd_shared shared = { 0 };
+		struct nbd_shared shared = {0};
 		why[0] = 0;
 		ck_assert_msg(nbd_tls_open(&shared, &wrong[i], why, sizeof(why)) < 0, "case %u", i);
-		ck_assert_msg(strstr(why, "tls-") || strstr(why, "without TLS"), "case %u: %s", i, why);
+		ck_assert_msg(
+			strstr(why, "tls-") || strstr(why, "without TLS"), "case %u: %s", i, why);
 		ck_assert_ptr_null(shared.tls);
 	}
 }
@@ -183,7 +189,7 @@ END_TEST
 static int be_activated(void *argument)
 {
 	struct nbd_shared shared;
-	struct nbd_options options = { .tls = NBD_TLS_OFF };
+	struct nbd_options options = {.tls = NBD_TLS_OFF};
 	char pid[16];
 	(void)argument;
 	int fd = fcntl(socket(AF_INET, SOCK_STREAM, 0), F_DUPFD, 10);
@@ -213,11 +219,11 @@ END_TEST
 START_TEST(test_connection_limit)
 {
 	struct rig *rig = rig_new();
-	char *items[1] = { (char *)(uintptr_t)socket_path() };
+	char *items[1] = {(char *)(uintptr_t)socket_path()};
 	const char *path = socket_path() + 5;
 	uint8_t greeting[18];
-	rig->options.listen = (struct peer_list){ .item = items, .count = 1 };
-	rig->options.socket_mode = (char *)(uintptr_t)"0600";
+	rig->options.listen = (struct peer_list){.item = items, .count = 1};
+	rig->options.socket_mode = (char *)(uintptr_t) "0600";
 	rig->options.connections = 2;
 	ck_assert_int_eq(nbd_listen_open(rig->nbd->shared, &rig->options, why, sizeof(why)), 0);
 	ck_assert_int_eq(nbd_listen_start(rig->nbd), 0);

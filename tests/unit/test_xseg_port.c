@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ports outlive their peers; edges are switched by one word. */
 #include <errno.h>
+#include <sched.h>
 #include <string.h>
 #include <xseg/port.h>
 #include <xseg/registry.h>
@@ -191,7 +192,7 @@ START_TEST(test_wild_port)
 	uint64_t seed = 3;
 	for (unsigned i = 0; i < 10000; i++) {
 		uint64_t r = random_next(&seed);
-		seg.ports[port].lane_count = (uint32_t)(r >> (r % 32));
+		seg.ports[port].lane_count = i % 3 ? (uint32_t)(r % 20) : (uint32_t)(r >> (r % 64));
 		for (unsigned k = 0; k < XSEG_PORT_LANES_MAX; k++)
 			seg.ports[port].lane[k] = (uint8_t)random_next(&seed);
 		f.lane = (uint8_t)random_next(&seed);
@@ -205,37 +206,82 @@ START_TEST(test_wild_port)
 	scratch_segment_end(&seg);
 }
 END_TEST
+#define RACERS 3u
+#define RACE_NAMES 40u
+
+/* In a page of the segment: where each racer found each name. */
+struct race {
+	_Atomic uint32_t arrived[RACE_NAMES];
+	uint32_t port[RACERS][RACE_NAMES], edge[RACERS][RACE_NAMES];
+};
+
+static struct race *race(void) { return (void *)xseg_page_address(&seg, seg.page_count - 1); }
 
 static int reserve_many(void *arg)
 {
-	(void)arg;
-	uint32_t port, edge;
+	uint32_t racer = *(uint32_t *)arg;
+	struct race *r = race();
 	char name[NAME_LENGTH_MAX + 1], edge_name[XSEG_EDGE_NAME_MAX];
-	for (unsigned i = 0; i < XSEG_PORTS_MAX / 2; i++) {
+	for (unsigned i = 0; i < RACE_NAMES; i++) {
 		snprintf(name, sizeof(name), "race%u", i);
 		snprintf(edge_name, sizeof(edge_name), "race%u:down", i);
-		child_check(xseg_port_reserve(&seg, name, &port) == 0);
-		child_check(xseg_edge_reserve(&seg, edge_name, &edge) == 0);
+		atomic_fetch_add(&r->arrived[i], 1);
+		while (atomic_load(&r->arrived[i]) < RACERS)
+			sched_yield();
+		child_check(xseg_port_reserve(&seg, name, &r->port[racer][i]) == 0);
+		child_check(xseg_edge_reserve(&seg, edge_name, &r->edge[racer][i]) == 0);
 	}
 	return 0;
 }
 
-/* Several processes make the same names at once: each name has one record in the end. */
+/* Several processes make the same names at once: all get the same record, and there is one. */
 START_TEST(test_race)
 {
 	for (unsigned round = 0; round < 20; round++) {
 		setup();
-		pid_t child[3];
-		for (unsigned i = 0; i < 3; i++)
-			child[i] = child_start(reserve_many, NULL);
-		for (unsigned i = 0; i < 3; i++)
+		memset(race(), 0, sizeof(struct race));
+		pid_t child[RACERS];
+		for (uint32_t i = 0; i < RACERS; i++)
+			child[i] = child_start(reserve_many, &i);
+		for (unsigned i = 0; i < RACERS; i++)
 			ck_assert_int_eq(child_end(child[i]), 0);
-		unsigned used = 0;
+		unsigned ports = 0, edges = 0;
 		for (unsigned i = 0; i < XSEG_PORTS_MAX; i++)
-			used += xseg_life_of(atomic_load(&seg.ports[i].word)) != XSEG_LIFE_FREE;
-		ck_assert_uint_eq(used, XSEG_PORTS_MAX / 2);
+			ports += atomic_load(&seg.ports[i].word) != 0;
+		for (unsigned i = 0; i < XSEG_EDGES_MAX; i++)
+			edges += atomic_load(&seg.edges[i].life) != XSEG_LIFE_FREE;
+		ck_assert_uint_eq(ports, RACE_NAMES);
+		ck_assert_uint_eq(edges, RACE_NAMES);
+		for (unsigned i = 0; i < RACE_NAMES; i++)
+			for (unsigned k = 1; k < RACERS; k++) {
+				ck_assert_uint_eq(race()->port[k][i], race()->port[0][i]);
+				ck_assert_uint_eq(race()->edge[k][i], race()->edge[0][i]);
+			}
 		scratch_segment_end(&seg);
 	}
+}
+END_TEST
+
+/* Killed while it wrote a name: the record is used again, and nobody waits for the dead. */
+static int die_naming(void *arg)
+{
+	(void)arg;
+	atomic_store(&seg.ports[0].word, xseg_life_word(XSEG_LIFE_JOINING, 0, (uint32_t)getpid()));
+	atomic_store(&seg.edges[0].life, XSEG_LIFE_JOINING | (uint32_t)getpid() << 8);
+	return 0;
+}
+
+START_TEST(test_killed_naming)
+{
+	setup();
+	uint32_t port, edge;
+	ck_assert_int_eq(child_end(child_start(die_naming, NULL)), 0);
+	ck_assert_int_eq(xseg_port_find(&seg, "x", &port), -ENOENT);
+	ck_assert_int_eq(xseg_port_reserve(&seg, "x", &port), 0);
+	ck_assert_uint_eq(port, 0);
+	ck_assert_int_eq(xseg_edge_reserve(&seg, "x:y", &edge), 0);
+	ck_assert_uint_eq(edge, 0);
+	scratch_segment_end(&seg);
 }
 END_TEST
 
@@ -250,5 +296,6 @@ int main(void)
 	UNIT_TEST(s, test_steering);
 	UNIT_TEST(s, test_wild_port);
 	UNIT_TEST(s, test_race);
+	UNIT_TEST(s, test_killed_naming);
 	return unit_main(s);
 }

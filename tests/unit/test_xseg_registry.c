@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The registry: a dead process' lane and name are taken over, a living one's are not. */
 #include <errno.h>
+#include <sched.h>
 #include <signal.h>
 #include <string.h>
 #include <xseg/registry.h>
@@ -233,32 +234,47 @@ START_TEST(test_race)
 }
 END_TEST
 
+#define RACERS 3u
+
+struct race {
+	_Atomic uint32_t arrived, done, winners;
+};
+
+static void meet(_Atomic uint32_t *count, uint32_t want)
+{
+	atomic_fetch_add(count, 1);
+	while (atomic_load(count) < want)
+		sched_yield();
+}
+
 static int join_same_name(void *arg)
 {
 	(void)arg;
-	_Atomic uint32_t *owner = (void *)board();
-	for (unsigned i = 0; i < 1000; i++) {
+	struct race *r = (void *)board();
+	for (uint32_t i = 1; i <= 500; i++) {
 		uint32_t peer;
 		uint16_t epoch;
-		if (xseg_peer_join(&seg, "unique", "role", 1, &peer, &epoch) != 0)
-			continue;
-		uint32_t nobody = 0;
-		child_check(atomic_compare_exchange_strong(owner, &nobody, (uint32_t)getpid()));
-		child_check(atomic_exchange(owner, 0) == (uint32_t)getpid());
-		xseg_peer_leave(&seg, peer);
+		meet(&r->arrived, i * RACERS);
+		bool won = xseg_peer_join(&seg, "unique", "role", 1, &peer, &epoch) == 0;
+		if (won)
+			atomic_fetch_add(&r->winners, 1);
+		meet(&r->done, i * RACERS);
+		child_check(atomic_load(&r->winners) == i); /* one, neither two nor none */
+		if (won)
+			xseg_peer_leave(&seg, peer);
 	}
 	return 0;
 }
 
-/* Four processes want one name: it is never two peers' at once. */
+/* Several processes want one name at the same moment: one of them gets it. */
 START_TEST(test_name_race)
 {
 	setup();
-	memset(board(), 0, sizeof(*board()));
-	pid_t child[4];
-	for (unsigned i = 0; i < 4; i++)
+	memset(board(), 0, sizeof(struct race));
+	pid_t child[RACERS];
+	for (unsigned i = 0; i < RACERS; i++)
 		child[i] = child_start(join_same_name, NULL);
-	for (unsigned i = 0; i < 4; i++)
+	for (unsigned i = 0; i < RACERS; i++)
 		ck_assert_int_eq(child_end(child[i]), 0);
 	scratch_segment_end(&seg);
 }
