@@ -138,6 +138,38 @@ static double two_processes(struct bench *bench)
 	return bare;
 }
 
+/* --- the real null blocker, in xsegpeer --------------------------------------------------- */
+
+static void real_peer(struct bench *bench, double bare)
+{
+	struct samples one, many;
+	struct hop_client client;
+	struct hop_peer null = {.seg = &seg, .name = "null0", .cpu = 1};
+	unsigned count = bench_pick(bench, 60000, 12000), bursts = bench_pick(bench, 1500, 200);
+	must(bench_pin(0));
+	pid_t pid = hop_start_peer(&null, "blocker_null");
+	if (pid < 0) {
+		printf("xsegpeer is not built here: the real null blocker is left out\n\n");
+		return;
+	}
+	samples_init(&one, count);
+	samples_init(&many, bursts);
+	hop_client_init(&client, &seg, "null0", true);
+	hop_many(&client, 20000, 256);
+	hop_one_by_one(&client, count, &one);
+	for (unsigned i = 0; i < bursts; i++)
+		samples_add(&many, hop_many(&client, 2560, 256));
+	bench_row(
+		bench, "xsegpeer null QD1 p50", samples_median(&one), "ns", bare, "bare ring p50");
+	bench_row(bench, "xsegpeer null QD1 p99", samples_quantile(&one, 0.99), "ns", 0, NULL);
+	bench_row(bench, "xsegpeer null QD256", samples_median(&many), "M/s", 0, NULL);
+	bench_goal(bench, BENCH_AT_LEAST, 6);
+	hop_client_fini(&client);
+	hop_stop(&null, pid);
+	samples_fini(&one);
+	samples_fini(&many);
+}
+
 /* --- one lane --------------------------------------------------------------------------- */
 
 static void stacked(struct bench *bench, double bare)
@@ -211,11 +243,15 @@ int main(int argc, char **argv)
 		printf("needs two CPUs\n");
 		return 77;
 	}
-	scratch_segment_unnamed(&seg, 64u << 20, 8, 4096);
+	scratch_begin();
+	scratch_segment(&seg, 64u << 20, 8, 4096);
 	double bare = two_processes(&bench);
+	real_peer(&bench, bare);
 	stacked(&bench, bare);
 	crowd(&bench, "two peers on one CPU", 0, false);
 	crowd(&bench, "three peers on one CPU", 0, true);
 	crowd(&bench, "three peers on two CPUs", -1, true);
+	scratch_segment_end(&seg);
+	scratch_end();
 	return bench_end(&bench);
 }

@@ -2,10 +2,12 @@
 /* Bare lanes that answer, forward, or ask: what a request costs without any peer's own work. */
 #include "bench/hop.h"
 
+#include <base/path.h>
 #include <errno.h>
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 
 #define BATCH 64u
@@ -86,7 +88,7 @@ static int server(void *arg)
 /* Until it serves, or has ended: -1. */
 static pid_t wait_bound(const struct xseg *seg, uint32_t port, pid_t pid)
 {
-	struct xseg_frame any = { .lane = XSEG_LANE_ANY };
+	struct xseg_frame any = {.lane = XSEG_LANE_ANY};
 	while (xseg_port_lane(seg, port, &any) == XSEG_NONE) {
 		if (waitpid(pid, NULL, WNOHANG) == pid)
 			return -1;
@@ -97,12 +99,10 @@ static pid_t wait_bound(const struct xseg *seg, uint32_t port, pid_t pid)
 
 pid_t hop_start(struct hop_peer *peer)
 {
-	struct xseg_frame any = {.lane = XSEG_LANE_ANY};
 	uint32_t port;
 	must(xseg_port_reserve(peer->seg, peer->name, &port) == 0);
-	pid_t pid = child_start(server, peer);
-	while (xseg_port_lane(peer->seg, port, &any) == XSEG_NONE)
-		usleep(1000);
+	pid_t pid = wait_bound(peer->seg, port, child_start(server, peer));
+	must(pid > 0);
 	return pid;
 }
 
@@ -167,8 +167,10 @@ static inline void ask(struct xseg_lane *lane, uint32_t port, uint64_t number)
 	uint32_t slot;
 	must(xseg_get(lane, &slot) == 0);
 	struct xseg_request *request = xseg_at(lane, slot);
-	request->frame[0] = (struct xseg_frame){
-		.op = XSEG_OP_FLUSH, .lane = XSEG_LANE_ANY, .key = {.volume = 1}};
+	request->frame[0] = (struct xseg_frame){.op = XSEG_OP_DISCARD,
+		.lane = XSEG_LANE_ANY,
+		.key = {.volume = 1},
+		.length = XSEG_PAGE};
 	request->cookie = number;
 	must(xseg_submit(lane, slot, port) == 0);
 }

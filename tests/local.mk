@@ -5,3 +5,4 @@ include tests/nbd.mk
 include tests/blocker.mk
 include tests/unit/core.mk
 include tests/tools.mk
+include tests/scenario/nbd.mk

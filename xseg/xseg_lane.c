@@ -383,13 +383,15 @@ static void publish_heads(struct xseg_lane *lane)
 	}
 }
 
+/* One look at the clock when it has paid: this is the way of every message that comes in time. */
 static bool spin(struct xseg_lane *lane)
 {
 	uint64_t start = clock_now_ns(), now = start;
 	while (now - start < lane->spin.budget_ns) {
 		for (unsigned i = 0; i < 16; i++) {
 			if (xseg_pending(lane)) {
-				xseg_spin_paid(&lane->spin, clock_now_ns() - start);
+				lane->now_ns = clock_now_ns();
+				xseg_spin_paid(&lane->spin, lane->now_ns - start);
 				return true;
 			}
 			cpu_relax();
@@ -416,8 +418,12 @@ void xseg_wait(struct xseg_lane *lane, uint64_t timeout_ns)
 	/* with messages of our own still to place, look again soon */
 	if (lane->overflowing && timeout_ns > 100000u)
 		timeout_ns = 100000u;
-	if (!xseg_pending(lane) && !spin(lane) && xseg_arm(lane))
-		xseg_bell_wait(lane->seg, lane->index, timeout_ns);
+	if (!xseg_pending(lane)) {
+		if (spin(lane))
+			return;
+		if (xseg_arm(lane))
+			xseg_bell_wait(lane->seg, lane->index, timeout_ns);
+	}
 	lane->now_ns = clock_now_ns();
 }
 
