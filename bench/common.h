@@ -35,10 +35,10 @@ static inline unsigned bench_pick(const struct bench *bench, unsigned full, unsi
 /* One row; reference 0: none. The load average is taken here. */
 void bench_row(struct bench *bench, const char *name, double value, const char *unit,
 	double reference, const char *reference_name);
-/* The last row's ratio or, without a reference, its value: is it where it should be? Only a report. */
+/* Is the last row's ratio (its value, without a reference) where it should be? Only a report. */
 enum bench_goal { BENCH_AT_MOST, BENCH_AT_LEAST };
 void bench_goal(struct bench *bench, enum bench_goal goal, double limit);
-/* Prints the table, writes the file; main's result, 0 even when a goal was missed: this is no test. */
+/* Prints the table, writes the file; main's result: 0 even when a goal was missed. */
 int bench_end(struct bench *bench);
 
 /* Many short bursts: the median is what the machine does when nobody disturbs it. */

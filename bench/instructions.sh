@@ -43,7 +43,8 @@ for depth in 1 64; do
     each=$(((b - a) / (many - few)))
     name="stacked request, QD$depth"
     committed=$(sed -n "s/^$depth //p" "$figures" 2>/dev/null)
-    ratio=$(awk -v a=$each -v b="${committed:-0}" 'BEGIN { print b ? sprintf("%.2f", a / b) : "null" }')
+    ratio=$(awk \
+        -v a=$each -v b="${committed:-0}" 'BEGIN { print b ? sprintf("%.2f", a / b) : "null" }')
     load=$(cut -d' ' -f1 /proc/loadavg)
     note="committed ${committed:-none}"
     if [ -n "$committed" ] && [ $((each * 100)) -gt $((committed * (100 + tolerance))) ]; then

@@ -28,7 +28,8 @@ row() { # NAME VALUE UNIT REFERENCE WHAT LIMIT
     local ratio verdict=met
     ratio=$(awk -v a="$2" -v b="$4" 'BEGIN { printf "%.3f", a / b }')
     awk -v a="$2" -v b="$6" 'BEGIN { exit !(a > b) }' && verdict=MISSED
-    printf '%-44s %10s %-5s %7s  %-22s at most %s: %s\n' "$1" "$2" "$3" "$ratio" "$5" "$6" "$verdict"
+    printf '%-44s %10s %-5s %7s  %-22s at most %s: %s\n' \
+        "$1" "$2" "$3" "$ratio" "$5" "$6" "$verdict"
     rows+=("{\"name\": \"$1\", \"value\": $2, \"unit\": \"$3\", \"reference\": $4, \
 \"ratio\": $ratio, \"load1\": $(cut -d' ' -f1 /proc/loadavg)}")
 }
@@ -53,9 +54,11 @@ printf '%-44s %10s %-5s %7s  %-22s %s\n' what value unit ratio to goal
 export SCENE_SEGMENT_SIZE=1G # read by lib.sh
 scene_split "mem$$" || { echo "the pipeline did not start" >&2 && exit 1; }
 overhead=$("$XSEGCTL" segment dump "mem$$" --json |
-    python3 -c 'import json, sys; s = json.load(sys.stdin)["segment"]; print(s["overhead"], s["size"])') || exit 1
+    python3 -c 'import json, sys
+s = json.load(sys.stdin)["segment"]; print(s["overhead"], s["size"])') || exit 1
 read -r bytes size <<<"$overhead"
-row "segment overhead of 1 GiB" "$(awk -v a="$bytes" -v b="$size" 'BEGIN { printf "%.3f", 100 * a / b }')" \
+row "segment overhead of 1 GiB" \
+    "$(awk -v a="$bytes" -v b="$size" 'BEGIN { printf "%.3f", 100 * a / b }')" \
     % 100 "the whole segment" 5
 processes idle
 if scene_have nbdcopy; then

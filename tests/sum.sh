@@ -31,6 +31,8 @@ sum_log() {
         f += $5 + $7
         next
     }
+    /^[^ :]+:[0-9]+:[FE]:/ { keep("fail", $0); next }
+    /^\[FAIL\] / { keep("fail", $0); next }
     /Synthesis: Tested: / {
         gsub(/\033\[[0-9;]*m/, "")
         for (i = 1; i < NF; i++) {

@@ -121,6 +121,13 @@ static bool has_producers(const struct xseg *seg, uint32_t lane)
 	return false;
 }
 
+void xseg_bell_barrier(void)
+{
+	atomic_thread_fence(memory_order_seq_cst);
+	/* refused: then the others could not register either, and fence by themselves */
+	syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
+}
+
 void xseg_bell_arm(const struct xseg *seg, uint32_t lane)
 {
 	struct xseg_bell *bell = &seg->lanes[lane].bell;

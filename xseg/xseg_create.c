@@ -129,8 +129,10 @@ static int build(int fd, const struct xseg_config *config, uint64_t size, char *
 	choose_counts(config, &lanes, &requests);
 	uint32_t pages = layout_pages_for(size, lanes, requests);
 	if (lanes == 0 || lanes > XSEG_LANES_MAX || requests < 64 || requests > (1u << 20))
-		return layout_why(why, -EINVAL, "segment '%s': lanes must be 1 to %u, requests 64 to "
-			"1048576", config->name, XSEG_LANES_MAX);
+		return layout_why(why, -EINVAL,
+			"segment '%s': lanes must be 1 to %u, requests 64 to "
+			"1048576",
+			config->name, XSEG_LANES_MAX);
 	if (pages < 256)
 		return layout_why(why, -EINVAL,
 			"segment '%s': %llu bytes leave no room for data pages with %u lanes; give "
@@ -216,8 +218,10 @@ int xseg_segment_create(const struct xseg_config *config, char why[XSEG_WHY_SIZE
 		return layout_why(why, ret, "segment '%s': its path is too long", config->name);
 	struct stat st;
 	if (lstat(path, &st) == 0)
-		return layout_why(why, -EEXIST, "segment '%s' exists ('%s'); destroy it first with "
-			"'xsegctl segment destroy %s'", config->name, path, config->name);
+		return layout_why(why, -EEXIST,
+			"segment '%s' exists ('%s'); destroy it first with "
+			"'xsegctl segment destroy %s'",
+			config->name, path, config->name);
 	/* an unnamed file: whatever stops us, nothing is left */
 	int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0660);
 	if (fd < 0)
@@ -267,8 +271,10 @@ int xseg_segment_destroy(const char *name, char why[XSEG_WHY_SIZE])
 		bool busy = in_use(&seg, &who);
 		xseg_segment_leave(&seg);
 		if (busy)
-			return layout_why(why, -EBUSY, "segment '%s' is in use by process %d; stop it "
-				"first ('xsegctl down %s')", name, (int)who, name);
+			return layout_why(why, -EBUSY,
+				"segment '%s' is in use by process %d; stop it "
+				"first ('xsegctl down %s')",
+				name, (int)who, name);
 	}
 	if (unlink_both(path) != 0)
 		return layout_why(why, -errno, "segment '%s' cannot be removed ('%s'): %s", name,
@@ -279,7 +285,7 @@ int xseg_segment_destroy(const char *name, char why[XSEG_WHY_SIZE])
 static int by_prefix(const struct dirent *entry)
 {
 	return strncmp(entry->d_name, SEGMENT_PREFIX, sizeof(SEGMENT_PREFIX) - 1) == 0 &&
-		name_check(entry->d_name + sizeof(SEGMENT_PREFIX) - 1);
+	       name_check(entry->d_name + sizeof(SEGMENT_PREFIX) - 1);
 }
 
 int xseg_segment_list(int (*visit)(const char *name, void *context), void *context)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The data of a request: pages attached to it, kept by its server, dropped with it. */
+#include "xseg/xseg_data.h"
+
 #include <base/must.h>
 #include <errno.h>
 #include <string.h>
 #include <xseg/lane.h>
-
-#include "xseg/xseg_data.h"
 
 #define LIST_EXTENTS (XSEG_PAGE / sizeof(struct xseg_extent))
 

@@ -178,14 +178,14 @@ int xseg_get(struct xseg_lane *lane, uint32_t *slot)
 }
 
 /*
- * The port had nobody when we looked. Whoever binds it looks through the table after that,
- * so either it sees our word, now that it is out, or we see its bind.
+ * The port changed hands while we submitted. What a frame says does not change, and if the slot
+ * is in another life already then the hint is a stale one.
  */
 static void look_again(
-	struct xseg_lane *lane, uint32_t slot, uint32_t port, const struct xseg_frame *frame)
+	struct xseg_lane *lane, const struct xseg_frame *frame, uint32_t slot, uint32_t port)
 {
-	atomic_thread_fence(memory_order_seq_cst);
-	uint32_t to = xseg_port_lane(lane->seg, port, frame);
+	struct xseg_frame copy = *frame;
+	uint32_t to = xseg_port_lane(lane->seg, port, &copy);
 	if (to != XSEG_NONE)
 		send_hint(lane, to, slot, XSEG_HINT_SUBMIT);
 }
@@ -194,18 +194,23 @@ static void look_again(
 static inline void hand_over(struct xseg_lane *lane, struct xseg_request *request, uint32_t slot,
 	unsigned frame, uint32_t port, uint64_t word)
 {
-	struct xseg_frame *f = &request->frame[frame], copy;
-	uint32_t to = xseg_port_lane(lane->seg, port, f);
-	if (unlikely(to == XSEG_NONE))
-		copy = *f;
+	const _Atomic uint64_t *bound = &lane->seg->ports[port].word;
+	uint64_t before = atomic_load_explicit(bound, memory_order_acquire);
+	uint32_t to = xseg_port_lane(lane->seg, port, &request->frame[frame]);
 	atomic_store_explicit(&request->word,
 		xseg_word(XSEG_REQUEST_SUBMITTED, frame, (uint16_t)port, 0,
 			xseg_word_generation(word)),
 		memory_order_release);
 	if (likely(to != XSEG_NONE))
 		send_hint(lane, to, slot, XSEG_HINT_SUBMIT);
+	/* who binds the port has a barrier between that and its look through the table: either it
+	   sees our word there, or we see its bind here */
+	if (unlikely(lane->ringer.fence))
+		atomic_thread_fence(memory_order_seq_cst);
 	else
-		look_again(lane, slot, port, &copy);
+		atomic_signal_fence(memory_order_seq_cst);
+	if (unlikely(atomic_load_explicit(bound, memory_order_acquire) != before))
+		look_again(lane, &request->frame[frame], slot, port);
 }
 
 int xseg_submit(struct xseg_lane *lane, uint32_t slot, uint32_t port)
@@ -342,7 +347,7 @@ uint32_t xseg_poll(struct xseg_lane *lane, struct xseg_hint_message *out, uint32
 			while (count < max && xseg_ring_get(&lane->rx[from], &out[count]))
 				count++;
 	}
-	/* who filled the batch is asked last next time: one loud producer does not silence the rest */
+	/* who filled the batch is asked last next time: a loud producer silences nobody */
 	if (count == max)
 		lane->first = (from + 1) % 64;
 	return count;
@@ -430,14 +435,15 @@ void xseg_wait(struct xseg_lane *lane, uint64_t timeout_ns)
 uint32_t xseg_rehint_port(struct xseg_lane *lane, uint32_t port)
 {
 	uint32_t count = 0;
+	xseg_bell_barrier(); /* see hand_over() */
 	for (uint32_t slot = 0; slot < lane->seg->request_count; slot++) {
 		struct xseg_request *request = xseg_at(lane, slot);
 		uint64_t word = atomic_load_explicit(&request->word, memory_order_acquire);
 		if (xseg_word_state(word) != XSEG_REQUEST_SUBMITTED ||
 			xseg_word_owner(word) != port || xseg_word_frame(word) >= XSEG_FRAMES)
 			continue;
-		uint32_t to = xseg_port_lane(
-			lane->seg, port, &request->frame[xseg_word_frame(word)]);
+		uint32_t to =
+			xseg_port_lane(lane->seg, port, &request->frame[xseg_word_frame(word)]);
 		if (to == XSEG_NONE)
 			continue;
 		send_hint(lane, to, slot, XSEG_HINT_SUBMIT);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where the tables of a segment lie, and what identifies a build's layout. */
+#include "xseg/xseg_layout.h"
+
 #include <base/crc32c.h>
 #include <errno.h>
 #include <stdarg.h>
@@ -8,17 +10,9 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "xseg/xseg_layout.h"
+static uint64_t round_up(uint64_t n, uint64_t to) { return (n + to - 1) / to * to; }
 
-static uint64_t round_up(uint64_t n, uint64_t to)
-{
-	return (n + to - 1) / to * to;
-}
-
-static uint32_t words_for(uint32_t bits)
-{
-	return (bits + 63) / 64;
-}
+static uint32_t words_for(uint32_t bits) { return (bits + 63) / 64; }
 
 uint64_t layout_places(uint32_t lanes, uint32_t requests, uint32_t pages,
 	struct xseg_table_place places[XSEG_TABLE_COUNT])
@@ -46,8 +40,7 @@ uint64_t layout_places(uint32_t lanes, uint32_t requests, uint32_t pages,
 		places[i].offset = at;
 		places[i].count = shape[i].count;
 		places[i].item_size = shape[i].item_size;
-		places[i].size =
-			round_up((uint64_t)shape[i].count * shape[i].item_size, XSEG_PAGE);
+		places[i].size = round_up((uint64_t)shape[i].count * shape[i].item_size, XSEG_PAGE);
 		at += places[i].size;
 	}
 	return at;
@@ -84,10 +77,9 @@ uint32_t xseg_layout_hash(void)
 		sizeof(struct xseg_page_descriptor), sizeof(struct xseg_volume_info),
 		offsetof(struct xseg_request, frame), offsetof(struct xseg_request, extents),
 		offsetof(struct xseg_request, client), offsetof(struct xseg_frame, arg0),
-		offsetof(struct xseg_lane_record, bell), XSEG_RING_SLOTS, XSEG_FRAMES,
-		XSEG_EXTENTS, XSEG_LANES_MAX, XSEG_PEERS_MAX, XSEG_PORTS_MAX, XSEG_EDGES_MAX,
-		XSEG_COUNTERS, XSEG_HISTOGRAMS, HISTOGRAM_BUCKETS, XSEG_OP_COUNT,
-		XSEG_TABLE_COUNT};
+		offsetof(struct xseg_lane_record, bell), XSEG_RING_SLOTS, XSEG_FRAMES, XSEG_EXTENTS,
+		XSEG_LANES_MAX, XSEG_PEERS_MAX, XSEG_PORTS_MAX, XSEG_EDGES_MAX, XSEG_COUNTERS,
+		XSEG_HISTOGRAMS, HISTOGRAM_BUCKETS, XSEG_OP_COUNT, XSEG_TABLE_COUNT};
 	return crc32c(0, shape, sizeof(shape));
 }
 
@@ -99,8 +91,8 @@ void *layout_map(int fd, uint64_t size)
 	if (space == MAP_FAILED)
 		return MAP_FAILED;
 	uint64_t before = round_up((uintptr_t)space, LAYOUT_HUGE) - (uintptr_t)space;
-	uint8_t *base = mmap(
-		space + before, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
+	uint8_t *base =
+		mmap(space + before, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
 	int error = errno;
 	if (base == MAP_FAILED) {
 		munmap(space, size + LAYOUT_HUGE);

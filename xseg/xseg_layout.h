@@ -18,7 +18,6 @@ void *layout_map(int fd, uint64_t size);
 /* This boot's id; zeros when the kernel does not tell. */
 void layout_boot_id(uint8_t id[16]);
 /* Puts one sentence into why (which may be NULL) and returns `error`. */
-int layout_why(char *why, int error, const char *format, ...)
-	__attribute__((format(printf, 3, 4)));
+int layout_why(char *why, int error, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 #endif

@@ -8,13 +8,10 @@
 static uint64_t page_word(unsigned state, uint32_t pins, uint16_t owner, uint16_t epoch)
 {
 	return (uint64_t)state | (uint64_t)pins << 4 | (uint64_t)owner << 32 |
-		(uint64_t)epoch << 48;
+	       (uint64_t)epoch << 48;
 }
 
-static uint32_t hint_words(const struct xseg *seg)
-{
-	return (seg->page_count + 63) / 64;
-}
+static uint32_t hint_words(const struct xseg *seg) { return (seg->page_count + 63) / 64; }
 
 static void set_hint(const struct xseg *seg, uint32_t page)
 {
@@ -73,7 +70,8 @@ static uint64_t choose(uint64_t hints, uint32_t need, bool any)
 /* Takes those of the hint bits that are still there. */
 static uint64_t take_hints(const struct xseg *seg, uint32_t word, uint64_t bits)
 {
-	return bits & atomic_fetch_and_explicit(&seg->page_hints[word], ~bits, memory_order_acquire);
+	return bits &
+	       atomic_fetch_and_explicit(&seg->page_hints[word], ~bits, memory_order_acquire);
 }
 
 /* Appends a page to the runs; false when there is no run left for it. */
@@ -115,6 +113,9 @@ static void release_extents(
 			release(seg, extents[i].page + k);
 }
 
+/* In a pool in pieces, whole runs are looked for in so many hint words, not in all: 16 MiB. */
+#define POOL_LOOK 64u
+
 /*
  * From the pool itself: first whole runs, on a second way round whatever there is. The
  * cursor stays where pages were found, so neighbours in time are neighbours in place.
@@ -126,7 +127,8 @@ static int pool_take(struct xseg_magazine *mag, uint32_t want, struct xseg_exten
 	uint32_t words = hint_words(seg), got = 0;
 	*count = 0;
 	for (uint32_t pass = 0; pass < 2; pass++) {
-		for (uint32_t seen = 0; seen < words && got < want; seen++) {
+		uint32_t limit = pass == 0 && words > POOL_LOOK ? POOL_LOOK : words;
+		for (uint32_t seen = 0; seen < limit && got < want; seen++) {
 			uint32_t w = mag->cursor % words;
 			uint64_t hints =
 				atomic_load_explicit(&seg->page_hints[w], memory_order_relaxed);
@@ -255,7 +257,7 @@ void xseg_page_retire(struct xseg_magazine *mag, uint32_t page)
 	uint64_t word = atomic_load_explicit(place, memory_order_acquire);
 	for (;;) {
 		if (xseg_page_state(word) != XSEG_PAGE_STORED)
-			return; /* not ours to drop: a corrupted word must not free what others hold */
+			return; /* corrupted: must not free what others hold */
 		if (xseg_page_pins(word) == 0) {
 			/* only the holder pins, and that is us: nobody can come in between */
 			atomic_store_explicit(place, mag->held_word, memory_order_relaxed);

@@ -11,10 +11,7 @@ const struct sm_state xseg_request_states[XSEG_REQUEST_STATES] = {
 	[XSEG_REQUEST_DONE] = {"done", SM(XSEG_REQUEST_OWNED)},
 };
 
-static uint32_t hint_words(const struct xseg *seg)
-{
-	return (seg->request_count + 63) / 64;
-}
+static uint32_t hint_words(const struct xseg *seg) { return (seg->request_count + 63) / 64; }
 
 static void set_hint(const struct xseg *seg, uint32_t slot)
 {

@@ -3,10 +3,7 @@
 #include <string.h>
 #include <xseg/ring.h>
 
-void xseg_ring_init(struct xseg_ring *ring)
-{
-	memset(ring, 0, sizeof(*ring));
-}
+void xseg_ring_init(struct xseg_ring *ring) { memset(ring, 0, sizeof(*ring)); }
 
 /*
  * The last position put is the highest sequence in any slot. A wild value would send us

@@ -3,6 +3,7 @@
 #include <base/path.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/membarrier.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -12,8 +13,6 @@
 #include <xseg/segment.h>
 
 #include "xseg/xseg_layout.h"
-
-#include <linux/membarrier.h>
 
 /* Are the tables where this build would have put them? */
 static bool places_right(const struct xseg_superblock *super)
@@ -36,7 +35,8 @@ static int check_super(
 		return layout_why(why, -EILSEQ, "'%s' is not a segment (no magic number)", path);
 	if (super->layout_version != XSEG_LAYOUT_VERSION)
 		return layout_why(why, -EPROTO,
-			"'%s' has layout version %u, this program knows %u; use the programs that made "
+			"'%s' has layout version %u, this program knows %u; use the programs that "
+			"made "
 			"it, or destroy and create it again",
 			path, super->layout_version, XSEG_LAYOUT_VERSION);
 	if (super->layout_hash != xseg_layout_hash())
@@ -46,7 +46,8 @@ static int check_super(
 			path, super->layout_hash, xseg_layout_hash());
 	if (super->checksum != layout_checksum(super))
 		return layout_why(why, -EILSEQ,
-			"'%s' is corrupted (superblock checksum); destroy it and create it again", path);
+			"'%s' is corrupted (superblock checksum); destroy it and create it again",
+			path);
 	if (super->size > file_size)
 		return layout_why(why, -EMSGSIZE,
 			"'%s' is truncated: %llu of %llu bytes are there; destroy it and create it "

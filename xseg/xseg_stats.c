@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Blocks of counters and histograms: given to a peer's shard, named so that anyone can read them. */
+/* Blocks of counters and histograms: given to a peer's shard, named for whoever reads them. */
 #include <base/clock.h>
 #include <errno.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@ static bool reusable(const struct xseg *seg, uint64_t word)
 	if (xseg_life_of(word) == XSEG_LIFE_FREE)
 		return true;
 	return !xseg_peer_view(seg, xseg_owner_of(word), &view) || view.life == XSEG_LIFE_DEAD ||
-		view.epoch != xseg_epoch_of(word);
+	       view.epoch != xseg_epoch_of(word);
 }
 
 static void fill(struct xseg_stats_block *block, const struct xseg_counter *counters,
@@ -27,8 +27,10 @@ static void fill(struct xseg_stats_block *block, const struct xseg_counter *coun
 	for (unsigned i = 0; i < block->counter_count; i++) {
 		if (!counters[i].name)
 			continue;
-		snprintf(block->names[i].name, sizeof(block->names[i].name), "%s", counters[i].name);
-		snprintf(block->names[i].unit, sizeof(block->names[i].unit), "%s", counters[i].unit);
+		snprintf(
+			block->names[i].name, sizeof(block->names[i].name), "%s", counters[i].name);
+		snprintf(
+			block->names[i].unit, sizeof(block->names[i].unit), "%s", counters[i].unit);
 	}
 	for (unsigned i = 0; i < XSEG_HISTOGRAMS; i++) {
 		struct xseg_histogram *h = &block->histograms[i];
@@ -59,8 +61,8 @@ int xseg_stats_open(const struct xseg *seg, uint32_t peer, uint16_t epoch, uint3
 		b->counter_count = counter_count;
 		b->histogram_count = histogram_count;
 		fill(b, counters, histograms);
-		atomic_store_explicit(
-			&b->word, xseg_life_word(XSEG_LIFE_ALIVE, epoch, peer), memory_order_release);
+		atomic_store_explicit(&b->word, xseg_life_word(XSEG_LIFE_ALIVE, epoch, peer),
+			memory_order_release);
 		*block = b;
 		return 0;
 	}

@@ -12,8 +12,8 @@ void xseg_segment_usage(const struct xseg *seg, struct xseg_usage *usage)
 	usage->overhead = seg->size - ((uint64_t)seg->page_count << XSEG_PAGE_SHIFT);
 	uint32_t by_state[16] = {0};
 	for (uint32_t i = 0; i < seg->page_count; i++)
-		by_state[xseg_page_state(atomic_load_explicit(
-			&seg->descriptors[i].word, memory_order_relaxed))]++;
+		by_state[xseg_page_state(
+			atomic_load_explicit(&seg->descriptors[i].word, memory_order_relaxed))]++;
 	usage->pages_free = by_state[XSEG_PAGE_FREE];
 	usage->pages_held = by_state[XSEG_PAGE_HELD];
 	usage->pages_stored = by_state[XSEG_PAGE_STORED];

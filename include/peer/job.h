@@ -66,7 +66,8 @@ int job_iov(const struct job *job, uint32_t at, uint32_t length, struct iovec *i
 /* Most pieces job_iov() can need for this job. */
 int job_iov_max(const struct job *job);
 /* [at, at + length) must lie within data_size: how much an answer has room for is its handler's to
-   see. Sure for READ and WRITE up to length, and for one xseg_volume_info in OPEN, CREATE, UPDATE. */
+   see. Sure for READ and WRITE up to length, and for one xseg_volume_info in OPEN, CREATE and
+	   UPDATE. */
 void job_put_bytes(
 	struct job *job, uint32_t at, const void *from, uint32_t length); /* into the data */
 void job_get_bytes(const struct job *job, uint32_t at, void *to, uint32_t length); /* out of it */
@@ -74,17 +75,17 @@ void job_zero_bytes(struct job *job, uint32_t at, uint32_t length);
 
 /* --- pages: reads without a copy, writes that are kept ---------------------- */
 
-/* The pool page that holds data byte `at`, when [at, at+XSEG_PAGE) is one whole page; else XSEG_NONE. */
+/* The pool page that is [at, at + XSEG_PAGE) of the data; XSEG_NONE when no whole page is. */
 uint32_t job_whole_page(const struct job *job, uint32_t at);
 /*
  * WRITE with XSEG_F_DONATE: takes that page out of the request; it is STORED and the shard's, until
- * peer_page_drop(). Everything else is freed by the client as usual. -ENOENT: its client has changed
- * the request meanwhile, the page is not ours.
+ * peer_page_drop(). Everything else is freed by the client as usual. -ENOENT: its client has
+ * changed the request meanwhile, the page is not ours.
  */
 int job_take_page(struct job *job, uint32_t page);
 /*
- * READ with XSEG_F_PIN: answers with the shard's stored pages instead of copying: pins each and notes
- * them for the client; call once, with the pages of [offset, offset+length) in order (the first
+ * READ with XSEG_F_PIN: answers with the shard's stored pages instead of copying: pins each and
+ * notes them for the client; call once, with the pages of [offset, offset+length) in order (the first
  * holds byte offset % XSEG_PAGE). -E2BIG when it takes more than XSEG_EXTENTS runs: copy then.
  */
 int job_answer_pages(struct job *job, const uint32_t *pages, uint32_t count);

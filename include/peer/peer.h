@@ -60,11 +60,11 @@ struct peer_ops {
 	int (*start)(struct peer *peer, char *why, size_t why_size);
 	/* After the last job of the shard has ended. */
 	void (*finish)(struct peer *peer);
-	/* Stop was asked for: stop admitting, let what is in flight end. The shard is done when it has
-	   no jobs, no calls and idle() is true. */
+	/* Stop was asked for: stop admitting, let what is in flight end. The shard is done when it
+	   has 	   no jobs, no calls and idle() is true. */
 	void (*stop)(struct peer *peer);
 	bool (*idle)(struct peer *peer);
-	/* Each turn; true when something moved. For those who poll sockets or rings of their own. */
+	/* Each turn; true when something moved. For who polls sockets or rings of its own. */
 	bool (*poll)(struct peer *peer);
 	/* About to sleep (false: do not: there is work). */
 	bool (*sleep)(struct peer *peer);

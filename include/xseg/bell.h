@@ -24,7 +24,7 @@
 /* What one ringing process keeps: open FIFOs of the lanes it has rung. */
 struct xseg_ringer {
 	const struct xseg *seg;
-	bool fence; /* this process could not register for membarrier */
+	bool fence;		/* this process could not register for membarrier */
 	int fd[XSEG_LANES_MAX]; /* -1: not open */
 };
 
@@ -44,9 +44,13 @@ static inline void xseg_bell_ring(struct xseg_ringer *ringer, uint32_t lane)
 		xseg_bell_ring_slow(ringer, lane);
 }
 
+/* When it returns, every process that has registered has passed a full barrier. */
+void xseg_bell_barrier(void);
+
 /* The sleeper's side. */
 void xseg_bell_init(const struct xseg *seg, uint32_t lane); /* at joining: futex bell, awake */
-int xseg_bell_open_fd(const struct xseg *seg, uint32_t lane, int *fd); /* kind = FD; makes the FIFO */
+int xseg_bell_open_fd(
+	const struct xseg *seg, uint32_t lane, int *fd); /* kind = FD; makes the FIFO */
 void xseg_bell_close_fd(const struct xseg *seg, uint32_t lane, int fd);
 /* asleep = 1 and the barrier; look at your rings after this, before you wait. */
 void xseg_bell_arm(const struct xseg *seg, uint32_t lane);

@@ -34,13 +34,13 @@ struct xseg_lane {
 	struct xseg_slot_cache slots;
 	struct xseg_ringer ringer;
 	struct xseg_spin spin;
-	uint64_t sent;	     /* lanes that know of us */
-	uint64_t dirty_bells; /* lanes to ring at the end of the turn */
-	uint64_t producers;  /* lanes we listen to */
-	uint32_t first;	     /* whom the next poll asks first */
-	struct xseg_hint_queue local; /* for ourselves */
+	uint64_t sent;					 /* lanes that know of us */
+	uint64_t dirty_bells;				 /* lanes to ring at the end of the turn */
+	uint64_t producers;				 /* lanes we listen to */
+	uint32_t first;					 /* whom the next poll asks first */
+	struct xseg_hint_queue local;			 /* for ourselves */
 	struct xseg_hint_queue overflow[XSEG_LANES_MAX]; /* rings that were full; made on demand */
-	uint64_t overflowing; /* bit per lane with overflow */
+	uint64_t overflowing;				 /* bit per lane with overflow */
 	struct xseg_ring_tx tx[XSEG_LANES_MAX];
 	struct xseg_ring_rx rx[XSEG_LANES_MAX];
 	int bell_fd; /* -1: futex bell */
@@ -79,7 +79,8 @@ int xseg_accept(struct xseg_lane *lane, uint32_t slot, unsigned *frame);
  * Further down; the answer goes to the client. `next` is copied into the next frame.
  * -ENXIO; -ELOOP: XSEG_FRAMES hops already.
  */
-int xseg_forward(struct xseg_lane *lane, uint32_t slot, uint32_t port, const struct xseg_frame *next);
+int xseg_forward(
+	struct xseg_lane *lane, uint32_t slot, uint32_t port, const struct xseg_frame *next);
 /*
  * WRITE with XSEG_F_DONATE: keeps that page of the request, which is STORED by us from now on. The
  * client is told by a bit in taken[] and does not free it. -ENOENT: the request has no such page.

@@ -25,13 +25,13 @@
 #define XSEG_MAGIC 0x31676573785f6b73ull
 #define XSEG_LAYOUT_VERSION 1u
 
-#define XSEG_LANES_MAX 64u  /* threads in the segment at once */
+#define XSEG_LANES_MAX 64u /* threads in the segment at once */
 #define XSEG_PEERS_MAX 64u
 #define XSEG_PORTS_MAX 64u
 #define XSEG_PORT_LANES_MAX 16u
 #define XSEG_EDGES_MAX 128u
-#define XSEG_FRAMES 8u	   /* hops of one request */
-#define XSEG_EXTENTS 16u   /* in the slot; more lie in a list page */
+#define XSEG_FRAMES 8u	 /* hops of one request */
+#define XSEG_EXTENTS 16u /* in the slot; more lie in a list page */
 #define XSEG_LIST_PAGES 2u
 #define XSEG_NONE 0xffffffffu
 
@@ -44,7 +44,7 @@ enum xseg_table {
 	XSEG_TABLE_STATS,
 	XSEG_TABLE_REQUEST_HINTS, /* one bit a slot: probably free */
 	XSEG_TABLE_REQUESTS,
-	XSEG_TABLE_RINGS, /* [consumer][producer] */
+	XSEG_TABLE_RINGS,      /* [consumer][producer] */
 	XSEG_TABLE_PAGE_HINTS, /* one bit a page: probably free */
 	XSEG_TABLE_PAGE_DESCRIPTORS,
 	XSEG_TABLE_PAGES,
@@ -67,9 +67,9 @@ struct xseg_superblock {
 	uint64_t size;
 	uint8_t uuid[16];
 	uint8_t boot_id[16];
-	uint64_t created_ns;  /* wall clock */
-	uint32_t flags;	      /* XSEG_SEGMENT_* */
-	uint32_t lane_count;  /* lanes this segment has rings for, <= XSEG_LANES_MAX */
+	uint64_t created_ns; /* wall clock */
+	uint32_t flags;	     /* XSEG_SEGMENT_* */
+	uint32_t lane_count; /* lanes this segment has rings for, <= XSEG_LANES_MAX */
 	char name[NAME_LENGTH_MAX + 1];
 	struct xseg_table_place tables[XSEG_TABLE_COUNT];
 	uint32_t checksum; /* crc32c of all above but magic */
@@ -94,10 +94,10 @@ enum xseg_page_state { XSEG_PAGE_FREE, XSEG_PAGE_HELD, XSEG_PAGE_STORED, XSEG_PA
 
 struct xseg_page_descriptor {
 	_Atomic uint64_t word;
-	uint8_t valid;	/* STORED: sectors that hold data, bit 0 = first */
-	uint8_t dirty;	/* STORED: sectors the store below lacks */
-	uint16_t bucket; /* STORED: page number within the object */
-	uint32_t object; /* STORED: the holder's object entry */
+	uint8_t valid;	   /* STORED: sectors that hold data, bit 0 = first */
+	uint8_t dirty;	   /* STORED: sectors the store below lacks */
+	uint16_t bucket;   /* STORED: page number within the object */
+	uint32_t object;   /* STORED: the holder's object entry */
 	uint64_t sequence; /* of the last write, for replays */
 	uint32_t crc32c;
 	uint32_t epoch; /* flush epoch */
@@ -134,11 +134,11 @@ enum xseg_request_state {
 
 /* One hop. What the hop before wrote is never overwritten: a forward fills the next. */
 struct xseg_frame {
-	uint8_t op; /* enum xseg_op */
+	uint8_t op;   /* enum xseg_op */
 	uint8_t lane; /* lane of the port it is for, or XSEG_LANE_ANY: steered by key and offset */
 	uint16_t flags; /* XSEG_F_* */
-	uint16_t port; /* where to */
-	uint16_t from; /* lane that filled it */
+	uint16_t port;	/* where to */
+	uint16_t from;	/* lane that filled it */
 	struct xseg_key key;
 	uint64_t offset;
 	uint32_t length;
@@ -153,8 +153,9 @@ fixed(sizeof(struct xseg_frame) == 64);
 
 /* Request flags beside the frames (request.flags). */
 enum {
-	XSEG_R_BORROWED = 1 << 0, /* the extents belong to another request: never freed with this one */
-	XSEG_R_DONATED = 1 << 1,  /* some pages were kept by the server: those in taken[] */
+	XSEG_R_BORROWED =
+		1 << 0, /* the extents belong to another request: never freed with this one */
+	XSEG_R_DONATED = 1 << 1, /* some pages were kept by the server: those in taken[] */
 };
 
 struct xseg_request {
@@ -175,8 +176,8 @@ struct xseg_request {
 	struct xseg_frame frame[XSEG_FRAMES];
 	struct xseg_extent extents[XSEG_EXTENTS];
 	union {
-		struct xseg_extent answer[XSEG_EXTENTS]; /* READ: pinned pages, dropped with the request */
-		uint64_t taken[XSEG_EXTENTS]; /* WRITE: bit per data page that the server kept */
+		struct xseg_extent answer[XSEG_EXTENTS]; /* READ: pinned pages */
+		uint64_t taken[XSEG_EXTENTS]; /* WRITE: bit per page that the server kept */
 	};
 };
 fixed(sizeof(struct xseg_request) == 64 + XSEG_FRAMES * 64 + 2 * XSEG_EXTENTS * 8);
@@ -211,7 +212,13 @@ struct xseg_bell {
 
 enum xseg_bell_kind { XSEG_BELL_FUTEX, XSEG_BELL_FD };
 
-enum xseg_life { XSEG_LIFE_FREE, XSEG_LIFE_JOINING, XSEG_LIFE_ALIVE, XSEG_LIFE_DRAINING, XSEG_LIFE_DEAD };
+enum xseg_life {
+	XSEG_LIFE_FREE,
+	XSEG_LIFE_JOINING,
+	XSEG_LIFE_ALIVE,
+	XSEG_LIFE_DRAINING,
+	XSEG_LIFE_DEAD
+};
 
 /* A thread in the segment. */
 struct xseg_lane_record {
@@ -248,9 +255,10 @@ fixed(sizeof(struct xseg_port_record) == 128);
 
 /* A peer's named way down. */
 struct xseg_edge_record {
-	_Alignas(128) _Atomic uint64_t word; /* generation 32 | port 32 (XSEG_NONE: leads nowhere) */
-	_Atomic uint32_t life;		     /* FREE, JOINING | pid << 8, ALIVE */
-	char name[XSEG_EDGE_NAME_MAX];	     /* "PEER:edge" */
+	_Alignas(
+		128) _Atomic uint64_t word; /* generation 32 | port 32 (XSEG_NONE: leads nowhere) */
+	_Atomic uint32_t life;		    /* FREE, JOINING | pid << 8, ALIVE */
+	char name[XSEG_EDGE_NAME_MAX];	    /* "PEER:edge" */
 };
 fixed(sizeof(struct xseg_edge_record) == 128);
 

@@ -31,16 +31,18 @@ enum xseg_op {
 	XSEG_OP_PREFETCH, /* a hint, no data */
 	XSEG_OP_STATUS,	  /* out: xseg_status_extent[]; value = how many */
 	/* objects only */
-	XSEG_OP_COPY,	/* key.object <- arg0 = source object, arg1 = source volume; offset, length */
+	XSEG_OP_COPY, /* key.object <- arg0 = source object, arg1 = source volume; offset, length */
 	XSEG_OP_DELETE, /* the whole object; fine when absent */
 	XSEG_OP_CAS,	/* a record of key, see xseg_cas below */
 	/* volumes, and stores where noted */
 	XSEG_OP_OPEN,	/* in: name; out: xseg_volume_info */
 	XSEG_OP_CLOSE,	/* key.volume */
-	XSEG_OP_INFO,	/* volume: key.volume or (0) name; out: xseg_volume_info. object: out xseg_object_info */
+	XSEG_OP_INFO,	/* volume: key.volume or (0) name; out: xseg_volume_info.
+			   object: out xseg_object_info */
 	XSEG_OP_LIST,	/* volumes: out xseg_volume_info[]; objects of key.volume: out xseg_key[];
-			   records: key.epoch says which, key.volume 0 all of them. arg0 = cursor (0 first);
-			   value = next cursor (0: no more); length = bytes */
+			   records: key.epoch says which, key.volume 0 all of them.
+			   arg0 = cursor (0 first); value = next cursor (0: no more);
+			   length = bytes */
 	XSEG_OP_CREATE, /* in and out: xseg_volume_info (id 0 = choose) */
 	XSEG_OP_UPDATE, /* in: xseg_volume_info: state of the volume (e.g. IMPORTING -> READY) */
 	XSEG_OP_REMOVE, /* key.volume, or (0) name: record and objects */
@@ -49,14 +51,14 @@ enum xseg_op {
 
 /* Flags of a request (frame.flags). */
 enum {
-	XSEG_F_FUA = 1 << 0,	    /* durable before it completes */
-	XSEG_F_PIN = 1 << 1,	    /* READ: the client takes pinned pages instead of its own */
-	XSEG_F_DONATE = 1 << 2,	    /* WRITE: the server may keep whole pages */
-	XSEG_F_NO_HOLE = 1 << 3,    /* ZERO: keep allocated */
-	XSEG_F_FAST_ONLY = 1 << 4,  /* ZERO: -EOPNOTSUPP at once if it would be slow */
-	XSEG_F_NO_CACHE = 1 << 5,   /* do not keep it */
-	XSEG_F_URGENT = 1 << 6,	    /* somebody is blocked on it */
-	XSEG_F_READ_ONLY = 1 << 7,  /* OPEN: will not write */
+	XSEG_F_FUA = 1 << 0,	   /* durable before it completes */
+	XSEG_F_PIN = 1 << 1,	   /* READ: the client takes pinned pages instead of its own */
+	XSEG_F_DONATE = 1 << 2,	   /* WRITE: the server may keep whole pages */
+	XSEG_F_NO_HOLE = 1 << 3,   /* ZERO: keep allocated */
+	XSEG_F_FAST_ONLY = 1 << 4, /* ZERO: -EOPNOTSUPP at once if it would be slow */
+	XSEG_F_NO_CACHE = 1 << 5,  /* do not keep it */
+	XSEG_F_URGENT = 1 << 6,	   /* somebody is blocked on it */
+	XSEG_F_READ_ONLY = 1 << 7, /* OPEN: will not write */
 };
 
 /* What an operation is addressed to. Names are made of it only inside a blocker. */
@@ -98,7 +100,7 @@ struct xseg_volume_info {
 };
 fixed(sizeof(struct xseg_volume_info) == 304);
 
-#define XSEG_VOLUME_FIXED 1u	 /* from the configuration, has no record */
+#define XSEG_VOLUME_FIXED 1u /* from the configuration, has no record */
 #define XSEG_VOLUME_READ_ONLY 2u
 
 struct xseg_object_info {

@@ -26,12 +26,14 @@ struct xseg_magazine {
 	const struct xseg *seg;
 	uint64_t held_word; /* what a page word looks like when we hold it */
 	uint32_t cursor;    /* hint word to look at next */
-	uint32_t keep;	    /* at most: all lanes together never sit on more than an eighth of the pool */
+	uint32_t
+		keep; /* at most: all lanes together never sit on more than an eighth of the pool */
 	uint32_t count;
 	uint32_t page[XSEG_MAGAZINE_PAGES];
 };
 
-void xseg_magazine_init(struct xseg_magazine *mag, const struct xseg *seg, uint16_t lane, uint16_t epoch);
+void xseg_magazine_init(
+	struct xseg_magazine *mag, const struct xseg *seg, uint16_t lane, uint16_t epoch);
 /* Gives everything back to the pool. */
 void xseg_magazine_fini(struct xseg_magazine *mag);
 
@@ -40,7 +42,7 @@ void xseg_magazine_fini(struct xseg_magazine *mag);
  * in *extents_count. All or nothing: 0 or -EAGAIN. 1 <= count <= 1024.
  */
 int xseg_page_alloc(struct xseg_magazine *mag, uint32_t count, struct xseg_extent *extents,
-		    uint32_t extents_max, uint32_t *extents_count);
+	uint32_t extents_max, uint32_t *extents_count);
 /* HELD pages, whichever lane claimed them, by who has them now. */
 void xseg_page_free(struct xseg_magazine *mag, const struct xseg_extent *extents, uint32_t count);
 

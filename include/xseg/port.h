@@ -18,16 +18,16 @@
  * Binds the port of peer `name` to these lanes; a port of that name that is bound to a
  * living peer: -EEXIST. *port: its index.
  */
-int xseg_port_bind(const struct xseg *seg, const char *name, uint32_t peer, uint16_t epoch, const uint8_t *lanes,
-		   uint32_t lane_count, uint32_t *port);
-/* Its peer is stopping: what is sent to a lane by number (a part of its own flush) still arrives, all
+int xseg_port_bind(const struct xseg *seg, const char *name, uint32_t peer, uint16_t epoch,
+	const uint8_t *lanes, uint32_t lane_count, uint32_t *port);
+/* Its peer is stopping: what is sent to a lane by number (a part of its own flush) arrives, all
    else waits for the next bind. */
 void xseg_port_drain(const struct xseg *seg, uint32_t port);
 /* No longer served; what was submitted to it waits for the next bind. */
 void xseg_port_unbind(const struct xseg *seg, uint32_t port);
 /* -ENOENT when there is no record of that name (bound or not). */
 int xseg_port_find(const struct xseg *seg, const char *name, uint32_t *port);
-/* The record of that name, made (unbound) if there is none: an edge may point to a peer yet to come. */
+/* The record of that name, made (unbound) if there is none: an edge may lead to a peer to come. */
 int xseg_port_reserve(const struct xseg *seg, const char *name, uint32_t *port);
 
 /*
@@ -39,7 +39,7 @@ uint32_t xseg_port_lane(const struct xseg *seg, uint32_t port, const struct xseg
 /* The edge "PEER:edge", made if there is none (leading nowhere). 0 or -errno. */
 int xseg_edge_reserve(const struct xseg *seg, const char *name, uint32_t *edge);
 int xseg_edge_find(const struct xseg *seg, const char *name, uint32_t *edge);
-/* Points the edge at a port (XSEG_NONE: nowhere); the generation grows. Takes effect with the next submit. */
+/* Points the edge at a port (XSEG_NONE: nowhere) from the next submit on; the generation grows. */
 void xseg_edge_set(const struct xseg *seg, uint32_t edge, uint32_t port);
 /* Where it leads now, or XSEG_NONE. */
 static inline uint32_t xseg_edge_port(const struct xseg *seg, uint32_t edge)

@@ -18,8 +18,8 @@
 int xseg_lane_claim(const struct xseg *seg, uint32_t *lane, uint16_t *epoch);
 void xseg_lane_release(const struct xseg *seg, uint32_t lane);
 
-int xseg_peer_join(const struct xseg *seg, const char *name, const char *role, uint64_t lanes, uint32_t *peer,
-		   uint16_t *epoch);
+int xseg_peer_join(const struct xseg *seg, const char *name, const char *role, uint64_t lanes,
+	uint32_t *peer, uint16_t *epoch);
 void xseg_peer_draining(const struct xseg *seg, uint32_t peer);
 void xseg_peer_leave(const struct xseg *seg, uint32_t peer);
 

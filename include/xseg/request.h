@@ -21,14 +21,15 @@ struct xseg_slot_cache {
 	const struct xseg *seg;
 	uint16_t lane, epoch;
 	uint32_t cursor;
-	uint32_t keep; /* at most: all lanes together never sit on more than a quarter of the table */
+	uint32_t keep; /* at most: all lanes together sit on a quarter of the table */
 	uint32_t count;
 	uint32_t slot[XSEG_SLOT_CACHE];
 };
 
 extern const struct sm_state xseg_request_states[XSEG_REQUEST_STATES];
 
-void xseg_slot_cache_init(struct xseg_slot_cache *cache, const struct xseg *seg, uint16_t lane, uint16_t epoch);
+void xseg_slot_cache_init(
+	struct xseg_slot_cache *cache, const struct xseg *seg, uint16_t lane, uint16_t epoch);
 void xseg_slot_cache_fini(struct xseg_slot_cache *cache);
 
 /* FREE -> OWNED(lane); header fields reset. 0 or -EAGAIN. */
@@ -38,11 +39,11 @@ void xseg_request_free(struct xseg_slot_cache *cache, uint32_t slot);
 /* Sets the hint of every FREE slot that lost it; returns how many. */
 uint32_t xseg_request_rehint(const struct xseg *seg);
 
-static inline uint64_t xseg_word(unsigned state, unsigned frame, uint16_t owner, uint16_t epoch,
-				 uint32_t generation)
+static inline uint64_t xseg_word(
+	unsigned state, unsigned frame, uint16_t owner, uint16_t epoch, uint32_t generation)
 {
-	return (uint64_t)state | (uint64_t)frame << 4 | (uint64_t)owner << 8 | (uint64_t)epoch << 24 |
-	       (uint64_t)(generation & 0xffffffu) << 40;
+	return (uint64_t)state | (uint64_t)frame << 4 | (uint64_t)owner << 8 |
+	       (uint64_t)epoch << 24 | (uint64_t)(generation & 0xffffffu) << 40;
 }
 static inline unsigned xseg_word_state(uint64_t word) { return word & 0xfu; }
 static inline unsigned xseg_word_frame(uint64_t word) { return (word >> 4) & 0xfu; }

@@ -17,8 +17,8 @@ struct xseg_counter {
 };
 
 int xseg_stats_open(const struct xseg *seg, uint32_t peer, uint16_t epoch, uint32_t lane,
-		    const struct xseg_counter *counters, uint32_t counter_count, const char *const *histograms,
-		    uint32_t histogram_count, struct xseg_stats_block **block);
+	const struct xseg_counter *counters, uint32_t counter_count, const char *const *histograms,
+	uint32_t histogram_count, struct xseg_stats_block **block);
 void xseg_stats_close(struct xseg_stats_block *block);
 
 /* One writer: a plain add, published without a locked instruction. */

@@ -11,7 +11,6 @@
 
 #include "peers/front/nbd.h"
 
-#define NBD_SEND_BUFFER (4u << 20)
 #define NBD_SILENT_NS 200000u	   /* not looked at every turn any more; its event will say */
 #define NBD_RETRY_SEND_NS 20000u   /* a full socket is tried again without waiting for the event */
 #define NBD_EMPTY_RECEIVE_NS 2000u /* between receives in vain */
@@ -300,10 +299,8 @@ void nbd_conn_serve(struct nbd_conn *conn)
 
 static void nbd_conn_tune(int fd)
 {
-	int on = 1, size = NBD_SEND_BUFFER, idle = 60, every = 15, tries = 4;
-	/* whatever fails here costs speed only */
-	if (setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &size, sizeof(size)))
-		setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
+	int on = 1, idle = 60, every = 15, tries = 4;
+	/* The send buffer stays as it is: in a larger one data goes cold before it is read. */
 	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 	setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));

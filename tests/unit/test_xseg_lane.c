@@ -528,6 +528,63 @@ START_TEST(test_two_addresses)
 }
 END_TEST
 
+/* The port changes hands all the time, lanes too; nobody looks twice but who binds. */
+#define REBINDS 400u
+
+static int restless_server(void *arg)
+{
+	uint32_t total = *(uint32_t *)arg, served = 0;
+	struct xseg_lane *last = NULL;
+	for (unsigned life = 0; served < total; life++) {
+		struct xseg_lane *lane = rig_join();
+		if (last) /* kept until now, so that each life has another lane */
+			xseg_lane_leave(last);
+		last = lane;
+		uint32_t peer, port, until = life < REBINDS ? served + life % 40 : total;
+		uint16_t epoch;
+		uint8_t index = (uint8_t)lane->index;
+		child_check(xseg_peer_join(&rig_seg, "restless", "test", 1, &peer, &epoch) == 0);
+		child_check(
+			xseg_port_bind(&rig_seg, "restless", peer, epoch, &index, 1, &port) == 0);
+		xseg_rehint_port(lane, port);
+		while (served < until && served < total) {
+			struct xseg_hint_message m;
+			unsigned frame;
+			child_check(rig_next_hint(lane, &m));
+			if (xseg_accept(lane, m.request, &frame) != 0)
+				continue;
+			rig_answer(lane, m.request, 0, 0);
+			served++;
+		}
+		xseg_port_unbind(&rig_seg, port);
+		xseg_peer_leave(&rig_seg, peer);
+	}
+	xseg_lane_leave(last);
+	return 0;
+}
+
+START_TEST(test_rebind)
+{
+	uint32_t total = 20000, port, sent = 0, done = 0;
+	rig_setup();
+	struct xseg_lane *client = rig_join();
+	ck_assert_int_eq(xseg_port_reserve(&rig_seg, "restless", &port), 0);
+	pid_t child = child_start(restless_server, &total);
+	while (done < total) {
+		while (sent < total && sent - done < 16)
+			ck_assert_int_eq(
+				xseg_submit(client, rig_get(client, XSEG_OP_READ, sent++), port),
+				0);
+		xseg_turn_end(client);
+		xseg_put(client, rig_expect_reply(client));
+		done++;
+	}
+	ck_assert_int_eq(child_end(child), 0);
+	xseg_lane_leave(client);
+	rig_teardown();
+}
+END_TEST
+
 START_TEST(test_lanes_run_out)
 {
 	rig_setup();
@@ -562,6 +619,7 @@ int main(void)
 	UNIT_TEST(s, test_wait);
 	UNIT_TEST(s, test_fd_lane);
 	UNIT_TEST(s, test_two_addresses);
+	UNIT_TEST(s, test_rebind);
 	UNIT_TEST(s, test_lanes_run_out);
 	return unit_main(s);
 }

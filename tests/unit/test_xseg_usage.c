@@ -28,6 +28,7 @@ START_TEST(test_counts)
 	ck_assert_uint_eq(u.pages_free, u.pages - 5);
 	ck_assert_uint_eq(u.size, rig_seg.size);
 	ck_assert_uint_eq(u.overhead, u.size - (uint64_t)u.pages * XSEG_PAGE);
+	xseg_lane_leave(lane);
 	scratch_segment_end(&rig_seg);
 }
 END_TEST
