@@ -86,7 +86,7 @@ int job_take_page(struct job *job, uint32_t page);
 /*
  * READ with XSEG_F_PIN: answers with the shard's stored pages instead of copying: pins each and
  * notes them for the client; call once, with the pages of [offset, offset + length) in order (the
- * first holds byte offset % XSEG_PAGE). -E2BIG when it takes more than XSEG_EXTENTS runs: copy then.
+ * first holds byte offset % XSEG_PAGE). -E2BIG: it takes more than XSEG_EXTENTS runs, so copy.
  */
 int job_answer_pages(struct job *job, const uint32_t *pages, uint32_t count);
 

@@ -222,7 +222,8 @@ err_like "says how to move it" "SKERRY_RUN_DIR"
 
 # --- in the foreground ------------------------------------------------------------------------
 scene_spawn keeper "$XSEGCTL" up "$conf" --foreground
-scene_until 20 "$XSEGCTL" -s p status
+keeper_runs() { "$XSEGCTL" -s p status | grep -q 'keeper: running'; }
+scene_until 20 keeper_runs
 ctl_exits 0 "up --foreground serves" -s p status
 scene_stop keeper
 tap_is "SIGTERM takes it down" "$?" 0
