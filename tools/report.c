@@ -227,6 +227,6 @@ json_t *report_status(const struct xseg *seg, json_t *keeper, json_t *peers)
 	const char *state = json_string_value(json_object_get(keeper, "state"));
 	bool healthy = all_healthy(peers) && !(state && !strcmp(state, "starting"));
 	return json_pack("{s:i, s:b, s:o, s:o, s:o, s:o}", "schema_version", REPORT_SCHEMA_VERSION,
-		"healthy", (int)healthy, "segment", report_segment(seg), "keeper",
-		keeper, "peers", peers, "edges", edges);
+		"healthy", (int)healthy, "segment", report_segment(seg), "keeper", keeper, "peers",
+		peers, "edges", edges);
 }
