@@ -244,6 +244,10 @@ void volume_task_find(struct volume_task *task, void (*found)(struct volume_task
 void volume_task_start(
 	struct peer *peer, struct job *job, void (*found)(struct volume_task *task, int error));
 /* xseg_volume_info of task->id as the answer. */
+/* What CAS GET has brought, with its version; ends the call. 0 or -errno. */
+int volume_task_take_record(struct volume_task *task, struct call *call);
+int volume_task_take_name(
+	struct volume_task *task, struct call *call, struct volume_name_record *record);
 void volume_task_answer(struct volume_task *task);
 
 /* --- volume_load.c: from the store ------------------------------------------------------ */

@@ -331,12 +331,7 @@ static void update_record(struct volume_step *step)
 static void update_read(struct call *call)
 {
 	struct volume_task *task = volume_task_of(call);
-	uint8_t bytes[XSEG_RECORD_MAX];
-	int rc = volume_call_answer(call, bytes);
-	task->version = call->value;
-	call_end(call);
-	if (rc >= 0)
-		rc = volume_record_decode(bytes, (size_t)rc, &task->record);
+	int rc = volume_task_take_record(task, call);
 	if (rc == 0 && task->record.state == task->state)
 		update_in_memory(task);
 	else if (rc == 0 && !volume_state_may(task->record.state, task->state))

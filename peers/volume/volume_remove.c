@@ -75,12 +75,7 @@ static void name_read(struct call *call)
 {
 	struct volume_task *task = volume_task_of(call);
 	struct volume_name_record record;
-	uint8_t bytes[XSEG_RECORD_MAX];
-	int rc = volume_call_answer(call, bytes);
-	task->name_version = call->value;
-	call_end(call);
-	if (rc >= 0)
-		rc = volume_name_record_decode(bytes, (size_t)rc, &record);
+	int rc = volume_task_take_name(task, call, &record);
 	if (rc == 0 && (record.id != task->id || strcmp(record.name, task->name) != 0))
 		rc = -ENOENT; /* another volume's by now */
 	if (rc == 0)
@@ -274,12 +269,7 @@ static void mark_write(struct volume_step *step)
 static void mark_was_read(struct call *call)
 {
 	struct volume_task *task = volume_task_of(call);
-	uint8_t bytes[XSEG_RECORD_MAX];
-	int rc = volume_call_answer(call, bytes);
-	task->version = call->value;
-	call_end(call);
-	if (rc >= 0)
-		rc = volume_record_decode(bytes, (size_t)rc, &task->record);
+	int rc = volume_task_take_record(task, call);
 	if (rc != 0) {
 		remove_end(task, rc);
 		return;

@@ -51,17 +51,31 @@ static void find_by_id(struct volume_task *task)
 		volume_load_task(task);
 }
 
+int volume_task_take_record(struct volume_task *task, struct call *call)
+{
+	uint8_t bytes[XSEG_RECORD_MAX];
+	int rc = volume_call_answer(call, bytes);
+	task->version = call->value;
+	call_end(call);
+	return rc < 0 ? rc : volume_record_decode(bytes, (size_t)rc, &task->record);
+}
+
+int volume_task_take_name(
+	struct volume_task *task, struct call *call, struct volume_name_record *record)
+{
+	uint8_t bytes[XSEG_RECORD_MAX];
+	int rc = volume_call_answer(call, bytes);
+	task->name_version = call->value;
+	call_end(call);
+	return rc < 0 ? rc : volume_name_record_decode(bytes, (size_t)rc, record);
+}
+
 /* A record with another name under the same hash is somebody else's. */
 static void name_answered(struct call *call)
 {
 	struct volume_task *task = volume_task_of(call);
 	struct volume_name_record record;
-	uint8_t bytes[XSEG_RECORD_MAX];
-	int rc = volume_call_answer(call, bytes);
-	task->name_version = call->value;
-	call_end(call);
-	if (rc >= 0)
-		rc = volume_name_record_decode(bytes, (size_t)rc, &record);
+	int rc = volume_task_take_name(task, call, &record);
 	if (rc == 0 && strcmp(record.name, task->name) != 0)
 		rc = -ENOENT;
 	if (rc == -EOPNOTSUPP) /* a store without records has no such volume either */
