@@ -64,12 +64,14 @@ static bool nbd_conn_again(struct peer *peer, void *context)
 	(void)peer;
 	conn->waits &= (uint8_t)~NBD_WAIT_POOL;
 	conn->reparse = true;
-	conn->nbd->again = true;
-	if (conn->state < NBD_CONN_DEAD)
+	if (conn->state < NBD_CONN_DEAD && !TAILQ_EMPTY(&conn->queue))
+		nbd_send(conn); /* data that was shed */
+	if (conn->state < NBD_CONN_DEAD && !(conn->waits & NBD_WAIT_POOL))
 		nbd_receive(conn);
 	if (conn->waits & NBD_WAIT_POOL)
 		return false; /* keeps its place */
 	conn->retrying = false;
+	conn->nbd->again = true;
 	if (conn->state < NBD_CONN_DEAD)
 		nbd_conn_mark(conn);
 	return true;
