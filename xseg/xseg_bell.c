@@ -163,12 +163,13 @@ void xseg_bell_drain_fd(int fd)
 
 /* after this many sleeps without luck, spin once again to see whether things have changed */
 #define SPIN_PROBE_EVERY 64u
-#define SPIN_START_NS 20000u
-#define SPIN_LEAST_NS 1000u
+/* failures in a row that may be a partner that has to be woken first */
+#define SPIN_PATIENCE 2u
+#define SPIN_LEAST_NS 20000u
 
 void xseg_spin_init(struct xseg_spin *spin)
 {
-	spin->budget_ns = SPIN_START_NS;
+	spin->budget_ns = XSEG_SPIN_MAX_NS;
 	spin->failures = 0;
 }
 
@@ -183,15 +184,17 @@ void xseg_spin_paid(struct xseg_spin *spin, uint64_t waited_ns)
 		spin->budget_ns -= (spin->budget_ns - want) / 16;
 	if (spin->budget_ns > XSEG_SPIN_MAX_NS)
 		spin->budget_ns = XSEG_SPIN_MAX_NS;
+	if (spin->budget_ns < SPIN_LEAST_NS)
+		spin->budget_ns = SPIN_LEAST_NS;
 }
 
-/* It did not: our partner waits for this CPU, or nothing is going on. Give way quickly. */
+/*
+ * It did not. Once we sleep, so does our partner, and both must be woken: the next spins last as
+ * long as that takes. If they fail too, our partner waits for this CPU, or nothing is going on.
+ */
 void xseg_spin_failed(struct xseg_spin *spin)
 {
 	spin->failures++;
-	spin->budget_ns /= 2;
-	if (spin->budget_ns < SPIN_LEAST_NS)
-		spin->budget_ns = 0;
-	if (spin->failures % SPIN_PROBE_EVERY == 0)
-		spin->budget_ns = SPIN_START_NS;
+	bool patient = spin->failures <= SPIN_PATIENCE || spin->failures % SPIN_PROBE_EVERY == 0;
+	spin->budget_ns = patient ? XSEG_SPIN_MAX_NS : 0;
 }

@@ -70,7 +70,7 @@ struct xseg_spin {
 	uint64_t budget_ns;
 	uint32_t failures; /* in a row */
 };
-#define XSEG_SPIN_MAX_NS 60000u
+#define XSEG_SPIN_MAX_NS 100000u /* two wake-ups on idle CPUs of a virtual machine */
 void xseg_spin_init(struct xseg_spin *spin);
 void xseg_spin_paid(struct xseg_spin *spin, uint64_t waited_ns);
 void xseg_spin_failed(struct xseg_spin *spin);

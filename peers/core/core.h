@@ -159,6 +159,21 @@ void shard_finish(struct shard *shard);
 bool shard_idle(struct shard *shard);
 void shard_dump(struct shard *shard, FILE *out);
 
+/*
+ * Which is better just now, to spin before sleeping or to sleep at once, cannot be known from inside:
+ * it depends on where the partners run and whether they sleep themselves. So both are tried for a
+ * moment, again and again, and the one that got more done is kept in between.
+ */
+enum lane_phase { LANE_TRY_SLEEP, LANE_TRY_SPIN, LANE_HOLD };
+
+struct lane_trial {
+	enum lane_phase phase;
+	bool spins;	   /* the choice while it is held */
+	uint64_t since_ns; /* this phase's beginning */
+	uint64_t work;	   /* hints taken in it */
+	double sleep_rate; /* of the last try, hints per ns */
+};
+
 /* --- a lane ------------------------------------------------------------------------ */
 
 struct lane {
@@ -180,6 +195,7 @@ struct lane {
 	struct event *bell_event, *timer_event;
 	uint64_t events_ns;
 	uint64_t idle_ns; /* since when nothing has moved; 0: something has */
+	struct lane_trial trial;
 	/* what the workers bring back: put in the queue, then counted */
 	_Atomic uint32_t items_done;
 	uint32_t items_taken;

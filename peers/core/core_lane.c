@@ -72,6 +72,7 @@ static bool lane_rounds(struct lane *lane)
 			lane_take(lane, &hints[i]);
 		}
 	}
+	lane->trial.work += taken;
 	return taken > 0;
 }
 
@@ -211,6 +212,30 @@ static void lane_wait_events(struct lane *lane, uint64_t timeout_ns)
 	lane->events_ns = clock_now_ns();
 }
 
+#define LANE_TRY_NS 4000000u
+#define LANE_HOLD_NS 200000000u
+#define LANE_SPIN_GAIN 1.25 /* what spinning must bring, for the CPU it takes */
+
+/* The next phase, when this one has lasted long enough; true: spin before sleeping. */
+static bool lane_spins(struct lane *lane)
+{
+	struct lane_trial *trial = &lane->trial;
+	uint64_t now = lane->x->now_ns, passed = now - trial->since_ns;
+	if (passed < (trial->phase == LANE_HOLD ? LANE_HOLD_NS : LANE_TRY_NS))
+		return trial->phase == LANE_HOLD ? trial->spins : trial->phase == LANE_TRY_SPIN;
+	double rate = (double)trial->work / (double)passed;
+	if (trial->phase == LANE_TRY_SLEEP)
+		trial->sleep_rate = rate;
+	else if (trial->phase == LANE_TRY_SPIN)
+		trial->spins = rate > trial->sleep_rate * LANE_SPIN_GAIN;
+	trial->phase = trial->phase == LANE_HOLD ? LANE_TRY_SLEEP : trial->phase + 1;
+	trial->since_ns = now;
+	trial->work = 0;
+	if (trial->phase == LANE_TRY_SPIN)
+		xseg_spin_init(&lane->x->spin);
+	return trial->phase == LANE_HOLD ? trial->spins : trial->phase == LANE_TRY_SPIN;
+}
+
 static void lane_sleep(struct lane *lane)
 {
 	struct xseg_lane *x = lane->x;
@@ -220,7 +245,8 @@ static void lane_sleep(struct lane *lane)
 	uint64_t timeout_ns = lane_sleep_ns(lane);
 	if (timeout_ns == 0)
 		return;
-	xseg_spin_failed(&x->spin);
+	if (lane_spins(lane))
+		xseg_spin_failed(&x->spin);
 	lane->slept = true;
 	/* what sleep() may have sent must be on its way before we are gone */
 	xseg_turn_end(x);
@@ -243,7 +269,7 @@ static void lane_idle(struct lane *lane)
 	struct xseg_spin *spin = &lane->x->spin;
 	if (lane->idle_ns == 0)
 		lane->idle_ns = lane->x->now_ns;
-	if (lane->x->now_ns - lane->idle_ns < spin->budget_ns) {
+	if (lane_spins(lane) && lane->x->now_ns - lane->idle_ns < spin->budget_ns) {
 		/* a look at the rings is cheaper than a turn, and what comes is seen sooner */
 		for (unsigned i = 0; i < LANE_LOOKS && !xseg_pending(lane->x); i++)
 			cpu_relax();
