@@ -160,9 +160,9 @@ bool shard_idle(struct shard *shard);
 void shard_dump(struct shard *shard, FILE *out);
 
 /*
- * Which is better just now, to spin before sleeping or to sleep at once, cannot be known from inside:
- * it depends on where the partners run and whether they sleep themselves. So both are tried for a
- * moment, again and again, and the one that got more done is kept in between.
+ * Which is better just now, to spin before sleeping or to sleep at once, cannot be known from
+ * inside: it depends on where the partners run and whether they sleep themselves. So both are
+ * tried for a moment, again and again, and the one that got more done is kept in between.
  */
 enum lane_phase { LANE_TRY_SLEEP, LANE_TRY_SPIN, LANE_HOLD };
 
