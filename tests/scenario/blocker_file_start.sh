@@ -35,6 +35,8 @@ if [ "$(id -u)" -eq 0 ] && scene_have setpriv; then
         "f=blocker_file,dir=$SCENE_DIR/root" 2>&1 </dev/null | tail -n 1)
     if [[ $out == *"$SEGMENT"* ]]; then
         tap_skip "no permission" "nobody may not even join: $out"
+    elif [[ $out == *"there is no role"* ]]; then
+        tap_skip "no permission" "nobody may not read this build: $SCENE_BUILD"
     else
         tap_like "no permission" "$out" "cannot be written to: Permission denied"
     fi
