@@ -169,10 +169,18 @@ enum lane_phase { LANE_TRY_SLEEP, LANE_TRY_SPIN, LANE_HOLD };
 struct lane_trial {
 	enum lane_phase phase;
 	bool spins;	   /* the choice while it is held */
-	uint64_t since_ns; /* this phase's beginning */
-	uint64_t work;	   /* hints taken in it */
+	uint64_t since_ns; /* beginning of this phase, or of a part of it */
+	uint64_t cpu_ns;   /* the lane's CPU time then */
+	uint64_t hold_ns;  /* how long a choice is kept: longer each time it is confirmed */
+	uint64_t ends_ns;  /* of the choice */
+	uint64_t work;	   /* hints taken in this phase */
 	double sleep_rate; /* of the last try, hints per ns */
+	double sleep_cpu;  /* ns per hint */
+	double rate;	   /* of what was chosen */
 };
+
+/* The next phase, when this one has lasted long enough; true: spin before sleeping. */
+bool trial_spins(struct lane_trial *trial, struct xseg_lane *x);
 
 /* --- a lane ------------------------------------------------------------------------ */
 

@@ -7,6 +7,7 @@
 #include <base/log.h>
 #include <errno.h>
 #include <event2/event.h>
+#include <sched.h>
 #include <string.h>
 
 #include "peers/core/core.h"
@@ -18,6 +19,7 @@
 #define LANE_RETRIES (1u << 20) /* waiting at once: more than there are jobs and connections */
 #define LANE_LOOKS 4u		/* at the rings, between two turns without work */
 #define LANE_PREFETCH 4u	/* requests ahead */
+#define LANE_YIELD_NS 1000u	/* without work; a reply of another CPU is here sooner */
 #define LANE_SLOW_NS 10000000u
 #define LANE_SLEEP_NS 1000000000u /* at most: the heartbeat */
 #define LANE_WAITING_NS 200000u	  /* at most, while somebody waits for slots or pages */
@@ -212,30 +214,6 @@ static void lane_wait_events(struct lane *lane, uint64_t timeout_ns)
 	lane->events_ns = clock_now_ns();
 }
 
-#define LANE_TRY_NS 4000000u
-#define LANE_HOLD_NS 200000000u
-#define LANE_SPIN_GAIN 1.25 /* what spinning must bring, for the CPU it takes */
-
-/* The next phase, when this one has lasted long enough; true: spin before sleeping. */
-static bool lane_spins(struct lane *lane)
-{
-	struct lane_trial *trial = &lane->trial;
-	uint64_t now = lane->x->now_ns, passed = now - trial->since_ns;
-	if (passed < (trial->phase == LANE_HOLD ? LANE_HOLD_NS : LANE_TRY_NS))
-		return trial->phase == LANE_HOLD ? trial->spins : trial->phase == LANE_TRY_SPIN;
-	double rate = (double)trial->work / (double)passed;
-	if (trial->phase == LANE_TRY_SLEEP)
-		trial->sleep_rate = rate;
-	else if (trial->phase == LANE_TRY_SPIN)
-		trial->spins = rate > trial->sleep_rate * LANE_SPIN_GAIN;
-	trial->phase = trial->phase == LANE_HOLD ? LANE_TRY_SLEEP : trial->phase + 1;
-	trial->since_ns = now;
-	trial->work = 0;
-	if (trial->phase == LANE_TRY_SPIN)
-		xseg_spin_init(&lane->x->spin);
-	return trial->phase == LANE_HOLD ? trial->spins : trial->phase == LANE_TRY_SPIN;
-}
-
 static void lane_sleep(struct lane *lane)
 {
 	struct xseg_lane *x = lane->x;
@@ -245,7 +223,7 @@ static void lane_sleep(struct lane *lane)
 	uint64_t timeout_ns = lane_sleep_ns(lane);
 	if (timeout_ns == 0)
 		return;
-	if (lane_spins(lane))
+	if (trial_spins(&lane->trial, x))
 		xseg_spin_failed(&x->spin);
 	lane->slept = true;
 	/* what sleep() may have sent must be on its way before we are gone */
@@ -269,7 +247,11 @@ static void lane_idle(struct lane *lane)
 	struct xseg_spin *spin = &lane->x->spin;
 	if (lane->idle_ns == 0)
 		lane->idle_ns = lane->x->now_ns;
-	if (lane_spins(lane) && lane->x->now_ns - lane->idle_ns < spin->budget_ns) {
+	uint64_t idle_ns = lane->x->now_ns - lane->idle_ns;
+	if (trial_spins(&lane->trial, lane->x) && idle_ns < spin->budget_ns) {
+		/* whoever was woken on this CPU and waits for it, a client most likely, goes first */
+		if (idle_ns >= LANE_YIELD_NS)
+			sched_yield();
 		/* a look at the rings is cheaper than a turn, and what comes is seen sooner */
 		for (unsigned i = 0; i < LANE_LOOKS && !xseg_pending(lane->x); i++)
 			cpu_relax();

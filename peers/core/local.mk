@@ -8,7 +8,8 @@ libpeer_la_SOURCES = \
 	peers/core/core_flush.c peers/core/core_host.c peers/core/core_job.c peers/core/core_lane.c \
 	peers/core/core_man.c peers/core/core_module.c peers/core/core_option.c \
 	peers/core/core_pages.c peers/core/core_peer.c peers/core/core_retry.c \
-	peers/core/core_slab.c peers/core/core_spec.c peers/core/core_worker.c
+	peers/core/core_slab.c peers/core/core_spec.c peers/core/core_trial.c \
+	peers/core/core_worker.c
 libpeer_la_CFLAGS = $(AM_CFLAGS) -fvisibility=default $(URCU_CFLAGS) $(EVENT_CFLAGS)
 libpeer_la_LIBADD = $(URCU_LIBS) $(EVENT_LIBS)
 
