@@ -54,6 +54,8 @@ bench hop "$build/bench_hop"
 bench instructions bash "$here/instructions.sh"
 bench memory bash "$here/memory.sh"
 bench path bash "$here/path.sh"
+bench reap "$build/bench_reap"
+bench recovery bash "$here/recovery.sh"
 
 python3 - "$json" "$work"/*.json <<'END' || failed=1
 import json, os, sys

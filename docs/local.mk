@@ -2,7 +2,7 @@
 # Documents: prose lies here, what follows from tables and headers is generated in the build tree.
 
 DOCS_PROSE = docs/architecture.md docs/life-of-a-request.md docs/write-a-peer.md docs/cookbook.md \
-	docs/failure.md docs/benchmarks.md docs/format-volume-record.md
+	docs/failure.md docs/keeper.md docs/operations.md docs/benchmarks.md docs/format-volume-record.md docs/watching.md
 dist_doc_DATA += $(DOCS_PROSE)
 EXTRA_DIST += docs/decisions docs/layout.awk
 
@@ -58,7 +58,12 @@ nodist_completion_DATA = docs/completion/xsegctl
 docs/completion/xsegctl: xsegctl$(EXEEXT)
 	@$(MKDIR_P) $(@D)
 	$(AM_V_GEN)./xsegctl completion bash >$@.new && mv $@.new $@
-CLEANFILES += docs/completion/xsegctl
+zshdir = $(datadir)/zsh/vendor-completions
+nodist_zsh_DATA = docs/completion/_xsegctl
+docs/completion/_xsegctl: xsegctl$(EXEEXT)
+	@$(MKDIR_P) $(@D)
+	$(AM_V_GEN)./xsegctl completion zsh >$@.new && mv $@.new $@
+CLEANFILES += docs/completion/xsegctl docs/completion/_xsegctl
 endif
 
 docs: $(nodist_man_MANS) $(nodist_doc_DATA)

@@ -2,7 +2,11 @@
 include tests/xseg.mk
 include tests/volume.mk
 include tests/nbd.mk
+include tests/fuzz/local.mk
 include tests/blocker.mk
 include tests/unit/core.mk
 include tests/tools.mk
 include tests/scenario/nbd.mk
+include tests/watch.mk
+include tests/scenario/kill.mk
+include tests/crash/local.mk

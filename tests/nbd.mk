@@ -27,10 +27,3 @@ test_nbd_listen_SOURCES = tests/unit/test_nbd_listen.c tests/lib/unit.h $(nbd_ri
 test_nbd_listen_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(EVENT_CFLAGS) $(OPENSSL_CFLAGS)
 test_nbd_listen_LDADD = $(nbd_rig_libs) $(CHECK_LIBS)
 endif
-
-# On demand, and with clang: make fuzz_nbd CC=clang CFLAGS='-g -O1 -fsanitize=fuzzer-no-link,address,undefined'
-EXTRA_PROGRAMS += fuzz_nbd
-fuzz_nbd_SOURCES = tests/fuzz/fuzz_nbd.c $(nbd_rig_sources)
-fuzz_nbd_CFLAGS = $(AM_CFLAGS) $(EVENT_CFLAGS) $(OPENSSL_CFLAGS)
-fuzz_nbd_LDFLAGS = $(AM_LDFLAGS) -fsanitize=fuzzer,address,undefined
-fuzz_nbd_LDADD = $(nbd_rig_libs)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 if HAVE_CHECK
-tools_unit_tests = test_pipeline test_ctl_output
+tools_unit_tests = test_pipeline test_pipeline_keep test_ctl_output test_fsck test_pipeline_diff \
+	test_ctl_table
 check_PROGRAMS += $(tools_unit_tests)
 TESTS += $(tools_unit_tests)
 tools_test_sources = tests/lib/fixture.c tests/lib/fixture.h tests/lib/unit.h
@@ -9,9 +10,26 @@ test_pipeline_SOURCES = tests/unit/test_pipeline.c $(tools_test_sources)
 test_pipeline_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(JANSSON_CFLAGS)
 test_pipeline_LDADD = libtools.la libxseg.la $(JANSSON_LIBS) $(INIH_LIBS) $(CHECK_LIBS)
 
+test_pipeline_keep_SOURCES = tests/unit/test_pipeline_keep.c $(tools_test_sources)
+test_pipeline_keep_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(JANSSON_CFLAGS)
+test_pipeline_keep_LDADD = libtools.la libxseg.la $(JANSSON_LIBS) $(INIH_LIBS) $(CHECK_LIBS)
+
+test_pipeline_diff_SOURCES = tests/unit/test_pipeline_diff.c $(tools_test_sources)
+test_pipeline_diff_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(JANSSON_CFLAGS)
+test_pipeline_diff_LDADD = libtools.la libxseg.la $(JANSSON_LIBS) $(INIH_LIBS) $(CHECK_LIBS)
+
+test_ctl_table_SOURCES = tests/unit/test_ctl_table.c $(tools_test_sources)
+test_ctl_table_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(JANSSON_CFLAGS)
+test_ctl_table_LDADD = libctl.la $(TOOLS_LIBS) $(SMARTCOLS_LIBS) $(EVENT_EXTRA_LIBS) $(CHECK_LIBS)
+
+test_fsck_SOURCES = tests/unit/test_fsck.c tests/lib/lane_rig.c tests/lib/lane_rig.h \
+	$(tools_test_sources)
+test_fsck_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(JANSSON_CFLAGS)
+test_fsck_LDADD = libtools.la libxseg.la $(JANSSON_LIBS) $(INIH_LIBS) $(CHECK_LIBS)
+
 test_ctl_output_SOURCES = tests/unit/test_ctl_output.c $(tools_test_sources)
 test_ctl_output_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(JANSSON_CFLAGS)
-test_ctl_output_LDADD = libctl.la $(TOOLS_LIBS) $(SMARTCOLS_LIBS) $(CHECK_LIBS)
+test_ctl_output_LDADD = libctl.la $(TOOLS_LIBS) $(SMARTCOLS_LIBS) $(EVENT_EXTRA_LIBS) $(CHECK_LIBS)
 endif
 
 tools_scenarios = tests/scenario/xsegctl_output.sh tests/scenario/xsegctl_segment.sh \
@@ -19,3 +37,15 @@ tools_scenarios = tests/scenario/xsegctl_output.sh tests/scenario/xsegctl_segmen
 	tests/scenario/xsegctl_keeper.sh
 TESTS += $(tools_scenarios)
 EXTRA_DIST += $(tools_scenarios) tests/scenario/xsegctl_lib.sh
+
+ctl_scenarios = tests/scenario/ctl_config.sh tests/scenario/ctl_job.sh \
+	tests/scenario/ctl_kill.sh tests/scenario/ctl_socket.sh
+TESTS += $(ctl_scenarios)
+EXTRA_DIST += $(ctl_scenarios) tests/scenario/ctl_socket_ask.py
+
+keeper_scenarios = tests/scenario/keeper_kill.sh tests/scenario/keeper_give_up.sh \
+	tests/scenario/keeper_stuck.sh tests/scenario/keeper_upgrade.sh \
+	tests/scenario/keeper_service.sh
+TESTS += $(keeper_scenarios)
+EXTRA_DIST += $(keeper_scenarios) tests/scenario/keeper_lib.sh tests/scenario/keeper_load.py \
+	tests/scenario/keeper_service_run.py

@@ -11,7 +11,7 @@ xseg_unit_tests = \
 	test_xseg_segment test_xseg_layout test_xseg_page test_xseg_ring \
 	test_xseg_request test_xseg_port test_xseg_bell test_xseg_registry \
 	test_xseg_stats test_xseg_op test_xseg_lane test_xseg_data test_xseg_usage \
-	test_xseg_door test_xseg_kill \
+	test_xseg_door test_xseg_kill test_xseg_reap \
 	test_tsan_xseg
 check_PROGRAMS += $(xseg_unit_tests)
 TESTS += $(xseg_unit_tests)
@@ -62,6 +62,9 @@ test_xseg_door_LDADD = $(xseg_check_libs)
 test_xseg_kill_SOURCES = tests/unit/test_xseg_kill.c $(xseg_check_sources)
 test_xseg_kill_CFLAGS = $(xseg_check_cflags)
 test_xseg_kill_LDADD = $(xseg_check_libs)
+test_xseg_reap_SOURCES = tests/unit/test_xseg_reap.c $(xseg_check_sources)
+test_xseg_reap_CFLAGS = $(xseg_check_cflags)
+test_xseg_reap_LDADD = $(xseg_check_libs)
 test_tsan_xseg_SOURCES = tests/unit/test_tsan_xseg.c $(xseg_check_sources)
 test_tsan_xseg_CFLAGS = $(xseg_check_cflags)
 test_tsan_xseg_LDADD = $(xseg_check_libs)
@@ -84,4 +87,4 @@ theory_request_LDADD = libxseg.la $(CRITERION_LIBS)
 endif
 
 TESTS += tests/model/run.sh
-EXTRA_DIST += tests/model/run.sh tests/model/bell.pml
+EXTRA_DIST += tests/model/run.sh tests/model/bell.pml tests/model/request.pml tests/model/edge.pml

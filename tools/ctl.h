@@ -24,7 +24,7 @@ struct client;
 struct ctl_option {
 	const char *name;
 	char letter;	      /* or 0 */
-	const char *argument; /* NULL: a switch */
+	const char *argument; /* NULL: a switch; "[TIME]": --option or --option=TIME */
 	const char *help;
 	const char *const *choices; /* NULL-terminated, or NULL */
 };
@@ -97,9 +97,15 @@ int ctl_ask(struct ctl *ctl, const char *deed);
 /* SIGINT, SIGTERM and SIGHUP set a flag from now on. */
 void ctl_interrupt_catch(void);
 bool ctl_interrupted(void);
+int ctl_interrupted_by(void); /* the signal, or 0 */
 /* Until fd is ready (POLLIN, POLLOUT) or ^C; false: ^C. A signal just before a read is not lost. */
 bool ctl_interrupt_wait(int fd, short events);
 int ctl_interrupted_fault(struct ctl *ctl, const char *object);
+
+/* --- pipeline files (ctl_config.c) --- */
+
+/* Asks xsegd, who asks xsegpeer; a fault says file and line. */
+int ctl_config_check_file(struct ctl *ctl, const char *path);
 
 /* --- the segment (ctl_join.c) --- */
 
@@ -114,8 +120,13 @@ extern const struct ctl_verb ctl_segment_create, ctl_segment_destroy, ctl_segmen
 extern const struct ctl_verb ctl_volume_create, ctl_volume_rm, ctl_volume_list, ctl_volume_info;
 extern const struct ctl_verb ctl_import_verb, ctl_export_verb;
 extern const struct ctl_verb ctl_up_verb, ctl_down_verb;
-extern const struct ctl_verb ctl_peer_start, ctl_peer_stop, ctl_peer_list;
+extern const struct ctl_verb ctl_peer_start, ctl_peer_stop, ctl_peer_restart, ctl_peer_list;
 extern const struct ctl_verb ctl_edge_set, ctl_edge_list;
+extern const struct ctl_verb ctl_config_check, ctl_config_diff, ctl_config_apply, ctl_config_save;
+extern const struct ctl_verb ctl_job_list, ctl_job_show, ctl_job_wait, ctl_job_cancel, ctl_job_tidy;
+extern const struct ctl_verb ctl_segment_reap;
 extern const struct ctl_verb ctl_status_verb, ctl_stats_verb, ctl_completion_verb;
+extern const struct ctl_verb ctl_top_verb, ctl_events_verb, ctl_log_level, ctl_trace_verb,
+	ctl_segment_fsck, ctl_metrics_verb;
 
 #endif

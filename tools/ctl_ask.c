@@ -39,6 +39,8 @@ void ctl_interrupt_catch(void)
 		sigaction(signals[i], &action, NULL);
 }
 
+int ctl_interrupted_by(void) { return interrupted_by; }
+
 bool ctl_interrupted(void) { return interrupted_by != 0; }
 
 bool ctl_interrupt_wait(int fd, short events)

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "tools/ctl_copy.h"
-#include "tools/ctl_progress.h"
+#include "tools/ctl_work.h"
 
 /* What comes next in the image; pieces end in the order in which they began. */
 struct piece {
@@ -29,7 +29,7 @@ struct export
 	struct ctl *ctl;
 	struct client client;
 	struct ctl_copy_plan plan;
-	struct ctl_progress progress;
+	struct ctl_work *work;
 	struct xseg_volume_info info;
 	const char *path;
 	char temporary[PATH_MAX]; /* "": not written beside and renamed */
@@ -97,13 +97,24 @@ static int target_beside(struct export *export)
 	char folder[PATH_MAX], leaf[PATH_MAX];
 	mode_t mask = umask(0);
 	umask(mask);
+	int flags = O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC;
 	snprintf(folder, sizeof(folder), "%s", export->path);
 	snprintf(leaf, sizeof(leaf), "%s", export->path);
-	int n = snprintf(export->temporary, sizeof(export->temporary), "%s/.%s.XXXXXX",
-		dirname(folder), basename(leaf));
+	int n = snprintf(export->temporary, sizeof(export->temporary), "%s/.%s.%d-%u",
+		dirname(folder), basename(leaf), (int)getpid(), export->work->job.id);
 	if (n >= (int)sizeof(export->temporary))
 		return export->temporary[0] = 0, target_fault(export, "made", ENAMETOOLONG);
-	export->fd = mkostemp(export->temporary, O_CLOEXEC);
+	/* known before it is there: whoever comes after us can take it away */
+	char *whole = export->temporary[0] == '/' ? strdup(export->temporary) : NULL;
+	char *here = whole ? NULL : get_current_dir_name();
+	if (here && asprintf(&whole, "%s/%s", here, export->temporary) < 0)
+		whole = NULL;
+	free(here);
+	int noted = job_note(&export->work->job, "temporary", json_string(whole ? whole : ""));
+	free(whole);
+	if (noted)
+		return export->temporary[0] = 0, target_fault(export, "noted", -noted);
+	export->fd = open(export->temporary, flags, 0600);
 	if (export->fd < 0) {
 		export->temporary[0] = 0;
 		return target_fault(export, "made", errno);
@@ -124,9 +135,8 @@ static int target_open(struct export *export)
 		return target_beside(export);
 	if (S_ISDIR(st.st_mode))
 		return target_fault(export, "written", EISDIR);
-	int rc = target_exists(export);
-	if (rc)
-		return rc;
+	if (!export->replace) /* it has come up since we looked */
+		return target_fault(export, "made", EEXIST);
 	return S_ISREG(st.st_mode) ? target_beside(export) : target_device(export, &st);
 }
 
@@ -205,7 +215,7 @@ static int write_ready(struct export *export)
 		export->head = (export->head + 1) % export->plan.depth;
 		export->used--;
 	}
-	ctl_progress_show(&export->progress, export->written);
+	ctl_work_progress(export->work, export->written, export->info.size);
 	return rc;
 }
 
@@ -383,20 +393,21 @@ static int volume_open(struct export *export, const char *name)
 	return rc ? ctl_volume_fault(ctl, name, "cannot be opened", rc) : 0;
 }
 
+static const struct ctl_column export_columns[] = {{"name", "name", CTL_TEXT},
+	{"file", "file", CTL_TEXT}, {"size", "size", CTL_SIZE}, {"data", "data", CTL_SIZE},
+	{"duration_ns", "time", CTL_TIME}, {"mb_per_s", "MB/s", CTL_TEXT},
+	{"dry_run", "dry run", CTL_TEXT}};
+
 static void report(struct export *export)
 {
-	static const struct ctl_column columns[] = {{"name", "name", CTL_TEXT},
-		{"file", "file", CTL_TEXT}, {"size", "size", CTL_SIZE}, {"data", "data", CTL_SIZE},
-		{"duration_ns", "time", CTL_TIME}, {"mb_per_s", "MB/s", CTL_TEXT}};
 	uint64_t size = export->info.size;
 	if (!strcmp(export->path, "-"))
 		return; /* stdout is the image */
-	json_t *object = json_pack("{s:s, s:s, s:I, s:I, s:I, s:f}", "name", export->info.name,
-		"file", export->path, "size", (json_int_t)size, "data",
+	export->work->result = json_pack("{s:s, s:s, s:I, s:I, s:I, s:f}", "name",
+		export->info.name, "file", export->path, "size", (json_int_t)size, "data",
 		(json_int_t) export->read_bytes, "duration_ns",
-		(json_int_t)(clock_now_ns() - export->progress.start_ns), "mb_per_s",
-		ctl_progress_rate(&export->progress, size));
-	ctl_output_one(export->ctl, object, columns, countof(columns));
+		(json_int_t)(clock_now_ns() - export->work->progress.start_ns), "mb_per_s",
+		ctl_progress_rate(&export->work->progress, size));
 }
 
 static int export_opened(struct export *export)
@@ -405,12 +416,9 @@ static int export_opened(struct export *export)
 	for (unsigned i = 0; i < export->plan.depth; i++)
 		must(export->pieces[i].buffer = malloc(export->plan.chunk));
 	int rc = target_open(export);
-	if (!rc) {
-		ctl_progress_begin(&export->progress, export->ctl, "export", export->info.name,
-			export->info.size);
+	if (!rc)
 		rc = copy(export);
-		ctl_progress_end(&export->progress, export->written);
-	}
+	export->work->done = export->written;
 	if (rc)
 		ctl_copy_drain(export->ctl, &export->client);
 	if (!rc)
@@ -421,6 +429,50 @@ static int export_opened(struct export *export)
 	return rc;
 }
 
+static int export_from(struct ctl_work *work, void *context)
+{
+	struct export *export = context;
+	export->work = work;
+	int rc = ctl_join_composer(export->ctl, &export->client);
+	if (rc)
+		return rc;
+	rc = volume_open(export, work->object);
+	if (!rc) {
+		rc = export_opened(export);
+		ctl_volume_tell(&export->client, XSEG_OP_CLOSE, 0, export->info.id);
+	}
+	client_close(&export->client);
+	if (!rc)
+		report(export);
+	return rc;
+}
+
+static int plan(struct export *export)
+{
+	struct ctl *ctl = export->ctl;
+	int rc = ctl_join_composer(ctl, &export->client);
+	if (rc)
+		return rc;
+	rc = ctl_volume_find(ctl, &export->client, ctl->argv[0], &export->info);
+	client_close(&export->client);
+	if (rc)
+		return rc;
+	ctl_output_one(ctl,
+		json_pack("{s:s, s:s, s:I, s:b, s:b}", "name", ctl->argv[0], "file", export->path,
+			"size", (json_int_t) export->info.size, "changed", 0, "dry_run", 1),
+		export_columns, countof(export_columns));
+	return 0;
+}
+
+/* Asked while there is a terminal to ask at. */
+static int target_ask(struct export *export)
+{
+	struct stat st;
+	if (!strcmp(export->path, "-") || stat(export->path, &st) || S_ISDIR(st.st_mode))
+		return 0;
+	return ctl_given(export->ctl, "dry-run") ? 0 : target_exists(export);
+}
+
 static int run_export(struct ctl *ctl)
 {
 	struct export *export = calloc(1, sizeof(*export));
@@ -428,20 +480,22 @@ static int run_export(struct ctl *ctl)
 	export->ctl = ctl;
 	export->path = ctl->argv[1];
 	export->fd = -1;
+	struct ctl_work work = {.ctl = ctl,
+		.kind = "volume.export",
+		.object = ctl->argv[0],
+		.here = !strcmp(export->path, "-"),
+		.body = export_from,
+		.context = export,
+		.columns = export_columns,
+		.column_count = countof(export_columns) - 1};
 	int rc = ctl_volume_name_check(ctl, ctl->argv[0]);
 	if (!rc)
-		rc = ctl_join_composer(ctl, &export->client);
-	if (!rc) {
-		ctl_interrupt_catch();
-		rc = volume_open(export, ctl->argv[0]);
-		if (!rc) {
-			rc = export_opened(export);
-			ctl_volume_tell(&export->client, XSEG_OP_CLOSE, 0, export->info.id);
-		}
-		client_close(&export->client);
-	}
-	if (!rc)
-		report(export);
+		rc = target_ask(export);
+	if (!rc && ctl_given(ctl, "dry-run"))
+		rc = plan(export);
+	else if (!rc)
+		rc = ctl_work_run(&work,
+			json_pack("{s:s, s:s}", "volume", ctl->argv[0], "file", export->path));
 	free(export);
 	return rc;
 }
@@ -449,5 +503,8 @@ static int run_export(struct ctl *ctl)
 const struct ctl_verb ctl_export_verb = {"volume", "export", "NAME FILE", 2, 2,
 	"write a volume to a raw image",
 	"\tHoles stay holes. The file is written beside and gets its name when it is whole; one "
-	"that exists is only replaced with --yes. FILE may be a device, or - for stdout.\n",
-	run_export, {&ctl_option_yes, &ctl_option_progress, &ctl_option_via}};
+	"that exists is only replaced with --yes. FILE may be a device, or - for stdout. It is a "
+	"job (see *job list*) that goes on when the terminal is gone.\n",
+	run_export,
+	{&ctl_option_yes, &ctl_option_progress, &ctl_option_via, &ctl_option_detach,
+		&ctl_option_dry_run}};

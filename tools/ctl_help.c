@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Help, the man page (scdoc source) and bash completion, all from the verb table. */
+/* Help and the man page (scdoc source), from the verb table. */
+#include "tools/ctl_help.h"
+
 #include <base/must.h>
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
-
-#include "tools/ctl.h"
 
 /* "volume create NAME" */
 static void command_text(const struct ctl_verb *verb, char *out, size_t out_size)
@@ -78,6 +78,18 @@ static void print_prose(const char *text)
 	putchar('\n');
 }
 
+static void print_examples(const struct ctl_verb *verb)
+{
+	const char *text = ctl_help_examples(verb);
+	if (text)
+		puts("\nExamples:");
+	while (text && *text) {
+		int length = (int)strcspn(text, "\n");
+		printf("  %.*s\n", length, text);
+		text += length + (text[length] == '\n');
+	}
+}
+
 void ctl_help_verb(const struct ctl_verb *verb)
 {
 	char text[96];
@@ -91,6 +103,7 @@ void ctl_help_verb(const struct ctl_verb *verb)
 	for (unsigned i = 0; i < CTL_OPTIONS_MAX && verb->options[i]; i++)
 		print_option(verb->options[i]);
 	print_common();
+	print_examples(verb);
 }
 
 /* --- man page --------------------------------------------------------------------------- */
@@ -117,6 +130,21 @@ static void man_option(const struct ctl_option *option)
 	printf("\n\n");
 }
 
+/* A literal block, as deep as the rest. */
+static void man_examples(const struct ctl_verb *verb)
+{
+	const char *text = ctl_help_examples(verb);
+	if (!text)
+		return;
+	puts("\t```");
+	while (*text) {
+		int length = (int)strcspn(text, "\n");
+		printf("\t%.*s\n", length, text);
+		text += length + (text[length] == '\n');
+	}
+	puts("\t```\n");
+}
+
 static void man_verb(const struct ctl_verb *verb)
 {
 	printf("*%s%s%s*", verb->noun, verb->verb ? " " : "", verb->verb ? verb->verb : "");
@@ -131,6 +159,7 @@ static void man_verb(const struct ctl_verb *verb)
 		printf("%s\n", verb->description);
 	for (unsigned i = 0; i < CTL_OPTIONS_MAX && verb->options[i]; i++)
 		man_option(verb->options[i]);
+	man_examples(verb);
 }
 
 void ctl_help_man(void)
@@ -139,8 +168,9 @@ void ctl_help_man(void)
 	     "# SYNOPSIS\n\n*xsegctl* _NOUN_ _VERB_ _NAME_ [--option]...\n\n"
 	     "# DESCRIPTION\n\n"
 	     "Commands for segments and volumes speak to the segment itself and work while the "
-	     "keeper, *xsegd*(8), is away. *up*, *down*, *peer start*, *peer stop* and *edge set* "
-	     "need the keeper. *status*, *stats* and lists ask the keeper where there is one, and "
+	     "keeper, *xsegd*(8), is away. *up*, *down*, *peer*, *edge set*, *config* and *job "
+	     "cancel* need the keeper. *status*, *stats* and lists ask the keeper where there is "
+	     "one, and "
 	     "read the segment where there is none.\n\n"
 	     "Data goes to stdout, everything else to stderr. Sizes are written 4096, 4K, 4KiB "
 	     "or 4kB (decimal); times 500ms, 30s, 2m. Commands that destroy refuse what is in "
@@ -161,103 +191,4 @@ void ctl_help_man(void)
 	     "*SKERRY\\_SHM\\_DIR*\n\tfolder of segments, /dev/shm\n\n"
 	     "*SKERRY\\_RUN\\_DIR*\n\tfolder of sockets, bells and logs, /run/skerry\n\n"
 	     "# SEE ALSO\n\n*xsegd*(8), *xsegpeer*(1)");
-}
-
-/* --- completion ------------------------------------------------------------------------- */
-
-static void complete_words(const struct ctl_verb *verb)
-{
-	for (unsigned i = 0; i < CTL_OPTIONS_MAX && verb->options[i]; i++)
-		printf(" --%s", verb->options[i]->name);
-	for (unsigned i = 0; ctl_options_common[i]; i++)
-		printf(" --%s", ctl_options_common[i]->name);
-}
-
-static bool noun_first(unsigned index)
-{
-	for (unsigned i = 0; i < index; i++)
-		if (!strcmp(ctl_verbs[i]->noun, ctl_verbs[index]->noun))
-			return false;
-	return true;
-}
-
-static void complete_choices(const struct ctl_option *option)
-{
-	if (!option->choices)
-		return;
-	printf("\t--%s) COMPREPLY=($(compgen -W \"", option->name);
-	for (unsigned i = 0; option->choices[i]; i++)
-		printf("%s%s", i ? " " : "", option->choices[i]);
-	puts("\" -- \"$cur\")); return ;;");
-}
-
-static void complete_nouns(void)
-{
-	printf("\tlocal nouns=\"help");
-	for (unsigned i = 0; ctl_verbs[i]; i++)
-		if (noun_first(i))
-			printf(" %s", ctl_verbs[i]->noun);
-	puts("\"");
-}
-
-static void complete_verbs(void)
-{
-	puts("\tcase $noun in");
-	for (unsigned i = 0; ctl_verbs[i]; i++) {
-		if (!noun_first(i) || !ctl_verbs[i]->verb)
-			continue;
-		printf("\t%s) verbs=\"", ctl_verbs[i]->noun);
-		for (unsigned j = i; ctl_verbs[j]; j++)
-			if (!strcmp(ctl_verbs[j]->noun, ctl_verbs[i]->noun))
-				printf("%s%s", j > i ? " " : "", ctl_verbs[j]->verb);
-		puts("\" ;;");
-	}
-	puts("\tesac");
-}
-
-static void complete_options(void)
-{
-	puts("\tcase \"$noun $verb\" in");
-	for (unsigned i = 0; ctl_verbs[i]; i++) {
-		printf("\t\"%s %s\") options=\"", ctl_verbs[i]->noun,
-			ctl_verbs[i]->verb ? ctl_verbs[i]->verb : "");
-		complete_words(ctl_verbs[i]);
-		puts("\" ;;");
-	}
-	puts("\tesac");
-}
-
-int ctl_help_completion(struct ctl *ctl)
-{
-	if (strcmp(ctl->argv[0], "bash"))
-		return fault_set(&ctl->fault, FAULT_USAGE, ctl->argv[0], "there is bash",
-			"no completion for '%s'", ctl->argv[0]);
-	puts("# bash completion for xsegctl; made by 'xsegctl completion bash'\n_xsegctl() {\n"
-	     "\tlocal cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}\n"
-	     "\tlocal noun= verb= verbs= options= i=1 word\n"
-	     "\tfor ((; i < COMP_CWORD; i++)); do\n"
-	     "\t\tword=${COMP_WORDS[i]}\n"
-	     "\t\tcase $word in\n"
-	     "\t\t-s|--segment|-o|--output|-t|--timeout) ((i++)) ;;\n"
-	     "\t\t-*) ;;\n"
-	     "\t\t*) if [ -z \"$noun\" ]; then noun=$word; elif [ -z \"$verb\" ]; then verb=$word; "
-	     "fi ;;\n\t\tesac\n\tdone");
-	complete_nouns();
-	puts("\tcase $prev in");
-	for (unsigned i = 0; ctl_options_common[i]; i++)
-		complete_choices(ctl_options_common[i]);
-	complete_choices(&ctl_option_progress);
-	puts("\tesac\n"
-	     "\tif [ -z \"$noun\" ]; then COMPREPLY=($(compgen -W \"$nouns\" -- \"$cur\")); "
-	     "return; "
-	     "fi");
-	complete_verbs();
-	puts("\tif [ -n \"$verbs\" ] && [ -z \"$verb\" ]; then\n"
-	     "\t\tCOMPREPLY=($(compgen -W \"$verbs\" -- \"$cur\")); return\n\tfi\n"
-	     "\t[ -n \"$verbs\" ] || verb=");
-	complete_options();
-	puts("\tcase $cur in\n\t-*) COMPREPLY=($(compgen -W \"$options\" -- \"$cur\")) ;;\n"
-	     "\t*) COMPREPLY=($(compgen -f -- \"$cur\")) ;;\n\tesac\n}\n"
-	     "complete -o filenames -F _xsegctl xsegctl");
-	return 0;
 }

@@ -12,13 +12,13 @@
 #include <unistd.h>
 
 #include "tools/ctl_copy.h"
-#include "tools/ctl_progress.h"
+#include "tools/ctl_work.h"
 
 struct import {
 	struct ctl *ctl;
 	struct client client;
 	struct ctl_copy_plan plan;
-	struct ctl_progress progress;
+	struct ctl_work *work;
 	struct xseg_volume_info info;
 	const char *path;
 	int fd;
@@ -196,7 +196,8 @@ static int copy(struct import *import)
 		if (rc || got == 0 || ctl_interrupted())
 			break;
 		rc = write_chunk(import, got);
-		ctl_progress_show(&import->progress, import->at);
+		ctl_work_progress(import->work, import->at,
+			import->source_size ? import->source_size : import->info.size);
 	}
 	while (!rc && import->idle_count < import->plan.depth)
 		rc = collect(import);
@@ -244,6 +245,7 @@ static int volume_make(struct import *import)
 {
 	struct ctl *ctl = import->ctl;
 	const char *name = ctl->argv[1];
+	char id[24];
 	import->info.object_size = XSEG_OBJECT_MAX;
 	import->info.state = XSEG_VOLUME_IMPORTING;
 	snprintf(import->info.name, sizeof(import->info.name), "%s", name);
@@ -255,8 +257,16 @@ static int volume_make(struct import *import)
 		must(getrandom(&import->info.id, sizeof(import->info.id), 0) ==
 			sizeof(import->info.id));
 	while (import->info.id == 0);
+	snprintf(id, sizeof(id), "%016llx", (unsigned long long)import->info.id);
+	/* known before it is there: whoever comes after us can take it away */
+	int made = job_note(&import->work->job, "id", json_string(id));
 	struct xseg_volume_info info = import->info;
-	int made = ctl_volume_ask(&import->client, XSEG_OP_CREATE, &info);
+	if (!made)
+		made = ctl_volume_ask(&import->client, XSEG_OP_CREATE, &info);
+	if (made == -EEXIST && !ctl_work_tidy_all(ctl, import->work->job.segment)) {
+		info = import->info; /* what stood in the way may have been a killed one's */
+		made = ctl_volume_ask(&import->client, XSEG_OP_CREATE, &info);
+	}
 	if (made == -EEXIST) {
 		import->info.id = 0; /* not ours */
 		return fault_set(&ctl->fault, FAULT_CONFLICT, name,
@@ -284,42 +294,40 @@ static void volume_undo(struct import *import)
 			import->info.name);
 }
 
+static const struct ctl_column import_columns[] = {{"name", "name", CTL_TEXT},
+	{"size", "size", CTL_SIZE}, {"data", "data", CTL_SIZE},
+	{"zeros", "zeros skipped", CTL_SIZE}, {"duration_ns", "time", CTL_TIME},
+	{"mb_per_s", "MB/s", CTL_TEXT}, {"dry_run", "dry run", CTL_TEXT}};
+
 static void report(struct import *import)
 {
-	static const struct ctl_column columns[] = {{"name", "name", CTL_TEXT},
-		{"size", "size", CTL_SIZE}, {"data", "data", CTL_SIZE},
-		{"zeros", "zeros skipped", CTL_SIZE}, {"duration_ns", "time", CTL_TIME},
-		{"mb_per_s", "MB/s", CTL_TEXT}};
 	uint64_t size = import->info.size;
-	json_t *object = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:f, s:b}", "name",
+	import->work->result = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:f, s:b}", "name",
 		import->info.name, "size", (json_int_t)size, "object_size",
 		(json_int_t)import->info.object_size, "data", (json_int_t)import->written, "zeros",
 		(json_int_t)(size - import->written), "duration_ns",
-		(json_int_t)(clock_now_ns() - import->progress.start_ns), "mb_per_s",
-		ctl_progress_rate(&import->progress, size), "changed", 1);
-	ctl_output_one(import->ctl, object, columns, countof(columns));
+		(json_int_t)(clock_now_ns() - import->work->progress.start_ns), "mb_per_s",
+		ctl_progress_rate(&import->work->progress, size), "changed", 1);
 }
 
-static int import_into(struct import *import)
+static int import_into(struct ctl_work *work, void *context)
 {
+	struct import *import = context;
+	import->work = work;
 	int rc = ctl_join_composer(import->ctl, &import->client);
 	if (rc)
 		return rc;
 	ctl_copy_plan(&import->client.seg, &import->plan);
 	for (unsigned i = 0; i < import->plan.depth; i++)
 		import->idle[import->idle_count++] = &import->requests[i];
-	ctl_interrupt_catch();
 	rc = volume_make(import);
-	if (!rc) {
-		ctl_progress_begin(&import->progress, import->ctl, "import", import->info.name,
-			import->source_size ? import->source_size : import->info.size);
+	if (!rc)
 		rc = copy(import);
-		if (!rc)
-			rc = check_length(import);
-		if (!rc)
-			rc = make_ready(import);
-		ctl_progress_end(&import->progress, import->at);
-	}
+	if (!rc)
+		rc = check_length(import);
+	if (!rc)
+		rc = make_ready(import);
+	work->done = import->at;
 	if (rc && import->info.id)
 		volume_undo(import);
 	else if (!rc)
@@ -328,6 +336,73 @@ static int import_into(struct import *import)
 	if (!rc)
 		report(import);
 	return rc;
+}
+
+/* --- one that was killed ------------------------------------------------------------------ */
+
+int ctl_import_undo(struct ctl *ctl, const json_t *detail, bool *whole)
+{
+	const char *name = json_string_value(json_object_get(detail, "volume"));
+	const char *text = json_string_value(json_object_get(detail, "id"));
+	uint64_t id = text ? strtoull(text, NULL, 16) : 0;
+	struct xseg_volume_info info = {0};
+	struct client client;
+	if (!name || !id)
+		return 0; /* it had not come that far */
+	int rc = ctl_join_composer(ctl, &client);
+	if (rc)
+		return rc;
+	ctl_copy_patience(ctl, &client);
+	bool found = ctl_volume_find(ctl, &client, name, &info) == 0 && info.id == id;
+	*whole = found && info.state == XSEG_VOLUME_READY;
+	int gone = *whole ? 0 : ctl_volume_tell(&client, XSEG_OP_REMOVE, 0, id);
+	client_close(&client);
+	memset(&ctl->fault, 0, sizeof(ctl->fault));
+	if (gone && gone != -ENOENT)
+		return ctl_volume_fault(ctl, name, "cannot be removed", gone);
+	return 0;
+}
+
+/* --- the command ------------------------------------------------------------------------ */
+
+static int plan(struct import *import)
+{
+	struct ctl *ctl = import->ctl;
+	struct xseg_volume_info found;
+	int rc = ctl_join_composer(ctl, &import->client);
+	if (rc)
+		return rc;
+	rc = ctl_volume_find(ctl, &import->client, ctl->argv[1], &found);
+	client_close(&import->client);
+	if (rc == 0)
+		return fault_set(&ctl->fault, FAULT_CONFLICT, found.name,
+			"choose another name, or remove it with 'xsegctl volume rm'",
+			"volume '%s' exists", found.name);
+	if (rc != -FAULT_NOT_FOUND)
+		return rc;
+	memset(&ctl->fault, 0, sizeof(ctl->fault));
+	ctl_output_one(ctl,
+		json_pack("{s:s, s:I, s:b, s:b}", "name", ctl->argv[1], "size",
+			(json_int_t)import->info.size, "changed", 0, "dry_run", 1),
+		import_columns, countof(import_columns));
+	return 0;
+}
+
+static int import_run(struct import *import)
+{
+	struct ctl *ctl = import->ctl;
+	struct ctl_work work = {.ctl = ctl,
+		.kind = "volume.import",
+		.object = ctl->argv[1],
+		.here = !import->seekable,
+		.body = import_into,
+		.context = import,
+		.columns = import_columns,
+		.column_count = countof(import_columns) - 1};
+	if (ctl_given(ctl, "dry-run"))
+		return plan(import);
+	return ctl_work_run(
+		&work, json_pack("{s:s, s:s}", "volume", ctl->argv[1], "file", import->path));
 }
 
 static int run_import(struct ctl *ctl)
@@ -341,7 +416,7 @@ static int run_import(struct ctl *ctl)
 	if (!rc)
 		rc = source_size(&import);
 	if (!rc)
-		rc = import_into(&import);
+		rc = import_run(&import);
 	if (import.fd >= 0)
 		close(import.fd);
 	free(import.buffer);
@@ -352,7 +427,8 @@ const struct ctl_verb ctl_import_verb = {"volume", "import", "FILE NAME", 2, 2,
 	"make a volume of a raw image",
 	"\tHoles and blocks of zeros take no space. The volume is not served before it is whole; "
 	"when something fails, or on ^C, nothing is left of it. FILE may be a block device, or - "
-	"for stdin (with --size when its size cannot be told).\n",
+	"for stdin (with --size when its size cannot be told). It is a job (see *job list*) that "
+	"goes on when the terminal is gone.\n",
 	run_import,
 	{&ctl_volume_option_size, &ctl_volume_option_object_size, &ctl_option_progress,
-		&ctl_option_via}};
+		&ctl_option_via, &ctl_option_detach, &ctl_option_dry_run}};

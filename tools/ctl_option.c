@@ -169,7 +169,8 @@ struct table {
 
 static void table_add(struct table *table, const struct ctl_option *option)
 {
-	int has = option->argument ? required_argument : no_argument;
+	bool may = option->argument && option->argument[0] == '[';
+	int has = may ? optional_argument : option->argument ? required_argument : no_argument;
 	table->longs[table->count] =
 		(struct option){option->name, has, NULL, OPTION_BASE + (int)table->count};
 	table->names[table->count++] = option->name;
@@ -177,7 +178,9 @@ static void table_add(struct table *table, const struct ctl_option *option)
 		return;
 	size_t n = strlen(table->shorts);
 	snprintf(table->shorts + n, sizeof(table->shorts) - n, "%c%s", option->letter,
-		option->argument ? ":" : "");
+		may		   ? "::"
+		: option->argument ? ":"
+				   : "");
 }
 
 static void table_make(struct table *table, const struct ctl *ctl)

@@ -68,7 +68,7 @@ static int up_compare(struct up *up, const json_t *status)
 	if (path && hash && !strcmp(path, up->path) && !strcmp(hash, up->hash))
 		return 0;
 	return fault_set(&up->ctl->fault, FAULT_CONFLICT, up->name,
-		"'xsegctl down' first, to start it anew",
+		"'xsegctl config diff' shows what differs, 'config apply' brings it in",
 		"segment '%s' is up already, with %s '%s'", up->name,
 		path && !strcmp(path, up->path) ? "an earlier" : "pipeline file",
 		path ? path : "?");
@@ -221,6 +221,15 @@ static int up_print(struct up *up, bool changed)
 	if (rc)
 		return rc;
 	json_object_set_new(status, "changed", json_boolean(changed));
+	/* a keeper that was killed had been given another file, or this one as it was */
+	const char *hash =
+		json_string_value(json_object_get(json_object_get(status, "keeper"), "hash"));
+	if (changed && hash && strcmp(hash, up->hash))
+		fprintf(stderr,
+			"xsegctl: segment '%s' goes on as it was before its keeper died; 'xsegctl "
+			"config "
+			"apply %s' brings in what has changed\n",
+			up->name, up->ctl->argv[0]);
 	if (!changed && !ctl_is_json(up->ctl))
 		fprintf(stderr, "xsegctl: segment '%s' is up already\n", up->name);
 	return ctl_status_print(up->ctl, status);
@@ -234,6 +243,29 @@ static int up_foreground(struct up *up)
 		execv(program, argv);
 	return fault_set(&up->ctl->fault, FAULT_FAILED, "xsegd", "SKERRY_XSEGD says where it is",
 		"xsegd cannot be run: %s", strerror(errno));
+}
+
+/* --dry-run: the file is good, and this is what would start. */
+static int up_plan(struct up *up)
+{
+	static const struct ctl_column columns[] = {{"action", "ACTION", CTL_TEXT},
+		{"object", "OBJECT", CTL_TEXT}, {"state", "STATE", CTL_TEXT}};
+	struct pipeline pipeline;
+	json_t *rows = json_array();
+	int rc = ctl_config_check_file(up->ctl, up->path);
+	if (!rc)
+		rc = pipeline_load(&pipeline, up->path, &up->ctl->fault);
+	for (unsigned i = 0; !rc && i < pipeline.host_count; i++)
+		json_array_append_new(
+			rows, json_pack("{s:s, s:s, s:s}", "action", "start", "object",
+				      pipeline.hosts[pipeline.order[i]].name, "state", "planned"));
+	if (rc) {
+		json_decref(rows);
+		return rc;
+	}
+	pipeline_free(&pipeline);
+	ctl_output_rows(up->ctl, "steps", rows, columns, countof(columns));
+	return 0;
 }
 
 static int run_up(struct ctl *ctl)
@@ -252,6 +284,8 @@ static int run_up(struct ctl *ctl)
 	if (rc != -FAULT_KEEPER_AWAY)
 		return rc;
 	memset(&ctl->fault, 0, sizeof(ctl->fault));
+	if (ctl_given(ctl, "dry-run"))
+		return up_plan(&up);
 	if (ctl_given(ctl, "foreground"))
 		return up_foreground(&up);
 	ctl_interrupt_catch();
@@ -265,7 +299,7 @@ const struct ctl_verb ctl_up_verb = {"up", NULL, "FILE", 1, 1,
 	"the peers, stores first. Returns when everything serves, and prints the status; when "
 	"something does not start, everything that did is stopped again. A pipeline that is up is "
 	"fine (changed: false). Where a keeper has died, its peers are adopted.\n",
-	run_up, {&option_foreground}};
+	run_up, {&option_foreground, &ctl_option_dry_run}};
 
 /* --- down ------------------------------------------------------------------------------- */
 

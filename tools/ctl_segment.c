@@ -97,12 +97,40 @@ static int compare_existing(
 	return 0;
 }
 
+/* --dry-run: as xseg_segment_create() would say. */
+static int create_plan(struct ctl *ctl, const struct xseg_config *config)
+{
+	static const struct ctl_column columns[] = {{"name", "name", CTL_TEXT},
+		{"size", "size", CTL_SIZE}, {"changed", "changed", CTL_TEXT},
+		{"dry_run", "dry run", CTL_TEXT}};
+	char why[XSEG_WHY_SIZE] = "";
+	struct xseg seg;
+	int rc = xseg_segment_join(config->name, &seg, why);
+	if (!rc) {
+		rc = compare_existing(ctl, config, &seg);
+		xseg_segment_leave(&seg);
+	} else if (rc != -ENOENT) {
+		rc = fault_set(&ctl->fault, FAULT_CONFLICT, config->name,
+			"'xsegctl segment destroy' removes it", "%s", why);
+	} else {
+		rc = 0;
+	}
+	if (!rc)
+		ctl_output_one(ctl,
+			json_pack("{s:s, s:I, s:b, s:b}", "name", config->name, "size",
+				(json_int_t)config->size, "changed", 0, "dry_run", 1),
+			columns, countof(columns));
+	return rc;
+}
+
 static int run_create(struct ctl *ctl)
 {
 	struct xseg_config config = {0};
 	char why[XSEG_WHY_SIZE] = "";
 	struct xseg seg;
 	int rc = make_config(ctl, &config);
+	if (!rc && ctl_given(ctl, "dry-run"))
+		return create_plan(ctl, &config);
 	if (rc)
 		return rc;
 	int made = xseg_segment_create(&config, why);
@@ -127,7 +155,8 @@ static int run_create(struct ctl *ctl)
 const struct ctl_verb ctl_segment_create = {"segment", "create", "NAME", 0, 1, "make a segment",
 	"\tTouches every page, so that memory that is not there is noticed now. A segment that "
 	"exists with the same parameters is fine (changed: false).\n",
-	run_create, {&option_size, &option_lanes, &option_requests, &option_huge}};
+	run_create,
+	{&option_size, &option_lanes, &option_requests, &option_huge, &ctl_option_dry_run}};
 
 /* --- destroy ---------------------------------------------------------------------------- */
 
@@ -235,7 +264,8 @@ const struct ctl_verb ctl_segment_list = {
 /* --- dump ------------------------------------------------------------------------------- */
 
 static const char *const table_names[XSEG_TABLE_COUNT] = {"peers", "lanes", "ports", "edges",
-	"stats", "request hints", "requests", "rings", "page hints", "page descriptors", "pages"};
+	"stats", "volumes", "request hints", "requests", "rings", "page hints", "page descriptors",
+	"pages"};
 
 static json_t *dump_tables(const struct xseg *seg)
 {

@@ -3,10 +3,14 @@
 #include "tools/ctl.h"
 
 const struct ctl_verb ctl_completion_verb = {"completion", NULL, "SHELL", 1, 1,
-	"print the completion script for a shell (bash)", NULL, ctl_help_completion, {0}};
+	"print the completion script for a shell (bash or zsh)", NULL, ctl_help_completion, {0}};
 
 const struct ctl_verb *const ctl_verbs[] = {&ctl_segment_create, &ctl_segment_destroy,
-	&ctl_segment_list, &ctl_segment_dump, &ctl_up_verb, &ctl_down_verb, &ctl_peer_start,
-	&ctl_peer_stop, &ctl_peer_list, &ctl_edge_set, &ctl_edge_list, &ctl_volume_create,
-	&ctl_volume_rm, &ctl_volume_list, &ctl_volume_info, &ctl_import_verb, &ctl_export_verb,
-	&ctl_status_verb, &ctl_stats_verb, &ctl_completion_verb, NULL};
+	&ctl_segment_list, &ctl_segment_dump, &ctl_segment_fsck, &ctl_segment_reap, &ctl_up_verb,
+	&ctl_down_verb, &ctl_peer_start, &ctl_peer_stop, &ctl_peer_restart, &ctl_peer_list,
+	&ctl_edge_set, &ctl_edge_list, &ctl_volume_create, &ctl_volume_rm, &ctl_volume_list,
+	&ctl_volume_info, &ctl_import_verb, &ctl_export_verb, &ctl_config_check, &ctl_config_diff,
+	&ctl_config_apply, &ctl_config_save, &ctl_job_list, &ctl_job_show, &ctl_job_wait,
+	&ctl_job_cancel, &ctl_job_tidy, &ctl_status_verb, &ctl_stats_verb, &ctl_top_verb,
+	&ctl_trace_verb, &ctl_events_verb, &ctl_log_level, &ctl_metrics_verb, &ctl_completion_verb,
+	NULL};

@@ -41,7 +41,10 @@ static const struct ctl_column made_columns[] = {
 	{"object_size", "object size", CTL_SIZE},
 	{"state", "state", CTL_TEXT},
 	{"changed", "changed", CTL_TEXT},
+	{"dry_run", "dry run", CTL_TEXT},
 };
+/* Without the last one where there is nothing to say. */
+#define MADE_COUNT(plan) (countof(made_columns) - !(plan))
 
 /* --- asking the composer ---------------------------------------------------------------- */
 
@@ -101,16 +104,17 @@ int ctl_volume_name_check(struct ctl *ctl, const char *name)
 		"'%s' is no name for a volume", name);
 }
 
-/* In: the name as bytes; out: the record. */
+/* In: the name, out: the record. */
 static int info_by_name(struct client *client, const char *name, struct xseg_volume_info *info)
 {
 	struct client_request request = {.op = XSEG_OP_INFO,
 		.length = (uint32_t)sizeof(*info),
-		.send = name,
-		.send_size = (uint32_t)strlen(name) + 1,
+		.send = info,
+		.send_size = sizeof(*info),
 		.receive = info,
 		.receive_size = sizeof(*info)};
 	memset(info, 0, sizeof(*info));
+	snprintf(info->name, sizeof(info->name), "%s", name);
 	int rc = ctl_volume_do(client, &request);
 	if (!rc && request.answer_length < sizeof(*info))
 		rc = -EPROTO;
@@ -206,9 +210,19 @@ static int create_compare(struct ctl *ctl, struct client *client, struct xseg_vo
 	return 0;
 }
 
+/* --dry-run: 0, as CREATE would say, or -EEXIST. */
+static int create_plan(struct client *client, const struct xseg_volume_info *info)
+{
+	struct xseg_volume_info found;
+	int rc = info_by_name(client, info->name, &found);
+	return rc == -ENOENT ? 0 : rc ? rc : -EEXIST;
+}
+
 static int create(struct ctl *ctl, struct client *client, struct xseg_volume_info *info)
 {
-	int made = ctl_volume_ask(client, XSEG_OP_CREATE, info), rc = 0;
+	bool plan = ctl_given(ctl, "dry-run");
+	int made = plan ? create_plan(client, info) : ctl_volume_ask(client, XSEG_OP_CREATE, info);
+	int rc = 0;
 	if (made == -EEXIST)
 		rc = create_compare(ctl, client, info);
 	else if (made)
@@ -216,8 +230,9 @@ static int create(struct ctl *ctl, struct client *client, struct xseg_volume_inf
 	if (rc)
 		return rc;
 	json_t *object = ctl_volume_json(info);
-	json_object_set_new(object, "changed", json_boolean(made == 0));
-	ctl_output_one(ctl, object, made_columns, countof(made_columns));
+	json_object_set_new(object, "changed", json_boolean(made == 0 && !plan));
+	json_object_set_new(object, "dry_run", json_boolean(plan));
+	ctl_output_one(ctl, object, made_columns, MADE_COUNT(plan));
 	return 0;
 }
 
@@ -238,7 +253,9 @@ static int run_create(struct ctl *ctl)
 const struct ctl_verb ctl_volume_create = {"volume", "create", "NAME", 1, 1, "make an empty volume",
 	"\tIt takes no space until it is written. A volume that exists with the same parameters is "
 	"fine (changed: false).\n",
-	run_create, {&ctl_volume_option_size, &ctl_volume_option_object_size, &ctl_option_via}};
+	run_create,
+	{&ctl_volume_option_size, &ctl_volume_option_object_size, &ctl_option_via,
+		&ctl_option_dry_run}};
 
 /* --- rm --------------------------------------------------------------------------------- */
 

@@ -8,11 +8,14 @@
 #include <unistd.h>
 
 #include "tools/keeper.h"
+#include "tools/keeper_ask.h"
+#include "tools/keeper_job.h"
 #include "tools/keeper_server.h"
 #include "tools/pipeline_priv.h"
+#include "tools/program.h"
 #include "tools/report.h"
 
-#define PARAMETERS_MAX 4u
+#define PARAMETERS_MAX 6u
 #define TIMEOUT_MAX_NS (24ull * 3600 * 1000000000u)
 
 struct parameter {
@@ -22,19 +25,12 @@ struct parameter {
 	const char *help;
 };
 
-struct ask {
-	struct keeper *keeper;
-	struct keeper_client *client;
-	json_t *id;
-	const json_t *params;
-	json_t **result;
-	struct fault *fault;
-};
-
 struct call {
 	const char *name, *help;
 	struct parameter parameters[PARAMETERS_MAX];
 	int (*run)(struct ask *ask);
+	const char *results; /* "name:type ...", those that are always there */
+	const char *errors;  /* beside usage and failed, which all may give */
 };
 
 /* --- status ----------------------------------------------------------------------------- */
@@ -65,14 +61,19 @@ static void overlay(const struct keeper *keeper, const struct pipeline_peer *pee
 		json_object_set_new(row, "state", json_string(keeper_states[host->state].name));
 	if (host->state == KEEPER_IDLE || host->state == KEEPER_STARTING)
 		report_set_health(row, "starting", "");
-	if (host->state == KEEPER_DEAD)
+	if (host->state == KEEPER_DEAD || host->state == KEEPER_GIVEN_UP)
 		report_set_health(row, "failed", host->reason);
+	if (host->state == KEEPER_WAITING)
+		report_set_health(row, "starting", host->reason);
+	if (host->state == KEEPER_RUNNING && host->pulse.stuck)
+		report_set_health(row, "failed", host->pulse.reason);
 	if (host->state == KEEPER_STOPPED)
 		report_set_health(row, "ok", host->reason[0] ? host->reason : "stopped on request");
 	snprintf(leaf, sizeof(leaf), "%s.log", keeper_host_name(host));
 	path_run(log, keeper->name, leaf);
 	json_object_set_new(row, "host", json_string(keeper_host_name(host)));
 	json_object_set_new(row, "log", json_string(log));
+	json_object_set_new(row, "restarts", json_integer((json_int_t)host->restarts));
 }
 
 static json_t *peers_with_hosts(const struct keeper *keeper)
@@ -145,8 +146,9 @@ static int run_stats(struct ask *ask)
 
 static int run_edge_set(struct ask *ask)
 {
-	return keeper_edge_set(
-		ask->keeper, text_of(ask, "edge"), text_of(ask, "to"), ask->result, ask->fault);
+	bool plan = json_is_true(json_object_get(ask->params, "dry_run"));
+	return keeper_edge_set(ask->keeper, text_of(ask, "edge"), text_of(ask, "to"), plan,
+		ask->result, ask->fault);
 }
 
 /* --- operations ------------------------------------------------------------------------- */
@@ -162,8 +164,9 @@ static uint64_t timeout_of(const struct ask *ask, uint64_t otherwise)
 static int operation_free(struct ask *ask)
 {
 	const struct keeper *keeper = ask->keeper;
-	static const char *const what[] = {
-		"", "a peer is being started", "a peer is being stopped", "the pipeline goes down"};
+	static const char *const what[] = {"", "a peer is being started", "a peer is being stopped",
+		"the pipeline goes down", "a peer is being restarted",
+		"a configuration is being applied"};
 	if (keeper->phase == KEEPER_PHASE_STARTING)
 		return fault_set(ask->fault, FAULT_BUSY, keeper->name, "try again in a moment",
 			"segment '%s' is still coming up", keeper->name);
@@ -175,6 +178,17 @@ static int operation_free(struct ask *ask)
 	return 0;
 }
 
+/* What ends with the keeper has no record after it. */
+static void keeper_ask_job(struct keeper *keeper, enum keeper_operation kind, const char *object)
+{
+	static const char *const kinds[] = {[KEEPER_OP_START] = "peer.start",
+		[KEEPER_OP_STOP] = "peer.stop",
+		[KEEPER_OP_RESTART] = "peer.restart",
+		[KEEPER_OP_CONFIG] = "config.apply"};
+	if (kind != KEEPER_OP_DOWN)
+		keeper_job_begin(keeper, kinds[kind], object);
+}
+
 static int operation_begin(
 	struct ask *ask, enum keeper_operation kind, struct keeper_host *host, const char *peer)
 {
@@ -183,8 +197,17 @@ static int operation_begin(
 	keeper->operation.host = host;
 	keeper->operation.client = ask->client;
 	keeper->operation.id = json_incref(ask->id);
-	snprintf(keeper->operation.peer, sizeof(keeper->operation.peer), "%s", peer);
+	snprintf(keeper->operation.peer, sizeof(keeper->operation.peer), "%.31s", peer);
+	keeper_ask_job(keeper, kind, peer);
 	return KEEPER_LATER;
+}
+
+int keeper_ask_free(struct ask *ask) { return operation_free(ask); }
+
+int keeper_ask_begin(
+	struct ask *ask, enum keeper_operation kind, struct keeper_host *host, const char *object)
+{
+	return operation_begin(ask, kind, host, object);
 }
 
 static int peer_unknown(struct ask *ask, const char *name)
@@ -199,19 +222,38 @@ static int peer_unknown(struct ask *ask, const char *name)
 	return -FAULT_NOT_FOUND;
 }
 
+static bool only_plan(const struct ask *ask)
+{
+	return json_is_true(json_object_get(ask->params, "dry_run"));
+}
+
+static int unchanged(struct ask *ask, const char *peer)
+{
+	*ask->result = keeper_call_peer(ask->keeper, peer);
+	json_object_set_new(*ask->result, "changed", json_false());
+	json_object_set_new(*ask->result, "dry_run", json_boolean(only_plan(ask)));
+	return 0;
+}
+
 static int start_host(struct ask *ask, struct keeper_host *host, const char *peer)
 {
-	if (host->state == KEEPER_RUNNING) {
-		*ask->result = keeper_call_peer(ask->keeper, peer);
-		json_object_set_new(*ask->result, "changed", json_false());
-		return 0;
-	}
+	if (host->state == KEEPER_RUNNING)
+		return unchanged(ask, peer);
 	if (host->stranger)
 		return fault_set(ask->fault, FAULT_USAGE, peer,
 			"say NAME=ROLE,key=value under a new name",
 			"peer '%s' was not started by this keeper: its options are not known",
 			peer);
+	if (only_plan(ask))
+		return unchanged(ask, peer);
 	operation_begin(ask, KEEPER_OP_START, host, peer);
+	host->by_hand = host->state == KEEPER_STOPPED || host->state == KEEPER_GIVEN_UP;
+	host->quick = 0;
+	host->counted = 0;
+	if (host->state == KEEPER_STARTING) {
+		keeper_turn_soon(ask->keeper); /* the keeper was faster */
+		return KEEPER_LATER;
+	}
 	keeper_host_start(host, timeout_of(ask, ask->keeper->start_ns));
 	keeper_turn_soon(ask->keeper);
 	return KEEPER_LATER;
@@ -254,6 +296,17 @@ static int start_new(struct ask *ask, const char *argument)
 	}
 	process->lanes = (unsigned)json_integer_value(json_object_get(ask->params, "lanes"));
 	peer->host = (unsigned)(process - pipeline->hosts);
+	struct pipeline_keep keep;
+	rc = pipeline_keep_read(pipeline, peer->host, &keep, ask->fault);
+	if (!rc && only_plan(ask))
+		*ask->result = json_pack("{s:i, s:s, s:s, s:i, s:s, s:b, s:b}", "schema_version",
+			REPORT_SCHEMA_VERSION, "name", peer->name, "role", peer->role, "pid", 0,
+			"state", "new", "changed", 0, "dry_run", 1);
+	if (rc || only_plan(ask)) {
+		pipeline->host_count--;
+		pipeline_peer_drop(pipeline);
+		return rc;
+	}
 	keeper_host_init(keeper, peer->host);
 	keeper->order[keeper->order_count++] = peer->host;
 	rc = start_host(ask, &keeper->hosts[peer->host], peer->name);
@@ -293,7 +346,7 @@ static int shares_process(struct ask *ask, const struct pipeline_peer *peer)
 	}
 	if (!list[0] || json_is_true(json_object_get(ask->params, "host")))
 		return 0;
-	return fault_set(ask->fault, FAULT_BUSY, peer->name, "--host stops them all",
+	return fault_set(ask->fault, FAULT_BUSY, peer->name, "--host takes them all",
 		"peer '%s' shares its process with %s", peer->name, list);
 }
 
@@ -318,18 +371,66 @@ static int run_peer_stop(struct ask *ask)
 			"peer '%s' is in use by %s", name, users);
 	/* a dead one that is not wanted back is no fault any more */
 	bool plan = json_is_true(json_object_get(ask->params, "dry_run"));
-	bool buried = host->state == KEEPER_DEAD && !plan;
-	if (buried) {
-		sm_move(keeper_states, &host->state, KEEPER_STOPPED);
-		host->reason[0] = 0;
-	}
+	bool gone = host->state == KEEPER_DEAD || host->state == KEEPER_GIVEN_UP ||
+		    host->state == KEEPER_WAITING;
+	bool buried = gone && !plan;
+	if (buried)
+		keeper_restart_cancel(host);
 	if (host->state != KEEPER_RUNNING || plan) {
 		*ask->result = keeper_call_peer(keeper, name);
 		json_object_set_new(*ask->result, "changed", json_boolean(buried));
 		return 0;
 	}
 	operation_begin(ask, KEEPER_OP_STOP, host, name);
-	keeper_host_stop(host, timeout_of(ask, keeper->stop_ns));
+	keeper_host_stop(host, timeout_of(ask, keeper->stop_ns), false);
+	return KEEPER_LATER;
+}
+
+/* --- another process in place of one ------------------------------------------------------ */
+
+/* --exec: the program is looked for anew, and asked before the old one is stopped. */
+static int renew_program(struct ask *ask, const struct keeper_host *host)
+{
+	struct keeper *keeper = ask->keeper;
+	char path[PATH_MAX];
+	if (program_find("xsegpeer", path))
+		return fault_set(ask->fault, FAULT_FAILED, "xsegpeer",
+			"SKERRY_XSEGPEER says where it is", "xsegpeer is not found");
+	memcpy(keeper->xsegpeer, path, sizeof(path));
+	return keeper_check_host(keeper, host->index, ask->fault);
+}
+
+static int restart_check(struct ask *ask, const struct keeper_host *host, const char *name)
+{
+	if (host->stranger)
+		return fault_set(ask->fault, FAULT_USAGE, name, NULL,
+			"peer '%s' was not started by this keeper: its options are not known",
+			name);
+	return json_is_true(json_object_get(ask->params, "exec")) ? renew_program(ask, host) : 0;
+}
+
+static int run_peer_restart(struct ask *ask)
+{
+	struct keeper *keeper = ask->keeper;
+	const char *name = text_of(ask, "peer");
+	const struct pipeline_peer *peer = pipeline_peer_find(&keeper->pipeline, name);
+	int rc = operation_free(ask);
+	if (!rc && !peer)
+		rc = peer_unknown(ask, name);
+	if (rc)
+		return rc;
+	struct keeper_host *host = &keeper->hosts[peer->host];
+	rc = restart_check(ask, host, name);
+	if (rc)
+		return rc;
+	if (host->state != KEEPER_RUNNING)
+		return start_host(ask, host, name);
+	rc = shares_process(ask, peer);
+	if (rc || only_plan(ask))
+		return rc ? rc : unchanged(ask, name);
+	keeper_event_host(host, "peer_restarting", "restart was asked for", NULL);
+	operation_begin(ask, KEEPER_OP_RESTART, host, name);
+	keeper_host_stop(host, timeout_of(ask, keeper->stop_ns), true);
 	return KEEPER_LATER;
 }
 
@@ -366,31 +467,95 @@ static int run_down(struct ask *ask)
 
 static int run_describe(struct ask *ask);
 
+/* What `status` says of one peer, and what was done to it. */
+#define PEER_RESULTS \
+	"schema_version:integer name:string role:string pid:integer state:string " \
+	"changed:boolean"
+#define JOB_RESULTS \
+	"schema_version:integer job:integer kind:string object:string state:string " \
+	"unit:string done:integer total:integer percent:integer reason:string"
+
 static const struct call calls[] = {
-	{"rpc.describe", "lists all calls and their parameters", {{0}}, run_describe},
-	{"status", "segment, peers, edges and their health", {{0}}, run_status},
+	{"rpc.describe", "lists all calls, their parameters, results and errors", {{0}},
+		run_describe,
+		"schema_version:integer protocol:string message_bytes_max:integer "
+		"batches:boolean methods:array",
+		""},
+	{"status", "segment, peers, edges and their health", {{0}}, run_status,
+		"schema_version:integer healthy:boolean segment:object keeper:object peers:array "
+		"edges:array",
+		""},
 	{"stats", "counters and histograms of every peer",
-		{{"peer", JSON_STRING, false, "only this one"}}, run_stats},
-	{"peer.list", "peers and their processes", {{0}}, run_peer_list},
+		{{"peer", JSON_STRING, false, "only this one"}}, run_stats,
+		"schema_version:integer segment:string peers:array", "not-found"},
+	{"peer.list", "peers and their processes", {{0}}, run_peer_list,
+		"schema_version:integer peers:array", ""},
 	{"peer.start", "starts a peer; answers when it serves",
 		{{"peer", JSON_STRING, true, "NAME of the pipeline, or NAME=ROLE,key=value,..."},
 			{"lanes", JSON_INTEGER, false, "threads of its process"},
-			{"timeout_ns", JSON_INTEGER, false, "limit for its start"}},
-		run_peer_start},
+			{"timeout_ns", JSON_INTEGER, false, "limit for its start"},
+			{"dry_run", JSON_TRUE, false, "only check"}},
+		run_peer_start, PEER_RESULTS, "not-found conflict busy timeout"},
 	{"peer.stop", "drains a peer and ends its process; answers when it has ended",
 		{{"peer", JSON_STRING, true, "its name"},
 			{"host", JSON_TRUE, false, "with all peers of its process"},
 			{"timeout_ns", JSON_INTEGER, false, "limit for draining"},
 			{"dry_run", JSON_TRUE, false, "only check"}},
-		run_peer_stop},
-	{"edge.list", "edges and where they lead", {{0}}, run_edge_list},
+		run_peer_stop, PEER_RESULTS, "not-found busy partly-done"},
+	{"peer.restart", "puts a new process in a peer's place; what is sent to it meanwhile waits",
+		{{"peer", JSON_STRING, true, "its name"},
+			{"host", JSON_TRUE, false, "with all peers of its process"},
+			{"exec", JSON_TRUE, false, "look for a new program, and ask it first"},
+			{"timeout_ns", JSON_INTEGER, false, "limit for draining"},
+			{"dry_run", JSON_TRUE, false, "only check"}},
+		run_peer_restart, PEER_RESULTS, "not-found busy timeout partly-done"},
+	{"edge.list", "edges and where they lead", {{0}}, run_edge_list,
+		"schema_version:integer edges:array", ""},
 	{"edge.set", "lets an edge lead to another peer",
-		{{"edge", JSON_STRING, true, "PEER:EDGE"}, {"to", JSON_STRING, true, "a peer"}},
-		run_edge_set},
+		{{"edge", JSON_STRING, true, "PEER:EDGE"},
+			{"to", JSON_STRING, true, "a peer, or none"},
+			{"dry_run", JSON_TRUE, false, "only check"}},
+		run_edge_set,
+		"schema_version:integer name:string to:string generation:integer changed:boolean",
+		"not-found"},
+	{"config.get", "a pipeline file that says what runs", {{0}}, keeper_ask_config_get,
+		"schema_version:integer segment:string pipeline:string text:string", ""},
+	{"config.diff", "what applying a pipeline file would do",
+		{{"text", JSON_STRING, true, "the file"}}, keeper_ask_config_diff,
+		"schema_version:integer segment:string same:boolean changed:boolean done:integer "
+		"steps:array",
+		""},
+	{"config.apply", "makes what runs what the file says, a job; answers when that is so",
+		{{"text", JSON_STRING, true, "the file"},
+			{"path", JSON_STRING, false, "where it lies, from then on the keeper's"},
+			{"hash", JSON_STRING, false, "of it, 16 digits"},
+			{"timeout_ns", JSON_INTEGER, false, "limit for each start and stop"},
+			{"dry_run", JSON_TRUE, false, "only say what would be done"}},
+		keeper_ask_config_apply,
+		"schema_version:integer segment:string same:boolean changed:boolean done:integer "
+		"steps:array",
+		"conflict busy timeout partly-done"},
+	{"job.list", "long work, under way and of late", {{0}}, keeper_ask_job_list,
+		"schema_version:integer segment:string jobs:array", ""},
+	{"job.show", "one job, with its result when it has ended",
+		{{"job", JSON_INTEGER, true, "its number"}}, keeper_ask_job_show, JOB_RESULTS,
+		"not-found"},
+	{"job.cancel", "tells a job to end; it undoes what it did",
+		{{"job", JSON_INTEGER, true, "its number"},
+			{"dry_run", JSON_TRUE, false, "only check"}},
+		keeper_ask_job_cancel, JOB_RESULTS " changed:boolean", "not-found busy"},
+	{"segment.reap", "gives back what dead processes had",
+		{{"dry_run", JSON_TRUE, false, "only count them"}}, keeper_ask_reap,
+		"schema_version:integer segment:string lanes:integer freed:integer "
+		"resubmitted:integer pages:integer pending:integer changed:boolean",
+		"busy"},
 	{"down", "stops everything, then the keeper; answers when all has stopped",
 		{{"timeout_ns", JSON_INTEGER, false, "limit for each process"},
 			{"dry_run", JSON_TRUE, false, "only check"}},
-		run_down},
+		run_down,
+		"schema_version:integer segment:string stopped_count:integer "
+		"segment_destroyed:boolean",
+		"busy partly-done"},
 };
 
 static const char *type_name(json_type type)
@@ -410,13 +575,42 @@ static json_t *describe_parameters(const struct call *call)
 	return out;
 }
 
+/* "name:type" -> {name, type}; "name" -> a string. */
+static json_t *describe_words(const char *words)
+{
+	json_t *out = json_array();
+	while (*words) {
+		/* json_pack's lengths are size_t */
+		size_t length = strcspn(words, " "), name = strcspn(words, ": ");
+		if (name == length)
+			json_array_append_new(out, json_stringn(words, length));
+		else
+			json_array_append_new(
+				out, json_pack("{s:s%, s:s%}", "name", words, name, "type",
+					     words + name + 1, length - name - 1));
+		words += length;
+		words += strspn(words, " ");
+	}
+	return out;
+}
+
+static json_t *describe_errors(const struct call *call)
+{
+	json_t *errors = describe_words("usage failed"), *more = describe_words(call->errors);
+	json_array_extend(errors, more);
+	json_decref(more);
+	return errors;
+}
+
 static int run_describe(struct ask *ask)
 {
 	json_t *methods = json_array();
 	for (size_t i = 0; i < countof(calls); i++)
-		json_array_append_new(
-			methods, json_pack("{s:s, s:s, s:o}", "name", calls[i].name, "help",
-					 calls[i].help, "params", describe_parameters(&calls[i])));
+		json_array_append_new(methods,
+			json_pack("{s:s, s:s, s:o, s:o, s:o}", "name", calls[i].name, "help",
+				calls[i].help, "params", describe_parameters(&calls[i]), "result",
+				describe_words(calls[i].results), "errors",
+				describe_errors(&calls[i])));
 	*ask->result =
 		json_pack("{s:i, s:s, s:I, s:b, s:o}", "schema_version", REPORT_SCHEMA_VERSION,
 			"protocol", "JSON-RPC 2.0, one message a line", "message_bytes_max",

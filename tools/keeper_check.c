@@ -11,6 +11,7 @@
 #include "tools/program.h"
 
 #define ASK_NS (20ull * 1000000000u)
+#define ASK_ONE_NS (3ull * 1000000000u) /* while others wait */
 #define ROLES_MAX 64u
 
 struct roles {
@@ -96,8 +97,8 @@ static int check_complain(const struct pipeline *pipeline, const char *line, str
 	return fault_set(fault, FAULT_USAGE, key[0] ? key : name, NULL, "%s: %s", place, text);
 }
 
-static int check_host(
-	struct keeper *keeper, const struct pipeline *pipeline, unsigned host, struct fault *fault)
+static int check_host(struct keeper *keeper, const struct pipeline *pipeline, unsigned host,
+	uint64_t limit_ns, struct fault *fault)
 {
 	char *argv[PIPELINE_PEERS_MAX + 5] = {keeper->xsegpeer, "-s", keeper->name, "--check"};
 	struct program_result result;
@@ -106,7 +107,7 @@ static int check_host(
 	for (unsigned i = 0; i < pipeline->peer_count; i++)
 		if (pipeline->peers[i].host == host)
 			argv[argc++] = pipeline_peer_argument(&pipeline->peers[i]);
-	int ran = program_run(argv, ASK_NS, &result);
+	int ran = program_run(argv, limit_ns, &result);
 	if (ran) {
 		rc = run_failed(keeper, ran, fault);
 	} else if (!WIFEXITED(result.status) || WEXITSTATUS(result.status)) {
@@ -117,6 +118,11 @@ static int check_host(
 	while (argc > 4)
 		free(argv[--argc]);
 	return rc;
+}
+
+int keeper_check_host(struct keeper *keeper, unsigned host, struct fault *fault)
+{
+	return check_host(keeper, &keeper->pipeline, host, ASK_ONE_NS, fault);
 }
 
 int keeper_check(struct keeper *keeper, const struct pipeline *pipeline, struct fault *fault)
@@ -130,7 +136,7 @@ int keeper_check(struct keeper *keeper, const struct pipeline *pipeline, struct 
 	if (!rc)
 		rc = pipeline_check(pipeline, &view, fault);
 	for (unsigned i = 0; !rc && i < pipeline->host_count; i++)
-		rc = check_host(keeper, pipeline, i, fault);
+		rc = check_host(keeper, pipeline, i, ASK_NS, fault);
 	for (size_t i = 0; i < roles.count; i++)
 		free(roles.names[i]);
 	json_decref(roles.described);

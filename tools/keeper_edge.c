@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Edges as they lie in the segment: who leads to whom, and switching one. */
+#include <base/crash.h>
 #include <base/log.h>
 #include <base/must.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <xseg/port.h>
+#include <xseg/reap.h>
 #include <xseg/registry.h>
+#include <xseg/request.h>
 
 #include "tools/keeper.h"
 
@@ -91,6 +94,113 @@ bool keeper_edge_users(
 	return out[0];
 }
 
+bool keeper_edge_above(const struct keeper_host *above, const struct keeper_host *below)
+{
+	const struct keeper *keeper = above->keeper;
+	struct edge_view edge;
+	for (uint32_t i = 0; above != below && i < XSEG_EDGES_MAX; i++)
+		if (edge_view(&keeper->seg, i, &edge) && host_has(keeper, above, edge.peer) &&
+			host_has(keeper, below, edge.to))
+			return true;
+	return false;
+}
+
+/* Does a request wait there? */
+bool keeper_edge_waits(const struct keeper *keeper, uint32_t port)
+{
+	const struct xseg *seg = &keeper->seg;
+	for (uint32_t i = 0; i < seg->request_count; i++) {
+		uint64_t word = atomic_load_explicit(&seg->requests[i].word, memory_order_acquire);
+		if (xseg_word_state(word) == XSEG_REQUEST_SUBMITTED &&
+			xseg_word_owner(word) == port)
+			return true;
+	}
+	return false;
+}
+
+/* --- second choices ---------------------------------------------------------------------- */
+
+static bool second_fits(const struct keeper *keeper, const struct edge_view *edge, const char *to)
+{
+	const struct pipeline_peer *peer = pipeline_peer_find(&keeper->pipeline, to);
+	if (!peer || !strcmp(to, edge->to) || keeper_edge_reaches(&keeper->seg, to, edge->peer))
+		return false;
+	unsigned state = keeper->hosts[peer->host].state;
+	return state != KEEPER_GIVEN_UP && state != KEEPER_STOPPED && state != KEEPER_DEAD;
+}
+
+/* What was sent down that edge and waits goes along. */
+static int take_along(const struct keeper *keeper, const struct edge_view *edge, uint32_t to)
+{
+	struct xseg_peer_view user;
+	uint32_t from;
+	if (xseg_port_find(&keeper->seg, edge->to, &from) ||
+		xseg_peer_find(&keeper->seg, edge->peer, &user))
+		return 0;
+	return xseg_reap_move_port(&keeper->seg, user.lanes, from, to);
+}
+
+static bool fall_back(struct keeper_host *host, uint32_t index, const struct edge_view *edge)
+{
+	struct keeper *keeper = host->keeper;
+	const char *to = pipeline_keep_second(&keeper->pipeline, edge->peer, edge->edge);
+	uint32_t port;
+	if (!to || !second_fits(keeper, edge, to) || xseg_port_find(&keeper->seg, to, &port))
+		return false;
+	xseg_edge_set(&keeper->seg, index, port);
+	crash_point("keeper.edge.before_move");
+	int moved = take_along(keeper, edge, port);
+	log_warning("keeper", "edge %s:%s leads to '%s' now, its second choice: '%s' is gone",
+		edge->peer, edge->edge, to, edge->to);
+	keeper_event(keeper, "edge_switched",
+		json_pack("{s:s, s:s, s:s, s:s, s:i, s:s}", "peer", edge->peer, "edge", edge->edge,
+			"from", edge->to, "to", to, "moved", moved > 0 ? moved : 0, "reason",
+			"the peer below does not come back"));
+	return true;
+}
+
+static const char *first_choice(const struct pipeline *pipeline, const struct edge_view *edge)
+{
+	const struct pipeline_peer *peer = pipeline_peer_find(pipeline, edge->peer);
+	for (unsigned i = 0; peer && i < peer->option_count; i++)
+		if (!strncmp(peer->options[i].key, "edge.", 5) &&
+			!strcmp(peer->options[i].key + 5, edge->edge))
+			return peer->options[i].value;
+	return NULL;
+}
+
+/* Who looked at the edge before it was switched, and sent after: once more. */
+static void gather(const struct keeper_host *host, const struct edge_view *edge)
+{
+	const struct keeper *keeper = host->keeper;
+	const char *first = first_choice(&keeper->pipeline, edge);
+	const char *to = pipeline_keep_second(&keeper->pipeline, edge->peer, edge->edge);
+	struct edge_view before = *edge;
+	uint32_t from, port;
+	if (!first || !to || strcmp(to, edge->to) || !host_has(keeper, host, first) ||
+		xseg_port_find(&keeper->seg, first, &from) ||
+		xseg_port_find(&keeper->seg, to, &port) || !keeper_edge_waits(keeper, from))
+		return;
+	snprintf(before.to, sizeof(before.to), "%s", first);
+	take_along(keeper, &before, port);
+}
+
+unsigned keeper_edge_fall_back(struct keeper_host *host)
+{
+	const struct keeper *keeper = host->keeper;
+	struct edge_view edge;
+	unsigned count = 0;
+	for (uint32_t i = 0; i < XSEG_EDGES_MAX; i++) {
+		if (!edge_view(&keeper->seg, i, &edge))
+			continue;
+		if (host_has(keeper, host, edge.to))
+			count += fall_back(host, i, &edge);
+		else
+			gather(host, &edge);
+	}
+	return count;
+}
+
 /* --- switching -------------------------------------------------------------------------- */
 
 static int edge_unknown(const struct keeper *keeper, const char *name, struct fault *fault)
@@ -127,20 +237,32 @@ static int target_check(const struct keeper *keeper, const struct edge_view *edg
 	return 0;
 }
 
-int keeper_edge_set(struct keeper *keeper, const char *name, const char *to, json_t **result,
-	struct fault *fault)
+/* "none" is nowhere. */
+static int target_port(const struct keeper *keeper, const struct edge_view *edge, const char *to,
+	uint32_t *port, struct fault *fault)
+{
+	*port = XSEG_NONE;
+	if (!strcmp(to, "none"))
+		return 0;
+	int rc = target_check(keeper, edge, to, fault);
+	if (rc)
+		return rc;
+	if (xseg_port_find(&keeper->seg, to, port))
+		return fault_set(fault, FAULT_FAILED, to, NULL, "peer '%s' has no port", to);
+	return 0;
+}
+
+int keeper_edge_set(struct keeper *keeper, const char *name, const char *to, bool dry_run,
+	json_t **result, struct fault *fault)
 {
 	struct edge_view edge;
 	uint32_t index, port;
 	if (xseg_edge_find(&keeper->seg, name, &index) || !edge_view(&keeper->seg, index, &edge))
 		return edge_unknown(keeper, name, fault);
-	int rc = target_check(keeper, &edge, to, fault);
+	int rc = target_port(keeper, &edge, to, &port, fault);
 	if (rc)
 		return rc;
-	rc = xseg_port_find(&keeper->seg, to, &port);
-	if (rc)
-		return fault_set(fault, FAULT_FAILED, to, NULL, "peer '%s' has no port", to);
-	bool changed = xseg_edge_port(&keeper->seg, index) != port;
+	bool changed = xseg_edge_port(&keeper->seg, index) != port && !dry_run;
 	if (changed) {
 		xseg_edge_set(&keeper->seg, index, port);
 		log_info("keeper", "edge %s leads to '%s' now, no longer to '%s'", name, to,
@@ -150,5 +272,7 @@ int keeper_edge_set(struct keeper *keeper, const char *name, const char *to, jso
 	*result = json_pack("{s:i, s:s, s:s?, s:s, s:I, s:b}", "schema_version", 1, "name", name,
 		"from", edge.to[0] ? edge.to : NULL, "to", to, "generation",
 		(json_int_t)(uint32_t)word, "changed", (int)changed);
+	if (dry_run)
+		json_object_set_new(*result, "dry_run", json_true());
 	return 0;
 }

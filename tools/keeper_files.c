@@ -3,7 +3,8 @@
  * What the keeper leaves on disk: its lock, the note that it made the segment, and the segment.
  *
  * RUN_DIR/SEGMENT/: xsegd.pid (locked while a keeper lives), xsegd.sock, xsegd.made (uuid of the
- * segment that `up` made and `down` destroys), xsegd.log and HOST.log (these stay).
+ * segment that `up` made and `down` destroys), xsegd.state (see keeper_save.c), notify.sock (what
+ * its processes say), xsegd.log, HOST.log and events.jsonl (these stay).
  */
 #include <base/log.h>
 #include <base/must.h>
@@ -189,6 +190,15 @@ static void remove_bells(const struct keeper *keeper)
 	globfree(&found);
 }
 
+/* After a start that failed: what ran before it does still. */
+static bool runs_on(const struct keeper *keeper)
+{
+	for (unsigned i = 0; i < keeper->order_count; i++)
+		if (keeper->hosts[keeper->order[i]].adopted && keeper->hosts[keeper->order[i]].pid)
+			return true;
+	return false;
+}
+
 bool keeper_files_remove(struct keeper *keeper, bool destroy)
 {
 	char why[XSEG_WHY_SIZE] = "", path[PATH_LENGTH_MAX];
@@ -206,6 +216,9 @@ bool keeper_files_remove(struct keeper *keeper, bool destroy)
 	}
 	if (destroyed)
 		remove_bells(keeper);
+	if (destroyed || !keeper->fault.code || !runs_on(keeper))
+		remove_leaf(keeper, "xsegd.state");
+	remove_leaf(keeper, "notify.sock");
 	remove_leaf(keeper, "xsegd.sock");
 	remove_leaf(keeper, "xsegd.pid");
 	if (!path_run(path, keeper->name, NULL))

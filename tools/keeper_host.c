@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One process of the pipeline: started, watched by its pidfd, stopped by SIGTERM. */
+/* One process of the pipeline: started, watched by its pidfd, stopped by a signal. */
+#include <base/clock.h>
+#include <base/crash.h>
 #include <base/log.h>
 #include <base/must.h>
 #include <errno.h>
@@ -8,11 +10,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <xseg/port.h>
+#include <xseg/reap.h>
 #include <xseg/registry.h>
 
 #include "tools/keeper.h"
@@ -22,13 +23,18 @@
 #define HURRY_NS (3ull * 1000000000u)
 
 const struct sm_state keeper_states[KEEPER_STATES] = {
-	[KEEPER_IDLE] = {"waiting", SM(KEEPER_STARTING) | SM(KEEPER_RUNNING)},
+	[KEEPER_IDLE] = {"waiting", SM(KEEPER_STARTING) | SM(KEEPER_RUNNING) | SM(KEEPER_STOPPED) |
+					    SM(KEEPER_DEAD) | SM(KEEPER_GIVEN_UP)},
 	[KEEPER_STARTING] = {"starting",
 		SM(KEEPER_RUNNING) | SM(KEEPER_STOPPING) | SM(KEEPER_DEAD)},
 	[KEEPER_RUNNING] = {"serving", SM(KEEPER_STOPPING) | SM(KEEPER_DEAD)},
 	[KEEPER_STOPPING] = {"stopping", SM(KEEPER_STOPPED)},
 	[KEEPER_STOPPED] = {"stopped", SM(KEEPER_STARTING)},
-	[KEEPER_DEAD] = {"dead", SM(KEEPER_STARTING) | SM(KEEPER_STOPPED)},
+	[KEEPER_DEAD] = {"dead", SM(KEEPER_STARTING) | SM(KEEPER_STOPPED) | SM(KEEPER_WAITING) |
+					 SM(KEEPER_GIVEN_UP)},
+	[KEEPER_WAITING] = {"restarting",
+		SM(KEEPER_STARTING) | SM(KEEPER_RUNNING) | SM(KEEPER_STOPPED)},
+	[KEEPER_GIVEN_UP] = {"given-up", SM(KEEPER_STARTING) | SM(KEEPER_STOPPED)},
 };
 
 const char *keeper_host_name(const struct keeper_host *host)
@@ -38,11 +44,11 @@ const char *keeper_host_name(const struct keeper_host *host)
 
 /* --- events ----------------------------------------------------------------------------- */
 
-static void set_timer(struct keeper_host *host, uint64_t limit_ns)
+void keeper_host_set_timer(struct keeper_host *host, uint64_t after_ns)
 {
-	struct timeval limit = {.tv_sec = (time_t)(limit_ns / 1000000000u),
-		.tv_usec = (suseconds_t)(limit_ns % 1000000000u / 1000)};
-	evtimer_add(host->timer, &limit);
+	struct timeval after = {.tv_sec = (time_t)(after_ns / 1000000000u),
+		.tv_usec = (suseconds_t)(after_ns % 1000000000u / 1000)};
+	evtimer_add(host->timer, &after);
 }
 
 static void drop_event(struct event **event)
@@ -88,29 +94,39 @@ static void note_killed(struct keeper *keeper, const struct keeper_host *host)
 		keeper_host_name(host));
 }
 
-static void host_ended(struct keeper_host *host, const siginfo_t *info)
+static void ended_as_asked(struct keeper_host *host, const siginfo_t *info, bool clean)
 {
-	bool clean = info->si_pid == 0 || (info->si_code == CLD_EXITED && info->si_status == 0);
-	host->reason[0] = 0;
-	if (host->state == KEEPER_STOPPING) {
-		if (!clean)
-			describe_death(host, info);
-		if (host->timed_out)
-			note_killed(host->keeper, host);
-		host->keeper->stopped_count++;
-		sm_move(keeper_states, &host->state, KEEPER_STOPPED);
-		log_info("keeper", "'%s' (pid %d) has stopped%s%s", keeper_host_name(host),
-			(int)host->pid, clean ? "" : ": ", host->reason);
-	} else {
+	if (!clean)
 		describe_death(host, info);
-		if (host->timed_out)
-			snprintf(host->reason, sizeof(host->reason),
-				"it was not ready within its time limit");
-		sm_move(keeper_states, &host->state, KEEPER_DEAD);
-		log_error("keeper", "'%s' (pid %d) died: %s", keeper_host_name(host),
-			(int)host->pid, host->reason);
-	}
-	host->pid = 0;
+	if (host->timed_out)
+		note_killed(host->keeper, host);
+	host->keeper->stopped_count++;
+	sm_move(keeper_states, &host->state, KEEPER_STOPPED);
+	log_info("keeper", "'%s' (pid %d) has stopped%s%s", keeper_host_name(host), (int)host->pid,
+		clean ? "" : ": ", host->reason);
+	if (!host->successor)
+		keeper_store_drop(host);
+}
+
+static void ended_unasked(struct keeper_host *host, const siginfo_t *info)
+{
+	bool never_ready = host->state == KEEPER_STARTING;
+	char how[384];
+	describe_death(host, info);
+	snprintf(how, sizeof(how), "%s", host->reason);
+	if (host->timed_out)
+		snprintf(how, sizeof(how), "it was not ready within its time limit");
+	else if (host->killed)
+		snprintf(how, sizeof(how), "killed by its keeper: it %s", host->pulse.reason);
+	else if (host->clean)
+		snprintf(how, sizeof(how), "ended by itself, unasked (exit status 0)%s",
+			never_ready ? ", before it was ready" : "");
+	snprintf(host->reason, sizeof(host->reason), "%s", how);
+	sm_move(keeper_states, &host->state, KEEPER_DEAD);
+	log_error("keeper", "'%s' (pid %d) died: %s", keeper_host_name(host), (int)host->pid,
+		host->reason);
+	keeper_event_host(
+		host, "peer_died", host->reason, json_pack("{s:b}", "ready", (int)!never_ready));
 }
 
 static void on_ended(int fd, short what, void *context)
@@ -119,14 +135,44 @@ static void on_ended(int fd, short what, void *context)
 	siginfo_t info = {0};
 	(void)fd;
 	(void)what;
+	keeper_store_read(host->keeper);
 	/* an adopted process is not our child: how it ended is nobody's but init's to know */
 	waitid(P_PIDFD, (id_t)host->pidfd, &info, WEXITED | WNOHANG);
+	host->clean = info.si_pid && info.si_code == CLD_EXITED && info.si_status == 0;
 	evtimer_del(host->timer);
 	drop_event(&host->exit_event);
 	drop_event(&host->out_event);
 	drop_fd(&host->pidfd);
 	drop_fd(&host->out);
-	host_ended(host, &info);
+	host->reason[0] = 0;
+	if (host->state == KEEPER_STOPPING)
+		ended_as_asked(host, &info, host->clean || info.si_pid == 0);
+	else
+		ended_unasked(host, &info);
+	host->pid = 0;
+	crash_point("keeper.death.before_reap");
+	if (xseg_reap_due(&host->keeper->seg))
+		keeper_reap_soon(host->keeper);
+	crash_point("keeper.death.reaped");
+	keeper_restart_decide(host);
+	keeper_turn_soon(host->keeper);
+}
+
+void keeper_host_ready(struct keeper_host *host)
+{
+	if (host->state != KEEPER_STARTING)
+		return;
+	drop_event(&host->out_event);
+	drop_fd(&host->out);
+	evtimer_del(host->timer);
+	sm_move(keeper_states, &host->state, KEEPER_RUNNING);
+	host->ready_ns = clock_now_ns();
+	host->by_hand = false;
+	host->reason[0] = 0;
+	log_info("keeper", "'%s' (pid %d) serves", keeper_host_name(host), (int)host->pid);
+	keeper_event_host(host, "peer_ready", NULL,
+		json_pack("{s:I}", "took_ns", (json_int_t)(host->ready_ns - host->started_ns)));
+	keeper_save(host->keeper);
 	keeper_turn_soon(host->keeper);
 }
 
@@ -144,12 +190,8 @@ static void on_out(int fd, short what, void *context)
 		return;
 	drop_event(&host->out_event);
 	drop_fd(&host->out);
-	if (!ready || host->state != KEEPER_STARTING)
-		return;
-	evtimer_del(host->timer);
-	sm_move(keeper_states, &host->state, KEEPER_RUNNING);
-	log_info("keeper", "'%s' (pid %d) serves", keeper_host_name(host), (int)host->pid);
-	keeper_turn_soon(host->keeper);
+	if (ready)
+		keeper_host_ready(host);
 }
 
 static void on_timer(int fd, short what, void *context)
@@ -157,6 +199,10 @@ static void on_timer(int fd, short what, void *context)
 	struct keeper_host *host = context;
 	(void)fd;
 	(void)what;
+	if (host->state == KEEPER_WAITING) {
+		host->due = true;
+		keeper_turn_soon(host->keeper);
+	}
 	if (host->pidfd < 0)
 		return;
 	bool stopping = host->state == KEEPER_STOPPING;
@@ -165,7 +211,7 @@ static void on_timer(int fd, short what, void *context)
 		log_warning("keeper", "'%s' does not drain in time", keeper_host_name(host));
 		host->terms++;
 		syscall(SYS_pidfd_send_signal, host->pidfd, SIGTERM, NULL, 0);
-		set_timer(host, HURRY_NS);
+		keeper_host_set_timer(host, HURRY_NS);
 		return;
 	}
 	log_warning("keeper", "'%s' is killed: not %s in time", keeper_host_name(host),
@@ -175,132 +221,32 @@ static void on_timer(int fd, short what, void *context)
 
 /* --- starting --------------------------------------------------------------------------- */
 
-struct arguments {
-	char *argv[PIPELINE_PEERS_MAX + 10];
-	int count;
-};
-
-static void argument_add(struct arguments *arguments, const char *text)
+static void watch_exit(struct keeper_host *host)
 {
-	must(arguments->count + 1 < (int)countof(arguments->argv));
-	must(arguments->argv[arguments->count++] = strdup(text));
+	host->exit_event = event_new(host->keeper->base, host->pidfd, EV_READ, on_ended, host);
+	must(host->exit_event && event_add(host->exit_event, NULL) == 0);
 }
 
-static bool edge_leads(const struct xseg *seg, const char *peer, const char *key)
+static void begin(struct keeper_host *host)
 {
-	char name[XSEG_EDGE_NAME_MAX];
-	uint32_t edge;
-	snprintf(name, sizeof(name), "%s:%s", peer, key + 5);
-	return !strncmp(key, "edge.", 5) && !xseg_edge_find(seg, name, &edge) &&
-	       xseg_edge_port(seg, edge) != XSEG_NONE;
-}
-
-/* Who comes back finds its edges in the segment, where they may have been switched. */
-static char *peer_argument(const struct keeper_host *host, const struct pipeline_peer *peer)
-{
-	struct pipeline_peer copy = *peer;
-	bool again = host->state != KEEPER_IDLE;
-	copy.option_count = 0;
-	for (unsigned i = 0; i < peer->option_count; i++)
-		if (!again || !edge_leads(&host->keeper->seg, peer->name, peer->options[i].key))
-			copy.options[copy.option_count++] = peer->options[i];
-	return pipeline_peer_argument(&copy);
-}
-
-static void arguments_make(const struct keeper_host *host, struct arguments *arguments)
-{
-	const struct pipeline *pipeline = &host->keeper->pipeline;
-	const struct pipeline_host *process = &pipeline->hosts[host->index];
-	char number[16];
-	memset(arguments, 0, sizeof(*arguments));
-	argument_add(arguments, host->keeper->xsegpeer);
-	argument_add(arguments, "-s");
-	argument_add(arguments, host->keeper->name);
-	/* the limit is ours to keep */
-	argument_add(arguments, "--drain-limit=24h");
-	if (process->lanes) {
-		snprintf(number, sizeof(number), "-l%u", process->lanes);
-		argument_add(arguments, number);
-	}
-	if (process->workers) {
-		snprintf(number, sizeof(number), "%u", process->workers);
-		argument_add(arguments, "--workers");
-		argument_add(arguments, number);
-	}
-	for (unsigned i = 0; i < pipeline->peer_count; i++)
-		if (pipeline->peers[i].host == host->index)
-			arguments->argv[arguments->count++] =
-				peer_argument(host, &pipeline->peers[i]);
-}
-
-static int open_log(struct keeper_host *host)
-{
-	char leaf[NAME_LENGTH_MAX + 8], path[PATH_LENGTH_MAX];
-	int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC;
-	snprintf(leaf, sizeof(leaf), "%s.log", keeper_host_name(host));
-	if (path_run(path, host->keeper->name, leaf))
-		return -ENAMETOOLONG;
-	int fd = open(path, host->state == KEEPER_IDLE ? flags | O_TRUNC : flags, 0640);
-	struct stat st;
-	if (fd < 0)
-		return -errno;
-	host->log_start = fstat(fd, &st) ? 0 : st.st_size;
-	return fd;
-}
-
-static void child(char *const argv[], int out, int log)
-{
-	sigset_t none;
-	sigemptyset(&none);
-	setsid(); /* ^C at the keeper's terminal is for the keeper alone */
-	dup2(open("/dev/null", O_RDONLY | O_CLOEXEC), STDIN_FILENO);
-	dup2(out, STDOUT_FILENO);
-	dup2(log, STDERR_FILENO);
-	unsetenv("NOTIFY_SOCKET");
-	signal(SIGPIPE, SIG_DFL);
-	sigprocmask(SIG_SETMASK, &none, NULL);
-	execv(argv[0], argv);
-	dprintf(STDERR_FILENO, "%s cannot be run: %s\n", argv[0], strerror(errno));
-	_exit(127);
-}
-
-static int spawn(struct keeper_host *host, char *const argv[], int log)
-{
-	int out[2];
-	if (pipe2(out, O_CLOEXEC | O_NONBLOCK))
-		return -errno;
-	pid_t pid = fork();
-	if (pid == 0)
-		child(argv, out[1], log);
-	int error = -errno;
-	close(out[1]);
-	if (pid < 0) {
-		close(out[0]);
-		return error;
-	}
-	host->pid = pid;
-	host->out = out[0];
-	host->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
-	must(host->pidfd >= 0); /* our own child cannot have gone before we wait for it */
-	fcntl(host->pidfd, F_SETFD, FD_CLOEXEC);
-	return 0;
+	struct fault ignored;
+	/* its keys were checked when they were read; they may have changed since the last start */
+	if (pipeline_keep_read(&host->keeper->pipeline, host->index, &host->keep, &ignored))
+		log_warning("keeper", "%s", ignored.message);
+	host->timed_out = host->killed = host->successor = host->due = false;
+	host->adopted = host->stranger = false;
+	host->terms = 0;
+	host->ready_ns = 0;
+	host->started_ns = clock_now_ns();
+	memset(host->said, 0, sizeof(host->said));
+	keeper_watch_begin(host);
 }
 
 int keeper_host_start(struct keeper_host *host, uint64_t limit_ns)
 {
-	struct arguments arguments;
-	int log = open_log(host), rc = log < 0 ? log : 0;
-	if (!rc) {
-		arguments_make(host, &arguments);
-		rc = spawn(host, arguments.argv, log);
-		while (arguments.count)
-			free(arguments.argv[--arguments.count]);
-		close(log);
-	}
-	host->timed_out = false;
-	host->adopted = host->stranger = false;
-	host->terms = 0;
-	memset(host->said, 0, sizeof(host->said));
+	evtimer_del(host->timer);
+	begin(host);
+	int rc = keeper_spawn(host);
 	sm_move(keeper_states, &host->state, KEEPER_STARTING);
 	if (rc) {
 		sm_move(keeper_states, &host->state, KEEPER_DEAD);
@@ -309,13 +255,14 @@ int keeper_host_start(struct keeper_host *host, uint64_t limit_ns)
 		return rc;
 	}
 	log_info("keeper", "'%s' starts (pid %d)", keeper_host_name(host), (int)host->pid);
-	struct event_base *base = host->keeper->base;
-	host->out_event = event_new(base, host->out, EV_READ | EV_PERSIST, on_out, host);
-	host->exit_event = event_new(base, host->pidfd, EV_READ, on_ended, host);
-	must(host->out_event && host->exit_event);
-	event_add(host->out_event, NULL);
-	event_add(host->exit_event, NULL);
-	set_timer(host, limit_ns);
+	host->out_event =
+		event_new(host->keeper->base, host->out, EV_READ | EV_PERSIST, on_out, host);
+	must(host->out_event && event_add(host->out_event, NULL) == 0);
+	watch_exit(host);
+	keeper_host_set_timer(host, limit_ns);
+	crash_point("keeper.start.before_save");
+	keeper_event_host(host, "peer_started", NULL, NULL);
+	keeper_save(host->keeper);
 	return 0;
 }
 
@@ -327,6 +274,8 @@ void keeper_host_init(struct keeper *keeper, unsigned index)
 	host->index = index;
 	host->state = KEEPER_IDLE;
 	host->pidfd = host->out = -1;
+	struct fault ignored;
+	pipeline_keep_read(&keeper->pipeline, index, &host->keep, &ignored);
 	host->timer = evtimer_new(keeper->base, on_timer, host);
 	must(host->timer);
 }
@@ -338,6 +287,7 @@ void keeper_host_forget(struct keeper_host *host)
 	must(host->index + 1 == pipeline->host_count && host->pid == 0);
 	must(pipeline->peers[pipeline->peer_count - 1].host == host->index);
 	must(keeper->order[keeper->order_count - 1] == host->index);
+	keeper_store_drop(host);
 	event_free(host->timer);
 	keeper->order_count--;
 	pipeline->host_count--;
@@ -346,39 +296,50 @@ void keeper_host_forget(struct keeper_host *host)
 
 /* --- stopping and adopting -------------------------------------------------------------- */
 
-void keeper_host_stop(struct keeper_host *host, uint64_t limit_ns)
+void keeper_host_stop(struct keeper_host *host, uint64_t limit_ns, bool successor)
 {
 	host->timed_out = false;
 	host->terms = 1;
+	host->successor = successor;
 	sm_move(keeper_states, &host->state, KEEPER_STOPPING);
-	log_info("keeper", "'%s' (pid %d) is stopped", keeper_host_name(host), (int)host->pid);
+	log_info("keeper", "'%s' (pid %d) is stopped%s", keeper_host_name(host), (int)host->pid,
+		successor ? ", to be started again" : "");
 	/* gone already: its pidfd says so */
-	syscall(SYS_pidfd_send_signal, host->pidfd, SIGTERM, NULL, 0);
-	set_timer(host, limit_ns);
+	syscall(SYS_pidfd_send_signal, host->pidfd, successor ? SIGHUP : SIGTERM, NULL, 0);
+	keeper_host_set_timer(host, limit_ns);
 }
 
-/* The registry compares start times: alive after the pidfd is open, so it is its pidfd. */
-static bool still_lives(const struct keeper_host *host, const char *peer, pid_t pid)
+void keeper_host_kill(struct keeper_host *host)
 {
-	struct xseg_peer_view view;
-	return !xseg_peer_find(&host->keeper->seg, peer, &view) && view.pid == pid &&
-	       view.life != XSEG_LIFE_DEAD;
+	host->killed = true;
+	syscall(SYS_pidfd_send_signal, host->pidfd, SIGKILL, NULL, 0);
 }
 
-int keeper_host_adopt(struct keeper_host *host, pid_t pid, const char *peer)
+struct keeper_host *keeper_host_of_pid(struct keeper *keeper, pid_t pid)
+{
+	for (unsigned i = 0; pid > 0 && i < keeper->pipeline.host_count; i++)
+		if (keeper->hosts[i].pid == pid)
+			return &keeper->hosts[i];
+	return NULL;
+}
+
+int keeper_host_adopt(struct keeper_host *host, pid_t pid, uint64_t start_time, bool ready)
 {
 	host->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
-	if (host->pidfd < 0 || !still_lives(host, peer, pid)) {
+	/* it lived when it was found, and still does after the pidfd is open: so it is its pidfd */
+	if (host->pidfd < 0 || xseg_process_start_time(pid) != start_time) {
 		drop_fd(&host->pidfd);
 		return -ESRCH;
 	}
 	fcntl(host->pidfd, F_SETFD, FD_CLOEXEC);
+	begin(host);
 	host->pid = pid;
 	host->adopted = true;
-	sm_move(keeper_states, &host->state, KEEPER_RUNNING);
-	host->exit_event = event_new(host->keeper->base, host->pidfd, EV_READ, on_ended, host);
-	must(host->exit_event);
-	event_add(host->exit_event, NULL);
+	host->ready_ns = ready ? host->started_ns : 0;
+	sm_move(keeper_states, &host->state, ready ? KEEPER_RUNNING : KEEPER_STARTING);
+	if (!ready)
+		keeper_host_set_timer(host, host->keeper->start_ns);
+	watch_exit(host);
 	log_info("keeper", "'%s' (pid %d) runs already: adopted", keeper_host_name(host), (int)pid);
 	return 0;
 }

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "tools/keeper.h"
+#include "tools/keeper_job.h"
 
 /* Requests taken from one client before others have their turn. */
 #define TURN_MESSAGES 8
@@ -79,6 +80,7 @@ void keeper_server_finish(struct keeper *keeper, json_t *result, const struct fa
 	struct keeper_client *client = keeper->operation.client;
 	json_t *id = keeper->operation.id;
 	must(!result != !fault);
+	keeper_job_end(keeper, result, fault);
 	memset(&keeper->operation, 0, sizeof(keeper->operation));
 	if (client && id && fault)
 		send_fault(client, id, fault, RPC_APPLICATION);

@@ -2,38 +2,51 @@
 # What both programs, and their unit tests, are made of.
 noinst_LTLIBRARIES += libtools.la
 libtools_la_SOURCES = \
-	tools/fault.c tools/fault.h tools/parse_time.c tools/parse_time.h \
-	tools/pipeline.c tools/pipeline.h tools/pipeline_check.c tools/pipeline_priv.h \
-	tools/pipeline_text.c tools/program.c tools/program.h \
-	tools/report.c tools/report.h tools/report_stats.c
+	tools/fault.c tools/fault.h tools/job.c tools/job.h tools/parse_time.c tools/parse_time.h \
+	tools/pipeline.c tools/pipeline.h tools/pipeline_check.c tools/pipeline_diff.c \
+	tools/pipeline_diff.h tools/pipeline_keep.c tools/pipeline_keep.h tools/pipeline_priv.h tools/pipeline_running.c \
+	tools/pipeline_running.h tools/pipeline_text.c tools/pipeline_write.c tools/program.c tools/program.h \
+	tools/report.c tools/report.h tools/report_reap.c tools/report_stats.c tools/report_trace.c tools/report_trace.h \
+	tools/fsck.c tools/fsck.h tools/fsck_look.c tools/fsck_pages.c tools/fsck_tables.c \
+	tools/metrics.c tools/metrics.h tools/watch.c tools/watch.h
 libtools_la_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS) $(INIH_CFLAGS)
 
 noinst_LTLIBRARIES += libctl.la
 libctl_la_SOURCES = \
 	tools/ctl.h tools/ctl_ask.c tools/ctl_copy.c tools/ctl_copy.h tools/ctl_export.c \
-	tools/ctl_help.c tools/ctl_import.c tools/ctl_join.c tools/ctl_option.c \
+	tools/ctl_complete.c \
+	tools/ctl_config.c tools/ctl_example.c tools/ctl_help.c tools/ctl_help.h tools/ctl_import.c tools/ctl_job.c tools/ctl_join.c tools/ctl_option.c \
 	tools/ctl_output.c tools/ctl_output.h tools/ctl_peer.c tools/ctl_pipeline.c \
-	tools/ctl_progress.c tools/ctl_progress.h tools/ctl_rpc.c tools/ctl_rpc.h \
+	tools/ctl_progress.c tools/ctl_progress.h tools/ctl_reap.c tools/ctl_remote.c \
+	tools/ctl_remote.h tools/ctl_rpc.c tools/ctl_rpc.h tools/ctl_work.c tools/ctl_work.h \
 	tools/ctl_segment.c tools/ctl_stats.c tools/ctl_status.c tools/ctl_status.h \
-	tools/ctl_table.c tools/ctl_volume.c tools/ctl_volume.h
-libctl_la_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS) $(SMARTCOLS_CFLAGS) $(EVENT_CFLAGS)
+	tools/ctl_table.c tools/ctl_events.c tools/ctl_fsck.c tools/ctl_log.c tools/ctl_metrics.c tools/ctl_top.c tools/ctl_trace.c tools/ctl_watch.c tools/ctl_watch.h tools/ctl_volume.c tools/ctl_volume.h
+libctl_la_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS) $(SMARTCOLS_CFLAGS) $(EVENT_CFLAGS) \
+	$(EVENT_EXTRA_CFLAGS)
 
 TOOLS_LIBS = libtools.la libpeer.la libxseg.la $(JANSSON_LIBS) $(INIH_LIBS)
 
 bin_PROGRAMS += xsegctl
 xsegctl_SOURCES = tools/xsegctl.c
 xsegctl_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
-xsegctl_LDADD = libctl.la $(TOOLS_LIBS) $(SMARTCOLS_LIBS)
+xsegctl_LDADD = libctl.la $(TOOLS_LIBS) $(SMARTCOLS_LIBS) $(EVENT_EXTRA_LIBS)
 
 sbin_PROGRAMS += xsegd
-xsegd_SOURCES = tools/xsegd.c tools/xsegd_man.c tools/xsegd_man.h \
-	tools/keeper.h tools/keeper_adopt.c tools/keeper_call.c tools/keeper_check.c \
-	tools/keeper_edge.c tools/keeper_files.c tools/keeper_host.c tools/keeper_server.c \
-	tools/keeper_server.h tools/keeper_turn.c
-if HAVE_SYSTEMD
-xsegd_SOURCES += tools/keeper_notify.c
-else
-xsegd_SOURCES += tools/keeper_notify_plain.c
-endif
-xsegd_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS) $(EVENT_CFLAGS) $(SYSTEMD_CFLAGS)
-xsegd_LDADD = libtools.la libxseg.la $(JANSSON_LIBS) $(INIH_LIBS) $(EVENT_LIBS) $(SYSTEMD_LIBS)
+keeper_sources = \
+	tools/keeper.h tools/keeper_adopt.c tools/keeper_ask.c tools/keeper_ask.h \
+	tools/keeper_call.c tools/keeper_check.c tools/keeper_config.c tools/keeper_config.h \
+	tools/keeper_job.c tools/keeper_job.h \
+	tools/keeper_edge.c tools/keeper_event.c tools/keeper_files.c tools/keeper_host.c \
+	tools/keeper_notify.c tools/keeper_reap.c tools/keeper_renew.c tools/keeper_restart.c tools/keeper_save.c \
+	tools/keeper_server.c tools/keeper_server.h tools/keeper_spawn.c tools/keeper_store.c \
+	tools/keeper_turn.c tools/keeper_watch.c
+xsegd_SOURCES = tools/xsegd.c tools/xsegd_man.c tools/xsegd_man.h $(keeper_sources)
+xsegd_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS) $(EVENT_CFLAGS)
+xsegd_LDADD = libtools.la libxseg.la $(JANSSON_LIBS) $(INIH_LIBS) $(EVENT_LIBS)
+
+# For those who watch: bpftrace's scripts, and what gdb reads.
+bpftracedir = $(pkgdatadir)/bpftrace
+dist_bpftrace_DATA = tools/bpftrace/skerry-hops.bt tools/bpftrace/skerry-slow.bt \
+	tools/bpftrace/skerry-wakes.bt
+gdbdir = $(pkgdatadir)
+dist_gdb_DATA = tools/skerry-gdb.py

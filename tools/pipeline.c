@@ -13,6 +13,7 @@
 #include <string.h>
 #include <xseg/segment.h>
 
+#include "tools/pipeline_keep.h"
 #include "tools/pipeline_priv.h"
 
 struct reader {
@@ -24,7 +25,9 @@ struct reader {
 };
 
 static const char *const segment_keys[] = {"name", "size", "lanes", "huge"};
-static const char *const host_keys[] = {"lanes", "workers"};
+static const char *const host_keys[] = {"lanes", "workers", "restart", "restart-delay",
+	"restart-delay-max", "restart-limit", "restart-window", "watchdog", "watchdog-action",
+	"request-limit"};
 static const char *const section_kinds[] = {"segment", "host", "peer"};
 
 static int reader_fail(struct reader *reader, const char *object, const char *format, ...)
@@ -86,30 +89,42 @@ struct pipeline_host *pipeline_host_add(struct pipeline *pipeline, const char *n
 	return host;
 }
 
-/* What earlier files said of this key gives way. */
-static void options_replace(struct pipeline_peer *peer, const char *key, unsigned file)
+/* What earlier files said of this key gives way; how many are left. */
+static unsigned options_replace(
+	struct pipeline_option *options, unsigned count, const char *key, unsigned file)
 {
 	unsigned kept = 0;
-	for (unsigned i = 0; i < peer->option_count; i++) {
-		struct pipeline_option *option = &peer->options[i];
+	for (unsigned i = 0; i < count; i++) {
+		struct pipeline_option *option = &options[i];
 		if (option->file != file && !strcmp(option->key, key)) {
 			free(option->key);
 			free(option->value);
 		} else {
-			peer->options[kept++] = *option;
+			options[kept++] = *option;
 		}
 	}
-	peer->option_count = kept;
+	return kept;
 }
 
 int pipeline_option_add(struct pipeline_peer *peer, const char *key, const char *value,
 	unsigned file, unsigned line)
 {
-	options_replace(peer, key, file);
+	peer->option_count = options_replace(peer->options, peer->option_count, key, file);
 	if (peer->option_count == PIPELINE_OPTIONS_MAX)
 		return -E2BIG;
 	struct pipeline_option *option = &peer->options[peer->option_count++];
 	*option = (struct pipeline_option){
+		.key = strdup(key), .value = strdup(value), .file = file, .line = line};
+	return 0;
+}
+
+int pipeline_host_option_add(struct pipeline_host *host, const char *key, const char *value,
+	unsigned file, unsigned line)
+{
+	host->option_count = options_replace(host->options, host->option_count, key, file);
+	if (host->option_count == PIPELINE_HOST_OPTIONS_MAX)
+		return -E2BIG;
+	host->options[host->option_count++] = (struct pipeline_option){
 		.key = strdup(key), .value = strdup(value), .file = file, .line = line};
 	return 0;
 }
@@ -172,8 +187,13 @@ static int host_key(struct reader *reader, const char *name, const char *key, co
 		return parse_count(reader, key, value, XSEG_PORT_LANES_MAX, &host->lanes);
 	if (!strcmp(key, "workers"))
 		return parse_count(reader, key, value, 1024, &host->workers);
+	if (pipeline_keep_key(key) && !pipeline_keep_fallback(key))
+		return pipeline_host_option_add(host, key, value, reader->file, reader->line)
+			       ? reader_fail(reader, key, "too many keys")
+			       : 0;
 	reader_fail(reader, key, "unknown key '%s' in [host %s]", key, name);
-	fault_nearest(reader->fault, key, host_keys, countof(host_keys), "it has lanes, workers");
+	fault_nearest(reader->fault, key, host_keys, countof(host_keys),
+		"it has lanes, workers and how it is kept: see skerry-pipeline(5)");
 	return -1;
 }
 
@@ -306,31 +326,37 @@ static char *read_line(char *out, int size, void *user)
 	return out;
 }
 
-static int read_file(struct pipeline *pipeline, const char *path, struct fault *fault)
+/* Closes the stream. */
+static int read_stream(
+	struct pipeline *pipeline, FILE *stream, const char *path, struct fault *fault)
 {
-	struct reader reader = {.pipeline = pipeline, .fault = fault};
-	if (pipeline->file_count == PIPELINE_FILES_MAX)
-		return fault_set(fault, FAULT_USAGE, path, NULL, "more than %u pipeline files",
-			PIPELINE_FILES_MAX);
-	reader.file = pipeline->file_count++;
-	pipeline->files[reader.file] = strdup(path);
-	reader.stream = fopen(path, "re");
-	if (!reader.stream) {
+	struct reader reader = {.pipeline = pipeline, .fault = fault, .stream = stream};
+	if (!stream) {
 		enum fault_code code = errno == ENOENT ? FAULT_NOT_FOUND : FAULT_FAILED;
 		return fault_set(fault, code, path, NULL, "pipeline file '%s' cannot be read: %s",
 			path, strerror(errno));
 	}
+	reader.file = pipeline->file_count++;
+	pipeline->files[reader.file] = strdup(path);
 	ini_use_stack = true; /* else ini_max_line means nothing */
 	ini_max_line = PIPELINE_LINE_MAX;
 	int bad_line = ini_parse_stream(read_line, &reader, on_key, &reader);
-	bool broken = ferror(reader.stream);
-	fclose(reader.stream);
+	bool broken = ferror(stream);
+	fclose(stream);
 	if (!fault->code && broken)
 		fault_set(fault, FAULT_FAILED, path, NULL, "'%s' cannot be read", path);
 	if (!fault->code && bad_line > 0)
 		fault_set(fault, FAULT_USAGE, path, "a line is KEY=VALUE, [SECTION] or # comment",
 			"%s:%d: neither a key nor a section", path, bad_line);
 	return fault->code ? -(int)fault->code : 0;
+}
+
+static int read_file(struct pipeline *pipeline, const char *path, struct fault *fault)
+{
+	if (pipeline->file_count == PIPELINE_FILES_MAX)
+		return fault_set(fault, FAULT_USAGE, path, NULL, "more than %u pipeline files",
+			PIPELINE_FILES_MAX);
+	return read_stream(pipeline, fopen(path, "re"), path, fault);
 }
 
 static int is_conf(const struct dirent *entry)
@@ -360,16 +386,30 @@ static int read_folder(struct pipeline *pipeline, const char *path, struct fault
 	return rc;
 }
 
-int pipeline_load(struct pipeline *pipeline, const char *path, struct fault *fault)
+void pipeline_init(struct pipeline *pipeline)
 {
 	memset(pipeline, 0, sizeof(*pipeline));
-	memset(fault, 0, sizeof(*fault));
 	pipeline->size = PIPELINE_SIZE_DEFAULT;
 	pipeline->hash = 14695981039346656037ull; /* FNV-1a */
 	pipeline->peers = calloc(PIPELINE_PEERS_MAX, sizeof(*pipeline->peers));
 	pipeline->hosts = calloc(PIPELINE_HOSTS_MAX, sizeof(*pipeline->hosts));
-	if (!pipeline->peers || !pipeline->hosts)
-		return fault_set(fault, FAULT_FAILED, path, NULL, "out of memory");
+	must(pipeline->peers && pipeline->hosts);
+}
+
+int pipeline_load_text(
+	struct pipeline *pipeline, const char *text, const char *name, struct fault *fault)
+{
+	memset(fault, 0, sizeof(*fault));
+	pipeline_init(pipeline);
+	FILE *stream = *text ? fmemopen((char *)text, strlen(text), "r") : fopen("/dev/null", "re");
+	int rc = read_stream(pipeline, stream, name, fault);
+	return rc ? rc : pipeline_resolve(pipeline, fault);
+}
+
+int pipeline_load(struct pipeline *pipeline, const char *path, struct fault *fault)
+{
+	memset(fault, 0, sizeof(*fault));
+	pipeline_init(pipeline);
 	int rc = read_file(pipeline, path, fault);
 	if (!rc)
 		rc = read_folder(pipeline, path, fault);
@@ -378,21 +418,57 @@ int pipeline_load(struct pipeline *pipeline, const char *path, struct fault *fau
 	return rc;
 }
 
+static void options_clear(struct pipeline_option *options, unsigned count)
+{
+	for (unsigned i = 0; i < count; i++) {
+		free(options[i].key);
+		free(options[i].value);
+	}
+}
+
+static void peer_clear(struct pipeline_peer *peer)
+{
+	free(peer->role);
+	options_clear(peer->options, peer->option_count);
+}
+
 void pipeline_peer_drop(struct pipeline *pipeline)
 {
 	must(pipeline->peer_count);
-	struct pipeline_peer *peer = &pipeline->peers[--pipeline->peer_count];
-	free(peer->role);
-	for (unsigned j = 0; j < peer->option_count; j++) {
-		free(peer->options[j].key);
-		free(peer->options[j].value);
-	}
+	peer_clear(&pipeline->peers[--pipeline->peer_count]);
+}
+
+void pipeline_peer_remove(struct pipeline *pipeline, unsigned index)
+{
+	must(index < pipeline->peer_count);
+	peer_clear(&pipeline->peers[index]);
+	pipeline->peer_count--;
+	memmove(&pipeline->peers[index], &pipeline->peers[index + 1],
+		(pipeline->peer_count - index) * sizeof(pipeline->peers[0]));
+}
+
+struct pipeline_peer *pipeline_peer_copy(
+	struct pipeline *pipeline, const struct pipeline_peer *from)
+{
+	struct pipeline_peer *peer = pipeline_peer_add(pipeline, from->name);
+	if (!peer)
+		return NULL;
+	peer->role = strdup(from->role);
+	must(peer->role);
+	peer->file = peer->role_file = PIPELINE_FILES_MAX; /* of no file */
+	snprintf(peer->host_name, sizeof(peer->host_name), "%s", from->host_name);
+	for (unsigned i = 0; i < from->option_count; i++)
+		must(!pipeline_option_add(
+			peer, from->options[i].key, from->options[i].value, PIPELINE_FILES_MAX, 0));
+	return peer;
 }
 
 void pipeline_free(struct pipeline *pipeline)
 {
 	while (pipeline->peer_count)
 		pipeline_peer_drop(pipeline);
+	for (unsigned i = 0; i < pipeline->host_count; i++)
+		options_clear(pipeline->hosts[i].options, pipeline->hosts[i].option_count);
 	for (unsigned i = 0; i < pipeline->file_count; i++)
 		free(pipeline->files[i]);
 	free(pipeline->peers);

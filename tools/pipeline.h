@@ -5,6 +5,7 @@
  *   [segment]      name= size= lanes= huge=DIR
  *   [host NAME]    lanes= workers=          a process; optional
  *   [peer NAME]    role= host=NAME edge.X=PEER and the role's options as they are
+ *   and in both, how the keeper keeps the process: see pipeline_keep.h
  *
  * A peer without host= lives in a process of its own, which has the peer's name. Files in
  * conf.d/ beside the pipeline file are read after it, in order of their names; a key given there
@@ -26,6 +27,7 @@
 #define PIPELINE_PEERS_MAX 64u
 #define PIPELINE_HOSTS_MAX 64u
 #define PIPELINE_OPTIONS_MAX 64u
+#define PIPELINE_HOST_OPTIONS_MAX 16u
 #define PIPELINE_FILES_MAX 64u
 #define PIPELINE_LINE_MAX 4096
 #define PIPELINE_SIZE_DEFAULT (1ull << 30)
@@ -51,6 +53,9 @@ struct pipeline_host {
 	unsigned lanes, workers; /* 0: xsegpeer's default */
 	unsigned file, line;
 	unsigned peer_count;
+	struct pipeline_option options[PIPELINE_HOST_OPTIONS_MAX]; /* the keeper's */
+	unsigned option_count;
+	bool down; /* of a running pipeline: should run, does not */
 };
 
 struct pipeline {
@@ -71,7 +76,13 @@ struct pipeline {
 
 /* Reads and checks what can be checked without the roles. */
 int pipeline_load(struct pipeline *pipeline, const char *path, struct fault *fault);
+/* The same from memory, without conf.d; `name` stands for the file in what is said of it. */
+int pipeline_load_text(
+	struct pipeline *pipeline, const char *text, const char *name, struct fault *fault);
 void pipeline_free(struct pipeline *pipeline);
+/* A file that loads as this pipeline; malloc'd. NULL and a fault when a value cannot be said in
+   one (a newline, " ;"). */
+char *pipeline_text(const struct pipeline *pipeline, struct fault *fault);
 
 /*
  * Roles, edges and options against what the roles say of themselves. describe(role) gives the

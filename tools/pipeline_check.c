@@ -7,11 +7,13 @@
 #include <string.h>
 
 #include "tools/pipeline.h"
+#include "tools/pipeline_keep.h"
 #include "tools/pipeline_priv.h"
 
+/* A way down, or the second choice for one. */
 static bool option_is_edge(const struct pipeline_option *option)
 {
-	return !strncmp(option->key, "edge.", 5);
+	return !strncmp(option->key, "edge.", 5) || pipeline_keep_fallback(option->key);
 }
 
 void pipeline_place(const struct pipeline *pipeline, const struct pipeline_peer *peer,
@@ -160,6 +162,14 @@ static void walk_host(struct walk *walk, unsigned host)
 	p->order[walk->order_count++] = host;
 }
 
+void pipeline_order(struct pipeline *pipeline)
+{
+	struct walk walk = {.pipeline = pipeline};
+	for (unsigned i = 0; i < pipeline->host_count; i++)
+		if (walk.hosts[i] == MARK_NEW)
+			walk_host(&walk, i);
+}
+
 int pipeline_resolve(struct pipeline *pipeline, struct fault *fault)
 {
 	struct walk walk = {.pipeline = pipeline, .fault = fault};
@@ -178,12 +188,14 @@ int pipeline_resolve(struct pipeline *pipeline, struct fault *fault)
 	}
 	if (!rc)
 		rc = hosts_used(pipeline, fault);
+	struct pipeline_keep keep;
+	for (unsigned i = 0; !rc && i < pipeline->host_count; i++)
+		rc = pipeline_keep_read(pipeline, i, &keep, fault);
 	for (unsigned i = 0; !rc && i < pipeline->peer_count; i++)
 		if (walk.peers[i] == MARK_NEW)
 			rc = walk_peer(&walk, i);
-	for (unsigned i = 0; !rc && i < pipeline->host_count; i++)
-		if (walk.hosts[i] == MARK_NEW)
-			walk_host(&walk, i);
+	if (!rc)
+		pipeline_order(pipeline);
 	return rc;
 }
 
@@ -260,9 +272,9 @@ static int check_option(const struct pipeline *pipeline, const struct pipeline_p
 	unsigned index, const json_t *role, struct fault *fault)
 {
 	const struct pipeline_option *option = &peer->options[index];
-	bool edge = option_is_edge(option);
-	const json_t *described = edge ? NULL : option_described(role, option->key);
-	if (edge ? !edge_described(role, option->key + 5) : !described)
+	bool edge = option_is_edge(option), kept = pipeline_keep_key(option->key) && !edge;
+	const json_t *described = edge || kept ? NULL : option_described(role, option->key);
+	if (edge ? !edge_described(role, strchr(option->key, '.') + 1) : !described && !kept)
 		return key_unknown(pipeline, peer, option, role, fault);
 	const char *type = json_string_value(json_object_get(described, "type"));
 	bool list = type && !strcmp(type, "list");

@@ -6,13 +6,14 @@
 #include <string.h>
 
 #include "tools/pipeline.h"
+#include "tools/pipeline_keep.h"
 #include "tools/pipeline_priv.h"
 
-/* A comma in a value is written `\,`. */
+/* A comma in a value is written `\,`, a backslash `\\`: one at the end hides no comma. */
 static void put_escaped(FILE *out, const char *text)
 {
 	for (; *text; text++) {
-		if (*text == ',')
+		if (*text == ',' || *text == '\\')
 			fputc('\\', out);
 		fputc(*text, out);
 	}
@@ -24,21 +25,26 @@ char *pipeline_peer_argument(const struct pipeline_peer *peer)
 	size_t size;
 	FILE *out = open_memstream(&text, &size);
 	must(out);
-	fprintf(out, "%s=%s", peer->name, peer->role);
+	fprintf(out, "%s=", peer->name);
+	put_escaped(out, peer->role);
 	for (unsigned i = 0; i < peer->option_count; i++) {
-		fprintf(out, ",%s=", peer->options[i].key);
+		if (pipeline_keep_key(peer->options[i].key))
+			continue;
+		fputc(',', out);
+		put_escaped(out, peer->options[i].key);
+		fputc('=', out);
 		put_escaped(out, peer->options[i].value);
 	}
 	must(fclose(out) == 0);
 	return text;
 }
 
-/* The next piece up to an unescaped comma, `\,` undone, in place; moves *at behind it. */
+/* The next piece up to an unescaped comma, unescaped in place; moves *at behind it. */
 static char *next_piece(char **at)
 {
 	char *from = *at, *to = *at, *piece = *at;
 	while (*from && *from != ',') {
-		if (from[0] == '\\' && from[1] == ',')
+		if (from[0] == '\\' && (from[1] == ',' || from[1] == '\\'))
 			from++;
 		*to++ = *from++;
 	}

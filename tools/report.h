@@ -11,6 +11,8 @@
 #include <jansson.h>
 #include <xseg/segment.h>
 
+#include "tools/fault.h"
+
 #define REPORT_SCHEMA_VERSION 1
 
 /* [{name, role, pid, state, lanes, inflight, health, reason}] */
@@ -29,5 +31,8 @@ json_t *report_stats(const struct xseg *seg, const char *peer);
 json_t *report_status(const struct xseg *seg, json_t *keeper, json_t *peers);
 /* health: "ok", "starting" or "failed" */
 void report_set_health(json_t *peer, const char *health, const char *reason);
+
+/* Reaps the dead, or with `dry_run` only counts them; -enum fault_code. */
+int report_reap(const struct xseg *seg, bool dry_run, json_t **result, struct fault *fault);
 
 #endif

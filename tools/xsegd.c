@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* xsegd, the keeper: reads a pipeline file, brings it up, watches it, takes it down again. */
+#include <base/crash.h>
 #include <base/log.h>
 #include <base/must.h>
 #include <errno.h>
@@ -9,26 +10,29 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "config.h"
 #include "tools/keeper.h"
+#include "tools/keeper_job.h"
 #include "tools/parse_time.h"
 #include "tools/program.h"
 #include "tools/xsegd_man.h"
 
 #define START_NS (30ull * 1000000000u)
 #define STOP_NS (30ull * 1000000000u)
+#define FDS_WANTED 65536u
 #define SHOWN 100
 
-enum { OPT_STOP_TIMEOUT = 256, OPT_REPORT_FD, OPT_LOG_LEVEL, OPT_MAN };
+enum { OPT_STOP_TIMEOUT = 256, OPT_REPORT_FD, OPT_LOG_LEVEL, OPT_MAN, OPT_CRASH };
 
 static const struct option options[] = {{"timeout", required_argument, NULL, 't'},
 	{"stop-timeout", required_argument, NULL, OPT_STOP_TIMEOUT},
 	{"report-fd", required_argument, NULL, OPT_REPORT_FD},
 	{"log-level", required_argument, NULL, OPT_LOG_LEVEL}, {"check", no_argument, NULL, 'c'},
-	{"man", no_argument, NULL, OPT_MAN}, {"help", no_argument, NULL, 'h'},
-	{"version", no_argument, NULL, 'V'}, {NULL, 0, NULL, 0}};
+	{"crash-points", no_argument, NULL, OPT_CRASH}, {"man", no_argument, NULL, OPT_MAN},
+	{"help", no_argument, NULL, 'h'}, {"version", no_argument, NULL, 'V'}, {NULL, 0, NULL, 0}};
 
 static struct keeper keeper;
 
@@ -69,6 +73,7 @@ static int set_option(int option, bool *check, struct fault *fault)
 	case 'h': xsegd_help(); return SHOWN;
 	case 'V': puts("xsegd (skerry) " PACKAGE_VERSION); return SHOWN;
 	case OPT_MAN: xsegd_man(); return SHOWN;
+	case OPT_CRASH: crash_points_list(stdout); return SHOWN;
 	default:
 		return fault_set(fault, FAULT_USAGE, NULL, "see 'xsegd --help'",
 			"an option is unknown or lacks its value");
@@ -100,15 +105,10 @@ static int read_arguments(int argc, char **argv, bool *check, struct fault *faul
 
 /* --- coming up -------------------------------------------------------------------------- */
 
-/* All that can be known to be wrong is known before anything is done. */
-static int prepare(struct fault *fault)
+static int name_segment(struct fault *fault)
 {
-	struct pipeline *pipeline = &keeper.pipeline;
-	int rc = pipeline_load(pipeline, keeper.path, fault);
-	if (rc)
-		return rc;
 	if (!keeper.name[0])
-		snprintf(keeper.name, sizeof(keeper.name), "%s", pipeline->segment);
+		snprintf(keeper.name, sizeof(keeper.name), "%s", keeper.pipeline.segment);
 	if (!keeper.name[0])
 		return fault_set(fault, FAULT_USAGE, keeper.path,
 			"write 'name=' into [segment], or name it before the file",
@@ -116,7 +116,38 @@ static int prepare(struct fault *fault)
 	if (program_find("xsegpeer", keeper.xsegpeer))
 		return fault_set(fault, FAULT_FAILED, "xsegpeer",
 			"SKERRY_XSEGPEER says where it is", "xsegpeer is not found");
-	return keeper_check(&keeper, pipeline, fault);
+	return 0;
+}
+
+/* What an earlier keeper ran goes on as it was, even if the file cannot be read just now. */
+static bool resume(int read, const struct fault *bad)
+{
+	struct fault fault;
+	uint64_t hash = keeper.pipeline.hash;
+	if (keeper_save_load(&keeper, &fault, read ? NULL : &hash))
+		return false;
+	if (read)
+		log_warning(
+			"keeper", "%s; segment '%s' goes on as it was", bad->message, keeper.name);
+	else if (hash != keeper.pipeline.hash)
+		log_warning("keeper",
+			"'%s' has changed; segment '%s' goes on as it was, until 'xsegctl config "
+			"apply'",
+			keeper.path, keeper.name);
+	return true;
+}
+
+/* All that can be known to be wrong is known before anything is done. */
+static int prepare(bool check, struct fault *fault)
+{
+	struct fault bad = {0}, unnamed = {0};
+	int read = pipeline_load(&keeper.pipeline, keeper.path, &bad);
+	int rc = name_segment(&unnamed);
+	if (!rc && !check && resume(read, &bad))
+		return 0;
+	*fault = read ? bad : unnamed;
+	rc = read ? read : rc;
+	return rc ? rc : keeper_check(&keeper, &keeper.pipeline, fault);
 }
 
 static int open_all(struct fault *fault)
@@ -131,9 +162,23 @@ static int open_all(struct fault *fault)
 		keeper.order[i] = keeper.pipeline.order[i];
 	}
 	keeper.order_count = keeper.pipeline.host_count;
+	keeper_event(&keeper, "keeper_started",
+		json_pack("{s:i, s:b}", "pid", (int)getpid(), "resumed", (int)keeper.resumed));
+	keeper_notify_take(&keeper);
 	rc = keeper_adopt(&keeper, fault);
+	if (!rc && keeper.resumed)
+		keeper_save_apply(&keeper);
+	if (!rc)
+		rc = keeper_store_open(&keeper, fault);
 	if (!rc)
 		rc = keeper_server_open(&keeper, fault);
+	if (!rc)
+		keeper_job_open(&keeper);
+	keeper_reap_open(&keeper);
+	keeper_reap_soon(&keeper);
+	keeper_watch_open(&keeper);
+	if (!rc && keeper.resumed)
+		keeper_turn_resume(&keeper);
 	return rc;
 }
 
@@ -159,7 +204,15 @@ static int close_all(void)
 	struct fault partly = {0};
 	char strangers[256];
 	bool failed = keeper.fault.code != FAULT_NONE;
+	if (keeper.joined)
+		keeper_event(&keeper, "keeper_stopped",
+			json_pack("{s:i, s:s}", "pid", (int)getpid(), "reason",
+				failed ? keeper.fault.message : "as asked"));
+	keeper_watch_close(&keeper);
+	keeper_reap_close(&keeper);
+	keeper_store_close(&keeper);
 	bool used = keeper.joined && keeper_adopt_strangers(&keeper, strangers, sizeof(strangers));
+	keeper_job_close(&keeper, true);
 	bool destroyed = keeper_files_remove(
 		&keeper, keeper.made_segment && !used && (!failed || keeper.made_now));
 	if (keeper.killed[0])
@@ -183,19 +236,34 @@ static int close_all(void)
 	return failed ? (int)keeper.fault.code : (int)partly.code;
 }
 
+/* For what it keeps of others; they inherit it. */
+static void raise_limit(void)
+{
+	struct rlimit limit;
+	if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur >= FDS_WANTED)
+		return;
+	limit.rlim_cur = limit.rlim_max < FDS_WANTED ? limit.rlim_max : FDS_WANTED;
+	setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 int main(int argc, char **argv)
 {
 	struct fault fault = {0};
 	bool check = false;
-	keeper =
-		(struct keeper){.report = -1, .lock = -1, .start_ns = START_NS, .stop_ns = STOP_NS};
+	keeper = (struct keeper){.report = -1,
+		.lock = -1,
+		.notify_fd = -1,
+		.argv = argv,
+		.start_ns = START_NS,
+		.stop_ns = STOP_NS};
 	log_open("xsegd");
 	signal(SIGPIPE, SIG_IGN);
+	raise_limit();
 	int rc = read_arguments(argc, argv, &check, &fault);
 	if (rc == SHOWN)
 		return 0;
 	if (!rc)
-		rc = prepare(&fault);
+		rc = prepare(check, &fault);
 	if (!rc && check)
 		return puts("ok"), 0;
 	if (rc) {

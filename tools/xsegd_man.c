@@ -13,6 +13,7 @@ static const struct {
 	{"-c, --check", "", "check the file and the roles, start nothing"},
 	{"--report-fd", "N", "write one line of JSON there when everything serves, or why not"},
 	{"--log-level", "LEVEL", "error, warning, info or debug (default info)"},
+	{"--crash-points", "", "the places where SKERRY_CRASH can kill this build, for tests"},
 	{"--man", "", "print the man page as scdoc takes it"},
 	{"-h, --help", "", "show this"},
 	{"-V, --version", "", "show the version"},
@@ -41,8 +42,17 @@ void xsegd_man(void)
 	     "serves, and answers *xsegctl*(1) on a socket. When one does not start, those that "
 	     "did are stopped again. SIGTERM or *xsegctl down* stops all from the top, each "
 	     "drained, and removes the segment if the keeper made it.\n\n"
+	     "A process that dies is started again at once, later with a growing delay, and given "
+	     "up when it dies too often; one that does not move is an event, or is killed. How is "
+	     "said by keys of the pipeline file: *skerry-pipeline*(5). Each such thing is a line "
+	     "in "
+	     "events.jsonl.\n\n"
 	     "A keeper that is killed disturbs nobody; the next one adopts the processes that "
-	     "run. It is usually started by *xsegctl up*, or by systemd (Type=notify).\n\n"
+	     "run, starts those that died meanwhile, and goes on from its state file, whatever the "
+	     "pipeline file says by now. It is usually started by *xsegctl up*, or by systemd "
+	     "(Type=notify, WatchdogSec=, FileDescriptorStoreMax=, sockets of activation).\n\n"
+	     "SIGHUP lets it become the program that is installed by now; its processes do not "
+	     "notice.\n\n"
 	     "# PIPELINE FILE\n\n"
 	     "```\n[segment]\nname = demo\nsize = 1G\n\n[host front]\nlanes = 2\n\n"
 	     "[peer nbd0]\nrole = front_nbd\nhost = front\nlisten = "
@@ -67,6 +77,11 @@ void xsegd_man(void)
 	     "line, "
 	     "for root and the keeper's user and group; *rpc.describe* lists the calls\n\n"
 	     "_/run/skerry/SEGMENT/xsegd.pid_\n\tlocked while the keeper lives\n\n"
+	     "_/run/skerry/SEGMENT/xsegd.state_\n\twhat runs, for the next keeper\n\n"
+	     "_/run/skerry/SEGMENT/notify.sock_\n\twhat its processes say, as in "
+	     "*sd_notify*(3)\n\n"
+	     "_/run/skerry/SEGMENT/events.jsonl_\n\twhat has happened, one JSON object a "
+	     "line\n\n"
 	     "_/run/skerry/SEGMENT/HOST.log_\n\twhat a process said on stderr\n\n"
 	     "# EXIT STATUS\n\n0 down as asked; 1 failed; 2 usage; 3 not found; 4 a keeper is "
 	     "there "
@@ -74,5 +89,5 @@ void xsegd_man(void)
 	     "# ENVIRONMENT\n\n*SKERRY\\_RUN\\_DIR*, *SKERRY\\_SHM\\_DIR*, "
 	     "*SKERRY\\_MODULE\\_DIR*\n\t"
 	     "move the folders\n\n*SKERRY\\_XSEGPEER*\n\twhere *xsegpeer*(1) is\n\n"
-	     "# SEE ALSO\n\n*xsegctl*(1), *xsegpeer*(1)");
+	     "# SEE ALSO\n\n*xsegctl*(1), *xsegpeer*(1), *skerry-pipeline*(5)");
 }

@@ -2,6 +2,7 @@
 /* Bells: sleeping without losing a wake-up, and waking without a fence per message. */
 #include <base/clock.h>
 #include <base/path.h>
+#include <base/probe.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
@@ -62,6 +63,7 @@ void xseg_bell_ring_slow(struct xseg_ringer *ringer, uint32_t lane)
 	/* of several ringers one does the work */
 	if (atomic_exchange_explicit(&bell->asleep, 0, memory_order_seq_cst) == 0)
 		return;
+	probe1(ring, lane);
 	if (bell->kind == XSEG_BELL_FD)
 		ring_fd(ringer, lane);
 	else
@@ -143,7 +145,9 @@ void xseg_bell_wait(const struct xseg *seg, uint32_t lane, uint64_t timeout_ns)
 	struct xseg_bell *bell = &seg->lanes[lane].bell;
 	struct timespec t = {.tv_sec = (time_t)(timeout_ns / 1000000000u),
 		.tv_nsec = (long)(timeout_ns % 1000000000u)};
+	probe2(sleep, lane, timeout_ns);
 	syscall(SYS_futex, &bell->asleep, FUTEX_WAIT, 1, &t, NULL, 0);
+	probe1(wake, lane);
 	xseg_bell_disarm(seg, lane);
 }
 

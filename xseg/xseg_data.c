@@ -2,6 +2,7 @@
 /* The data of a request: pages attached to it, kept by its server, dropped with it. */
 #include "xseg/xseg_data.h"
 
+#include <base/crash.h>
 #include <base/must.h>
 #include <errno.h>
 #include <string.h>
@@ -10,9 +11,9 @@
 #define LIST_EXTENTS (XSEG_PAGE / sizeof(struct xseg_extent))
 
 static struct xseg_extent *list_entries(
-	const struct xseg_lane *lane, const struct xseg_request *request, unsigned which)
+	const struct xseg *seg, const struct xseg_request *request, unsigned which)
 {
-	return (struct xseg_extent *)(void *)xseg_page_address(lane->seg, request->list[which]);
+	return (struct xseg_extent *)(void *)xseg_page_address(seg, request->list[which]);
 }
 
 /* The pool is in pieces: more runs than fit into the slot, so the rest goes to list pages. */
@@ -43,7 +44,7 @@ static int attach_scattered(struct xseg_lane *lane, struct xseg_request *request
 	for (uint32_t i = 0; i < lists; i++) {
 		uint32_t first = XSEG_EXTENTS + i * LIST_EXTENTS;
 		uint32_t n = count - first < LIST_EXTENTS ? count - first : LIST_EXTENTS;
-		memcpy(list_entries(lane, request, i), &runs[first], n * sizeof(runs[0]));
+		memcpy(list_entries(lane->seg, request, i), &runs[first], n * sizeof(runs[0]));
 	}
 	request->extent_count = (uint16_t)count;
 	return 0;
@@ -67,8 +68,7 @@ int xseg_attach_pages(struct xseg_lane *lane, uint32_t slot, uint32_t data_offse
 	return ret;
 }
 
-/* Run number i, from the slot or its list pages; -ENOENT where there cannot be one. */
-static int nth_run(const struct xseg_lane *lane, const struct xseg_request *request, uint32_t i,
+int data_run(const struct xseg *seg, const struct xseg_request *request, uint32_t i,
 	struct xseg_extent *run)
 {
 	if (i < XSEG_EXTENTS) {
@@ -76,9 +76,9 @@ static int nth_run(const struct xseg_lane *lane, const struct xseg_request *requ
 		return 0;
 	}
 	uint32_t list = (i - XSEG_EXTENTS) / LIST_EXTENTS;
-	if (list >= XSEG_LIST_PAGES || request->list[list] >= lane->seg->page_count)
+	if (list >= XSEG_LIST_PAGES || request->list[list] >= seg->page_count)
 		return -ENOENT;
-	*run = list_entries(lane, request, list)[(i - XSEG_EXTENTS) % LIST_EXTENTS];
+	*run = list_entries(seg, request, list)[(i - XSEG_EXTENTS) % LIST_EXTENTS];
 	return 0;
 }
 
@@ -89,7 +89,7 @@ static int find_page(const struct xseg_lane *lane, const struct xseg_request *re
 	uint32_t count = request->extent_count, first = 0;
 	for (uint32_t i = 0; i < count; i++) {
 		struct xseg_extent run;
-		if (nth_run(lane, request, i, &run) != 0)
+		if (data_run(lane->seg, request, i, &run) != 0)
 			return -ENOENT;
 		if (page >= run.page && page - run.page < run.count) {
 			*position = first + (page - run.page);
@@ -117,35 +117,32 @@ static int note_taken(struct xseg_lane *lane, struct xseg_request *request, uint
 int xseg_take_page(struct xseg_lane *lane, uint32_t slot, uint32_t page)
 {
 	int ret = note_taken(lane, xseg_at(lane, slot), page);
+	crash_point("xseg.take_page.noted");
 	if (ret == 0)
 		xseg_page_store(&lane->pages, page);
 	return ret;
 }
 
-void xseg_take_over(struct xseg_lane *lane, uint32_t from, uint32_t to)
-{
-	const struct xseg_request *part = xseg_at(lane, from);
-	uint32_t count = part->extent_count, position = 0;
-	if (!(part->flags & XSEG_R_DONATED))
-		return;
-	for (uint32_t i = 0; i < count; i++) {
-		struct xseg_extent run;
-		if (nth_run(lane, part, i, &run) != 0)
-			return;
-		for (uint32_t k = 0; k < run.count && position < XSEG_EXTENTS * 64; k++, position++)
-			if ((part->taken[position / 64] >> position % 64) & 1u)
-				note_taken(lane, xseg_at(lane, to), run.page + k);
-	}
-}
-
+/*
+ * Each is noted as gone before it is: killed in between, one pin is left over, and the page is kept
+ * until its holder ends; the other way round a pin of somebody else would be dropped.
+ */
 static void drop_pins(struct xseg_lane *lane, struct xseg_request *request)
 {
 	uint32_t count = request->answer_count;
-	if (count > XSEG_EXTENTS || !xseg_extents_check(lane->seg, request->answer, count))
-		return; /* wild: better a leaked pin than somebody else's page */
-	for (uint32_t i = 0; i < count; i++)
-		for (uint32_t k = 0; k < request->answer[i].count; k++)
-			xseg_page_unpin(&lane->pages, request->answer[i].page + k);
+	if (count > XSEG_EXTENTS)
+		count = 0; /* wild: better a leaked pin than somebody else's page */
+	for (; count; request->answer_count = (uint16_t)--count) {
+		struct xseg_extent run = request->answer[count - 1];
+		if (!xseg_extents_check(lane->seg, &run, 1))
+			continue;
+		while (run.count) {
+			request->answer[count - 1].count = --run.count;
+			atomic_signal_fence(memory_order_seq_cst);
+			crash_point("xseg.put.before_unpin");
+			xseg_page_unpin(&lane->pages, run.page + run.count);
+		}
+	}
 	request->answer_count = 0;
 }
 
@@ -194,7 +191,7 @@ static void drop_pages(struct xseg_lane *lane, struct xseg_request *request)
 		if (list.page >= lane->seg->page_count)
 			break;
 		uint32_t n = count - inside < LIST_EXTENTS ? count - inside : LIST_EXTENTS;
-		first = drop_runs(lane, request, list_entries(lane, request, i), n, first);
+		first = drop_runs(lane, request, list_entries(lane->seg, request, i), n, first);
 		xseg_page_free(&lane->pages, &list, 1);
 		count -= n;
 	}

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The five verbs, and the turn of the thread that speaks them. */
+#include <base/crash.h>
 #include <base/must.h>
+#include <base/probe.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +23,8 @@ static struct xseg_ring *ring_between(const struct xseg *seg, uint32_t from, uin
 static int queue_init(struct xseg_hint_queue *queue, uint32_t requests)
 {
 	uint32_t size = 64;
-	while (size < requests * 2) /* a request may wait here once as SUBMIT and once as REPLY */
+	/* a request may wait here once as SUBMIT and once as REPLY, and as both after a rescan */
+	while (size < requests * 4)
 		size *= 2;
 	queue->item = malloc(size * sizeof(*queue->item));
 	queue->mask = size - 1;
@@ -72,6 +75,7 @@ int xseg_lane_join(struct xseg *seg, bool fd_bell, struct xseg_lane **out)
 	lane->index = (uint16_t)index;
 	lane->bell_fd = -1;
 	lane->now_ns = clock_now_ns();
+	lane->rescanned = atomic_load(&seg->lanes[index].rescan);
 	ret = queue_init(&lane->local, seg->request_count);
 	if (ret == 0 && fd_bell)
 		ret = xseg_bell_open_fd(seg, index, &lane->bell_fd);
@@ -145,6 +149,7 @@ static inline void send_hint(struct xseg_lane *lane, uint32_t to, uint32_t slot,
 		queue_put(&lane->local, slot, kind);
 		return;
 	}
+	crash_point("xseg.hint.before_ring");
 	if (unlikely(!((lane->sent >> to) & 1u)))
 		introduce(lane, to);
 	lane->dirty_bells |= 1ull << to;
@@ -153,11 +158,20 @@ static inline void send_hint(struct xseg_lane *lane, uint32_t to, uint32_t slot,
 		overflow(lane, to, slot, kind);
 }
 
+/* The dead make no room; whoever comes in their place looks through the table. */
+static bool reaped(const struct xseg *seg, uint32_t lane)
+{
+	uint64_t word = atomic_load_explicit(&seg->lanes[lane].word, memory_order_acquire);
+	return xseg_life_of(word) == XSEG_LIFE_FREE || xseg_life_of(word) == XSEG_LIFE_DEAD;
+}
+
 static void retry_overflow(struct xseg_lane *lane)
 {
 	for (uint64_t left = lane->overflowing; left; left &= left - 1) {
 		uint32_t to = (uint32_t)__builtin_ctzll(left);
 		struct xseg_hint_queue *queue = &lane->overflow[to];
+		if (unlikely(reaped(lane->seg, to)))
+			queue->head = queue->tail;
 		while (queue->head != queue->tail) {
 			struct xseg_hint_message *m = &queue->item[queue->head & queue->mask];
 			if (!xseg_ring_put(&lane->tx[to], m->request, m->kind))
@@ -197,6 +211,7 @@ static inline void hand_over(struct xseg_lane *lane, struct xseg_request *reques
 	const _Atomic uint64_t *bound = &lane->seg->ports[port].word;
 	uint64_t before = atomic_load_explicit(bound, memory_order_acquire);
 	uint32_t to = xseg_port_lane(lane->seg, port, &request->frame[frame]);
+	crash_point("xseg.submit.before_word");
 	atomic_store_explicit(&request->word,
 		xseg_word(XSEG_REQUEST_SUBMITTED, frame, (uint16_t)port, 0,
 			xseg_word_generation(word)),
@@ -225,6 +240,7 @@ int xseg_submit(struct xseg_lane *lane, uint32_t slot, uint32_t port)
 	frame->from = lane->index;
 	frame->time_ns = lane->now_ns;
 	request->sequence = lane->now_ns << 6 | lane->index;
+	probe3(submit, slot, lane->index, port);
 	hand_over(lane, request, slot, 0, port, word);
 	return 0;
 }
@@ -239,11 +255,13 @@ int xseg_receive(struct xseg_lane *lane, uint32_t slot)
 		lane->epoch, xseg_word_generation(word));
 	if (unlikely(word != done))
 		return -ESTALE;
+	crash_point("xseg.receive.before_word");
 	/* only its client moves a DONE word, so a store is enough */
 	atomic_store_explicit(&request->word,
 		xseg_word(XSEG_REQUEST_OWNED, 0, lane->index, lane->epoch,
 			xseg_word_generation(word)),
 		memory_order_relaxed);
+	probe2(receive, slot, lane->index);
 	return 0;
 }
 
@@ -252,8 +270,10 @@ void xseg_put(struct xseg_lane *lane, uint32_t slot)
 	struct xseg_request *request = xseg_at(lane, slot);
 	uint64_t word = atomic_load_explicit(&request->word, memory_order_relaxed);
 	must(xseg_word_state(word) == XSEG_REQUEST_OWNED && xseg_word_owner(word) == lane->index);
+	crash_point("xseg.put.before_drop");
 	if (request->answer_count || request->extent_count)
 		data_drop(lane, request);
+	crash_point("xseg.put.before_word");
 	xseg_request_free(&lane->slots, slot);
 }
 
@@ -283,7 +303,9 @@ int xseg_accept(struct xseg_lane *lane, uint32_t slot, unsigned *frame)
 	if (unlikely(!atomic_compare_exchange_strong_explicit(
 		    &request->word, &word, mine, memory_order_acq_rel, memory_order_relaxed)))
 		return -ESTALE;
+	crash_point("xseg.accept.taken");
 	*frame = xseg_word_frame(word);
+	probe4(accept, slot, lane->index, port, *frame);
 	return 0;
 }
 
@@ -309,6 +331,8 @@ int xseg_forward(
 	f->port = (uint16_t)port;
 	f->from = lane->index;
 	f->time_ns = lane->now_ns;
+	crash_point("xseg.forward.filled");
+	probe4(forward, slot, lane->index, port, frame);
 	hand_over(lane, request, slot, frame, port, word);
 	return 0;
 }
@@ -318,6 +342,8 @@ void xseg_respond(struct xseg_lane *lane, uint32_t slot)
 	struct xseg_request *request = xseg_at(lane, slot);
 	uint64_t word = taken_word(lane, request);
 	uint16_t client = request->client;
+	crash_point("xseg.respond.before_word");
+	probe3(respond, slot, lane->index, client);
 	atomic_store_explicit(&request->word,
 		xseg_word(XSEG_REQUEST_DONE, xseg_word_frame(word), client, request->client_epoch,
 			xseg_word_generation(word)),
@@ -326,12 +352,83 @@ void xseg_respond(struct xseg_lane *lane, uint32_t slot)
 		send_hint(lane, client, slot, XSEG_HINT_REPLY);
 }
 
+/* --- after a death ------------------------------------------------------------ */
+
+struct found {
+	uint64_t sequence;
+	uint32_t slot, kind;
+};
+
+static int by_sequence(const void *a, const void *b)
+{
+	const struct found *x = a, *y = b;
+	return x->sequence < y->sequence ? -1 : x->sequence > y->sequence;
+}
+
+/* Something for us: an answer, or a request to a port (or any port: XSEG_NONE) that we serve. */
+static bool find(const struct xseg_lane *lane, uint32_t slot, uint32_t port, struct found *found)
+{
+	const struct xseg_request *request = xseg_at(lane, slot);
+	uint64_t word = atomic_load_explicit(&request->word, memory_order_acquire);
+	unsigned state = xseg_word_state(word), frame = xseg_word_frame(word);
+	uint16_t owner = xseg_word_owner(word);
+	*found = (struct found){.sequence = request->sequence, .slot = slot};
+	if (state == XSEG_REQUEST_DONE) {
+		found->kind = XSEG_HINT_REPLY;
+		return port == XSEG_NONE && owner == lane->index &&
+		       xseg_word_epoch(word) == lane->epoch;
+	}
+	if (state != XSEG_REQUEST_SUBMITTED || frame >= XSEG_FRAMES || owner >= XSEG_PORTS_MAX)
+		return false;
+	found->kind = XSEG_HINT_SUBMIT;
+	if (port != XSEG_NONE)
+		return owner == port;
+	return xseg_port_lane(lane->seg, owner, &request->frame[frame]) == lane->index;
+}
+
+/* In the order in which they were submitted; how many in *list (to be freed), NULL: no memory. */
+static struct found *find_all(const struct xseg_lane *lane, uint32_t port, uint32_t *count)
+{
+	uint32_t slots = lane->seg->request_count;
+	struct found *list = malloc(slots * sizeof(*list));
+	*count = 0;
+	for (uint32_t slot = 0; list && slot < slots; slot++)
+		*count += find(lane, slot, port, &list[*count]);
+	if (list)
+		qsort(list, *count, sizeof(*list), by_sequence);
+	return list;
+}
+
+static bool rescan_due(const struct xseg_lane *lane)
+{
+	return atomic_load_explicit(&lane->seg->lanes[lane->index].rescan, memory_order_relaxed) !=
+	       lane->rescanned;
+}
+
+/* A dead lane may have taken hints for us with it: the table knows. */
+static void rescan(struct xseg_lane *lane)
+{
+	struct xseg_hint_queue *queue = &lane->local;
+	uint32_t count, now = atomic_load(&lane->seg->lanes[lane->index].rescan);
+	if (queue->tail - queue->head > lane->seg->request_count)
+		return; /* those first: there must be room */
+	struct found *list = find_all(lane, XSEG_NONE, &count);
+	if (!list)
+		return;
+	lane->rescanned = now;
+	for (uint32_t i = 0; i < count; i++)
+		queue_put(queue, list[i].slot, list[i].kind);
+	free(list);
+}
+
 /* --- the turn --------------------------------------------------------------- */
 
 uint32_t xseg_poll(struct xseg_lane *lane, struct xseg_hint_message *out, uint32_t max)
 {
 	const uint32_t begin = lane->first;
 	uint32_t count = 0, from = begin;
+	if (unlikely(rescan_due(lane)))
+		rescan(lane);
 	lane->producers = atomic_load_explicit(
 		&lane->seg->lanes[lane->index].producers, memory_order_relaxed);
 	/* no ring leads from us to us: our own bit stands for the local queue */
@@ -364,7 +461,7 @@ void xseg_turn_end(struct xseg_lane *lane)
 
 bool xseg_pending(struct xseg_lane *lane)
 {
-	if (lane->local.head != lane->local.tail)
+	if (lane->local.head != lane->local.tail || rescan_due(lane))
 		return true;
 	lane->producers = atomic_load_explicit(
 		&lane->seg->lanes[lane->index].producers, memory_order_acquire);
@@ -434,20 +531,21 @@ void xseg_wait(struct xseg_lane *lane, uint64_t timeout_ns)
 
 uint32_t xseg_rehint_port(struct xseg_lane *lane, uint32_t port)
 {
-	uint32_t count = 0;
+	uint32_t count, sent = 0;
 	xseg_bell_barrier(); /* see hand_over() */
-	for (uint32_t slot = 0; slot < lane->seg->request_count; slot++) {
-		struct xseg_request *request = xseg_at(lane, slot);
+	struct found *list = find_all(lane, port, &count);
+	for (uint32_t i = 0; list && i < count; i++) {
+		const struct xseg_request *request = xseg_at(lane, list[i].slot);
 		uint64_t word = atomic_load_explicit(&request->word, memory_order_acquire);
-		if (xseg_word_state(word) != XSEG_REQUEST_SUBMITTED ||
-			xseg_word_owner(word) != port || xseg_word_frame(word) >= XSEG_FRAMES)
-			continue;
-		uint32_t to =
-			xseg_port_lane(lane->seg, port, &request->frame[xseg_word_frame(word)]);
+		uint32_t to = XSEG_NONE;
+		if (xseg_word_frame(word) < XSEG_FRAMES)
+			to = xseg_port_lane(
+				lane->seg, port, &request->frame[xseg_word_frame(word)]);
 		if (to == XSEG_NONE)
 			continue;
-		send_hint(lane, to, slot, XSEG_HINT_SUBMIT);
-		count++;
+		send_hint(lane, to, list[i].slot, XSEG_HINT_SUBMIT);
+		sent++;
 	}
-	return count;
+	free(list);
+	return sent;
 }

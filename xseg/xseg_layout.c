@@ -25,6 +25,8 @@ uint64_t layout_places(uint32_t lanes, uint32_t requests, uint32_t pages,
 		[XSEG_TABLE_PORTS] = {XSEG_PORTS_MAX, sizeof(struct xseg_port_record)},
 		[XSEG_TABLE_EDGES] = {XSEG_EDGES_MAX, sizeof(struct xseg_edge_record)},
 		[XSEG_TABLE_STATS] = {XSEG_STATS_BLOCKS, sizeof(struct xseg_stats_block)},
+		[XSEG_TABLE_VOLUMES] = {lanes * XSEG_LANE_VOLUMES,
+			sizeof(struct xseg_volume_block)},
 		[XSEG_TABLE_REQUEST_HINTS] = {words_for(requests), sizeof(uint64_t)},
 		[XSEG_TABLE_REQUESTS] = {requests, sizeof(struct xseg_request)},
 		[XSEG_TABLE_RINGS] = {lanes * lanes, sizeof(struct xseg_ring)},
@@ -72,14 +74,15 @@ uint32_t xseg_layout_hash(void)
 	const uint32_t shape[] = {XSEG_LAYOUT_VERSION, sizeof(struct xseg_superblock),
 		sizeof(struct xseg_peer_record), sizeof(struct xseg_lane_record),
 		sizeof(struct xseg_port_record), sizeof(struct xseg_edge_record),
-		sizeof(struct xseg_stats_block), sizeof(struct xseg_request),
-		sizeof(struct xseg_frame), sizeof(struct xseg_ring), sizeof(struct xseg_slot),
-		sizeof(struct xseg_page_descriptor), sizeof(struct xseg_volume_info),
-		offsetof(struct xseg_request, frame), offsetof(struct xseg_request, extents),
-		offsetof(struct xseg_request, client), offsetof(struct xseg_frame, arg0),
-		offsetof(struct xseg_lane_record, bell), XSEG_RING_SLOTS, XSEG_FRAMES, XSEG_EXTENTS,
-		XSEG_LANES_MAX, XSEG_PEERS_MAX, XSEG_PORTS_MAX, XSEG_EDGES_MAX, XSEG_COUNTERS,
-		XSEG_HISTOGRAMS, HISTOGRAM_BUCKETS, XSEG_OP_COUNT, XSEG_TABLE_COUNT};
+		sizeof(struct xseg_stats_block), sizeof(struct xseg_volume_block),
+		sizeof(struct xseg_request), sizeof(struct xseg_frame), sizeof(struct xseg_ring),
+		sizeof(struct xseg_slot), sizeof(struct xseg_page_descriptor),
+		sizeof(struct xseg_volume_info), offsetof(struct xseg_request, frame),
+		offsetof(struct xseg_request, extents), offsetof(struct xseg_request, client),
+		offsetof(struct xseg_frame, arg0), offsetof(struct xseg_lane_record, bell),
+		XSEG_RING_SLOTS, XSEG_FRAMES, XSEG_EXTENTS, XSEG_LANES_MAX, XSEG_PEERS_MAX,
+		XSEG_PORTS_MAX, XSEG_EDGES_MAX, XSEG_COUNTERS, XSEG_HISTOGRAMS, HISTOGRAM_BUCKETS,
+		XSEG_OP_COUNT, XSEG_TABLE_COUNT};
 	return crc32c(0, shape, sizeof(shape));
 }
 

@@ -159,7 +159,8 @@ static void refill(struct xseg_magazine *mag)
 	struct xseg_extent extents[XSEG_MAGAZINE_BATCH];
 	uint32_t count;
 	uint32_t most = mag->keep < XSEG_MAGAZINE_BATCH ? mag->keep : XSEG_MAGAZINE_BATCH;
-	for (uint32_t batch = most; batch; batch /= 8) {
+	/* a last try is for one: whatever `most` is, the pool can be used up */
+	for (uint32_t batch = most; batch; batch = batch > 1 && batch < 8 ? 1 : batch / 8) {
 		if (pool_take(mag, batch, extents, XSEG_MAGAZINE_BATCH, &count) != 0)
 			continue;
 		/* the lowest page last: a stack then hands them out in rising order */

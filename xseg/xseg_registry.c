@@ -25,9 +25,15 @@ uint64_t xseg_process_start_time(pid_t pid)
 	text[got] = '\0';
 	/* the command may hold anything, so count fields from its closing bracket */
 	char *at = strrchr(text, ')');
-	if (!at || at[1] != ' ' || at[2] == 'Z' || at[2] == 'X')
-		return 0; /* a zombie has left */
-	for (int field = 2; field < 22 && at; field++)
+	if (!at || at[1] != ' ')
+		return 0;
+	bool zombie = at[2] == 'Z' || at[2] == 'X';
+	for (int field = 2; field < 20 && at; field++)
+		at = strchr(at + 1, ' ');
+	/* a zombie has left, but not while a thread of it is still writing somewhere */
+	if (!at || (zombie && strtoul(at + 1, NULL, 10) <= 1))
+		return 0;
+	for (int field = 20; field < 22 && at; field++)
 		at = strchr(at + 1, ' ');
 	return at ? strtoull(at + 1, NULL, 10) : 0;
 }
@@ -74,6 +80,9 @@ int xseg_lane_claim(const struct xseg *seg, uint32_t *lane, uint16_t *epoch)
 		record->start_time = xseg_process_start_time(getpid());
 		xseg_bell_init(seg, i);
 		atomic_store(&record->heartbeat, 0);
+		atomic_store(&record->busy_ns, 0);
+		atomic_store(&record->asleep_ns, 0);
+		atomic_store(&record->sleeps, 0);
 		atomic_store_explicit(&record->word,
 			xseg_life_word(XSEG_LIFE_ALIVE, *epoch, (uint32_t)getpid()),
 			memory_order_release);
@@ -197,6 +206,8 @@ int xseg_peer_join(const struct xseg *seg, const char *name, const char *role, u
 		record->start_time = xseg_process_start_time(getpid());
 		record->lanes = lanes;
 		record->joined_ns = clock_now_ns();
+		if (strncmp(record->name, name, sizeof(record->name)) != 0)
+			atomic_store(&record->log_level, 0); /* a successor keeps it */
 		memset(record->name, 0, sizeof(record->name));
 		memset(record->role, 0, sizeof(record->role));
 		snprintf(record->name, sizeof(record->name), "%s", name);

@@ -77,6 +77,7 @@ static void resolve(struct xseg *seg, const struct xseg_superblock *super)
 	seg->ports = table(seg, super, XSEG_TABLE_PORTS);
 	seg->edges = table(seg, super, XSEG_TABLE_EDGES);
 	seg->stats = table(seg, super, XSEG_TABLE_STATS);
+	seg->volumes = table(seg, super, XSEG_TABLE_VOLUMES);
 	seg->request_hints = table(seg, super, XSEG_TABLE_REQUEST_HINTS);
 	seg->requests = table(seg, super, XSEG_TABLE_REQUESTS);
 	seg->rings = table(seg, super, XSEG_TABLE_RINGS);
@@ -86,6 +87,7 @@ static void resolve(struct xseg *seg, const struct xseg_superblock *super)
 	seg->request_count = super->tables[XSEG_TABLE_REQUESTS].count;
 	seg->page_count = super->tables[XSEG_TABLE_PAGES].count;
 	seg->lane_count = super->lane_count;
+	seg->volume_count = super->tables[XSEG_TABLE_VOLUMES].count;
 	memcpy(seg->name, super->name, sizeof(seg->name));
 	seg->name[sizeof(seg->name) - 1] = '\0';
 }

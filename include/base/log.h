@@ -18,8 +18,11 @@ enum log_level {
 /* The program's name in front of messages; who: not copied. */
 void log_open(const char *who);
 void log_level_set(enum log_level level);
+enum log_level log_level_get(void);
 /* "error", "warning", "info", "debug" -> level, or -EINVAL. */
 int log_level_parse(const char *text);
+/* The other way; "log" for what is no level. */
+const char *log_level_name(enum log_level level);
 
 /* room: the log room, e.g. "front_nbd"; one sentence without a full stop or newline. */
 void log_print(enum log_level level, const char *room, const char *format, ...)

@@ -43,7 +43,8 @@ struct xseg_lane {
 	uint64_t overflowing;				 /* bit per lane with overflow */
 	struct xseg_ring_tx tx[XSEG_LANES_MAX];
 	struct xseg_ring_rx rx[XSEG_LANES_MAX];
-	int bell_fd; /* -1: futex bell */
+	int bell_fd;	    /* -1: futex bell */
+	uint32_t rescanned; /* the record's `rescan` when we last looked through the table */
 };
 
 /* fd_bell: the lane sleeps in an event loop of its own, on lane->bell_fd. */
@@ -86,8 +87,6 @@ int xseg_forward(
  * client is told by a bit in taken[] and does not free it. -ENOENT: the request has no such page.
  */
 int xseg_take_page(struct xseg_lane *lane, uint32_t slot, uint32_t page);
-/* What the server of `from` kept of pages borrowed from `to` is noted in `to`. */
-void xseg_take_over(struct xseg_lane *lane, uint32_t from, uint32_t to);
 /* Back to the client, with result, length, value already in the slot. */
 void xseg_respond(struct xseg_lane *lane, uint32_t slot);
 

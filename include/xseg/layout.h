@@ -23,15 +23,16 @@
 
 /* "sk_xseg1", little-endian */
 #define XSEG_MAGIC 0x31676573785f6b73ull
-#define XSEG_LAYOUT_VERSION 1u
+#define XSEG_LAYOUT_VERSION 2u
 
 #define XSEG_LANES_MAX 64u /* threads in the segment at once */
 #define XSEG_PEERS_MAX 64u
 #define XSEG_PORTS_MAX 64u
 #define XSEG_PORT_LANES_MAX 16u
 #define XSEG_EDGES_MAX 128u
-#define XSEG_FRAMES 8u	 /* hops of one request */
-#define XSEG_EXTENTS 16u /* in the slot; more lie in a list page */
+#define XSEG_LANE_VOLUMES 4u /* volumes counted one by one: so many for each lane there may be */
+#define XSEG_FRAMES 8u	     /* hops of one request */
+#define XSEG_EXTENTS 16u     /* in the slot; more lie in a list page */
 #define XSEG_LIST_PAGES 2u
 #define XSEG_NONE 0xffffffffu
 
@@ -42,6 +43,7 @@ enum xseg_table {
 	XSEG_TABLE_PORTS,
 	XSEG_TABLE_EDGES,
 	XSEG_TABLE_STATS,
+	XSEG_TABLE_VOLUMES,
 	XSEG_TABLE_REQUEST_HINTS, /* one bit a slot: probably free */
 	XSEG_TABLE_REQUESTS,
 	XSEG_TABLE_RINGS,      /* [consumer][producer] */
@@ -77,6 +79,7 @@ struct xseg_superblock {
 	/* from here on: changes while the segment is used */
 	_Alignas(128) _Atomic uint64_t generation; /* grows at each join and leave */
 	_Atomic uint32_t epoch;			   /* last epoch given to a lane or peer */
+	_Atomic uint64_t reaper; /* who reaps: pid 32 | start time, low 32; 0: nobody */
 };
 
 #define XSEG_SEGMENT_HUGE_TLB 1u
@@ -226,6 +229,9 @@ struct xseg_lane_record {
 	_Atomic uint64_t start_time; /* of pid, clock ticks since boot: tells a reused pid */
 	_Atomic uint64_t producers; /* bit per lane that has sent to us; set once by the producer */
 	_Atomic uint64_t heartbeat; /* turns */
+	_Atomic uint32_t rescan;    /* grows: look through the table for what is yours */
+	/* ns of the turns in which something moved, and asleep; the rest was spent looking */
+	_Atomic uint64_t busy_ns, asleep_ns, sleeps;
 	_Alignas(128) struct xseg_bell bell;
 };
 fixed(sizeof(struct xseg_lane_record) == 256);
@@ -239,6 +245,8 @@ struct xseg_peer_record {
 	char name[NAME_LENGTH_MAX + 1];
 	char role[NAME_LENGTH_MAX + 1];
 	_Atomic uint32_t named; /* the epoch whose name this is: the last one's stays until then */
+	_Atomic uint32_t log_level;	/* asked for while it runs; 0: as its process was started */
+	_Atomic uint32_t log_level_now; /* in effect 8 | the log_level that was seen 8 */
 };
 fixed(sizeof(struct xseg_peer_record) == 128);
 
@@ -269,6 +277,7 @@ fixed(sizeof(struct xseg_edge_record) == 128);
 struct xseg_counter_name {
 	char name[40];
 	char unit[8];
+	char help[64];
 };
 
 struct xseg_histogram {
@@ -288,6 +297,26 @@ struct xseg_stats_block {
 };
 
 #define XSEG_STATS_BLOCKS XSEG_LANES_MAX
+
+enum xseg_volume_op {
+	XSEG_VOLUME_OP_READ,
+	XSEG_VOLUME_OP_WRITE,
+	XSEG_VOLUME_OP_FLUSH,
+	XSEG_VOLUME_OP_OTHER, /* zeroes, discards and all else */
+	XSEG_VOLUME_OPS
+};
+
+/* What one lane of a front has done on one volume; written by that lane alone, read by anyone. */
+struct xseg_volume_block {
+	_Alignas(128) _Atomic uint64_t word; /* life 8 | epoch 16 | peer 32 */
+	uint64_t volume;
+	uint32_t lane;
+	_Atomic uint32_t named; /* 1: name is complete */
+	char name[VOLUME_NAME_LENGTH_MAX + 1];
+	_Alignas(128) _Atomic uint64_t bytes[XSEG_VOLUME_OPS];
+	_Atomic uint64_t errors;
+	struct xseg_histogram latency[XSEG_VOLUME_OPS]; /* ns */
+};
 
 /* The words that say life, epoch and owner. */
 static inline uint64_t xseg_life_word(unsigned life, unsigned epoch, uint32_t owner)

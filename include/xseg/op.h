@@ -13,6 +13,7 @@
 
 #include <base/must.h>
 #include <base/name.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define XSEG_SECTOR 512u
@@ -35,8 +36,11 @@ enum xseg_op {
 	XSEG_OP_DELETE, /* the whole object; fine when absent */
 	XSEG_OP_CAS,	/* a record of key, see xseg_cas below */
 	/* volumes, and stores where noted */
-	XSEG_OP_OPEN,	/* in: name; out: xseg_volume_info */
-	XSEG_OP_CLOSE,	/* key.volume */
+	XSEG_OP_OPEN,	/* in: name, see XSEG_NAME_AT, or key.volume; out: xseg_volume_info.
+			   arg0: 0, or how often this client has it open: to a composer that was
+			   started anew */
+	XSEG_OP_CLOSE,	/* key.volume; 0: to a composer that was started anew, this client has
+			   opened again all that it has open */
 	XSEG_OP_INFO,	/* volume: key.volume or (0) name; out: xseg_volume_info.
 			   object: out xseg_object_info */
 	XSEG_OP_LIST,	/* volumes: out xseg_volume_info[]; objects of key.volume: out xseg_key[];
@@ -99,6 +103,13 @@ struct xseg_volume_info {
 	char name[VOLUME_NAME_LENGTH_MAX + 1];
 };
 fixed(sizeof(struct xseg_volume_info) == 304);
+
+/*
+ * Where in the data a name is asked for, with its 0: where the answer has it, too. The composer may
+ * be killed when it has written the answer and not yet given it: whoever is asked next must
+ * find the question as it was. That holds for all that is both in and out.
+ */
+#define XSEG_NAME_AT offsetof(struct xseg_volume_info, name)
 
 #define XSEG_VOLUME_FIXED 1u /* from the configuration, has no record */
 #define XSEG_VOLUME_READ_ONLY 2u

@@ -26,6 +26,7 @@ struct xseg {
 	struct xseg_port_record *ports;
 	struct xseg_edge_record *edges;
 	struct xseg_stats_block *stats;
+	struct xseg_volume_block *volumes;
 	_Atomic uint64_t *request_hints;
 	struct xseg_request *requests;
 	struct xseg_ring *rings;
@@ -35,7 +36,8 @@ struct xseg {
 	uint32_t request_count;
 	uint32_t page_count;
 	uint32_t lane_count;
-	bool barrier; /* this process registered for expedited membarriers */
+	uint32_t volume_count; /* blocks in `volumes` */
+	bool barrier;	       /* this process registered for expedited membarriers */
 	char name[NAME_LENGTH_MAX + 1];
 	char path[256];
 };

@@ -17,7 +17,8 @@ blocker_memory_la_LDFLAGS = $(MODULE_LDFLAGS)
 blocker_file_la_SOURCES = \
 	peers/blocker/file/blocker_file.c peers/blocker/file/file.h \
 	peers/blocker/file/file_disk.c peers/blocker/file/file_disk.h \
-	peers/blocker/file/file_flush.c peers/blocker/file/file_list.c \
+	peers/blocker/file/file_flush.c peers/blocker/file/file_gate.c \
+	peers/blocker/file/file_home.c peers/blocker/file/file_home.h peers/blocker/file/file_list.c \
 	peers/blocker/file/file_object.c peers/blocker/file/file_op.c \
 	peers/blocker/file/file_record.c peers/blocker/file/file_store.c \
 	peers/blocker/file/file_threads.c \

@@ -90,6 +90,15 @@ struct flush_fan {
 	struct job_queue joined;
 };
 
+/* A volume that calls of a front on this lane were for. */
+#define SHARD_VOLUMES 64u
+struct shard_volume {
+	uint64_t volume; /* 0: free */
+	struct xseg_volume_block *block;
+	uint64_t used_ns;
+	uint32_t opens;
+};
+
 struct shard {
 	_Alignas(64) struct peer peer; /* what the role sees */
 	struct host_peer *owner;
@@ -106,6 +115,11 @@ struct shard {
 	unsigned fans_out;
 	bool front; /* serves no requests: its calls are what the pipeline is there for */
 	bool started, finished, private_stats;
+	/* counted volume by volume */
+	struct shard_volume *last_volume;
+	uint64_t volumes_sweep_ns;
+	uint32_t level_seen; /* of its record */
+	struct shard_volume volumes[SHARD_VOLUMES];
 };
 
 static inline struct shard *shard_of(const struct peer *peer)
@@ -154,6 +168,30 @@ static inline void shard_account(
 	xseg_record(stats, class->histogram, ns);
 }
 
+/* A call that was answered: counted for its volume; OPEN and CLOSE say which there are. */
+void volume_account_slow(struct shard *shard, const struct call *call, uint64_t ns);
+/* Those that nobody has used for a while give their blocks back. */
+void volume_sweep(struct shard *shard, uint64_t now);
+void volume_finish(struct shard *shard);
+
+fixed(XSEG_OP_READ - 1 == XSEG_VOLUME_OP_READ && XSEG_OP_WRITE - 1 == XSEG_VOLUME_OP_WRITE);
+static inline void volume_account(
+	struct shard *shard, const struct call *call, uint64_t now, uint64_t ns)
+{
+	struct shard_volume *last = shard->last_volume;
+	if (likely(last && last->volume == call->key.volume && call->op <= XSEG_OP_WRITE &&
+		    call->result == 0)) {
+		last->used_ns = now;
+		xseg_volume_record(last->block, call->op - 1u, call->answer_length, ns);
+	} else {
+		volume_account_slow(shard, call, ns);
+	}
+}
+
+/* Does the segment ask for another log level? Looked at once a second, by every shard. */
+void level_look(struct shard *shard);
+void level_begin(struct shard *shard);
+
 int shard_start(struct shard *shard, char *why);
 void shard_finish(struct shard *shard);
 bool shard_idle(struct shard *shard);
@@ -189,6 +227,7 @@ struct lane {
 	struct host *host;
 	unsigned index; /* within the host */
 	unsigned shard_count;
+	uint64_t word; /* of its record, as long as it is ours */
 	struct shard *shard[HOST_PEERS_MAX];
 	struct shard *by_port[XSEG_PORTS_MAX];
 	struct slab jobs, calls, lists, retries;
@@ -196,8 +235,10 @@ struct lane {
 	uint64_t turn;
 	uint64_t stray; /* hints and replies that made no sense */
 	/* sleeping */
-	bool now_stale; /* we have slept since now was read */
-	bool slept;	/* in this turn: it is not to be timed */
+	bool now_stale;	  /* we have slept since now was read */
+	bool slept;	  /* in this turn: it is not to be timed */
+	bool moved;	  /* the last turn did something */
+	uint64_t turn_ns; /* when this turn began */
 	bool draining;
 	struct event_base *base;
 	struct event *bell_event, *timer_event;
@@ -317,6 +358,7 @@ struct host {
 	struct host_config config;
 	struct xseg seg;
 	bool joined;
+	int log_level; /* as it was started */
 	struct host_peer peers[HOST_PEERS_MAX];
 	unsigned peer_count;
 	struct host_peer *order[HOST_PEERS_MAX]; /* from the top down */
@@ -384,7 +426,10 @@ void describe_role(const struct peer_ops *ops, FILE *out); /* as JSON */
 
 /* The service manager, if there is one. */
 void notify_ready(const char *status);
-void notify_stopping(uint64_t limit_ns);
+/* successor: one is about to take our place; see notify_handover(). */
+void notify_stopping(uint64_t limit_ns, bool successor);
 void notify_alive(void);
+/* Closes what was handed over and nobody took. */
+void notify_drop_rest(void);
 
 #endif

@@ -217,12 +217,10 @@ static void call_send(struct call *call, uint32_t port)
 	struct xseg_request *request = xseg_at(lane->x, call->slot);
 	must(call->live && !call->submitted && call->op < XSEG_OP_COUNT);
 	unsigned flags = call->flags;
-	if (call->lender) {
-		/* the answer belongs into the lender's pages; it says whether they may be kept */
-		flags &= ~(unsigned)XSEG_F_PIN;
-		if (!(call->lender->flags & XSEG_F_DONATE))
-			flags &= ~(unsigned)XSEG_F_DONATE;
-	}
+	/* the answer belongs into the lender's pages, and those stay with the lender's client: were
+	   we killed, the whole would be served once more, out of pages that had changed hands */
+	if (call->lender)
+		flags &= ~(unsigned)(XSEG_F_PIN | XSEG_F_DONATE);
 	struct xseg_frame *frame = &request->frame[0];
 	frame->op = (uint8_t)call->op;
 	frame->lane = (uint8_t)call->shard;
@@ -301,8 +299,6 @@ static void call_read_answer(struct call *call, const struct xseg_request *reque
 	call->answer_length = length < most ? length : most;
 	if (unlikely(answers) && call->result == 0)
 		call->result = call_adopt_answer(call, request, answers);
-	if (unlikely(call->lender))
-		xseg_take_over(call->peer->lane->x, call->slot, call->lender->slot);
 }
 
 static void call_done(struct call *call)
@@ -311,9 +307,11 @@ static void call_done(struct call *call)
 	must(call->live && call->submitted);
 	call->submitted = false;
 	xseg_count(shard->peer.stats, CORE_CALLS, 1);
-	if (shard->front)
-		shard_account(shard, call->op, call->answer_length, call->result,
-			lane_now(shard->peer.lane) - call->submitted_ns);
+	if (shard->front) {
+		uint64_t now = lane_now(shard->peer.lane), ns = now - call->submitted_ns;
+		shard_account(shard, call->op, call->answer_length, call->result, ns);
+		volume_account(shard, call, now, ns);
+	}
 	if (!call->job) {
 		call->done(call);
 		return;

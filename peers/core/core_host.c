@@ -12,10 +12,13 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xseg/reap.h>
 
 #include "peers/core/core.h"
 
-#define HOST_HURRY_NS 50000000 /* how often hurry() is asked */
+#define HOST_DUMP_MAPPED_SHARED 8u /* core(5) */
+#define HOST_HURRY_NS 50000000	   /* how often hurry() is asked */
+#define HOST_REAP_NS 15000000000u
 
 /* --- phases ------------------------------------------------------------------------ */
 
@@ -337,11 +340,57 @@ static void host_peer_leave(struct host *host, struct host_peer *peer)
 	peer->bound = peer->opened = peer->joined = false;
 }
 
+static bool host_has_edges(const struct host *host)
+{
+	for (unsigned i = 0; i < host->peer_count; i++)
+		if (host->peers[i].edge_index[0] != XSEG_NONE)
+			return true;
+	return false;
+}
+
+/*
+ * What our predecessors still have on its way below must come to rest before we ask for anything:
+ * a write of theirs must not follow one of ours. Nobody waits for a peer that asks for nothing.
+ */
+static int host_reap(struct host *host, char *why)
+{
+	struct xseg_reap_report report;
+	uint64_t limit_ns = host_has_edges(host) ? HOST_REAP_NS : 0;
+	int error = xseg_reap_wait(&host->seg, limit_ns, &report);
+	if (report.lanes || report.freed || report.resubmitted || report.pages)
+		log_info("core_host",
+			"reaped: %u lanes, %u requests freed, %u submitted again, %u pages",
+			report.lanes, report.freed, report.resubmitted, report.pages);
+	if (!error || (error == -ETIME && limit_ns == 0))
+		return 0;
+	snprintf(why, WHY_SIZE,
+		"%u requests of processes that have died are still being served below in segment "
+		"'%s'; 'xsegctl trace' shows by whom",
+		report.pending, host->seg.name);
+	return error;
+}
+
 /* --- entry points ------------------------------------------------------------------------- */
+
+/* A core file has the segment's tables, for tools/skerry-gdb.py; its pages are left out at join. */
+static void host_dump_tables(void)
+{
+	unsigned filter = 0;
+	FILE *file = fopen("/proc/self/coredump_filter", "r+e");
+	if (!file)
+		return;
+	if (fscanf(file, "%x", &filter) == 1) {
+		rewind(file);
+		fprintf(file, "0x%x", filter | HOST_DUMP_MAPPED_SHARED);
+	}
+	fclose(file);
+}
 
 int host_start(struct host *host, const struct host_config *config, char why[WHY_SIZE])
 {
 	host->config = *config;
+	host->log_level = (int)log_level_get();
+	host_dump_tables();
 	host->main_thread = pthread_self();
 	pthread_mutex_init(&host->mutex, NULL);
 	pthread_mutex_init(&host->ring_mutex, NULL);
@@ -359,6 +408,8 @@ int host_start(struct host *host, const struct host_config *config, char why[WHY
 	error = host_lanes_begin(host, why);
 	if (!error)
 		error = host_peers_join(host, why);
+	if (!error)
+		error = host_reap(host, why);
 	if (!error) {
 		host_set_phase(host, HOST_STARTING);
 		error = host_gather(host, why);

@@ -5,10 +5,12 @@
  * waiters have, the bells of whoever got something. When nothing has moved: spin a while, sleep.
  */
 #include <base/log.h>
+#include <base/probe.h>
 #include <errno.h>
 #include <event2/event.h>
 #include <sched.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "peers/core/core.h"
 
@@ -121,6 +123,10 @@ static void lane_show(struct lane *lane)
 		if (shard->calls != shard->calls_shown)
 			atomic_store_explicit(&shard->peer.stats->counters[CORE_CALLS_OUT],
 				shard->calls_shown = shard->calls, memory_order_relaxed);
+		if (unlikely(lane->x->now_ns >= shard->volumes_sweep_ns)) {
+			volume_sweep(shard, lane->x->now_ns);
+			level_look(shard);
+		}
 	}
 }
 
@@ -131,18 +137,48 @@ static void lane_slow(struct lane *lane)
 			xseg_count(lane->shard[i]->peer.stats, CORE_SLOW_TURNS, 1);
 }
 
+/* Ours alone, read by anyone. */
+static inline void add(_Atomic uint64_t *cell, uint64_t amount)
+{
+	atomic_store_explicit(cell, atomic_load_explicit(cell, memory_order_relaxed) + amount,
+		memory_order_relaxed);
+}
+
+/*
+ * The record says that we are dead: a reaper has given away what was ours, or the word is damaged.
+ * Whoever goes on now works on what belongs to others; a successor finds all of it.
+ */
+_Noreturn static void lane_disowned(const struct lane *lane)
+{
+	log_error("core_lane",
+		"lane %u of segment '%s' is not ours any more: its record was damaged or reaped; "
+		"this process ends",
+		lane->x->index, lane->x->seg->name);
+	_exit(1);
+}
+
+/* The turn before this one is over: was it work, sleep, or looking? */
 static void lane_clock(struct lane *lane)
 {
 	struct xseg *seg = lane->x->seg;
 	uint64_t now = clock_now_ns();
 	if (unlikely(now - lane->x->now_ns > LANE_SLOW_NS) && !lane->slept)
 		lane_slow(lane);
-	lane->x->now_ns = now;
+	struct xseg_lane_record *record = &seg->lanes[lane->x->index];
+	if (unlikely(atomic_load_explicit(&record->word, memory_order_relaxed) != lane->word))
+		lane_disowned(lane);
+	uint64_t passed = now - lane->turn_ns;
+	if (lane->slept) {
+		add(&record->asleep_ns, passed);
+		add(&record->sleeps, 1);
+	} else if (lane->moved) {
+		add(&record->busy_ns, passed);
+	}
+	lane->turn_ns = lane->x->now_ns = now;
 	lane->now_stale = false;
 	lane->slept = false;
 	lane->turn++;
-	atomic_store_explicit(
-		&seg->lanes[lane->x->index].heartbeat, lane->turn, memory_order_relaxed);
+	atomic_store_explicit(&record->heartbeat, lane->turn, memory_order_relaxed);
 }
 
 static bool lane_turn(struct lane *lane)
@@ -158,6 +194,7 @@ static bool lane_turn(struct lane *lane)
 		lane_rounds(lane);
 	xseg_turn_end(lane->x);
 	lane_show(lane);
+	lane->moved = moved;
 	return moved;
 }
 
@@ -210,7 +247,9 @@ static void lane_wait_events(struct lane *lane, uint64_t timeout_ns)
 		tv.tv_usec = 1;
 	event_add(lane->timer_event, &tv);
 	lane->now_stale = true; /* whoever is called from there looks at the clock first */
+	probe2(sleep, lane->x->index, timeout_ns);
 	event_base_loop(lane->base, EVLOOP_ONCE);
+	probe1(wake, lane->x->index);
 	lane->events_ns = clock_now_ns();
 }
 
@@ -249,7 +288,7 @@ static void lane_idle(struct lane *lane)
 		lane->idle_ns = lane->x->now_ns;
 	uint64_t idle_ns = lane->x->now_ns - lane->idle_ns;
 	if (trial_spins(&lane->trial, lane->x) && idle_ns < spin->budget_ns) {
-		/* whoever was woken on this CPU and waits for it, a client most likely, goes first */
+		/* whoever was woken on this CPU, a client most likely, goes first */
 		if (idle_ns >= LANE_YIELD_NS)
 			sched_yield();
 		/* a look at the rings is cheaper than a turn, and what comes is seen sooner */
@@ -423,6 +462,8 @@ int lane_init(struct lane *lane)
 	if (error)
 		return error;
 	lane->place = lane->x->index;
+	lane->word = atomic_load(&seg->lanes[lane->place].word);
+	lane->turn_ns = lane->x->now_ns;
 	error = slab_init(&lane->jobs, sizeof(struct job), count);
 	if (!error)
 		error = slab_init(&lane->calls, sizeof(struct call), count);

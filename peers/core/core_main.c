@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* xsegpeer: the program that hosts peers. Reads the command line, waits for signals. */
+#include <base/crash.h>
 #include <base/log.h>
 #include <errno.h>
 #include <getopt.h>
@@ -34,6 +35,7 @@ enum {
 	OPT_DIE,
 	OPT_DUMP,
 	OPT_LOG,
+	OPT_CRASH,
 };
 
 static const struct option main_options[] = {
@@ -49,6 +51,7 @@ static const struct option main_options[] = {
 	{"describe-role", required_argument, NULL, OPT_DESCRIBE},
 	{"check", no_argument, NULL, OPT_CHECK},
 	{"man", required_argument, NULL, OPT_MAN},
+	{"crash-points", no_argument, NULL, OPT_CRASH},
 	{"help", no_argument, NULL, 'h'},
 	{"version", no_argument, NULL, 'V'},
 	{NULL, 0, NULL, 0},
@@ -74,6 +77,7 @@ static const char main_help[] =
 	"      --describe-role ROLE  the same as JSON\n"
 	"      --man ROLE         its manual page, as scdoc takes it\n"
 	"      --check            read the peers and their options, start nothing\n"
+	"      --crash-points     the places where SKERRY_CRASH can kill this build\n"
 	"  -h, --help\n"
 	"  -V, --version\n";
 
@@ -133,6 +137,27 @@ static int main_list(void)
 	return 1;
 }
 
+/* Stays loaded: its crash points lie in it. */
+static void main_crash_one(const struct peer_ops *ops, void *context)
+{
+	char why[WHY_SIZE];
+	const struct peer_ops *again;
+	void *module;
+	(void)context;
+	if (module_open(ops->name, &module, &again, why))
+		fprintf(stderr, "xsegpeer: %s\n", why);
+}
+
+static int main_crash(void)
+{
+	module_visit(main_crash_one, NULL);
+	crash_points_list(stdout);
+	if (crash_points_there())
+		return 0;
+	fprintf(stderr, "xsegpeer: built without crash points (configure --enable-crash-points)\n");
+	return 1;
+}
+
 static int main_describe(const char *role, void (*describe)(const struct peer_ops *ops, FILE *out))
 {
 	char why[WHY_SIZE];
@@ -168,6 +193,7 @@ static int main_option(int option, struct main_config *config)
 		log_level_set((enum log_level)level);
 		return -1;
 	case OPT_LIST: return main_list();
+	case OPT_CRASH: return main_crash();
 	case OPT_HELP_ROLE: return main_describe(optarg, man_help);
 	case OPT_DESCRIBE: return main_describe(optarg, describe_role);
 	case OPT_CHECK: config->check = true; return -1;
@@ -203,12 +229,14 @@ static int main_parse(int argc, char **argv, struct main_config *config)
 
 /* --- signals -------------------------------------------------------------------------- */
 
-/* SIGUSR2 is a lane's: peer_stop_host() and peer_fatal(). */
+/* SIGHUP is SIGTERM with a successor to follow. SIGUSR2 is a lane's: peer_stop_host() and
+   peer_fatal(). */
 static void main_block(sigset_t *set)
 {
 	sigemptyset(set);
 	sigaddset(set, SIGTERM);
 	sigaddset(set, SIGINT);
+	sigaddset(set, SIGHUP);
 	sigaddset(set, SIGUSR1);
 	sigaddset(set, SIGUSR2);
 	sigprocmask(SIG_BLOCK, set, NULL);
@@ -250,7 +278,8 @@ static struct timespec main_watch_every(void)
 		.tv_sec = (time_t)(us / 1000000u), .tv_nsec = (long)(us % 1000000u * 1000u)};
 }
 
-static void main_wait(const sigset_t *set, const struct main_config *config)
+/* Until we are to stop; the signal: SIGHUP when a successor follows. */
+static int main_wait(const sigset_t *set, const struct main_config *config)
 {
 	const struct timespec every = main_watch_every();
 	for (;;) {
@@ -260,7 +289,7 @@ static void main_wait(const sigset_t *set, const struct main_config *config)
 		if (signal == SIGUSR1)
 			main_dump(config);
 		else if (signal > 0)
-			return;
+			return signal;
 	}
 }
 
@@ -273,11 +302,12 @@ static int main_serve(struct main_config *config)
 		fprintf(stderr, "xsegpeer: %s\n", why);
 		return 1;
 	}
+	notify_drop_rest();
 	puts("ready");
 	fflush(stdout);
 	notify_ready("serving");
-	main_wait(&set, config);
-	notify_stopping(config->host.drain_ns);
+	int signal = main_wait(&set, config);
+	notify_stopping(config->host.drain_ns, signal == SIGHUP);
 	if (!host_stop(&main_host, main_hurry)) {
 		log_error("core_main", "not everything has ended; this is left:");
 		host_dump(&main_host, stderr);

@@ -20,9 +20,9 @@ static const struct xseg_counter core_counters[CORE_COUNTERS] = {
 	[CORE_ERRORS] = {"errors", "", "requests that ended with an error"},
 	[CORE_REFUSED] = {"refused", "", "malformed requests, refused at the door"},
 	[CORE_UNSUPPORTED] = {"unsupported", "", "requests for which the role has no handler"},
-	[CORE_JOBS] = {"jobs", "", "requests being served now"},
+	[CORE_JOBS] = {"jobs", "now", "requests being served now"},
 	[CORE_CALLS] = {"calls", "", "requests of its own that were answered"},
-	[CORE_CALLS_OUT] = {"calls_out", "", "requests of its own on their way now"},
+	[CORE_CALLS_OUT] = {"calls_out", "now", "requests of its own on their way now"},
 	[CORE_RETRIES] = {"retries", "", "waits for a free request or page"},
 	[CORE_SLOW_TURNS] = {"slow_turns", "", "turns of its lane that took over 10 ms"},
 };
@@ -135,6 +135,7 @@ int shard_start(struct shard *shard, char *why)
 		return error;
 	}
 	shard->started = true;
+	level_begin(shard);
 	peer->lane->by_port[peer->port] = shard;
 	return 0;
 }
@@ -147,6 +148,7 @@ void shard_finish(struct shard *shard)
 	peer->lane->by_port[peer->port] = NULL;
 	if (peer->ops->finish)
 		peer->ops->finish(peer);
+	volume_finish(shard);
 	shard_count_close(shard);
 	shard->started = false;
 }

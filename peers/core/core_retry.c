@@ -6,6 +6,7 @@
  * So fronts, which begin things, leave a quarter of the slots and a part of the pages; peers
  * that serve leave a sixteenth of the slots for the core's own flushes.
  */
+#include <base/probe.h>
 #include <errno.h>
 
 #include "peers/core/core.h"
@@ -46,6 +47,7 @@ bool shard_slot_allowed(struct shard *shard)
 		shard->slot_credit = retry_credit(retry_free_slots(lane), leave, 1);
 		if (shard->slot_credit == 0) {
 			shard->slots_turn = lane->turn;
+			probe1(slot_wait, lane->x->index);
 			return false;
 		}
 	}
@@ -67,6 +69,7 @@ bool shard_pages_allowed(struct shard *shard, uint32_t count)
 			seg->page_count / PAGES_FRONT_LEAVES, count);
 		if (shard->page_credit < count) {
 			shard->pages_turn = lane->turn;
+			probe2(page_wait, lane->x->index, count);
 			return false;
 		}
 	}

@@ -15,14 +15,14 @@ struct spec {
 	char *why;
 };
 
-/* Cuts off the piece before the next comma; "\," is a comma within it. NULL at the end. */
+/* Cuts off the piece before the next comma; "\," is a comma within it, "\\" a backslash. */
 static char *spec_next(char **rest)
 {
 	char *piece = *rest, *from = piece, *to = piece;
 	if (!piece)
 		return NULL;
 	while (*from && *from != ',') {
-		if (from[0] == '\\' && from[1] == ',')
+		if (from[0] == '\\' && (from[1] == ',' || from[1] == '\\'))
 			from++;
 		*to++ = *from++;
 	}

@@ -1,31 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 noinst_LTLIBRARIES += libpeer.la
 libpeer_la_SOURCES = \
-	include/peer/call.h include/peer/client.h include/peer/job.h include/peer/option.h \
+	include/peer/call.h include/peer/client.h include/peer/job.h include/peer/notify.h \
+	include/peer/option.h \
 	include/peer/peer.h include/peer/worker.h \
 	peers/core/core.h peers/core/core_call.c peers/core/core_client.c peers/core/core_data.c \
 	peers/core/core_describe.c \
 	peers/core/core_flush.c peers/core/core_host.c peers/core/core_job.c peers/core/core_lane.c \
-	peers/core/core_man.c peers/core/core_module.c peers/core/core_option.c \
+	peers/core/core_level.c \
+	peers/core/core_man.c peers/core/core_module.c peers/core/core_notify.c \
+	peers/core/core_option.c \
 	peers/core/core_pages.c peers/core/core_peer.c peers/core/core_retry.c \
 	peers/core/core_slab.c peers/core/core_spec.c peers/core/core_trial.c \
-	peers/core/core_worker.c
+	peers/core/core_volume.c peers/core/core_worker.c
 libpeer_la_CFLAGS = $(AM_CFLAGS) -fvisibility=default $(URCU_CFLAGS) $(EVENT_CFLAGS)
 libpeer_la_LIBADD = $(URCU_LIBS) $(EVENT_LIBS)
 
 bin_PROGRAMS += xsegpeer
 xsegpeer_SOURCES = peers/core/core_main.c
-if HAVE_SYSTEMD
-xsegpeer_SOURCES += peers/core/core_notify.c
-else
-xsegpeer_SOURCES += peers/core/core_notify_plain.c
-endif
 xsegpeer_CPPFLAGS = $(AM_CPPFLAGS) -DPACKAGE_VERSION='"$(PACKAGE_VERSION)"'
-xsegpeer_CFLAGS = $(AM_CFLAGS) $(EVENT_CFLAGS) $(SYSTEMD_CFLAGS)
+xsegpeer_CFLAGS = $(AM_CFLAGS) $(EVENT_CFLAGS)
 # modules resolve the core's and libxseg's symbols in this program, all of them
 xsegpeer_LDFLAGS = $(AM_LDFLAGS) -export-dynamic
 xsegpeer_LDADD = $(WHOLE_ARCHIVES) \
-	$(URCU_LIBS) $(EVENT_LIBS) $(SYSTEMD_LIBS) -ldl
+	$(URCU_LIBS) $(EVENT_LIBS) -ldl
 # a sanitizer brings an allocator of its own
 if !SANITIZED
 xsegpeer_LDADD += $(JEMALLOC_LIBS)

@@ -94,6 +94,7 @@ static int nbd_open(struct peer *first, char *why, size_t why_size)
 {
 	struct nbd_shared *shared = first->shared;
 	const struct nbd_options *options = first->options;
+	shared->owner = first->name;
 	shared->single_in = shared->single_out = -1;
 	signal(SIGPIPE, SIG_IGN); /* pipes know no MSG_NOSIGNAL */
 	int error = nbd_tls_open(shared, options, why, why_size);
@@ -119,6 +120,7 @@ static void nbd_finish(struct peer *peer)
 	struct nbd *nbd = nbd_of(peer);
 	must(TAILQ_EMPTY(&nbd->conns));
 	nbd_listen_stop(nbd);
+	nbd_pass_end(nbd);
 	nbd_stages_free(nbd);
 	nbd_requests_free(nbd);
 	nbd_status_free_all(nbd);
@@ -138,6 +140,8 @@ static int nbd_start(struct peer *peer, char *why, size_t why_size)
 	int error = nbd->base ? nbd_listen_start(nbd) : -1;
 	if (error)
 		snprintf(why, why_size, "no event loop for sockets");
+	else
+		nbd_pass_take(nbd);
 	return error;
 }
 
@@ -145,14 +149,20 @@ static void nbd_stop(struct peer *peer)
 {
 	struct nbd *nbd = nbd_of(peer);
 	struct nbd_conn *conn;
+	atomic_store(&nbd->shared->stopping, true);
 	nbd_listen_stop(nbd);
 	TAILQ_FOREACH (conn, &nbd->conns, link)
-		nbd_conn_drain(conn);
+		if (!nbd_pass_begin(conn))
+			nbd_conn_drain(conn);
 	nbd->stop_ns = nbd_now(nbd);
 	nbd->timed = nbd->again = true;
 }
 
-static bool nbd_idle(struct peer *peer) { return TAILQ_EMPTY(&nbd_of(peer)->conns); }
+static bool nbd_idle(struct peer *peer)
+{
+	struct nbd *nbd = nbd_of(peer);
+	return TAILQ_EMPTY(&nbd->conns) && !nbd->reopening;
+}
 
 /* Deadlines, a few times a second and only while there are any. */
 static void nbd_sweep(struct nbd *nbd)
@@ -187,6 +197,7 @@ static bool nbd_poll(struct peer *peer)
 	struct nbd_conn *conn, *next;
 	bool moved = false;
 	nbd->again = false;
+	nbd_again_check(nbd);
 	for (conn = TAILQ_FIRST(&nbd->active); conn; conn = next) {
 		next = TAILQ_NEXT(conn, active_link);
 		moved |= nbd_conn_turn(conn);
@@ -238,7 +249,16 @@ static const char nbd_description[] =
 	"socket "
 	"is replaced, one with a server behind it is not.\n\n"
 	"When the service manager hands over listening sockets and no *listen* is given, they are "
-	"used.";
+	"used.\n\n"
+	"Whoever started the process (xsegd, systemd) is given its listening sockets to keep. When "
+	"the "
+	"process dies its successor goes on with them: clients that connect again meanwhile wait "
+	"in "
+	"the queue and meet no refusal. When it is restarted on purpose (*xsegctl peer restart*), "
+	"connections "
+	"without TLS are passed on as well, up to 32: each is answered what it has asked, and goes "
+	"on "
+	"where it was; its client notices a pause. Others are drained and closed.";
 
 static const struct peer_ops nbd_ops = {
 	.name = "front_nbd",

@@ -29,6 +29,7 @@
 #define NBD_WINDOW 8u /* calls in flight of one long request without data */
 #define NBD_IOV_MAX 512
 #define NBD_WHO_LENGTH 96u
+#define NBD_KEEP_LENGTH 64u
 
 struct event;
 struct nbd;
@@ -79,15 +80,20 @@ struct nbd_listener {
 	char *path;   /* of a UNIX socket that we made, to be unlinked */
 	uint64_t device, inode;
 	char name[NBD_WHO_LENGTH];
+	char kept[NBD_KEEP_LENGTH]; /* what it is stored as for a successor; "": not stored */
+	bool taken;		    /* from a predecessor */
 };
 
 struct nbd_shared {
+	const char *owner; /* the peer's name */
 	struct nbd_listener listeners[NBD_LISTEN_MAX];
 	unsigned listener_count;
 	int single_in, single_out; /* stdin and stdout as they were; -1: not single */
 	void *tls;		   /* the TLS room's; NULL: no certificate */
 	_Atomic uint32_t connections;
 	_Atomic uint32_t accepting; /* shards that do */
+	_Atomic uint32_t passing;   /* connections that the successor will take over */
+	_Atomic bool stopping;	    /* asked to; else a close means that the start has failed */
 };
 
 /* --- a volume that connections of this shard use --------------------------------- */
@@ -194,13 +200,16 @@ enum nbd_lookup_what {
 	NBD_LOOKUP_LIST,
 	NBD_LOOKUP_DEFAULT,
 	NBD_LOOKUP_NAME,
+	NBD_LOOKUP_ADOPT, /* by id, for a client of our predecessor */
 	NBD_LOOKUP_CLOSE
 };
 
 struct nbd_lookup {
 	enum nbd_lookup_what what;
-	bool open;     /* NAME: opens it, else only asks */
-	unsigned seen; /* DEFAULT: volumes there are */
+	bool open;	 /* NAME: opens it, else only asks */
+	bool asked;	 /* a call is under way */
+	unsigned seen;	 /* DEFAULT: volumes there are */
+	uint64_t volume; /* ADOPT */
 	uint64_t cursor;
 	call_done_f *done;
 	char name[VOLUME_NAME_LENGTH_MAX + 1];
@@ -214,14 +223,16 @@ struct nbd_conn {
 	const struct nbd_transport *transport;
 	int in, out;
 	uint8_t state;
-	uint8_t waits;	 /* enum nbd_wait */
-	bool active;	 /* on the list of those that are looked at each turn */
-	bool reparse;	 /* the stage may hold whole requests */
-	bool dry;	 /* the last receive took all there was */
-	bool blocked;	 /* the socket takes no more */
-	bool retrying;	 /* the core will call us */
-	bool narrow;	 /* large payloads are expected */
-	bool ended;	 /* the client has ended its side */
+	uint8_t waits; /* enum nbd_wait */
+	bool active;   /* on the list of those that are looked at each turn */
+	bool reparse;  /* the stage may hold whole requests */
+	bool dry;      /* the last receive took all there was */
+	bool blocked;  /* the socket takes no more */
+	bool retrying; /* the core will call us */
+	bool narrow;   /* large payloads are expected */
+	bool ended;    /* the client has ended its side */
+	bool parting;  /* the successor will take it over: not a byte of the next request is read */
+	bool passed;   /* it has been given away */
 	bool want_write; /* TLS must write before it can read */
 	uint64_t heard_ns, tried_ns, send_tried_ns, blocked_ns, began_ns;
 	/* in */
@@ -247,6 +258,7 @@ struct nbd_conn {
 	void *tls; /* the TLS room's */
 	struct event *in_event, *out_event;
 	uint64_t requests, bytes_in, bytes_out;
+	unsigned pass_number;
 	char who[NBD_WHO_LENGTH];
 };
 TAILQ_HEAD(nbd_conn_list, nbd_conn);
@@ -258,6 +270,14 @@ struct nbd_accept {
 	struct nbd_listener *listener;
 	struct event *event;
 	bool paused; /* out of descriptors */
+};
+
+/* A connection of our predecessor's. */
+#define NBD_PASS_MAX 32u
+struct nbd_taken {
+	int fd;
+	struct nbd_session session;
+	char name[NBD_KEEP_LENGTH];
 };
 
 struct nbd {
@@ -274,6 +294,10 @@ struct nbd {
 	bool timed;	/* somebody has a deadline */
 	bool starved;	/* the pool was low: data that cannot leave is to be given back */
 	uint64_t sweep_ns, stop_ns;
+	uint64_t again_ns, composer; /* when we looked last; who it was */
+	struct nbd_taken taken[NBD_PASS_MAX];
+	unsigned taken_count;
+	unsigned reopening; /* volumes; meanwhile none is opened or closed */
 	/* pools */
 	uint8_t *stages; /* linked by their first bytes */
 	unsigned stage_count;
@@ -298,6 +322,8 @@ void nbd_log(struct nbd_conn *conn, const char *format, ...) __attribute__((form
 /* nbd_conn.c */
 /* The fds are the connection's from here on, also on error. */
 int nbd_conn_create(struct nbd *nbd, int in, int out, bool trusted);
+/* The same for a client of our predecessor's, with whom all is agreed. */
+void nbd_conn_adopt(struct nbd *nbd, int fd, const struct nbd_session *session);
 /* Looked at in the next turn. */
 void nbd_conn_mark(struct nbd_conn *conn);
 static inline void nbd_conn_wait(struct nbd_conn *conn, enum nbd_wait why)
@@ -348,8 +374,12 @@ void nbd_haggle_found(struct nbd_conn *conn, int error, const struct xseg_volume
 void nbd_export_list(struct nbd_conn *conn);
 void nbd_export_find(struct nbd_conn *conn, const char *name, bool open);
 void nbd_export_close(struct nbd_conn *conn);
+void nbd_export_adopt(struct nbd_conn *conn, uint64_t volume);
 int nbd_export_use(struct nbd_conn *conn);
 void nbd_export_unuse(struct nbd_conn *conn);
+
+/* nbd_again.c: a composer that was started anew is told what is open. */
+void nbd_again_check(struct nbd *nbd);
 
 /* nbd_gate.c: who may alter the export now. -EAGAIN: the connection waits. */
 int nbd_gate_enter(struct nbd_request *request, enum nbd_gate_hold hold);
@@ -423,6 +453,28 @@ int nbd_address_inherit(struct nbd_shared *shared, const char *name, char *why, 
 void nbd_address_text(const struct sockaddr *address, socklen_t length, char out[NBD_WHO_LENGTH]);
 /* A UNIX socket or loopback? */
 bool nbd_address_is_local(int fd);
+
+/*
+ * nbd_keep.c: listening sockets that outlive the process. Whoever started us keeps copies; clients
+ * that come while nobody accepts wait in their queues.
+ */
+/* What a socket of that address is stored as; "" when it cannot be. */
+void nbd_keep_name(const struct nbd_shared *shared, const struct sockaddr *address,
+	socklen_t length, char name[NBD_KEEP_LENGTH]);
+/* The predecessor's socket of that name, or -ENOENT. */
+int nbd_keep_take(const char *name);
+/* All are open: has those kept that are not yet. */
+void nbd_keep_store(struct nbd_shared *shared);
+/* About to close it: true when its successor will go on with it, so its file must stay. */
+bool nbd_keep_leave(const struct nbd_shared *shared, const struct nbd_listener *listener);
+
+/* nbd_pass.c: connections that our successor takes over. */
+/* We stop: true when it will be passed on, as soon as nbd_pass_check() finds it quiet. */
+bool nbd_pass_begin(struct nbd_conn *conn);
+void nbd_pass_check(struct nbd_conn *conn);
+/* Looks for those of our predecessor; they are served from the first turn on. */
+void nbd_pass_take(struct nbd *nbd);
+void nbd_pass_end(struct nbd *nbd);
 
 /* nbd_listen.c */
 int nbd_listen_open(

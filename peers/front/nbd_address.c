@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* "unix:PATH", "tcp:HOST:PORT", "tcp:[V6]:PORT", "systemd[:NAME]" become listening sockets. */
 #include <arpa/inet.h>
+#include <base/notify.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
@@ -14,9 +15,9 @@
 
 #define NBD_BACKLOG 128
 #define NBD_PORT "10809"
-#define NBD_INHERIT_FIRST 3
 
-static int nbd_address_add(struct nbd_shared *shared, int fd, char *why, size_t size)
+static int nbd_address_add(
+	struct nbd_shared *shared, int fd, const char *kept, char *why, size_t size)
 {
 	struct sockaddr_storage address;
 	socklen_t length = sizeof(address);
@@ -27,6 +28,7 @@ static int nbd_address_add(struct nbd_shared *shared, int fd, char *why, size_t 
 	}
 	struct nbd_listener *listener = &shared->listeners[shared->listener_count++];
 	*listener = (struct nbd_listener){.fd = fd, .trusted = nbd_address_is_local(fd)};
+	strcpy(listener->kept, kept);
 	if (getsockname(fd, (struct sockaddr *)&address, &length) == 0)
 		nbd_address_text((struct sockaddr *)&address, length, listener->name);
 	return 0;
@@ -124,31 +126,52 @@ static int nbd_unix_remember(struct nbd_shared *shared, const char *path, char *
 	return 0;
 }
 
+/* On an error fd is the caller's to close, if there is one. */
+static int nbd_unix_make(const struct sockaddr_un *un, int mode, int *fd)
+{
+	*fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	int error = *fd < 0 ? -errno : nbd_unix_bind(*fd, un);
+	/* before listen(): nobody can come in while the mode is not what it should be */
+	if (!error && (chmod(un->sun_path, (mode_t)mode) || listen(*fd, NBD_BACKLOG))) {
+		error = -errno;
+		unlink(un->sun_path);
+	}
+	return error;
+}
+
+/* The mode may be another than our predecessor was given. */
+static int nbd_unix_take(const char *path, int mode)
+{
+	return chmod(path, (mode_t)mode) ? -errno : 0;
+}
+
 static int nbd_unix_listen(
 	struct nbd_shared *shared, const char *path, int mode, char *why, size_t size)
 {
 	struct sockaddr_un un = {.sun_family = AF_UNIX};
+	char kept[NBD_KEEP_LENGTH];
 	if (!*path || strlen(path) >= sizeof(un.sun_path)) {
 		snprintf(why, size, "listen=unix:%s: the path of a socket has 1 to %zu characters",
 			path, sizeof(un.sun_path) - 1);
 		return -EINVAL;
 	}
 	strcpy(un.sun_path, path);
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	int error = fd < 0 ? -errno : nbd_unix_bind(fd, &un);
-	/* before listen(): nobody can come in while the mode is not what it should be */
-	if (!error && (chmod(path, (mode_t)mode) || listen(fd, NBD_BACKLOG))) {
-		error = -errno;
-		unlink(path);
-	}
+	nbd_keep_name(shared, (struct sockaddr *)&un, sizeof(un), kept);
+	int fd = nbd_keep_take(kept);
+	bool taken = fd >= 0;
+	int error = taken ? nbd_unix_take(path, mode) : nbd_unix_make(&un, mode, &fd);
 	if (error) {
 		snprintf(why, size, "cannot listen on unix:%s: %s", path, nbd_unix_reason(error));
 		if (fd >= 0)
 			close(fd);
 		return error;
 	}
-	error = nbd_address_add(shared, fd, why, size);
-	return error ? error : nbd_unix_remember(shared, path, why, size);
+	nbd_keep_name(shared, (struct sockaddr *)&un, sizeof(un), kept);
+	error = nbd_address_add(shared, fd, kept, why, size);
+	if (error)
+		return error;
+	shared->listeners[shared->listener_count - 1].taken = taken;
+	return nbd_unix_remember(shared, path, why, size);
 }
 
 /* --- TCP ------------------------------------------------------------------------- */
@@ -214,16 +237,21 @@ static int nbd_tcp_listen_all(struct nbd_shared *shared, const char *address,
 	int error = -EADDRNOTAVAIL;
 	unsigned before = shared->listener_count;
 	for (const struct addrinfo *info = list; info; info = info->ai_next) {
-		int fd = nbd_tcp_bind(info);
+		char kept[NBD_KEEP_LENGTH];
+		nbd_keep_name(shared, info->ai_addr, info->ai_addrlen, kept);
+		int fd = nbd_keep_take(kept);
+		bool taken = fd >= 0;
+		fd = taken ? fd : nbd_tcp_bind(info);
 		if (fd == -EAFNOSUPPORT || fd == -EADDRNOTAVAIL)
 			continue; /* a host without IPv6, say */
 		if (fd < 0) {
 			error = fd;
 			break;
 		}
-		error = nbd_address_add(shared, fd, why, size);
+		error = nbd_address_add(shared, fd, kept, why, size);
 		if (error)
 			return error;
+		shared->listeners[shared->listener_count - 1].taken = taken;
 	}
 	if (!error || (error == -EADDRNOTAVAIL && shared->listener_count > before))
 		return 0;
@@ -256,31 +284,17 @@ static int nbd_tcp_listen(struct nbd_shared *shared, const char *address, char *
 
 static bool nbd_inherit_wanted(const char *name, int index)
 {
-	const char *names = getenv("LISTEN_FDNAMES");
-	if (!*name)
-		return true;
-	for (; names && index; index--) {
-		names = strchr(names, ':');
-		names = names ? names + 1 : NULL;
-	}
-	size_t length = names ? strcspn(names, ":") : 0;
-	return length == strlen(name) && !memcmp(names, name, length);
-}
-
-static int nbd_inherit_count(void)
-{
-	const char *pid = getenv("LISTEN_PID"), *count = getenv("LISTEN_FDS");
-	if (!pid || !count || strtol(pid, NULL, 10) != getpid())
-		return 0;
-	long number = strtol(count, NULL, 10);
-	return number > 0 && number < 1024 ? (int)number : 0;
+	char handed[NOTIFY_NAME_MAX];
+	notify_fd_name(index, handed);
+	/* what a peer has had kept begins with its name and a '/': it is not for anybody else */
+	return *name ? !strcmp(handed, name) : !strchr(handed, '/');
 }
 
 int nbd_address_inherit(struct nbd_shared *shared, const char *name, char *why, size_t size)
 {
-	int count = nbd_inherit_count(), found = 0;
+	int count = notify_fd_count(), found = 0;
 	for (int i = 0; i < count; i++) {
-		int listens = 0, fd = NBD_INHERIT_FIRST + i;
+		int listens = 0, fd = NOTIFY_FD_FIRST + i;
 		socklen_t length = sizeof(listens);
 		if (!nbd_inherit_wanted(name, i) ||
 			getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) || !listens)
@@ -290,7 +304,7 @@ int nbd_address_inherit(struct nbd_shared *shared, const char *name, char *why, 
 		if (copy < 0)
 			return -errno;
 		fcntl(copy, F_SETFL, fcntl(copy, F_GETFL) | O_NONBLOCK);
-		int error = nbd_address_add(shared, copy, why, size);
+		int error = nbd_address_add(shared, copy, "", why, size);
 		if (error)
 			return error;
 		found++;

@@ -129,7 +129,7 @@ static void nbd_conn_drop_queue(struct nbd_conn *conn)
 static void nbd_conn_close(struct nbd_conn *conn)
 {
 	struct nbd *nbd = conn->nbd;
-	if (conn->transport)
+	if (conn->transport && !conn->passed)
 		conn->transport->end(conn);
 	nbd_tls_free(conn);
 	if (conn->in_event)
@@ -199,7 +199,8 @@ void nbd_conn_reap(struct nbd *nbd)
 	struct nbd_conn *conn, *next;
 	for (conn = TAILQ_FIRST(&nbd->conns); conn && nbd->dying; conn = next) {
 		next = TAILQ_NEXT(conn, link);
-		if (conn->state < NBD_CONN_DEAD || !nbd_conn_quiet(conn))
+		/* what is being opened again must not be closed meanwhile */
+		if (conn->state < NBD_CONN_DEAD || !nbd_conn_quiet(conn) || nbd->reopening)
 			continue;
 		nbd_export_unuse(conn);
 		if (conn->state == NBD_CONN_DEAD && conn->session.volume) {
@@ -244,6 +245,8 @@ bool nbd_conn_turn(struct nbd_conn *conn)
 		moved |= nbd_receive(conn);
 	if (conn->state == NBD_CONN_DRAINING && !conn->inflight)
 		nbd_conn_fail(conn, NULL);
+	if (unlikely(conn->parting))
+		nbd_pass_check(conn);
 	bool silent = !moved && now - conn->heard_ns > NBD_SILENT_NS;
 	if (conn->state < NBD_CONN_DEAD && silent && !nbd_conn_owes(conn))
 		nbd_conn_unmark(conn);
@@ -340,22 +343,45 @@ static struct nbd_conn *nbd_conn_new(struct nbd *nbd, int in, int out)
 	return conn;
 }
 
-int nbd_conn_create(struct nbd *nbd, int in, int out, bool trusted)
+/* Among the others; NULL: no memory, and the fds are closed. */
+static struct nbd_conn *nbd_conn_add(struct nbd *nbd, int in, int out)
 {
 	struct nbd_conn *conn = nbd_conn_new(nbd, in, out);
-	atomic_fetch_add(&nbd->shared->connections, 1);
 	if (!conn) {
 		close(in);
 		if (out != in)
 			close(out);
-		atomic_fetch_sub(&nbd->shared->connections, 1);
-		return -ENOMEM;
+		return NULL;
 	}
+	atomic_fetch_add(&nbd->shared->connections, 1);
 	TAILQ_INSERT_TAIL(&nbd->conns, conn, link);
 	nbd_conn_tune(in);
 	fcntl(in, F_SETFL, fcntl(in, F_GETFL) | O_NONBLOCK);
 	fcntl(out, F_SETFL, fcntl(out, F_GETFL) | O_NONBLOCK);
 	peer_count(nbd->peer, NBD_COUNT_CONNECTIONS, 1);
+	return conn;
+}
+
+void nbd_conn_adopt(struct nbd *nbd, int fd, const struct nbd_session *session)
+{
+	struct nbd_conn *conn = nbd_conn_add(nbd, fd, fd);
+	if (!conn)
+		return;
+	conn->session = *session;
+	conn->session.volume = 0; /* not open yet */
+	nbd_conn_wait(conn, NBD_WAIT_ANSWER);
+	if (nbd_conn_events(conn))
+		nbd_conn_fail(conn, "could not be watched");
+	else
+		nbd_export_adopt(conn, session->volume);
+	nbd->timed = true;
+}
+
+int nbd_conn_create(struct nbd *nbd, int in, int out, bool trusted)
+{
+	struct nbd_conn *conn = nbd_conn_add(nbd, in, out);
+	if (!conn)
+		return -ENOMEM;
 	int error = nbd_conn_events(conn);
 	if (!error)
 		error = nbd_haggle_begin(conn, trusted);

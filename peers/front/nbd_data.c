@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* READ, WRITE and FLUSH as calls: cut at objects, joined again for the reply. */
+#include <base/crash.h>
 #include <errno.h>
 
 #include "peers/front/nbd.h"
@@ -191,6 +192,7 @@ void nbd_write_filled(struct nbd_request *request)
 {
 	struct nbd_conn *conn = request->conn;
 	struct call *call = request->filling;
+	crash_point("front_nbd.write.filled");
 	request->filling = NULL;
 	if (likely(call != NULL)) {
 		request->pending++;

@@ -61,7 +61,7 @@ static struct call *nbd_lookup_name_call(struct nbd_conn *conn)
 		return NULL;
 	call->length = (uint32_t)strlen(lookup->name);
 	call->flags = conn->nbd->options->read_only ? XSEG_F_READ_ONLY : 0;
-	call_put_bytes(call, 0, lookup->name, call->length + 1);
+	call_put_bytes(call, XSEG_NAME_AT, lookup->name, call->length + 1);
 	return call;
 }
 
@@ -83,10 +83,21 @@ static struct call *nbd_lookup_close_call(struct nbd_conn *conn)
 	return call;
 }
 
+static struct call *nbd_lookup_adopt_call(struct nbd_conn *conn)
+{
+	struct call *call = nbd_lookup_call(conn, XSEG_OP_OPEN, XSEG_PAGE);
+	if (call) {
+		call->key.volume = conn->lookup.volume;
+		call->flags = conn->nbd->options->read_only ? XSEG_F_READ_ONLY : 0;
+	}
+	return call;
+}
+
 static struct call *nbd_lookup_next_call(struct nbd_conn *conn)
 {
 	switch (conn->lookup.what) {
 	case NBD_LOOKUP_NAME: return nbd_lookup_name_call(conn);
+	case NBD_LOOKUP_ADOPT: return nbd_lookup_adopt_call(conn);
 	case NBD_LOOKUP_CLOSE: return nbd_lookup_close_call(conn);
 	default: return nbd_lookup_list_call(conn);
 	}
@@ -95,10 +106,14 @@ static struct call *nbd_lookup_next_call(struct nbd_conn *conn)
 static bool nbd_lookup_issue(struct peer *peer, void *context)
 {
 	struct nbd_conn *conn = context;
-	struct call *call = nbd_lookup_next_call(conn);
+	struct call *call;
 	(void)peer;
+	if (conn->nbd->reopening)
+		return false;
+	call = nbd_lookup_next_call(conn);
 	if (!call)
 		return false;
+	conn->lookup.asked = true;
 	call_submit(call, NBD_EDGE_VOLUME, conn->lookup.done);
 	return true;
 }
@@ -174,6 +189,25 @@ static void nbd_lookup_named(struct nbd_conn *conn, struct call *call)
 		nbd_haggle_found(conn, error, &info);
 }
 
+static void nbd_lookup_adopted(struct nbd_conn *conn, struct call *call)
+{
+	struct xseg_volume_info info;
+	int error = nbd_export_info(call, &info);
+	call_end(call);
+	if (!error) {
+		conn->session.volume = info.id; /* to be closed, whatever comes now */
+		conn->session.size = info.size;
+	}
+	if (nbd_lookup_over(conn))
+		return;
+	if (error || nbd_export_use(conn)) {
+		nbd_conn_fail(conn, "was taken over, but its volume cannot be opened");
+		return;
+	}
+	nbd_conn_serve(conn);
+	nbd_conn_wake(conn, NBD_WAIT_ANSWER);
+}
+
 static void nbd_lookup_closed(struct nbd_conn *conn, struct call *call)
 {
 	call_end(call);
@@ -201,6 +235,7 @@ static void nbd_lookup_done(struct call *call)
 	struct nbd_conn *conn = call->context;
 	switch (conn->lookup.what) {
 	case NBD_LOOKUP_NAME: nbd_lookup_named(conn, call); return;
+	case NBD_LOOKUP_ADOPT: nbd_lookup_adopted(conn, call); return;
 	case NBD_LOOKUP_CLOSE: nbd_lookup_closed(conn, call); return;
 	default: nbd_lookup_page(conn, call); return;
 	}
@@ -211,6 +246,7 @@ static void nbd_lookup_done(struct call *call)
 static void nbd_lookup_begin(struct nbd_conn *conn, enum nbd_lookup_what what)
 {
 	must(conn->lookup.what == NBD_LOOKUP_NONE);
+	conn->lookup.asked = false;
 	conn->lookup.what = what;
 	conn->lookup.cursor = 0;
 	conn->lookup.seen = 0;
@@ -236,6 +272,12 @@ void nbd_export_find(struct nbd_conn *conn, const char *name, bool open)
 }
 
 void nbd_export_close(struct nbd_conn *conn) { nbd_lookup_begin(conn, NBD_LOOKUP_CLOSE); }
+
+void nbd_export_adopt(struct nbd_conn *conn, uint64_t volume)
+{
+	conn->lookup.volume = volume;
+	nbd_lookup_begin(conn, NBD_LOOKUP_ADOPT);
+}
 
 int nbd_export_use(struct nbd_conn *conn)
 {

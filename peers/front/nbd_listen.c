@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where clients come in: listening sockets that all lanes accept from, or stdin and stdout. */
+#include <base/crash.h>
 #include <base/log.h>
 #include <errno.h>
 #include <event2/event.h>
@@ -80,7 +81,10 @@ static int nbd_listen_open_all(
 			"nothing to listen on: give listen=unix:PATH or listen=tcp:HOST:PORT");
 		return -EINVAL;
 	}
-	return nbd_listen_check_tls(shared, options, why, size);
+	int error = nbd_listen_check_tls(shared, options, why, size);
+	if (!error)
+		nbd_keep_store(shared);
+	return error;
 }
 
 int nbd_listen_open(
@@ -104,12 +108,13 @@ int nbd_listen_open(
 	return -EPERM;
 }
 
-static void nbd_listener_close(struct nbd_listener *listener)
+/* leave: a successor is to go on with it. */
+static void nbd_listener_close(struct nbd_listener *listener, bool leave)
 {
 	struct stat st;
 	/* somebody may have put another socket there */
-	if (listener->path && stat(listener->path, &st) == 0 && st.st_dev == listener->device &&
-		st.st_ino == listener->inode)
+	if (!leave && listener->path && stat(listener->path, &st) == 0 &&
+		st.st_dev == listener->device && st.st_ino == listener->inode)
 		unlink(listener->path);
 	free(listener->path);
 	listener->path = NULL;
@@ -118,8 +123,10 @@ static void nbd_listener_close(struct nbd_listener *listener)
 
 void nbd_listen_close(struct nbd_shared *shared)
 {
-	while (shared->listener_count)
-		nbd_listener_close(&shared->listeners[--shared->listener_count]);
+	while (shared->listener_count) {
+		struct nbd_listener *listener = &shared->listeners[--shared->listener_count];
+		nbd_listener_close(listener, nbd_keep_leave(shared, listener));
+	}
 	if (shared->single_in >= 0)
 		close(shared->single_in);
 	if (shared->single_out >= 0)
@@ -180,6 +187,7 @@ static void nbd_accept_ready(evutil_socket_t listener, short what, void *context
 	for (int i = 0; i < NBD_ACCEPT_MAX; i++) {
 		int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 		if (fd >= 0) {
+			crash_point("front_nbd.accept.accepted");
 			nbd_accept_one(accept, fd);
 			continue;
 		}

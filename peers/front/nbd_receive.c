@@ -142,6 +142,25 @@ static void nbd_parse_all(struct nbd_conn *conn)
 
 /* --- receiving ------------------------------------------------------------------- */
 
+/* As much as the stage may take now. When the connection is to be passed on: what belongs to the
+   request that has begun to come, and not a byte of the next. */
+static uint32_t nbd_receive_room(const struct nbd_conn *conn, bool narrow)
+{
+	const struct nbd_request *request = conn->filling;
+	uint32_t room = narrow ? NBD_STAGE_NARROW : NBD_STAGE_SIZE;
+	uint32_t staged = conn->tail - conn->head, need;
+	if (room > NBD_STAGE_SIZE - conn->tail || conn->state == NBD_CONN_HAGGLING)
+		room = NBD_STAGE_SIZE - conn->tail;
+	if (likely(!conn->parting))
+		return room;
+	if (request)
+		need = request->filling ? 0 : request->fill_size - request->filled;
+	else
+		need = staged ? NBD_REQUEST_HEADER : 0;
+	need = need > staged ? need - staged : 0;
+	return need < room ? need : room;
+}
+
 /* Pages that wait for payload, then the stage; how many pieces, *filling bytes of them pages. */
 static int nbd_receive_plan(struct nbd_conn *conn, struct iovec *iov, uint32_t *filling)
 {
@@ -156,10 +175,9 @@ static int nbd_receive_plan(struct nbd_conn *conn, struct iovec *iov, uint32_t *
 	must(count >= 0);
 	if (size < left)
 		return count;
-	bool narrow = size || (conn->narrow && !request);
-	uint32_t room = narrow ? NBD_STAGE_NARROW : NBD_STAGE_SIZE;
-	if (room > NBD_STAGE_SIZE - conn->tail || conn->state == NBD_CONN_HAGGLING)
-		room = NBD_STAGE_SIZE - conn->tail;
+	uint32_t room = nbd_receive_room(conn, size || (conn->narrow && !request));
+	if (unlikely(room == 0))
+		return count;
 	iov[count] = (struct iovec){conn->stage + conn->tail, room};
 	return count + 1;
 }

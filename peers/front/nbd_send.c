@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The out queue: all replies that are ready leave with one send, data straight from the pages. */
+#include <base/crash.h>
 #include <errno.h>
 
 #include "peers/front/nbd.h"
@@ -148,6 +149,7 @@ bool nbd_send(struct nbd_conn *conn)
 		int count = nbd_gather(conn, iov);
 		for (int i = 0; i < count; i++)
 			asked += iov[i].iov_len;
+		crash_point("front_nbd.reply.before_send");
 		ssize_t sent = conn->transport->send(conn, iov, count);
 		if (sent < 0)
 			return nbd_send_failed(conn, sent) || moved;

@@ -2,6 +2,7 @@
 /* The composer: what it is called, what it can be told, and who handles what. */
 #include "peers/volume/volume.h"
 
+#include <base/clock.h>
 #include <base/size.h>
 #include <errno.h>
 #include <string.h>
@@ -22,6 +23,7 @@ static const struct xseg_counter volume_counters[] = {
 	[VOLUME_SPLIT] = {"split", "", "requests that lay in several objects"},
 	[VOLUME_HOLES] = {"holes", "", "objects found absent, answered without the store"},
 	[VOLUME_LOADS] = {"loads", "", "volumes read from the store"},
+	[VOLUME_TIDIED] = {"tidied", "", "records deleted that a killed composer left half made"},
 	{NULL, NULL, NULL},
 };
 
@@ -68,7 +70,9 @@ static int volume_open(struct peer *first, char *why, size_t why_size)
 		snprintf(why, why_size, "object-size must be a power of two from 4K to 4M");
 		return -EINVAL;
 	}
-	int rc = volume_table_open(first->shared);
+	struct volume_shared *shared = first->shared;
+	shared->started_ns = clock_now_ns();
+	int rc = volume_table_open(shared);
 	if (rc != 0) {
 		snprintf(why, why_size, "mutex: %s", strerror(-rc));
 		return rc;
@@ -114,6 +118,7 @@ static const struct peer_ops volume_ops = {
 	.close = volume_close,
 	.start = volume_start,
 	.finish = volume_finish,
+	.idle = volume_tidy_idle,
 	.dump = volume_table_dump,
 	.on =
 		{

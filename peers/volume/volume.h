@@ -17,6 +17,7 @@
 
 #include <base/sm.h>
 #include <peer/call.h>
+#include <peer/worker.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/queue.h>
@@ -36,6 +37,7 @@ enum volume_counter {
 	VOLUME_SPLIT,
 	VOLUME_HOLES,
 	VOLUME_LOADS,
+	VOLUME_TIDIED,
 };
 
 struct volume_options {
@@ -78,6 +80,12 @@ struct volume_shared {
 	struct volume_list buckets[VOLUME_BUCKETS];
 	uint32_t count;
 	_Atomic uint64_t gone; /* volumes removed so far */
+	_Atomic bool tidied;   /* or at it */
+	_Atomic bool alone;    /* nothing of a predecessor is on its way any more */
+	uint64_t started_ns;
+	/* fronts that were there before: epoch of each lane that has opened all again */
+	_Atomic uint16_t told[XSEG_LANES_MAX];
+	_Atomic bool all_told;
 };
 
 struct volume_slot {
@@ -93,6 +101,7 @@ struct volume_shard {
 	uint32_t mask, used;
 	uint64_t gone_seen;
 	struct volume_load_queue loads;
+	bool tidying;
 };
 
 /* --- volume_table.c: volumes of the process, caches of the shards, who has what open ------- */
@@ -124,9 +133,10 @@ void volume_cache_close(struct peer *peer);
 struct volume *volume_find(struct peer *peer, uint64_t id);
 /* Notes that a client works on it. -ENOENT: it is being removed. */
 int volume_admit(struct peer *peer, struct volume *volume, struct volume_client client);
-/* -EBUSY: it is being removed; -EROFS. */
-int volume_opened(
-	struct peer *peer, struct volume *volume, struct volume_client client, bool writes);
+/* -EBUSY: it is being removed; -EROFS. again: how often the client has it open by now; 0: once more
+   than before. */
+int volume_opened(struct peer *peer, struct volume *volume, struct volume_client client,
+	bool writes, uint64_t again);
 void volume_closed(struct peer *peer, struct volume *volume, struct volume_client client);
 void volume_describe(struct peer *peer, struct volume *volume, struct xseg_volume_info *info);
 /* May a client ask for this change? */
@@ -256,6 +266,25 @@ void volume_task_answer(struct volume_task *task);
 void volume_load_job(struct peer *peer, struct job *job);
 /* The same; task->found() hears of it. */
 void volume_load_task(struct volume_task *task);
+
+/* --- volume_front.c: what those have open who were there before us ------------------------ */
+
+/* The client has opened again whatever it has open. */
+void volume_front_told(struct peer *peer, struct volume_client client);
+/* True: not all have said so; the removal goes on later, or has failed. */
+bool volume_front_await(struct peer *peer, struct job *job);
+
+/* --- volume_flight.c: what a predecessor has on its way ----------------------------------- */
+
+/* Before the store is asked which objects there are. */
+void volume_flight_note(
+	const struct peer *peer, uint64_t id, _Atomic uint64_t *present, uint64_t objects);
+
+/* --- volume_tidy.c: what a killed composer left half made ------------------------------- */
+
+/* Once in the process, in the background. */
+void volume_tidy_begin(struct peer *peer);
+bool volume_tidy_idle(struct peer *peer);
 
 /* NAME of "NAME:SIZE": its length, 0 when there is none. */
 size_t volume_fixed_name(const char *text, char name[VOLUME_NAME_LENGTH_MAX + 1]);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Opening, closing, describing, creating and changing volumes. */
+#include <base/crash.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +18,7 @@ static void open_found(struct volume_task *task, int error)
 	struct volume *volume = error == 0 ? volume_find(peer, task->id) : NULL;
 	if (error == 0)
 		error = volume ? volume_opened(peer, volume, volume_client_of(peer, job),
-					 !(job->flags & XSEG_F_READ_ONLY))
+					 !(job->flags & XSEG_F_READ_ONLY), job->arg0)
 			       : -ENOENT;
 	if (error != 0)
 		volume_task_end(task, error, 0, 0);
@@ -34,7 +35,9 @@ void volume_admin_open(struct peer *peer, struct job *job)
 void volume_admin_close(struct peer *peer, struct job *job)
 {
 	struct volume *volume = volume_find(peer, job->key.volume);
-	if (volume)
+	if (job->key.volume == 0)
+		volume_front_told(peer, volume_client_of(peer, job));
+	else if (volume)
 		volume_closed(peer, volume, volume_client_of(peer, job));
 	job_complete(job, 0);
 }
@@ -56,7 +59,12 @@ void volume_admin_info(struct peer *peer, struct job *job)
 
 /*
  * The volume record comes first; the name record is the commit point. Killed in between, a record
- * is left that no name leads to: nobody sees it, and its id is never drawn again.
+ * is left that no name leads to: nobody sees it, and the next process tidies it away. That one may
+ * do so while we go on with it, so in the end the record is put once more: of the two, one sees a
+ * version that it does not know.
+ *
+ * The composer may be killed and its successor be handed the same job: so what was drawn is written
+ * into the job's data before anything is put, and the second time it is this very volume.
  */
 
 static uint64_t wall_clock_ns(void)
@@ -110,17 +118,47 @@ static void create_undo(struct volume_step *step)
 	call_submit(call, VOLUME_STORE, create_undone);
 }
 
+static void create_confirm(struct volume_step *step);
+
+/* Whatever else went wrong: record and name are there and durable. */
+static void create_confirmed(struct call *call)
+{
+	struct volume_task *task = volume_task_of(call);
+	bool tidied = call->result == -ESTALE && call->value == 0;
+	call_end(call);
+	task->version = 0;
+	if (tidied)
+		create_confirm(&task->step);
+	else
+		create_answer(task);
+}
+
+static void create_confirm(struct volume_step *step)
+{
+	struct volume_task *task = (struct volume_task *)step;
+	uint8_t bytes[VOLUME_RECORD_SIZE];
+	struct call *call = volume_step_cas(
+		step, create_confirm, XSEG_CAS_PUT, volume_record_key(task->record.id));
+	if (!call)
+		return;
+	volume_record_encode(&task->record, bytes);
+	volume_call_record(call, bytes, sizeof(bytes));
+	call->arg0 = task->version;
+	call_submit(call, VOLUME_STORE, create_confirmed);
+}
+
 static void create_named(struct call *call)
 {
 	struct volume_task *task = volume_task_of(call);
 	int rc = call->result;
 	call_end(call);
+	crash_point("volume.create.named");
 	if (rc == -EEXIST || rc == -ESTALE)
 		create_undo(&task->step);
 	else if (rc != 0)
 		volume_task_end(task, rc, 0, 0);
 	else
-		create_answer(task);
+		create_confirm(&task->step);
 }
 
 static void create_name(struct volume_step *step)
@@ -139,7 +177,42 @@ static void create_name(struct volume_step *step)
 	call_submit(call, VOLUME_STORE, create_named);
 }
 
-static void create_record(struct volume_step *step);
+/* Is it this very volume, asked for once more? Only whose id was known before can be. */
+static bool create_is_repeated(const struct volume_task *task, const struct volume_record *record)
+{
+	return task->id == record->id && task->record.size == record->size &&
+	       task->record.object_size == record->object_size &&
+	       record->state != XSEG_VOLUME_REMOVING &&
+	       strcmp(task->record.name, record->name) == 0;
+}
+
+/* A record of our id that no name leads to: ours, if somebody was killed at it. */
+static void create_met(struct call *call)
+{
+	struct volume_task *task = volume_task_of(call);
+	struct volume_record record;
+	uint8_t bytes[XSEG_RECORD_MAX];
+	int rc = volume_call_answer(call, bytes);
+	task->version = call->value;
+	call_end(call);
+	if (rc >= 0)
+		rc = volume_record_decode(bytes, (size_t)rc, &record);
+	if (rc != 0 || !create_is_repeated(task, &record)) {
+		volume_task_end(task, -EEXIST, 0, 0);
+		return;
+	}
+	task->record = record;
+	create_name(&task->step);
+}
+
+static void create_meet(struct volume_step *step)
+{
+	struct volume_task *task = (struct volume_task *)step;
+	struct call *call = volume_step_cas(
+		step, create_meet, XSEG_CAS_GET, volume_record_key(task->record.id));
+	if (call)
+		call_submit(call, VOLUME_STORE, create_met);
+}
 
 static void create_recorded(struct call *call)
 {
@@ -147,8 +220,9 @@ static void create_recorded(struct call *call)
 	int rc = call->result;
 	task->version = call->value;
 	call_end(call);
-	if (rc == -EEXIST && task->id == 0)
-		create_record(&task->step); /* another id */
+	crash_point("volume.create.recorded");
+	if (rc == -EEXIST)
+		create_meet(&task->step);
 	else if (rc != 0)
 		volume_task_end(task, rc, 0, 0);
 	else
@@ -160,11 +234,6 @@ static void create_record(struct volume_step *step)
 	struct volume_task *task = (struct volume_task *)step;
 	uint8_t bytes[VOLUME_RECORD_SIZE];
 	task->record.id = task->id;
-	int rc = task->id == 0 ? draw_id(&task->record.id) : 0;
-	if (rc != 0) {
-		volume_task_end(task, rc, 0, 0);
-		return;
-	}
 	struct call *call = volume_step_cas(
 		step, create_record, XSEG_CAS_PUT, volume_record_key(task->record.id));
 	if (!call)
@@ -173,14 +242,6 @@ static void create_record(struct volume_step *step)
 	volume_call_record(call, bytes, sizeof(bytes));
 	call->arg0 = 0;
 	call_submit(call, VOLUME_STORE, create_recorded);
-}
-
-/* Is it this very volume, asked for once more? Only who chose the id himself can know. */
-static bool create_is_repeated(const struct volume_task *task, const struct volume_record *record)
-{
-	return task->id == record->id && task->record.size == record->size &&
-	       task->record.object_size == record->object_size &&
-	       record->state != XSEG_VOLUME_REMOVING;
 }
 
 /* The name is taken, but by whom? One that leads to no volume is replaced by ours. */
@@ -254,16 +315,21 @@ static int create_read(struct volume_task *task)
 	job_get_bytes(task->job, 0, &info, sizeof(info));
 	if (!memchr(info.name, 0, sizeof(info.name)))
 		return -EINVAL;
+	if (info.created_ns == 0)
+		info.created_ns = wall_clock_ns();
+	if (info.id == 0 && draw_id(&info.id) != 0)
+		return -EIO;
+	job_put_bytes(task->job, 0, &info, sizeof(info));
 	task->id = info.id;
 	memcpy(task->name, info.name, sizeof(task->name));
 	struct volume_record *record = &task->record;
 	*record = (struct volume_record){
-		.id = info.id != 0 ? info.id : 1,
+		.id = info.id,
 		.size = info.size,
 		.object_size = info.object_size,
 		.state = info.state != 0 ? info.state : XSEG_VOLUME_READY,
 		.flags = info.flags,
-		.created_ns = info.created_ns != 0 ? info.created_ns : wall_clock_ns(),
+		.created_ns = info.created_ns,
 	};
 	if (record->object_size == 0)
 		record->object_size = (uint32_t)options->object_size;
@@ -305,6 +371,7 @@ static void update_put(struct call *call)
 	struct volume_task *task = volume_task_of(call);
 	int rc = call->result;
 	call_end(call);
+	crash_point("volume.update.put");
 	if (rc == -ESTALE || rc == -EEXIST) /* somebody changed or removed it beside us */
 		rc = -EBUSY;
 	if (rc != 0)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The data path: a request becomes a request to the object it lies in, or several of them. */
+#include <base/crash.h>
 #include <errno.h>
 
 #include "peers/volume/volume.h"
@@ -89,6 +90,7 @@ static int split_send(struct peer *peer, struct job *job, const struct volume_sp
 		return rc;
 	}
 	call_submit_part(call, job, VOLUME_STORE, NULL);
+	crash_point("volume.split.sent");
 	return 0;
 }
 

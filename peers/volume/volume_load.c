@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Brings a volume from the store into the table, the first time that somebody asks for it. */
+#include <base/crash.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -122,6 +123,7 @@ static void load_listed(struct call *call)
 		return;
 	}
 	load->cursor = next;
+	crash_point("volume.load.listed");
 	if (next != 0)
 		load_list(&load->step);
 	else
@@ -153,10 +155,12 @@ static void load_recorded(struct call *call)
 		rc = map_present(load);
 	if (rc == -EOPNOTSUPP) /* a store without records has no such volume either */
 		rc = -ENOENT;
-	if (rc != 0)
+	if (rc != 0) {
 		load_end(load, rc);
-	else
-		load_list(&load->step);
+		return;
+	}
+	volume_flight_note(load->step.peer, load->id, load->present, object_count(&load->record));
+	load_list(&load->step);
 }
 
 static void load_record(struct volume_step *step)

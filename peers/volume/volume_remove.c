@@ -2,8 +2,10 @@
 /*
  * REMOVE, in an order that may be cut off anywhere and begun again: the record says REMOVING, the
  * objects go, the name, the record. As long as there is a name, LIST shows it and it can be removed
- * again; a record without one is what a cut-off CREATE leaves, too: nobody sees it.
+ * again; a record without one is what a cut-off CREATE leaves, too: nobody sees it, and
+ * volume_tidy.c deletes it.
  */
+#include <base/crash.h>
 #include <base/log.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -30,6 +32,7 @@ static void record_deleted(struct call *call)
 	struct volume_task *task = volume_task_of(call);
 	int rc = call->result;
 	call_end(call);
+	crash_point("volume.remove.gone");
 	if (rc == -ENOENT)
 		rc = 0;
 	remove_end(task, rc == -ESTALE ? -EBUSY : rc);
@@ -54,6 +57,7 @@ static void name_deleted(struct call *call)
 	struct volume_task *task = volume_task_of(call);
 	int rc = call->result;
 	call_end(call);
+	crash_point("volume.remove.unnamed");
 	if (rc == 0 || rc == -ENOENT || rc == -ESTALE)
 		record_delete(&task->step);
 	else
@@ -112,6 +116,7 @@ static void erased(struct call *call)
 	struct eraser *eraser = call->context;
 	int rc = call->result;
 	call_end(call);
+	crash_point("volume.remove.erased");
 	if (rc != 0 && rc != -ENOENT)
 		eraser->task->error = rc;
 	erase_next(eraser);
@@ -242,6 +247,7 @@ static void mark_written(struct call *call)
 	int rc = call->result;
 	task->version = call->value;
 	call_end(call);
+	crash_point("volume.remove.marked");
 	if (rc == -ESTALE)
 		mark_read(&task->step); /* an UPDATE was faster */
 	else if (rc != 0)
@@ -298,13 +304,19 @@ static void remove_found(struct volume_task *task, int error)
 		error = volume ? volume_remove_begin(peer, volume,
 					 volume_client_of(peer, task->job), &task->state)
 			       : -ENOENT;
+	/* no id is used again: what is not there has been removed, by a predecessor that was killed
+	   before it could say so */
+	if (error == -ENOENT && task->job->key.volume != 0)
+		error = -EALREADY;
 	if (error != 0)
-		volume_task_end(task, error, 0, 0);
+		volume_task_end(task, error == -EALREADY ? 0 : error, 0, 0);
 	else
 		mark_read(&task->step);
 }
 
 void volume_remove(struct peer *peer, struct job *job)
 {
+	if (volume_front_await(peer, job))
+		return;
 	volume_task_start(peer, job, remove_found);
 }

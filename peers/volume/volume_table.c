@@ -307,8 +307,8 @@ int volume_admit(struct peer *peer, struct volume *volume, struct volume_client 
 	return rc;
 }
 
-int volume_opened(
-	struct peer *peer, struct volume *volume, struct volume_client client, bool writes)
+int volume_opened(struct peer *peer, struct volume *volume, struct volume_client client,
+	bool writes, uint64_t again)
 {
 	int rc = 0;
 	pthread_mutex_lock(&shared_of(peer)->lock);
@@ -317,7 +317,11 @@ int volume_opened(
 	} else if (writes && volume->read_only) {
 		rc = -EROFS;
 	} else {
-		opener_of(volume, client)->count++;
+		struct volume_opener *opener = opener_of(volume, client);
+		uint64_t count = again != 0 ? again : opener->count + 1u;
+		if (count > opener->count && count < UINT32_MAX)
+			opener->count = (uint32_t)count;
+		opener->implied &= again == 0; /* it tells us all that it has open */
 		admit_set(volume, client);
 	}
 	pthread_mutex_unlock(&shared_of(peer)->lock);

@@ -15,6 +15,7 @@ struct volume_task *volume_task_begin(struct peer *peer, struct job *job)
 	}
 	task->step.peer = peer;
 	task->job = job;
+	volume_tidy_begin(peer);
 	return task;
 }
 
@@ -32,11 +33,10 @@ void volume_task_end(struct volume_task *task, int error, uint32_t length, uint6
 int volume_task_name(struct volume_task *task)
 {
 	const struct job *job = task->job;
-	uint32_t length = job->length < job->data_size ? job->length : job->data_size;
 	char text[VOLUME_NAME_LENGTH_MAX + 2] = "";
-	if (length > VOLUME_NAME_LENGTH_MAX + 1)
-		length = VOLUME_NAME_LENGTH_MAX + 1;
-	job_get_bytes(job, 0, text, length);
+	if (job->data_size < sizeof(struct xseg_volume_info))
+		return -EINVAL;
+	job_get_bytes(job, XSEG_NAME_AT, text, VOLUME_NAME_LENGTH_MAX + 1);
 	if (!volume_name_check(text))
 		return -EINVAL;
 	strcpy(task->name, text);

@@ -17,7 +17,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 
-/* --- seeds ---------------------------------------------------------------------------------- */
+/* --- seeds ----------------------------------------------------------------------------------- */
 
 static uint8_t seed[64 * 1024], *seed_end;
 
@@ -98,7 +98,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	return 0;
 }
 
-/* --- one connection --------------------------------------------------------------------------- */
+/* --- one connection -------------------------------------------------------------------------- */
 
 static void swallow(int fd)
 {

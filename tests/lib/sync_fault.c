@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Preloaded into a file blocker: fdatasync() and fsync() of folders fail with EIO as long as the
- * file that SYNC_FAULT names says "data" or "folder" - and, like Linux, only report it: the next
- * one says yes again.
+ * file that SYNC_FAULT names says "data" or "folder", syncfs() when it says "system" - and, like
+ * Linux, only report it: the next one says yes again.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -34,6 +34,18 @@ __attribute__((visibility("default"))) int fdatasync(int fd)
 	}
 	if (!real)
 		real = (int (*)(int))dlsym(RTLD_NEXT, "fdatasync");
+	return real(fd);
+}
+
+__attribute__((visibility("default"))) int syncfs(int fd)
+{
+	static int (*real)(int);
+	if (asked_for("system")) {
+		errno = EIO;
+		return -1;
+	}
+	if (!real)
+		real = (int (*)(int))dlsym(RTLD_NEXT, "syncfs");
 	return real(fd);
 }
 

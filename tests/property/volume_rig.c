@@ -26,7 +26,8 @@ void rig_open(struct rig *rig, uint64_t segment_size)
 
 void rig_close(struct rig *rig)
 {
-	for (unsigned i = 0; i < RIG_HOSTS; i++)
+	/* stores last: whoever asks them must be answered */
+	for (unsigned i = RIG_HOSTS; i-- > 0;)
 		if (rig->host[i].pid != 0)
 			rig_stop(rig, i);
 	scratch_segment_end(&rig->seg);
@@ -155,12 +156,15 @@ int rig_volume_named(struct client *client, enum xseg_op op, unsigned flags, con
 	struct client_request request = {
 		.op = op,
 		.flags = flags,
-		.length = (uint32_t)strlen(name),
-		.send = name,
-		.send_size = (uint32_t)strlen(name),
+		.length = sizeof(*info),
+		.send = info,
+		.send_size = sizeof(*info),
 		.receive = info,
 		.receive_size = sizeof(*info),
 	};
+	*info = (struct xseg_volume_info){.id = 0};
+	size_t length = strlen(name) + 1; /* too long a one goes without its end */
+	memcpy(info->name, name, length < sizeof(info->name) ? length : sizeof(info->name));
 	return client_do(client, &request);
 }
 

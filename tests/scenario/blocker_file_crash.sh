@@ -70,8 +70,9 @@ for io in threads auto; do
     before=t$io
     blocker_peer "again-$io" 1 "$before=blocker_file,dir=$SCENE_DIR/disk/store,io=$io" ||
         tap_not_ok "it starts again"
+    tap_is "$io: a flush by the next process, of what it has not seen" "$(op flush 4 0)" ok
     crash || tap_not_ok "the disk is served after a crash"
-    tap_is "$io: the next process made it durable before it served" "$(op read 4 1 0 65536 3)" ok
+    tap_is "$io: covers what the killed one had written" "$(op read 4 1 0 65536 3)" ok
     back
     tap_run "$io: it stops" scene_stop "again-$io"
     rm -rf "$SCENE_DIR/disk/store"

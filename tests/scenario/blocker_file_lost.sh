@@ -72,4 +72,23 @@ heal
 tap_is "what was lost on the way is known" "$(op flush 6 0)" EIO
 tap_is "and not taken back" "$(op flush 6 0)" EIO
 tap_run "it stops" scene_stop b
+
+# what a killed process left cannot be made durable: no flush may say so, whoever asks
+start c ""
+tap_is "written, not flushed" "$(op write 8 0 0 4096 1)" ok
+scene_kill KILL c
+scene_stop c
+fail system
+start d ""
+tap_is "the next process serves it" "$(op read 8 0 0 4096 1)" ok
+tap_is "but does not say that it is durable" "$(op flush 8 0)" EIO
+heal
+tap_is "not later, either" "$(op flush 8 0) $(op fua 9 0 0 4096 1)" "EIO EIO"
+tap_is "it goes on" "$(op write 8 0 0 4096 2) $(op read 8 0 0 4096 2)" "ok ok"
+tap_run "it stops" scene_stop d
+tap_run "and leaves no mark" test ! -e "$SCENE_DIR/store/clean"
+start e ""
+tap_is "somebody has looked at the disk" "$(op flush 8 0)" ok
+tap_run "it stops" scene_stop e
+tap_run "and leaves its mark" test -e "$SCENE_DIR/store/clean"
 tap_end

@@ -46,7 +46,12 @@ head -c 3000000 /dev/urandom >"$SCENE_DIR/odd name.img"
 tap_run "an image of one's own, beside the first" "$QUICKSTART" "$SCENE_DIR/odd name.img"
 tap_like "it is verified, too" "$(cat "$TAP_OUT")" "nbdcopy reads 3000000 bytes, identical"
 
+tap_run "kill: every process, and no client sees an error" "$QUICKSTART" kill
+tap_like "it tells how long the pauses were" "$(cat "$TAP_OUT")" "the keeper +[0-9]+ +[0-9]+ ms"
+tap_like "and what was read back" "$(cat "$TAP_OUT")" "every acknowledged write read back: 0 errors"
+
 tap_run "stop" "$QUICKSTART" stop
+tap_fails "kill where nothing runs" "$QUICKSTART" kill
 tap_is "no segment is left" "$(ls "$SKERRY_SHM_DIR")" ""
 tap_is "no run folder is left" "$(ls -d "$QUICKSTART_STATE/run" 2>/dev/null)" ""
 tap_run "stop again" "$QUICKSTART" stop

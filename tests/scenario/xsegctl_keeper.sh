@@ -43,6 +43,8 @@ ctl segment destroy k --yes
 
 # --- a keeper is killed, its successor adopts -------------------------------------------------
 pipeline "$conf" k
+# here who dies stays dead; tests/scenario/keeper_*.sh see them come back
+printf '\n[host front]\nrestart = never\n\n[host mem0]\nrestart = never\n' >>"$conf"
 ctl_exits 0 "up" up "$conf"
 front=$(peer_pid k nbd0) store=$(peer_pid k mem0) keeper=$(keeper_pid k)
 ctl_exits 0 "a volume" volume create disk --size 32M
@@ -98,7 +100,7 @@ ctl_exits 0 "the store comes back" peer start mem0
 ctl_exits 0 "all is well again" status
 
 # --- peers start and stop ---------------------------------------------------------------------
-ctl_exits 0 "a second store" peer start mem1=blocker_memory
+ctl_exits 0 "a second store" peer start mem1=blocker_memory,restart=never
 ctl_exits 4 "a second one of that name" peer start mem1=blocker_null
 ctl_exits 1 "an unknown role" peer start x=blocker_nix
 err_like "says so" "'x' does not start: .*blocker_nix"
@@ -166,11 +168,12 @@ call='{"jsonrpc":"2.0","id":7,"method":"%s","params":%s}'
 ask() { printf "$call" "$1" "$2"; }
 rpc_is "rpc.describe lists its calls" "$(ask rpc.describe '{}')" \
     '[.result.methods[].name] | sort | join(" ")' \
-    'down edge.list edge.set peer.list peer.start peer.stop rpc.describe stats status'
+    "config.apply config.diff config.get down edge.list edge.set job.cancel job.list job.show \
+peer.list peer.restart peer.start peer.stop rpc.describe segment.reap stats status"
 rpc_is "with their parameters" "$(ask rpc.describe '{}')" \
     '.result.methods[] | select(.name == "edge.set").params | map("\(.name):\(.type)") |
      join(" ")' \
-    'edge:string to:string'
+    'edge:string to:string dry_run:boolean'
 rpc_is "an unknown call" "$(ask statu '{}')" '[.error.code, .error.data.hint, .id] | @csv' \
     "-32601,\"did you mean 'status'?\",7"
 rpc_is "an unknown parameter" "$(ask stats '{"pear":"x"}')" \

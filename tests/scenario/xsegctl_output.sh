@@ -49,7 +49,8 @@ tap_is "with its hint" "$(jq -r .error.hint <<<"$ERR")" "did you mean '--size'?"
 ctl_exits 0 "help" --help
 nouns=$(sed -n '/^Commands:/,/^$/s/^  \([a-z]*\) .*/\1/p' <<<"$OUT" | sort -u)
 tap_is "it lists the nouns" "$(tr '\n' ' ' <<<"$nouns")" \
-    "completion down edge peer segment stats status up volume "
+    "completion config down edge events job log metrics peer segment stats status top trace up \
+volume "
 while read -r noun verb rest; do
     case $verb in [a-z]*) ;; *) verb='' ;; esac
     # shellcheck disable=SC2086
@@ -116,7 +117,8 @@ golden='[["schema_version","healthy","segment","keeper","peers","edges"],'
 golden+='["name","path","size","overhead","lanes","huge","uuid","boot_id","created_ns",'
 golden+='"layout_version","pages","requests"],["total","free","held","stored","retired"],'
 golden+='["total","free","owned","submitted","taken","done"],["state","pid","pipeline","hash"],'
-golden+='[["name","role","pid","state","lanes","inflight","health","reason","host","log"]],'
+golden+='[["name","role","pid","state","lanes","inflight","health","reason","host","log",'
+golden+='"restarts"]],'
 golden+='[["name","peer","edge","to","generation","state"]]]'
 ctl_exits 0 "status" status --json
 tap_is "its keys, golden" "$(jq -c "$status_keys" <<<"$OUT")" "$golden"

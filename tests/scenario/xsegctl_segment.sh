@@ -35,7 +35,7 @@ tap_is "no half segment is left" "$(ls -A "$SKERRY_SHM_DIR")" xseg.one
 ctl_exits 0 "list" segment list -o csv
 tap_is "list has it" "$(cut -d, -f1,2,6 <<<"$OUT" | tail -1)" one,16777216,ok
 ctl_exits 0 "dump" segment dump one --json
-json_is "dump has all tables" '.tables | length' 11
+json_is "dump has all tables" '.tables | length' 12
 json_is "tables do not overlap" \
     '[.tables | sort_by(.offset) | . as $t | range(1; length) |
       $t[.-1].offset + $t[.-1].size <= $t[.].offset] | all' true

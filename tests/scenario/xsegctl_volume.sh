@@ -168,7 +168,7 @@ wait "$(scene_pid export)"
 tap_is "SIGTERM ends an export" $? 1
 exec 8<&-
 
-# an import whose process is killed leaves a volume that can be removed, and is not served
+# what an import whose process is killed has made is removed by the keeper
 scene_spawn import "$XSEGCTL" volume import "$SCENE_DIR/fifo" orphan --size 40M
 exec 9>"$SCENE_DIR/fifo"
 head -c 9M /dev/urandom >&9
@@ -177,7 +177,12 @@ scene_until 10 orphaned
 kill -s KILL "$(scene_pid import)"
 wait "$(scene_pid import)" 2>/dev/null
 exec 9>&-
-ctl_exits 0 "what a killed import leaves can be removed" volume rm orphan --yes
+orphan_gone() { ! orphaned; }
+tap_run "what a killed import leaves is removed" scene_until 10 orphan_gone
+ctl job list --json
+json_is "its job says so" '.jobs | map(select(.object == "orphan")) | .[0] |
+    [.kind, .state, .reason] | @csv' \
+    '"volume.import","failed","its process was killed; nothing of it is left"'
 
 # --- which composer ---------------------------------------------------------------------------
 ctl peer start mem1=blocker_memory

@@ -4,12 +4,12 @@ core_rig_tests = tests/unit/core_rig.c tests/unit/core_rig.h $(core_lib_tests)
 core_libs_tests = libpeer.la libxseg.la $(CHECK_LIBS) $(URCU_LIBS) $(EVENT_LIBS) -ldl
 
 if HAVE_CHECK
-base_unit_tests = test_base_crc32c test_base_histogram test_base_log test_base_name test_base_path \
+base_unit_tests = test_base_crc32c test_base_histogram test_base_log test_base_name test_base_notify test_base_path \
 	test_base_size
 core_unit_tests = test_core_call test_core_client test_core_data test_core_flush test_core_host \
 	test_core_job test_core_lane test_core_man test_core_module test_core_option \
 	test_core_pages test_core_peer test_core_retry test_core_slab test_core_spec \
-	test_core_worker
+	test_core_volume test_core_worker
 check_PROGRAMS += $(base_unit_tests) $(core_unit_tests)
 TESTS += $(base_unit_tests) $(core_unit_tests)
 THREAD_TESTS += test_core_call test_core_flush test_core_host test_core_retry test_core_worker
@@ -29,6 +29,10 @@ test_base_log_LDADD = libxseg.la $(CHECK_LIBS)
 test_base_name_SOURCES = tests/unit/test_base_name.c $(core_lib_tests)
 test_base_name_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)
 test_base_name_LDADD = libxseg.la $(CHECK_LIBS)
+
+test_base_notify_SOURCES = tests/unit/test_base_notify.c $(core_lib_tests)
+test_base_notify_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)
+test_base_notify_LDADD = libxseg.la $(CHECK_LIBS)
 
 test_base_path_SOURCES = tests/unit/test_base_path.c $(core_lib_tests)
 test_base_path_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)
@@ -97,6 +101,10 @@ test_core_slab_LDADD = $(core_libs_tests)
 test_core_spec_SOURCES = tests/unit/test_core_spec.c $(core_rig_tests)
 test_core_spec_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(URCU_CFLAGS) $(EVENT_CFLAGS)
 test_core_spec_LDADD = $(core_libs_tests)
+
+test_core_volume_SOURCES = tests/unit/test_core_volume.c $(core_rig_tests)
+test_core_volume_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(URCU_CFLAGS) $(EVENT_CFLAGS)
+test_core_volume_LDADD = $(core_libs_tests)
 
 test_core_worker_SOURCES = tests/unit/test_core_worker.c $(core_rig_tests)
 test_core_worker_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(URCU_CFLAGS) $(EVENT_CFLAGS)

@@ -2,8 +2,11 @@
 /* The NBD front on a stage of cardboard: what it knows of the core, done the simplest way. */
 #include "tests/unit/nbd_rig.h"
 
+#include <base/notify.h>
 #include <errno.h>
 #include <event2/event.h>
+#include <fcntl.h>
+#include <peer/notify.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -45,6 +48,24 @@ struct event_base *peer_event_base(struct peer *peer)
 	return rig_base;
 }
 
+static struct xseg_edge_record rig_edge;
+static struct xseg_port_record rig_ports[1];
+static struct xseg rig_seg = {.edges = &rig_edge, .ports = rig_ports};
+
+/* The edge leads to port 0, which is bound by a composer of that epoch. */
+void rig_composer(struct rig *rig, uint64_t epoch)
+{
+	for (unsigned i = 0; i < RIG_VOLUMES; i++)
+		rig->volume[i].opens = 0;
+	atomic_store(&rig_ports[0].word, epoch << 8 | XSEG_LIFE_ALIVE);
+}
+
+const struct xseg *peer_segment(const struct peer *peer)
+{
+	(void)peer;
+	return &rig_seg;
+}
+
 void peer_wake_at(struct peer *peer, uint64_t time_ns)
 {
 	(void)peer;
@@ -56,6 +77,53 @@ void peer_stop_host(struct peer *peer)
 	(void)peer;
 	rig_now->host_stopped = true;
 }
+
+/* --- who keeps our sockets ------------------------------------------------------- */
+
+struct rig_keeper rig_keeper;
+
+int notify_store_fd(const char *name, int fd)
+{
+	unsigned i = rig_keeper.count;
+	if (!rig_keeper.there)
+		return -ENOENT;
+	must(i < RIG_KEPT_MAX && strlen(name) < sizeof(rig_keeper.kept[0].name));
+	must(!notify_name_check(name));
+	strcpy(rig_keeper.kept[i].name, name);
+	rig_keeper.kept[i].fd = fcntl(fd, F_DUPFD_CLOEXEC, 10);
+	rig_keeper.kept[i].taken = true;
+	rig_keeper.count++;
+	return 0;
+}
+
+static int rig_keeper_find(const char *name)
+{
+	for (unsigned i = 0; i < rig_keeper.count; i++)
+		if (!strcmp(rig_keeper.kept[i].name, name))
+			return (int)i;
+	return -ENOENT;
+}
+
+int notify_drop_fd(const char *name)
+{
+	int i = rig_keeper_find(name);
+	if (i < 0)
+		return i;
+	close(rig_keeper.kept[i].fd);
+	rig_keeper.kept[i] = rig_keeper.kept[--rig_keeper.count];
+	return 0;
+}
+
+int notify_take_fd(const char *name)
+{
+	int i = rig_keeper_find(name);
+	if (i < 0 || rig_keeper.kept[i].taken)
+		return -ENOENT;
+	rig_keeper.kept[i].taken = true;
+	return fcntl(rig_keeper.kept[i].fd, F_DUPFD_CLOEXEC, 10);
+}
+
+bool notify_handover(void) { return rig_keeper.successor; }
 
 static bool rig_refuses(struct rig *rig)
 {
@@ -181,7 +249,7 @@ static struct rig_volume *rig_volume_by_name(struct rig *rig, const struct call 
 {
 	char name[VOLUME_NAME_LENGTH_MAX + 1] = "";
 	must(call->length <= VOLUME_NAME_LENGTH_MAX);
-	call_get_bytes(call, 0, name, call->length);
+	call_get_bytes(call, XSEG_NAME_AT, name, call->length);
 	for (unsigned i = 0; i < RIG_VOLUMES; i++)
 		if (!strcmp(rig->volume[i].info.name, name))
 			return &rig->volume[i];
@@ -190,10 +258,14 @@ static struct rig_volume *rig_volume_by_name(struct rig *rig, const struct call 
 
 static int rig_answer_info(struct rig *rig, struct call *call)
 {
-	struct rig_volume *volume = rig_volume_by_name(rig, call);
+	struct rig_volume *volume = call->key.volume ? rig_volume_by_id(rig, call->key.volume)
+						     : rig_volume_by_name(rig, call);
 	if (!volume)
 		return -ENOENT;
-	volume->opens += call->op == XSEG_OP_OPEN;
+	if (call->op == XSEG_OP_OPEN && call->arg0)
+		volume->opens = call->arg0 > volume->opens ? (uint32_t)call->arg0 : volume->opens;
+	else
+		volume->opens += call->op == XSEG_OP_OPEN;
 	call_put_bytes(call, 0, &volume->info, sizeof(volume->info));
 	call->answer_length = sizeof(volume->info);
 	return 0;
@@ -238,6 +310,10 @@ static int rig_answer_status(const struct rig_volume *volume, struct call *call)
 static int rig_answer_data(struct rig *rig, struct call *call)
 {
 	struct rig_volume *volume = rig_volume_by_id(rig, call->key.volume);
+	if (call->op == XSEG_OP_CLOSE && !call->key.volume) {
+		rig->told++;
+		return 0;
+	}
 	must(volume && volume->opens);
 	if (call->op == XSEG_OP_FLUSH)
 		return 0;
@@ -331,6 +407,7 @@ struct rig *rig_new(void)
 	must(rig && !rig_now);
 	rig_now = rig;
 	rig->ops = peer_module;
+	rig_composer(rig, 1);
 	rig->now_ns = 1000000000;
 	rig->seed = 1;
 	rig->answer_max = 1000;

@@ -40,12 +40,29 @@ struct rig {
 	unsigned flags_seen; /* of all calls */
 	uint32_t length_most;
 	bool host_stopped;
+	unsigned told; /* that all is open again */
 };
+
+/* Whoever started us, as <peer/notify.h> shows him: what he keeps lives longer than any rig. */
+#define RIG_KEPT_MAX 8u
+struct rig_keeper {
+	bool there;	/* somebody keeps what we store */
+	bool successor; /* we stop for one */
+	unsigned count;
+	struct {
+		char name[64];
+		int fd;
+		bool taken; /* by this process */
+	} kept[RIG_KEPT_MAX];
+};
+extern struct rig_keeper rig_keeper;
 
 /* One at a time. */
 struct rig *rig_new(void);
 /* Stops the front, lets everything end, and checks that nothing is left. */
 void rig_free(struct rig *rig);
+/* Another process serves the composer's port from now on; it knows nothing. */
+void rig_composer(struct rig *rig, uint64_t epoch);
 /* Turns until nothing moves any more, or `turns` times. */
 void rig_turn(struct rig *rig, unsigned turns);
 /* A connected client; the other end's descriptor. */

@@ -3,6 +3,7 @@
 #include <event2/event.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 
 #include "tests/unit/core_rig.h"
 
@@ -234,6 +235,25 @@ START_TEST(test_stray_hints)
 }
 END_TEST
 
+/* Whoever finds himself dead in the books goes, before he touches what is others' by now. */
+START_TEST(test_disowned)
+{
+	pid_t pid = fork();
+	if (pid == 0) {
+		struct rig rig;
+		rig_begin(&rig, 0, 1, one_store);
+		_Atomic uint64_t *word = &rig.seg.lanes[rig.host.lanes[0].place].word;
+		atomic_store(word, xseg_life_word(XSEG_LIFE_DEAD, 1, (uint32_t)getpid()));
+		for (unsigned i = 0; i < 300; i++) /* it sleeps for a second at most */
+			usleep(20000);
+		_exit(42);
+	}
+	int status = 0;
+	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 1, "status %#x", status);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("core_lane");
@@ -243,5 +263,6 @@ int main(void)
 	UNIT_TEST(suite, test_slow_turn);
 	UNIT_TEST(suite, test_wake_at);
 	UNIT_TEST(suite, test_stray_hints);
+	UNIT_TEST(suite, test_disowned);
 	return unit_main(suite);
 }

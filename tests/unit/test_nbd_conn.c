@@ -599,6 +599,133 @@ START_TEST(test_leaving_while_opening)
 }
 END_TEST
 
+/* A composer that knows nothing is told what is open, idle or not, once. */
+START_TEST(test_composer_started_anew)
+{
+	struct rig *rig = rig_new();
+	int one = client(rig, true, true), two = client(rig, true, true);
+	ck_assert_uint_eq(rig->volume[0].opens, 2);
+	ck_assert_uint_eq(rig->told, 1); /* the first one, too: we may have been there before it */
+	rig_composer(rig, 2);
+	rig->now_ns += 200000000;
+	rig_turn(rig, 50);
+	ck_assert_uint_eq(rig->volume[0].opens, 2);
+	ck_assert_uint_eq(rig->told, 2);
+	rig->now_ns += 200000000;
+	rig_turn(rig, 50);
+	ck_assert_uint_eq(rig->told, 2);
+	/* it ends while slots are short, and one client leaves meanwhile */
+	rig_composer(rig, 3);
+	rig->refuse_every = 2;
+	rig->now_ns += 200000000;
+	close(one);
+	rig_turn(rig, 200);
+	rig->refuse_every = 0;
+	rig_turn(rig, 50);
+	ck_assert_uint_eq(rig->volume[0].opens, 1);
+	ck_assert_uint_eq(rig->told, 3);
+	close(two);
+	rig_turn(rig, 50);
+	ck_assert_uint_eq(rig->volume[0].opens, 0);
+	rig_free(rig);
+}
+END_TEST
+
+/* The keeper's part between two rigs: what one has stored the next is handed. */
+static void hand_over(void)
+{
+	char names[RIG_KEPT_MAX * 65] = "", number[16];
+	for (unsigned i = 0; i < rig_keeper.count; i++) {
+		strcat(names, i ? ":" : "");
+		strcat(names, rig_keeper.kept[i].name);
+		rig_keeper.kept[i].taken = false;
+	}
+	setenv("LISTEN_FDNAMES", names, 1);
+	snprintf(number, sizeof(number), "%u", rig_keeper.count);
+	setenv("LISTEN_FDS", number, 1);
+	snprintf(number, sizeof(number), "%d", (int)getpid());
+	setenv("LISTEN_PID", number, 1);
+	rig_keeper.successor = false;
+}
+
+/*
+ * Restarted in the middle of a write, with the next request behind it: the write is answered by
+ * the one, the next request by the other, and the client sees nothing of it.
+ */
+START_TEST(test_passed_on)
+{
+	static uint8_t wire[2 * NBD_REQUEST_HEADER + 64 * K], data[64 * K];
+	uint8_t reply[16];
+	struct rig *rig = rig_new();
+	int fd = client(rig, true, true), quiet = client(rig, false, false);
+	fill(data, sizeof(data), 5);
+	rig_request(wire, NBD_CMD_WRITE, 0, 0x11, 4096, sizeof(data));
+	memcpy(wire + NBD_REQUEST_HEADER, data, sizeof(data));
+	rig_request(wire + NBD_REQUEST_HEADER + sizeof(data), NBD_CMD_FLUSH, 0, 0x22, 0, 0);
+	ck_assert(rig_send(rig, fd, wire, 30000));
+	rig_turn(rig, 20);
+	ck_assert_int_eq(
+		send(fd, wire + 30000, sizeof(wire) - 30000, MSG_NOSIGNAL), sizeof(wire) - 30000);
+	rig_keeper.there = rig_keeper.successor = true;
+	rig->peer.stopping = true;
+	rig->ops->stop(&rig->peer);
+	ck_assert(rig_receive(rig, fd, reply, sizeof(reply)));
+	ck_assert_uint_eq(reply[15], 0x11);
+	ck_assert_mem_eq(rig->volume[0].data + 4096, data, sizeof(data));
+	rig_turn(rig, 50);
+	ck_assert_uint_eq(rig_keeper.count, 2);
+	ck_assert_uint_eq(rig->submitted[XSEG_OP_FLUSH], 0);
+	rig_free(rig);
+	hand_over();
+	rig = rig_new();
+	ck_assert(rig_receive(rig, fd, reply, sizeof(reply)));
+	ck_assert_uint_eq(reply[15], 0x22);
+	ck_assert_uint_eq(rig->submitted[XSEG_OP_FLUSH], 1);
+	ck_assert_uint_eq(rig_keeper.count, 0); /* ours again */
+	ck_assert_uint_eq(rig_do(rig, fd, NBD_CMD_WRITE, 0, 0, sizeof(data), data), NBD_OK);
+	memset(data, 0, sizeof(data));
+	ck_assert_uint_eq(rig_do(rig, fd, NBD_CMD_READ, 0, 0, sizeof(data), data), NBD_OK);
+	ck_assert_mem_eq(data, rig->volume[0].data, sizeof(data));
+	/* the other one speaks as it has agreed to: simple replies, parts of sectors */
+	ck_assert_uint_eq(rig_do(rig, fd, NBD_CMD_WRITE, 0, 100, 7, data), NBD_EINVAL);
+	rig_request(wire, NBD_CMD_WRITE, 0, 0x33, 100, 7);
+	ck_assert(rig_send(rig, quiet, wire, NBD_REQUEST_HEADER + 7));
+	ck_assert(rig_receive(rig, quiet, reply, sizeof(reply)));
+	ck_assert(reply[0] == 0x67 && reply[15] == 0x33 && reply[7] == 0);
+	close(quiet);
+	close(fd);
+	rig_free(rig);
+	unsetenv("LISTEN_PID");
+	rig_keeper = (struct rig_keeper){0};
+}
+END_TEST
+
+/* Nobody keeps it, or its volume has gone: it ends as it would in a stop. */
+START_TEST(test_not_passed_on)
+{
+	struct rig *rig = rig_new();
+	int fd = client(rig, true, true);
+	rig_keeper.successor = true;
+	rig->peer.stopping = true;
+	rig->ops->stop(&rig->peer);
+	ck_assert(rig_closed(rig, fd));
+	close(fd);
+	rig_free(rig);
+	rig = rig_new();
+	fd = client(rig, true, true);
+	rig_keeper.there = rig_keeper.successor = true;
+	rig_free(rig);
+	hand_over();
+	rig = rig_new();
+	rig->fail[XSEG_OP_OPEN] = -ENOENT;
+	ck_assert(rig_closed(rig, fd));
+	close(fd);
+	rig_free(rig);
+	unsetenv("LISTEN_PID");
+	rig_keeper = (struct rig_keeper){0};
+}
+END_TEST
+
 START_TEST(test_stop_answers_what_is_in_flight)
 {
 	uint8_t reply[NBD_SIMPLE_HEADER];
@@ -645,6 +772,9 @@ int main(void)
 	UNIT_TEST(suite, test_handshake_has_a_limit);
 	UNIT_TEST(suite, test_exports);
 	UNIT_TEST(suite, test_leaving_while_opening);
+	UNIT_TEST(suite, test_composer_started_anew);
+	UNIT_TEST(suite, test_passed_on);
+	UNIT_TEST(suite, test_not_passed_on);
 	UNIT_TEST(suite, test_stop_answers_what_is_in_flight);
 	return unit_main(suite);
 }

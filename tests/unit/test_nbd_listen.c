@@ -99,6 +99,146 @@ START_TEST(test_unix_spares_files)
 }
 END_TEST
 
+/* The next process: nothing is taken yet. */
+static void keeper_next(void)
+{
+	for (unsigned i = 0; i < rig_keeper.count; i++)
+		rig_keeper.kept[i].taken = false;
+}
+
+static void keeper_end(void)
+{
+	while (rig_keeper.count)
+		close(rig_keeper.kept[--rig_keeper.count].fd);
+	rig_keeper = (struct rig_keeper){0};
+}
+
+/* As SIGKILL: our copies go, nothing else happens. */
+static void die(struct nbd_shared *shared)
+{
+	for (unsigned i = 0; i < shared->listener_count; i++) {
+		close(shared->listeners[i].fd);
+		free(shared->listeners[i].path);
+	}
+	keeper_next();
+}
+
+static void stop(struct nbd_shared *shared, bool successor)
+{
+	rig_keeper.successor = successor;
+	atomic_store(&shared->stopping, true);
+	nbd_listen_close(shared);
+	rig_keeper.successor = false;
+	keeper_next();
+}
+
+static bool accepts(const struct nbd_shared *shared)
+{
+	int fd = accept(shared->listeners[0].fd, NULL, NULL);
+	if (fd >= 0)
+		close(fd);
+	return fd >= 0;
+}
+
+/* Who came while nobody was there is found by the next, after a kill and after a hand-over. */
+START_TEST(test_kept)
+{
+	struct nbd_shared shared;
+	struct nbd_options options = {0};
+	const char *path = socket_path() + 5;
+	struct stat st;
+	rig_keeper.there = true;
+	ck_assert_int_eq(open_with(&shared, &options, socket_path()), 0);
+	ck_assert_uint_eq(rig_keeper.count, 1);
+	die(&shared);
+	int fd = dial(path);
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(open_with(&shared, &options, socket_path()), 0);
+	ck_assert(shared.listeners[0].taken && accepts(&shared) && !accepts(&shared));
+	close(fd);
+	stop(&shared, true);
+	ck_assert_int_eq(stat(path, &st), 0);
+	fd = dial(path);
+	ck_assert_int_ge(fd, 0);
+	options.socket_mode = (char *)(uintptr_t) "0600";
+	ck_assert_int_eq(open_with(&shared, &options, socket_path()), 0);
+	ck_assert(shared.listeners[0].taken && accepts(&shared));
+	ck_assert(stat(path, &st) == 0 && (st.st_mode & 0777) == 0600);
+	close(fd);
+	ck_assert_uint_eq(rig_keeper.count, 1);
+	stop(&shared, false);
+	ck_assert_uint_eq(rig_keeper.count, 0);
+	ck_assert_int_eq(stat(path, &st), -1);
+	keeper_end();
+}
+END_TEST
+
+START_TEST(test_kept_tcp)
+{
+	struct nbd_shared shared;
+	struct nbd_options options = {0};
+	char name[NBD_WHO_LENGTH];
+	rig_keeper.there = true;
+	ck_assert_int_eq(open_with(&shared, &options, "tcp:127.0.0.1:0"), 0);
+	strcpy(name, shared.listeners[0].name);
+	die(&shared);
+	ck_assert_int_eq(open_with(&shared, &options, "tcp:127.0.0.1:0"), 0);
+	ck_assert(shared.listeners[0].taken);
+	ck_assert_str_eq(shared.listeners[0].name, name); /* the port is the same, too */
+	die(&shared);
+	ck_assert_int_eq(open_with(&shared, &options, name), -EADDRINUSE); /* asked for otherwise */
+	stop(&shared, false);
+	keeper_end();
+}
+END_TEST
+
+/* A file of our name that somebody else has put there is not ours; nor is a name that is gone. */
+START_TEST(test_kept_elsewhere)
+{
+	struct nbd_shared shared;
+	struct nbd_options options = {0};
+	struct sockaddr_un un = {.sun_family = AF_UNIX};
+	char other[300];
+	rig_keeper.there = true;
+	ck_assert_int_eq(open_with(&shared, &options, socket_path()), 0);
+	die(&shared);
+	snprintf(other, sizeof(other), "%s.other", socket_path() + 5);
+	int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+	ck_assert_uint_lt(strlen(other), sizeof(un.sun_path));
+	strcpy(un.sun_path, other);
+	ck_assert(bind(fd, (struct sockaddr *)&un, sizeof(un)) == 0 && listen(fd, 1) == 0);
+	ck_assert_int_eq(rename(other, socket_path() + 5), 0);
+	ck_assert_int_eq(open_with(&shared, &options, socket_path()), -EADDRINUSE);
+	close(fd);
+	unlink(socket_path() + 5);
+	ck_assert_int_eq(open_with(&shared, &options, socket_path()), 0);
+	ck_assert(!shared.listeners[0].taken);
+	stop(&shared, false);
+	keeper_end();
+}
+END_TEST
+
+/* A successor that fails to start leaves everything to the one after it. */
+START_TEST(test_kept_over_failed_start)
+{
+	struct nbd_shared shared;
+	struct nbd_options options = {0};
+	char *items[2] = {(char *)(uintptr_t)socket_path(), (char *)(uintptr_t) "nonsense"};
+	rig_keeper.there = true;
+	ck_assert_int_eq(open_with(&shared, &options, socket_path()), 0);
+	die(&shared);
+	memset(&shared, 0, sizeof(shared));
+	options.listen = (struct peer_list){.item = items, .count = 2};
+	ck_assert_int_lt(nbd_listen_open(&shared, &options, why, sizeof(why)), 0);
+	nbd_listen_close(&shared);
+	keeper_next();
+	ck_assert_int_eq(open_with(&shared, &options, socket_path()), 0);
+	ck_assert(shared.listeners[0].taken);
+	stop(&shared, false);
+	keeper_end();
+}
+END_TEST
+
 static const struct {
 	const char *address, *says;
 } bad[] = {{"unix:/nowhere/at/all/s", "folder does not exist"}, {"unix:", "1 to"},
@@ -272,6 +412,10 @@ int main(void)
 	UNIT_TEST(suite, test_unix);
 	UNIT_TEST(suite, test_unix_of_the_dead);
 	UNIT_TEST(suite, test_unix_spares_files);
+	UNIT_TEST(suite, test_kept);
+	UNIT_TEST(suite, test_kept_tcp);
+	UNIT_TEST(suite, test_kept_elsewhere);
+	UNIT_TEST(suite, test_kept_over_failed_start);
 	UNIT_TEST(suite, test_bad_addresses);
 	UNIT_TEST(suite, test_tcp);
 	UNIT_TEST(suite, test_tls_where_others_can_come);

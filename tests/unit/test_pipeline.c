@@ -197,13 +197,17 @@ START_TEST(test_hash)
 }
 END_TEST
 
-/* As xsegpeer takes it, and back: a comma in a value survives. */
+/* As xsegpeer takes it, and back: commas and backslashes in a value survive. */
 START_TEST(test_argument)
 {
 	ck_assert_int_eq(
 		load("[peer a]\nrole = r\nx = 1,2\ny = \\\nedge.z = b\n[peer b]\nrole=s\n"), 0);
 	char *text = pipeline_peer_argument(pipeline_peer_find(&pipeline, "a"));
-	ck_assert_str_eq(text, "a=r,x=1\\,2,y=\\,edge.z=b");
+	ck_assert_str_eq(text, "a=r,x=1\\,2,y=\\\\,edge.z=b");
+	pipeline_free(&pipeline);
+	ck_assert_int_eq(load("[peer b]\nrole = s\n"), 0);
+	ck_assert_int_eq(pipeline_peer_parse(&pipeline, text, &fault), 0);
+	ck_assert_str_eq(option("a", "y"), "\\");
 	pipeline_free(&pipeline);
 	free(text);
 	ck_assert_int_eq(load("[peer b]\nrole = s\n"), 0);

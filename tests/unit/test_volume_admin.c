@@ -19,6 +19,9 @@ static void setup(void)
 	rig_client(&rig, &a, "vol0");
 	rig_client(&rig, &b, "vol0");
 	rig_client(&rig, &store, "mem0");
+	/* what the composer does once, at the first question, is behind us */
+	ck_assert_int_eq(rig_volume_create(&a, "setup", 4096, 4096, &info), 0);
+	ck_assert_int_eq(rig_volume(&a, XSEG_OP_REMOVE, 0, info.id, &info), 0);
 }
 
 static void teardown(void)
@@ -261,8 +264,9 @@ START_TEST(test_remove)
 	ck_assert_uint_eq(objects_in_store(other), 1);
 	ck_assert_int_eq(cas(XSEG_CAS_GET, volume_key(id), 0, data, 4096), -ENOENT);
 	ck_assert_int_eq(cas(XSEG_CAS_GET, name_key("big"), 0, data, 4096), -ENOENT);
-	ck_assert_int_eq(rig_volume(&a, XSEG_OP_REMOVE, 0, id, &info), -ENOENT);
 	ck_assert_int_eq(rig_volume_named(&a, XSEG_OP_REMOVE, 0, "big", &info), -ENOENT);
+	/* who has been told the id may ask again: a composer is killed before it answers */
+	ck_assert_int_eq(rig_volume(&a, XSEG_OP_REMOVE, 0, id, &info), 0);
 	ck_assert_uint_ne(make("big", 4096, 4096), id);
 	ck_assert_int_eq(rig_volume_named(&a, XSEG_OP_REMOVE, 0, "big", &info), 0);
 }
@@ -305,6 +309,59 @@ START_TEST(test_half_removed)
 }
 END_TEST
 
+/* Nobody sees what a create left half made; the next process deletes it, and nothing else. */
+START_TEST(test_tidied)
+{
+	char bytes[VOLUME_RECORD_SIZE];
+	uint64_t id = make("whole", 4096, 4096);
+	for (unsigned i = 0; i < 300; i++) { /* more than are listed at a time */
+		char name[32];
+		snprintf(name, sizeof(name), "orphan-%u", i);
+		put_record(1000 + i, name, i % 2 ? XSEG_VOLUME_READY : XSEG_VOLUME_REMOVING, 0);
+	}
+	put_record(77, "half", XSEG_VOLUME_REMOVING, 0);
+	put_name("half", "half", 77);
+	put_record(78, "whole", XSEG_VOLUME_READY, 0); /* the name is another's */
+	restart();
+	ck_assert_uint_eq(listed_state("whole"), XSEG_VOLUME_READY);
+	unsigned left = 302;
+	for (unsigned tries = 0; tries < 10000 && left > 2; tries++) {
+		struct xseg_key keys[400];
+		struct client_request request = {.op = XSEG_OP_LIST,
+			.key.epoch = XSEG_EPOCH_VOLUME,
+			.length = sizeof(keys),
+			.receive = keys,
+			.receive_size = sizeof(keys)};
+		ck_assert_int_eq(client_do(&store, &request), 0);
+		left = request.answer_length / (unsigned)sizeof(keys[0]);
+		usleep(1000);
+	}
+	ck_assert_uint_eq(left, 2);
+	ck_assert_int_eq(cas(XSEG_CAS_GET, volume_key(id), 0, bytes, sizeof(bytes)), 0);
+	ck_assert_int_eq(cas(XSEG_CAS_GET, volume_key(77), 0, bytes, sizeof(bytes)), 0);
+	ck_assert_uint_eq(listed_state("half"), XSEG_VOLUME_REMOVING);
+}
+END_TEST
+
+/* A create that was cut off after its record, asked for again: as a successor is handed it. */
+START_TEST(test_create_finished)
+{
+	struct xseg_volume_info want = {.id = 4712, .size = 1 << 20, .object_size = 65536};
+	strcpy(want.name, "cut");
+	make("first", 4096, 4096); /* tidying is over */
+	put_record(4712, "cut", XSEG_VOLUME_READY, 0);
+	info = want;
+	ck_assert_int_eq(rig_volume(&a, XSEG_OP_CREATE, 0, 0, &info), 0);
+	ck_assert_uint_eq(info.id, 4712);
+	ck_assert_uint_eq(listed_state("cut"), XSEG_VOLUME_READY);
+	put_record(4713, "cut2", XSEG_VOLUME_READY, 0);
+	info = want;
+	info.id = 4713; /* of that id, but another volume */
+	strcpy(info.name, "other");
+	ck_assert_int_eq(rig_volume(&a, XSEG_OP_CREATE, 0, 0, &info), -EEXIST);
+}
+END_TEST
+
 START_TEST(test_half_created)
 {
 	unsigned total;
@@ -335,7 +392,7 @@ START_TEST(test_damaged)
 	uint64_t id = make("broken", 1 << 20, 65536), good = make("good", 4096, 4096);
 	ck_assert_int_eq(cas(XSEG_CAS_GET, volume_key(id), 0, bytes, sizeof(bytes)), 0);
 	bytes[30] ^= 1;
-	ck_assert_int_eq(cas(XSEG_CAS_PUT, volume_key(id), 1, bytes, sizeof(bytes)), 0);
+	ck_assert_int_eq(cas(XSEG_CAS_PUT, volume_key(id), 2, bytes, sizeof(bytes)), 0);
 	ck_assert_uint_eq(listed_state("broken"), 0);
 	ck_assert_uint_eq(listed_state("good"), XSEG_VOLUME_READY);
 	ck_assert_int_eq(rig_volume_named(&a, XSEG_OP_OPEN, 0, "broken", &info), -EILSEQ);
@@ -575,6 +632,8 @@ int main(void)
 	add(suite, "remove", test_remove);
 	add(suite, "restart", test_restart);
 	add(suite, "half_removed", test_half_removed);
+	add(suite, "tidied", test_tidied);
+	add(suite, "create_finished", test_create_finished);
 	add(suite, "half_created", test_half_created);
 	add(suite, "name_that_leads_nowhere", test_name_that_leads_nowhere);
 	add(suite, "damaged", test_damaged);

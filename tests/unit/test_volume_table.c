@@ -171,6 +171,28 @@ START_TEST(test_stale_load)
 }
 END_TEST
 
+/* A client that was there before says how often it has it open; it may be asked twice. */
+START_TEST(test_opened_again)
+{
+	struct volume_client a = living_client(), b = living_client();
+	struct xseg_volume_info info;
+	unsigned before;
+	insert(9);
+	struct volume *volume = volume_find(&peers[0], 9);
+	ck_assert_int_eq(volume_admit(&peers[0], volume, a), 0); /* it works on, first */
+	for (int i = 0; i < 2; i++)
+		ck_assert_int_eq(volume_opened(&peers[0], volume, a, true, 3), 0);
+	ck_assert_int_eq(volume_opened(&peers[0], volume, a, true, 0), 0);
+	volume_describe(&peers[0], volume, &info);
+	ck_assert_uint_eq(info.opens, 4);
+	for (int i = 0; i < 4; i++) {
+		ck_assert_int_eq(volume_remove_begin(&peers[0], volume, b, &before), -EBUSY);
+		volume_closed(&peers[0], volume, a);
+	}
+	ck_assert_int_eq(volume_remove_begin(&peers[0], volume, b, &before), 0);
+}
+END_TEST
+
 START_TEST(test_opens)
 {
 	struct volume_client a = living_client(), b = living_client(), dead = {40, 3};
@@ -178,9 +200,9 @@ START_TEST(test_opens)
 	unsigned before;
 	insert(9);
 	struct volume *volume = volume_find(&peers[0], 9);
-	ck_assert_int_eq(volume_opened(&peers[0], volume, a, true), 0);
-	ck_assert_int_eq(volume_opened(&peers[1], volume, a, false), 0);
-	ck_assert_int_eq(volume_opened(&peers[2], volume, dead, true), 0);
+	ck_assert_int_eq(volume_opened(&peers[0], volume, a, true, 0), 0);
+	ck_assert_int_eq(volume_opened(&peers[1], volume, a, false, 0), 0);
+	ck_assert_int_eq(volume_opened(&peers[2], volume, dead, true, 0), 0);
 	ck_assert((volume->admitted >> a.lane) & 1);
 	ck_assert((volume->admitted >> 40) & 1);
 	volume_describe(&peers[0], volume, &info);
@@ -195,7 +217,7 @@ START_TEST(test_opens)
 	ck_assert_uint_eq(before, XSEG_VOLUME_READY);
 	ck_assert_uint_eq(volume->admitted, 0);
 	ck_assert_int_eq(volume_admit(&peers[0], volume, a), -ENOENT);
-	ck_assert_int_eq(volume_opened(&peers[0], volume, a, false), -EBUSY);
+	ck_assert_int_eq(volume_opened(&peers[0], volume, a, false, 0), -EBUSY);
 	ck_assert_int_eq(volume_remove_begin(&peers[0], volume, b, &before), -EBUSY);
 }
 END_TEST
@@ -227,12 +249,12 @@ START_TEST(test_lane_again)
 	insert(11);
 	struct volume *volume = volume_find(&peers[0], 11);
 	for (int i = 0; i < 5; i++)
-		ck_assert_int_eq(volume_opened(&peers[0], volume, a, true), 0);
+		ck_assert_int_eq(volume_opened(&peers[0], volume, a, true, 0), 0);
 	xseg_lane_release(&seg, a.lane);
 	b = living_client();
 	ck_assert_uint_eq(b.lane, a.lane);
 	ck_assert_uint_ne(b.epoch, a.epoch);
-	ck_assert_int_eq(volume_opened(&peers[0], volume, b, true), 0);
+	ck_assert_int_eq(volume_opened(&peers[0], volume, b, true, 0), 0);
 	volume_describe(&peers[0], volume, &info);
 	ck_assert_uint_eq(info.opens, 1);
 }
@@ -288,8 +310,8 @@ START_TEST(test_read_only)
 	ck_assert_int_eq(volume_table_insert(&shared, &record, bitmap(), 0), 0);
 	struct volume *volume = volume_find(&peers[0], 14);
 	ck_assert(volume->read_only);
-	ck_assert_int_eq(volume_opened(&peers[0], volume, a, true), -EROFS);
-	ck_assert_int_eq(volume_opened(&peers[0], volume, a, false), 0);
+	ck_assert_int_eq(volume_opened(&peers[0], volume, a, true, 0), -EROFS);
+	ck_assert_int_eq(volume_opened(&peers[0], volume, a, false, 0), 0);
 }
 END_TEST
 
@@ -310,6 +332,7 @@ int main(void)
 	add(suite, "presence", test_presence);
 	add(suite, "stale_load", test_stale_load);
 	add(suite, "opens", test_opens);
+	add(suite, "opened_again", test_opened_again);
 	add(suite, "implied", test_implied);
 	add(suite, "lane_again", test_lane_again);
 	add(suite, "states", test_states);

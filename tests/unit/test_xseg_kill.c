@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One word is the truth: producer, consumer, server or client is killed at any instant and
- * started again; no request is lost, none is answered twice, nobody else stops.
- *
- * The machinery that reaps comes later; walk() below does by hand what it will do, using only
- * what state words and epochs promise.
+ * One word is the truth: producer, consumer, server, client or reaper is killed at any instant and
+ * started again; no request is lost, none is answered twice, nobody else stops, and in the end
+ * every slot and every page is free. Nobody here looks for lost hints: that is the reaper's.
  */
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <xseg/lane.h>
+#include <xseg/reap.h>
 
 #include "tests/lib/unit.h"
 
@@ -24,16 +24,16 @@ struct board {
 	_Alignas(128) _Atomic uint64_t answered, stop_client, stop_server;
 };
 
-static struct board *board(void) { return (void *)xseg_page_address(&seg, seg.page_count - 1); }
+static struct board *the_board;
 
-/* The board's page is nobody's, so that no lane gets it. */
+static struct board *board(void) { return the_board; }
+
 static void setup(uint32_t requests)
 {
 	scratch_segment(&seg, 0, 4, requests);
-	memset(board(), 0, sizeof(struct board));
-	uint32_t last = seg.page_count - 1;
-	atomic_store(&seg.descriptors[last].word, XSEG_PAGE_STORED);
-	atomic_fetch_and(&seg.page_hints[last / 64], ~(1ull << last % 64));
+	the_board = mmap(NULL, sizeof(struct board), PROT_READ | PROT_WRITE,
+		MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	ck_assert_ptr_ne(the_board, MAP_FAILED);
 }
 
 static void nap(uint64_t *random) { usleep((useconds_t)(random_next(random) % 2500)); }
@@ -108,38 +108,72 @@ END_TEST
 
 static uint64_t answer_to(uint64_t cookie) { return cookie * 0x9e3779b97f4a7c15ull + 1; }
 
+/* What the server keeps: the last page written, and readers look at it where it lies. */
+struct shelf {
+	struct xseg_lane *lane;
+	uint32_t page;
+};
+
+static void serve_write(struct shelf *shelf, uint32_t slot, struct xseg_request *r)
+{
+	uint32_t page = r->extents[0].page, old = shelf->page;
+	if (r->extent_count == 0 || xseg_take_page(shelf->lane, slot, page) != 0)
+		return;
+	shelf->page = page;
+	if (old != XSEG_NONE)
+		xseg_page_retire(&shelf->lane->pages, old);
+}
+
+static void serve_read(struct shelf *shelf, struct xseg_request *r)
+{
+	if (shelf->page == XSEG_NONE)
+		return;
+	xseg_page_pin(&seg, shelf->page);
+	r->answer[0] = (struct xseg_extent){.page = shelf->page, .count = 1};
+	r->answer_count = 1;
+}
+
+static void serve(struct shelf *shelf, uint32_t slot)
+{
+	unsigned frame;
+	if (xseg_accept(shelf->lane, slot, &frame) != 0)
+		return;
+	struct xseg_request *r = xseg_at(shelf->lane, slot);
+	if (r->frame[frame].op == XSEG_OP_WRITE)
+		serve_write(shelf, slot, r);
+	else
+		serve_read(shelf, r);
+	r->result = 0;
+	r->value = answer_to(r->frame[frame].offset);
+	xseg_respond(shelf->lane, slot);
+}
+
 static int server(void *arg)
 {
-	struct xseg_lane *lane;
+	struct shelf shelf = {.page = XSEG_NONE};
 	struct xseg_hint_message m[16];
 	uint32_t peer, port;
 	uint16_t epoch;
-	child_check(xseg_lane_join(&seg, false, &lane) == 0);
-	uint8_t index = (uint8_t)lane->index;
+	(void)arg;
+	child_check(xseg_reap_wait(&seg, 5000000000u, NULL) == 0);
+	child_check(xseg_lane_join(&seg, false, &shelf.lane) == 0);
+	uint8_t index = (uint8_t)shelf.lane->index;
 	child_check(xseg_peer_join(&seg, "server", "test", 1ull << index, &peer, &epoch) == 0);
 	child_check(xseg_port_bind(&seg, "server", peer, epoch, &index, 1, &port) == 0);
-	xseg_rehint_port(lane, port);
-	(void)arg;
+	xseg_rehint_port(shelf.lane, port);
 	while (!atomic_load(&board()->stop_server)) {
-		uint32_t n = xseg_poll(lane, m, 16);
-		for (uint32_t i = 0; i < n; i++) {
-			unsigned frame;
-			if (xseg_accept(lane, m[i].request, &frame) != 0)
-				continue;
-			struct xseg_request *r = xseg_at(lane, m[i].request);
-			r->result = 0;
-			r->value = answer_to(r->frame[frame].offset);
-			xseg_respond(lane, m[i].request);
-		}
-		xseg_turn_end(lane);
-		if (n == 0) {
-			/* nothing for a while: did the hint die with a client? */
-			xseg_wait(lane, 3000000);
-			if (!xseg_pending(lane))
-				xseg_rehint_port(lane, port);
-		}
+		uint32_t n = xseg_poll(shelf.lane, m, 16);
+		for (uint32_t i = 0; i < n; i++)
+			serve(&shelf, m[i].request);
+		xseg_turn_end(shelf.lane);
+		if (n == 0)
+			xseg_wait(shelf.lane, 50000000);
 	}
-	xseg_lane_leave(lane);
+	if (shelf.page != XSEG_NONE)
+		xseg_page_retire(&shelf.lane->pages, shelf.page);
+	xseg_port_unbind(&seg, port);
+	xseg_peer_leave(&seg, peer);
+	xseg_lane_leave(shelf.lane);
 	return 0;
 }
 
@@ -160,8 +194,9 @@ static void take_off(struct flight *f)
 	if (f->next % 3 == 0)
 		xseg_attach_pages(f->lane, slot, 0, 3 * XSEG_PAGE);
 	r->cookie = f->next;
-	r->frame[0] =
-		(struct xseg_frame){.op = XSEG_OP_WRITE, .lane = XSEG_LANE_ANY, .offset = f->next};
+	r->frame[0] = (struct xseg_frame){.op = f->next % 3 == 0 ? XSEG_OP_WRITE : XSEG_OP_READ,
+		.lane = XSEG_LANE_ANY,
+		.offset = f->next};
 	f->slot[f->count] = slot;
 	f->cookie[f->count++] = f->next++;
 	child_check(xseg_submit(f->lane, slot, f->port) == 0);
@@ -187,14 +222,6 @@ static void land(struct flight *f, uint32_t slot)
 	child_check(!"answered twice");
 }
 
-/* Did the hint die with the server? The words tell. */
-static void look_around(struct flight *f)
-{
-	for (uint32_t i = f->count; i-- > 0;)
-		if (xseg_receive(f->lane, f->slot[i]) == 0)
-			land(f, f->slot[i]);
-}
-
 static int client(void *arg)
 {
 	struct flight f = {.count = 0};
@@ -210,39 +237,37 @@ static int client(void *arg)
 			if (xseg_receive(f.lane, m[i].request) == 0)
 				land(&f, m[i].request);
 		xseg_turn_end(f.lane);
-		if (n == 0) {
-			xseg_wait(f.lane, 3000000);
-			look_around(&f);
-		}
+		if (n == 0)
+			xseg_wait(f.lane, 50000000);
 	}
 	child_check(f.seen == f.next);
 	xseg_lane_leave(f.lane);
 	return 0;
 }
 
-static bool dead(uint32_t lane, uint16_t epoch) { return !xseg_lane_alive(&seg, lane, epoch); }
-
-/* TAKEN by the dead: submitted again. OWNED by or DONE for the dead: free. */
-static void walk_one(struct xseg_request *r)
+_Noreturn static int reaper(void *arg)
 {
-	uint64_t word = atomic_load(&r->word), next;
-	unsigned state = xseg_word_state(word), frame = xseg_word_frame(word);
-	if (state == XSEG_REQUEST_FREE || state == XSEG_REQUEST_SUBMITTED ||
-		!dead(xseg_word_owner(word), xseg_word_epoch(word)))
-		return;
-	if (state == XSEG_REQUEST_TAKEN)
-		next = xseg_word(XSEG_REQUEST_SUBMITTED, frame, r->frame[frame].port, 0,
-			xseg_word_generation(word));
-	else
-		next = xseg_word(XSEG_REQUEST_FREE, 0, 0, 0, xseg_word_generation(word));
-	ck_assert(atomic_compare_exchange_strong(&r->word, &word, next));
+	(void)arg;
+	for (;;)
+		xseg_reap(&seg, NULL);
 }
 
 static void walk(void)
 {
-	for (uint32_t i = 0; i < seg.request_count; i++)
-		walk_one(&seg.requests[i]);
-	xseg_request_rehint(&seg);
+	struct xseg_reap_report report;
+	int error = xseg_reap_wait(&seg, 10000000000u, &report);
+	ck_assert_msg(error == 0, "reaping: %d, pending %u", error, report.pending);
+}
+
+static void check_all_free(void)
+{
+	struct xseg_usage usage;
+	walk();
+	xseg_segment_usage(&seg, &usage);
+	ck_assert_uint_eq(usage.requests_by_state[XSEG_REQUEST_FREE], usage.requests);
+	ck_assert_uint_eq(usage.pages_free, usage.pages);
+	ck_assert_uint_eq(xseg_page_free_count(&seg), usage.pages);
+	ck_assert_uint_eq(xseg_request_rehint(&seg), 0);
 }
 
 static void wait_answered(uint64_t more)
@@ -273,10 +298,7 @@ START_TEST(test_server_killed)
 	ck_assert_int_eq(child_end(c), 0);
 	atomic_store(&board()->stop_server, 1);
 	ck_assert_int_eq(child_end(s), 0);
-	struct xseg_usage usage;
-	xseg_segment_usage(&seg, &usage);
-	ck_assert_uint_eq(usage.requests_by_state[XSEG_REQUEST_FREE], usage.requests);
-	ck_assert_uint_eq(usage.pages_held, 0);
+	check_all_free();
 	scratch_segment_end(&seg);
 }
 END_TEST
@@ -296,26 +318,37 @@ START_TEST(test_client_killed)
 	}
 	wait_answered(500);
 	child_kill(c);
-	/* what was on its way to the dead is answered into the void, then free */
-	struct xseg_usage usage;
-	for (unsigned i = 0; i < 5000; i++) {
-		walk();
-		xseg_segment_usage(&seg, &usage);
-		if (usage.requests_by_state[XSEG_REQUEST_FREE] == usage.requests)
-			break;
-		usleep(1000);
-	}
-	ck_assert_uint_eq(usage.requests_by_state[XSEG_REQUEST_FREE], usage.requests);
-	/* a page that is not free says whose it was, and that is a dead lane: a reaper can tell */
-	for (uint32_t page = 0; page + 1 < seg.page_count; page++) {
-		uint64_t word = atomic_load(&seg.descriptors[page].word);
-		if (xseg_page_state(word) == XSEG_PAGE_FREE)
-			continue;
-		ck_assert_uint_eq(xseg_page_state(word), XSEG_PAGE_HELD);
-		ck_assert(dead(xseg_page_owner(word), xseg_page_epoch(word)));
-	}
 	atomic_store(&board()->stop_server, 1);
 	ck_assert_int_eq(child_end(s), 0);
+	check_all_free();
+	scratch_segment_end(&seg);
+}
+END_TEST
+
+/* Clients and servers die while reapers die over them. */
+START_TEST(test_all_killed)
+{
+	uint64_t random = 31;
+	setup(256);
+	int (*const run[3])(void *) = {server, client, reaper};
+	pid_t pid[3];
+	for (unsigned i = 0; i < 3; i++)
+		pid[i] = child_start(run[i], NULL);
+	for (unsigned i = 0; i < 2 * ROUNDS; i++) {
+		unsigned victim = random_next(&random) % 3;
+		nap(&random);
+		child_kill(pid[victim]);
+		pid[victim] = child_start(run[victim], NULL);
+		if (i % 8 == 0)
+			wait_answered(100);
+	}
+	wait_answered(500);
+	child_kill(pid[2]);
+	atomic_store(&board()->stop_client, 1);
+	ck_assert_int_eq(child_end(pid[1]), 0);
+	atomic_store(&board()->stop_server, 1);
+	ck_assert_int_eq(child_end(pid[0]), 0);
+	check_all_free();
 	scratch_segment_end(&seg);
 }
 END_TEST
@@ -326,5 +359,6 @@ int main(void)
 	UNIT_TEST(s, test_ring);
 	UNIT_TEST(s, test_server_killed);
 	UNIT_TEST(s, test_client_killed);
+	UNIT_TEST(s, test_all_killed);
 	return unit_main(s);
 }

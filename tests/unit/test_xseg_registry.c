@@ -306,6 +306,25 @@ START_TEST(test_wild)
 }
 END_TEST
 
+/* A log level that was asked for belongs to the name: a successor has it, another one has not. */
+START_TEST(test_log_level)
+{
+	uint32_t peer;
+	uint16_t epoch;
+	scratch_segment(&seg, 0, 2, 64);
+	ck_assert_int_eq(xseg_peer_join(&seg, "a", "role", 1, &peer, &epoch), 0);
+	ck_assert_uint_eq(atomic_load(&seg.peers[peer].log_level), 0);
+	atomic_store(&seg.peers[peer].log_level, 7);
+	xseg_peer_leave(&seg, peer);
+	ck_assert_int_eq(xseg_peer_join(&seg, "a", "role", 1, &peer, &epoch), 0);
+	ck_assert_uint_eq(atomic_load(&seg.peers[peer].log_level), 7);
+	xseg_peer_leave(&seg, peer);
+	ck_assert_int_eq(xseg_peer_join(&seg, "b", "role", 1, &peer, &epoch), 0);
+	ck_assert_uint_eq(atomic_load(&seg.peers[peer].log_level), 0);
+	scratch_segment_end(&seg);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("xseg_registry");
@@ -319,5 +338,6 @@ int main(void)
 	UNIT_TEST(s, test_race);
 	UNIT_TEST(s, test_name_race);
 	UNIT_TEST(s, test_wild);
+	UNIT_TEST(s, test_log_level);
 	return unit_main(s);
 }

@@ -136,6 +136,79 @@ START_TEST(test_dead_owner)
 }
 END_TEST
 
+/* --- volumes -------------------------------------------------------------------- */
+
+START_TEST(test_volume)
+{
+	struct xseg seg;
+	struct xseg_volume_block *b;
+	struct xseg_volume_view view;
+	uint32_t peer;
+	uint16_t epoch;
+	scratch_segment(&seg, 0, 2, 64);
+	ck_assert_uint_eq(seg.volume_count, 2 * XSEG_LANE_VOLUMES);
+	ck_assert_int_eq(xseg_peer_join(&seg, "p", "role", 1, &peer, &epoch), 0);
+	ck_assert(!xseg_volume_view(&seg, 0, &view));
+	ck_assert_int_eq(xseg_volume_open(&seg, peer, epoch, 1, 0x1234, &b), 0);
+	for (unsigned i = 0; i < 10; i++)
+		xseg_volume_record(b, XSEG_VOLUME_OP_WRITE, 4096, 100);
+	xseg_volume_record(b, XSEG_VOLUME_OP_READ, 512, UINT64_MAX);
+	ck_assert(xseg_volume_view(&seg, (uint32_t)(b - seg.volumes), &view));
+	ck_assert_uint_eq(view.volume, 0x1234);
+	ck_assert_uint_eq(view.lane, 1);
+	ck_assert_uint_eq(view.peer, peer);
+	ck_assert_str_eq(view.name, "");
+	ck_assert_uint_eq(view.bytes[XSEG_VOLUME_OP_WRITE], 40960);
+	ck_assert_uint_eq(view.bytes[XSEG_VOLUME_OP_READ], 512);
+	const struct xseg_histogram *h = &b->latency[XSEG_VOLUME_OP_WRITE];
+	ck_assert_uint_eq(atomic_load(&h->counts[histogram_index(100)]), 10);
+	ck_assert_uint_eq(atomic_load(&h->sum), 1000);
+	h = &b->latency[XSEG_VOLUME_OP_READ];
+	ck_assert_uint_eq(atomic_load(&h->counts[HISTOGRAM_BUCKETS - 1]), 1);
+	xseg_volume_name(b, "disk");
+	xseg_volume_name(b, "another");
+	ck_assert(xseg_volume_view(&seg, (uint32_t)(b - seg.volumes), &view));
+	ck_assert_str_eq(view.name, "disk");
+	xseg_volume_close(b);
+	ck_assert(!xseg_volume_view(&seg, (uint32_t)(b - seg.volumes), &view));
+	ck_assert(!xseg_volume_view(&seg, seg.volume_count, &view));
+	scratch_segment_end(&seg);
+}
+END_TEST
+
+/* A table is full; a block is new when it is opened again. */
+START_TEST(test_volume_full)
+{
+	struct xseg seg;
+	struct xseg_volume_block *b, *last = NULL;
+	struct xseg_volume_view view;
+	uint32_t peer;
+	uint16_t epoch;
+	scratch_segment(&seg, 0, 2, 64);
+	ck_assert_int_eq(xseg_peer_join(&seg, "p", "role", 1, &peer, &epoch), 0);
+	for (unsigned i = 0; i < seg.volume_count; i++) {
+		ck_assert_int_eq(xseg_volume_open(&seg, peer, epoch, 0, i + 1, &b), 0);
+		xseg_volume_record(b, XSEG_VOLUME_OP_FLUSH, 1, 5);
+		xseg_volume_name(b, "old");
+		last = b;
+	}
+	ck_assert_int_eq(xseg_volume_open(&seg, peer, epoch, 0, 99, &b), -ENOSPC);
+	xseg_volume_close(last);
+	ck_assert_int_eq(xseg_volume_open(&seg, peer, epoch, 0, 99, &b), 0);
+	ck_assert_ptr_eq(b, last);
+	ck_assert(xseg_volume_view(&seg, (uint32_t)(b - seg.volumes), &view));
+	ck_assert_str_eq(view.name, "");
+	ck_assert_uint_eq(view.bytes[XSEG_VOLUME_OP_FLUSH], 0);
+	ck_assert_uint_eq(atomic_load(&b->latency[XSEG_VOLUME_OP_FLUSH].sum), 0);
+	/* whose peer has gone is anybody's */
+	xseg_peer_leave(&seg, peer);
+	ck_assert_int_eq(xseg_peer_join(&seg, "q", "role", 1, &peer, &epoch), 0);
+	for (unsigned i = 0; i < seg.volume_count; i++)
+		ck_assert_int_eq(xseg_volume_open(&seg, peer, epoch, 0, i + 1, &b), 0);
+	scratch_segment_end(&seg);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("xseg_stats");
@@ -143,5 +216,7 @@ int main(void)
 	UNIT_TEST(s, test_reopen);
 	UNIT_TEST(s, test_full);
 	UNIT_TEST(s, test_dead_owner);
+	UNIT_TEST(s, test_volume);
+	UNIT_TEST(s, test_volume_full);
 	return unit_main(s);
 }

@@ -26,7 +26,7 @@ static const struct {
 	{"debug", LOG_LEVEL_DEBUG},
 };
 
-static const char *log_level_name(enum log_level level)
+const char *log_level_name(enum log_level level)
 {
 	for (size_t i = 0; i < countof(log_levels); i++)
 		if (log_levels[i].level == level)
@@ -56,6 +56,8 @@ void log_open(const char *who)
 }
 
 void log_level_set(enum log_level level) { atomic_store(&log_level_now, (int)level); }
+
+enum log_level log_level_get(void) { return (enum log_level)atomic_load(&log_level_now); }
 
 int log_level_parse(const char *text)
 {

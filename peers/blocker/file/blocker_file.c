@@ -2,10 +2,13 @@
 /* The file blocker: objects as sparse files in a folder. */
 #include <base/log.h>
 #include <errno.h>
+#include <peer/notify.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "peers/blocker/file/file.h"
+#include "peers/blocker/file/file_home.h"
 
 #define ROOM "blocker_file"
 #define FILES_FOR_OTHERS 128u /* sockets, bells, what workers open for a moment */
@@ -34,6 +37,7 @@ static const struct xseg_counter file_counters[] = {
 	[FILE_ZEROS_WRITTEN] = {"zeros_written", "", "ranges zeroed by writing zeros"},
 	[FILE_SHORT_IO] = {"short_io", "", "transfers that stopped early and were continued"},
 	[FILE_WAITS] = {"waits", "", "requests that waited for depth or fds"},
+	[FILE_GATED] = {"gated", "", "reads and writes that waited for others of the same sectors"},
 	[FILE_SYNCS] = {"syncs", "", "object files synced"},
 	[FILE_FOLDER_SYNCS] = {"folder_syncs", "", "folders synced"},
 	[FILE_FLUSH_PASSES] = {"flush_passes", "", "rounds of syncs, each for one or more flushes"},
@@ -82,6 +86,27 @@ static int choose_engine(struct peer *first, char *why, size_t why_size)
 	return error;
 }
 
+/* Opens the folder if it is the one that it was; notes which one it is. */
+static int open_home(struct peer *first, const char *dir, char *why, size_t why_size)
+{
+	struct file_shared *shared = first->shared;
+	struct file_store *store = &shared->store;
+	char identity[FILE_IDENTITY];
+	file_home_path(first, shared->home); /* the segment will be left when we close */
+	bool known = file_home_known(first, dir, identity);
+	int error = file_store_open(store, dir, known ? identity : NULL, why, why_size);
+	if (error || known)
+		return error;
+	error = file_home_make(store->root, identity);
+	error = error ? error : file_home_note(first, dir, identity);
+	if (error) {
+		snprintf(why, why_size, "it cannot be noted which store '%s' is: %s", dir,
+			strerror(-error));
+		file_store_close(store, false);
+	}
+	return error;
+}
+
 static int file_open(struct peer *first, char *why, size_t why_size)
 {
 	const struct file_options *options = first->options;
@@ -90,12 +115,14 @@ static int file_open(struct peer *first, char *why, size_t why_size)
 	shared->objects = objects < FILE_OBJECTS_MIN ? FILE_OBJECTS_MIN : (uint32_t)objects;
 	int error = check_limit((uint64_t)shared->objects * first->shards, why, why_size);
 	error = error ? error : choose_engine(first, why, why_size);
-	return error ? error : file_store_open(&shared->store, options->dir, why, why_size);
+	return error ? error : open_home(first, options->dir, why, why_size);
 }
 
 static void file_close(struct peer *first)
 {
 	struct file_shared *shared = first->shared;
+	if (atomic_load(&shared->stopping) && !notify_handover())
+		unlink(shared->home);
 	if (!atomic_load(&shared->abandoned))
 		file_store_close(&shared->store, !atomic_load(&shared->unclean));
 }
@@ -107,6 +134,27 @@ static void shard_fini(struct file_shard *shard)
 	file_object_fini(shard);
 	file_flush_fini(shard);
 	file_op_fini(shard);
+}
+
+static struct file_shard *shard_of_heir(struct worker_item *item)
+{
+	return (struct file_shard *)((char *)item - offsetof(struct file_shard, heir));
+}
+
+static void heir_run(struct worker_item *item)
+{
+	file_store_inherit(&shard_of_heir(item)->shared->store);
+}
+
+static void heir_done(struct worker_item *item) { shard_of_heir(item)->inheriting = false; }
+
+/* Reads and writes are served meanwhile: only what must be durable waits. */
+static void inherit(struct file_shard *shard)
+{
+	if (shard->peer->shard != 0 || !file_store_owes(&shard->shared->store))
+		return;
+	shard->inheriting = true;
+	worker_run(shard->peer, &shard->heir, heir_run, heir_done);
 }
 
 static int file_start(struct peer *peer, char *why, size_t why_size)
@@ -124,6 +172,8 @@ static int file_start(struct peer *peer, char *why, size_t why_size)
 	if (error) {
 		atomic_store(&shard->shared->unclean, true);
 		shard_fini(shard);
+	} else {
+		inherit(shard);
 	}
 	return error;
 }
@@ -133,12 +183,18 @@ static void file_finish(struct peer *peer)
 	struct file_shard *shard = peer->state;
 	if (!file_flush_is_clean(shard))
 		atomic_store(&shard->shared->unclean, true);
-	if (shard->ops_busy || shard->passes) {
+	if (shard->ops_busy || shard->passes || shard->inheriting) {
 		atomic_store(&shard->shared->abandoned, true);
 		return;
 	}
 	shard->shared->engine->stop(shard);
 	shard_fini(shard);
+}
+
+static void file_stop(struct peer *peer)
+{
+	struct file_shared *shared = peer->shared;
+	atomic_store(&shared->stopping, true);
 }
 
 /* What is written but not durable is made so before we go: the next start is then a quick one. */
@@ -203,9 +259,9 @@ static const struct peer_ops file_ops = {
 		"success the second time, though nothing was saved. When a folder cannot be made "
 		"durable the "
 		"volume's flushes fail until the blocker is started again.\n\n"
-		"After a clean stop everything is durable. After a kill, the next start first "
-		"makes durable "
-		"what is in the kernel's memory for that file system, which may take a while.\n",
+		"After a clean stop everything is durable. After a kill the next process serves at "
+		"once what was written, and makes durable what is in the kernel's memory for that "
+		"file system; flushes wait for that, and fail when it does.\n",
 	.options = file_options,
 	.options_size = sizeof(struct file_options),
 	.state_size = sizeof(struct file_shard),
@@ -215,6 +271,7 @@ static const struct peer_ops file_ops = {
 	.close = file_close,
 	.start = file_start,
 	.finish = file_finish,
+	.stop = file_stop,
 	.idle = file_idle,
 	.poll = file_poll,
 	.sleep = file_sleep,

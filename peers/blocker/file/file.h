@@ -12,6 +12,7 @@
 #ifndef SKERRY_BLOCKER_FILE_H
 #define SKERRY_BLOCKER_FILE_H
 
+#include <base/path.h>
 #include <base/sm.h>
 #include <peer/worker.h>
 
@@ -45,6 +46,7 @@ enum file_counter {
 	FILE_ZEROS_WRITTEN,
 	FILE_SHORT_IO,
 	FILE_WAITS,
+	FILE_GATED,
 	FILE_SYNCS,
 	FILE_FOLDER_SYNCS,
 	FILE_FLUSH_PASSES,
@@ -58,9 +60,11 @@ struct file_engine;
 struct file_shared {
 	struct file_store store;
 	const struct file_engine *engine;
-	uint32_t objects;	/* files that one shard keeps open */
-	_Atomic bool unclean;	/* a shard could not make everything durable */
-	_Atomic bool abandoned; /* or was not waited for: workers may still use all this */
+	uint32_t objects;	    /* files that one shard keeps open */
+	char home[PATH_LENGTH_MAX]; /* the note of which store this is */
+	_Atomic bool unclean;	    /* a shard could not make everything durable */
+	_Atomic bool stopping;	    /* asked to; else a close means that the start has failed */
+	_Atomic bool abandoned;	    /* or was not waited for: workers may still use all this */
 };
 
 /* What an operation needs of its object before it starts. */
@@ -71,12 +75,17 @@ enum file_need {
 	FILE_NEED_ALONE,   /* nobody else at work on it */
 };
 
+/* Where a read or a change of data stands to others of the same sectors: file_gate.c. */
+enum file_gate { FILE_GATE_OUTSIDE, FILE_GATE_WAITING, FILE_GATE_INSIDE };
+
 struct file_op {
 	struct worker_item work; /* first */
 	struct file_shard *shard;
 	struct job *job;
 	struct file_object *object;
-	TAILQ_ENTRY(file_op) link; /* free; or waiting, for its object or for any */
+	TAILQ_ENTRY(file_op) link;	/* free; or waiting, for its object or for any */
+	TAILQ_ENTRY(file_op) gate_link; /* the object's inside or gated */
+	enum file_gate gate;
 	enum file_need need;
 	int fd;
 	bool sync_name; /* its folder, too */
@@ -117,6 +126,8 @@ struct file_object {
 	uint32_t writers;
 	uint64_t size; /* at least what a read may find */
 	struct file_op_queue waiting;
+	struct file_op_queue inside, gated; /* reads and changes at work; those they keep out */
+	bool waking;
 	struct file_object *next;	/* in its hash chain */
 	struct file_object_queue *idle; /* the list it is in, or NULL */
 	TAILQ_ENTRY(file_object) idle_link;
@@ -154,6 +165,8 @@ struct file_volume {
 struct file_shard {
 	struct peer *peer;
 	struct file_shared *shared;
+	struct worker_item heir; /* shard 0: file_store_inherit() before anybody asks */
+	bool inheriting;
 	void *engine;
 	/* operations */
 	struct file_op *ops;
@@ -202,6 +215,14 @@ void file_op_run(struct file_op *op);
 void file_op_moved(struct file_op *op, int result);
 /* Ends the job: `result` bytes of answer, or -errno. */
 void file_op_end(struct file_op *op, int result);
+
+/* --- file_gate.c ---------------------------------------------------------------------- */
+
+/* May it go to work? Else file_op_run() is called again when it may. */
+bool file_gate_enter(struct file_op *op);
+/* It works no more; then, when it has left its object, those it kept out may go on. */
+void file_gate_leave(struct file_op *op);
+void file_gate_wake(struct file_object *object);
 
 /* --- file_object.c --------------------------------------------------------------------- */
 

@@ -2,6 +2,7 @@
 /* What is done to the files of objects with calls that block. */
 #include "peers/blocker/file/file_disk.h"
 
+#include <base/crash.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -41,14 +42,24 @@ static int absent_or_gone(const struct file_store *store)
 
 /* --- opening, making, removing ------------------------------------------------------- */
 
+static int open_as(const struct file_store *store, const char *path, int mode)
+{
+	int fd;
+	do
+		fd = openat(store->root, path, mode | O_CLOEXEC | O_NOFOLLOW);
+	while (fd < 0 && errno == EINTR);
+	return fd;
+}
+
+/* On a file system that has become read-only what is there can still be read. */
 int file_disk_open(struct file_store *store, const struct xseg_key *key, int *fd, uint64_t *size)
 {
 	char path[FILE_PATH_SIZE];
 	struct stat s;
 	file_path_object(path, key);
-	do
-		*fd = openat(store->root, path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-	while (*fd < 0 && errno == EINTR);
+	*fd = open_as(store, path, O_RDWR);
+	if (*fd < 0 && errno == EROFS)
+		*fd = open_as(store, path, O_RDONLY);
 	if (*fd < 0)
 		return errno == ENOENT ? absent_or_gone(store) : -errno;
 	if (fstat(*fd, &s) == 0) {
@@ -84,6 +95,7 @@ int file_disk_create(struct file_store *store, const struct xseg_key *key, int *
 	if (!error) {
 		*fd = openat(store->root, path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 		error = *fd < 0 ? -errno : 0;
+		crash_point("blocker_file.object.made");
 	}
 	must(pthread_mutex_unlock(&store->folders) == 0);
 	return error == -ENOENT ? -EIO : error;
@@ -95,6 +107,7 @@ int file_disk_delete(struct file_store *store, const struct xseg_key *key)
 	file_path_object(path, key);
 	if (unlinkat(store->root, path, 0) && errno != ENOENT)
 		return -errno;
+	crash_point("blocker_file.object.deleted");
 	if (!file_store_alive(store))
 		return -EIO;
 	/* empty folders go, too; what is not empty stays by itself */
@@ -156,7 +169,7 @@ static int allocate(int fd, int mode, struct file_range range)
 	do
 		error = fallocate(fd, mode, (off_t)range.offset, (off_t)range.size) ? -errno : 0;
 	while (error == -EINTR);
-	return error;
+	return file_disk_write_error(error);
 }
 
 static int write_all(int fd, const void *from, size_t size, uint64_t offset)
@@ -165,7 +178,7 @@ static int write_all(int fd, const void *from, size_t size, uint64_t offset)
 		ssize_t put =
 			pwrite(fd, (const uint8_t *)from + at, size - at, (off_t)(offset + at));
 		if (put < 0 && errno != EINTR)
-			return -errno;
+			return file_disk_write_error(-errno);
 		if (put == 0)
 			return -EIO;
 		at += put > 0 ? (size_t)put : 0;

@@ -10,6 +10,7 @@
 #ifndef SKERRY_BLOCKER_FILE_DISK_H
 #define SKERRY_BLOCKER_FILE_DISK_H
 
+#include <errno.h>
 #include <peer/job.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -24,16 +25,36 @@ struct file_store {
 	pthread_mutex_t folders;   /* who makes or removes folders, or puts a new file into one */
 	pthread_mutex_t records;   /* one CAS at a time */
 	_Atomic int records_error; /* the folder of records could not be made durable */
+	bool records_owed;	   /* nor has it been since we began: guarded by records */
+	/* what a killed process left in the kernel's memory */
+	pthread_mutex_t inheritance;
+	_Atomic bool owes;	   /* it is not known to be durable */
+	_Atomic int inherit_error; /* it cannot be made so */
 };
 
 /* --- file_store.c ------------------------------------------------------------- */
 
-/* Makes the folder, or checks it; locks it; removes what a killed process left half-made. */
-int file_store_open(struct file_store *store, const char *dir, char *why, size_t why_size);
+/*
+ * Makes the folder, or checks it; locks it; removes what a killed process left half-made. What such
+ * a process wrote is there to be read at once, but owed: see file_store_inherit(). expect: the
+ * identity that the folder must have; NULL: any, or none.
+ */
+int file_store_open(
+	struct file_store *store, const char *dir, const char *expect, char *why, size_t why_size);
 /* clean: all that was written is durable. */
 void file_store_close(struct file_store *store, bool clean);
 /* False: somebody has removed the folder, and an absent file means nothing any more. */
 bool file_store_alive(const struct file_store *store);
+/*
+ * Makes durable what our predecessor may have completed and not synced; nobody may be told that
+ * anything is durable before. Whoever comes while another is at it waits for him.
+ */
+int file_store_inherit(struct file_store *store);
+/* May somebody have to be told that it is not? */
+static inline bool file_store_owes(const struct file_store *store)
+{
+	return atomic_load(&store->owes) || atomic_load(&store->inherit_error);
+}
 /* fsync() of a folder of the store, by its path. */
 int file_store_sync(const struct file_store *store, const char *path);
 
@@ -44,6 +65,9 @@ static inline unsigned file_folder_of(uint32_t object) { return (object >> 8) % 
 void file_path_volume(char path[FILE_PATH_SIZE], uint64_t volume);
 void file_path_folder(char path[FILE_PATH_SIZE], uint64_t volume, unsigned folder);
 void file_path_object(char path[FILE_PATH_SIZE], const struct xseg_key *key);
+
+/* What a change of a file that could only be opened to be read has failed with. */
+static inline int file_disk_write_error(int error) { return error == -EBADF ? -EROFS : error; }
 
 /* -ENOENT: there is none. */
 int file_disk_open(struct file_store *store, const struct xseg_key *key, int *fd, uint64_t *size);

@@ -9,7 +9,11 @@
  * again, whole, and synced, or their object is deleted. A file with unsynced data is never closed,
  * or the report might go to nobody. Where it was a folder that failed, the volume's flushes fail
  * until we are started again.
+ *
+ * After a killed process every volume may owe something that is not in the list: then the first
+ * flush of any syncs the file system, once.
  */
+#include <base/crash.h>
 #include <base/log.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -244,10 +248,12 @@ static void pass_run(struct worker_item *item)
 	struct file_volume *volume = (struct file_volume *)item;
 	struct file_store *store = &volume->shard->shared->store;
 	struct file_object *object;
+	volume->folders_error = file_store_inherit(store);
 	TAILQ_FOREACH (object, &volume->pass, pass_link)
 		sync_file_range(object->fd, 0, 0, SYNC_FILE_RANGE_WRITE);
 	TAILQ_FOREACH (object, &volume->pass, pass_link)
 		object->sync_error = file_disk_sync(object->fd);
+	crash_point("blocker_file.flush.synced");
 	for (unsigned i = 0; i < FILE_FOLDERS; i++) {
 		if (!((volume->pass_folders[i / 64] >> (i % 64)) & 1))
 			continue;
@@ -301,6 +307,7 @@ static void pass_done(struct worker_item *item)
 		error = error ? error : failed;
 	}
 	memset(volume->pass_folders, 0, sizeof(volume->pass_folders));
+	crash_point("blocker_file.flush.before_answer");
 	pass_answer(volume, error);
 	struct file_shard *shard = volume->shard;
 	volume->running = false;
@@ -349,6 +356,13 @@ void file_flush_take(struct peer *peer, struct job *job)
 {
 	struct file_shard *shard = peer->state;
 	struct file_volume *volume = *volume_link(shard, job->key.volume);
+	bool owes = file_store_owes(&shard->shared->store);
+	if (!volume && owes)
+		volume = volume_get(shard, job->key.volume);
+	if (!volume && owes) {
+		job_fail(job, -ENOMEM);
+		return;
+	}
 	if (!volume) { /* nothing was written since the last one */
 		job_complete(job, 0);
 		return;

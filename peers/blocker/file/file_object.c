@@ -100,6 +100,8 @@ static struct file_object *make_room(struct file_shard *shard)
 		object->shard = shard;
 		object->fd = object->old_fd = -1;
 		TAILQ_INIT(&object->waiting);
+		TAILQ_INIT(&object->inside);
+		TAILQ_INIT(&object->gated);
 		return object;
 	}
 	if (!object)

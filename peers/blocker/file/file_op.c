@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Operations: a job on its way through object, engine or worker, and back. */
+#include <base/crash.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -80,9 +81,12 @@ void file_op_end(struct file_op *op, int result)
 {
 	struct file_shard *shard = op->shard;
 	struct job *job = op->job;
+	struct file_object *object = op->object;
 	uint64_t value = op->value;
-	if (op->object)
+	if (object) {
+		file_gate_leave(op);
 		file_object_leave(op);
+	}
 	op->job = NULL;
 	TAILQ_INSERT_HEAD(&shard->free_ops, op, link);
 	shard->ops_busy--;
@@ -90,6 +94,8 @@ void file_op_end(struct file_op *op, int result)
 		job_complete_value(job, (uint32_t)result, value);
 	else
 		job_fail_value(job, result, value);
+	if (object)
+		file_gate_wake(object);
 	pump(shard);
 }
 
@@ -109,9 +115,10 @@ static void sync_run(struct worker_item *item)
 {
 	struct file_op *op = (struct file_op *)item;
 	struct file_object *object = op->object;
-	op->folder_error = 0;
-	op->result = file_disk_sync(op->fd);
-	if (op->result == 0 && op->sync_name)
+	/* its name, or its folder's, may be our predecessor's */
+	op->folder_error = file_store_inherit(&op->shard->shared->store);
+	op->result = op->folder_error ? 0 : file_disk_sync(op->fd);
+	if (op->result == 0 && op->folder_error == 0 && op->sync_name)
 		op->folder_error = file_disk_sync_folder(&op->shard->shared->store,
 			object->key.volume, file_folder_of(object->key.object));
 }
@@ -185,7 +192,7 @@ static void write_moved(struct file_op *op, int result)
 {
 	if (result <= 0) {
 		file_count(op->shard, FILE_IO_ERRORS, 1);
-		end_change(op, op->at, false, result ? result : -EIO);
+		end_change(op, op->at, false, result ? file_disk_write_error(result) : -EIO);
 		return;
 	}
 	op->at += (uint32_t)result;
@@ -202,6 +209,7 @@ void file_op_moved(struct file_op *op, int result)
 		return;
 	}
 	must(result <= (int)op->window);
+	crash_point("blocker_file.transfer.moved");
 	file_count(op->shard, FILE_SHORT_IO, result > 0 && result < (int)op->window);
 	if (op->writes)
 		write_moved(op, result);
@@ -284,6 +292,8 @@ static void delete_run(struct worker_item *item)
 	close(op->fd);
 	op->fd = -1;
 	if (op->job->flags & XSEG_F_FUA)
+		op->result = file_store_inherit(store);
+	if (op->result == 0 && (op->job->flags & XSEG_F_FUA))
 		op->result = file_disk_sync_folder(store, key->volume, file_folder_of(key->object));
 }
 
@@ -376,8 +386,16 @@ static void run_look(struct file_op *op)
 
 /* --- entry points ---------------------------------------------------------------------------- */
 
+static bool moves_data(const struct job *job)
+{
+	return job->op == XSEG_OP_READ || job->op == XSEG_OP_WRITE || job->op == XSEG_OP_ZERO ||
+	       job->op == XSEG_OP_DISCARD || job->op == XSEG_OP_COPY;
+}
+
 void file_op_run(struct file_op *op)
 {
+	if (moves_data(op->job) && !file_gate_enter(op))
+		return;
 	switch (op->job->op) {
 	case XSEG_OP_READ: run_read(op); break;
 	case XSEG_OP_WRITE: run_write(op); break;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Records as files: read, compare, write anew, rename, and durable before anyone hears of it. */
+#include <base/crash.h>
 #include <base/crc32c.h>
 #include <base/log.h>
 #include <dirent.h>
@@ -140,8 +141,10 @@ static int put(struct file_store *store, const struct job *job, uint64_t version
 	int error = write_temporary(store, &file, RECORD_HEAD + job->length);
 	if (error)
 		return error;
+	crash_point("blocker_file.record.written");
 	if (renameat(store->root, TEMPORARY, store->root, path))
 		return -errno;
+	crash_point("blocker_file.record.renamed");
 	return sync_records(store);
 }
 
@@ -162,10 +165,19 @@ static int answer(struct job *job, const struct record_file *file)
 	return (int)file->size;
 }
 
+/* A killed process may have renamed a record and not come to making that durable. */
+static int inherit_records(struct file_store *store)
+{
+	if (store->records_owed && !atomic_load(&store->records_error))
+		sync_records(store);
+	store->records_owed = false;
+	return atomic_load(&store->records_error);
+}
+
 static int compare_and_set(struct file_store *store, struct job *job, uint64_t *value)
 {
 	struct record_file file = {.version = 0};
-	int error = atomic_load(&store->records_error);
+	int error = inherit_records(store);
 	error = error ? error : read_record(store, &job->key, &file);
 	if (error && error != -ENOENT)
 		return error;

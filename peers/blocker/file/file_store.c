@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The folder as a whole: made, recognised, locked, tidied, left. */
+#include <base/crash.h>
 #include <base/log.h>
 #include <dirent.h>
 #include <errno.h>
@@ -12,6 +13,7 @@
 #include <unistd.h>
 
 #include "peers/blocker/file/file_disk.h"
+#include "peers/blocker/file/file_home.h"
 
 #define ROOM "blocker_file"
 #define FORMAT_NAME "skerry blocker_file "
@@ -53,11 +55,31 @@ static int read_small(int root, const char *path, char *out, size_t size)
 	return (int)got;
 }
 
+/*
+ * It is known what must be here: a folder that is missing, empty or another store is not to be
+ * served, nor changed.
+ */
+static int check_home(const char *expect, const struct reason *why)
+{
+	char identity[FILE_IDENTITY] = "";
+	int root = open(why->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int error = root < 0 ? -errno : file_home_read(root, identity);
+	if (root >= 0)
+		close(root);
+	if (error && error != -ENOENT)
+		return refuse(why, error, "cannot be read: %s", strerror(-error));
+	if (!error && strcmp(identity, expect) == 0)
+		return 0;
+	return refuse(why, -ESTALE,
+		"is not the store that this peer has served in this segment; mount that one, or "
+		"stop the peer before it is given another");
+}
+
 /* What may lie in a folder that we have not finished making. */
 static bool name_is_harmless(const char *name)
 {
 	static const char *const names[] = {
-		".", "..", "lost+found", "lock", "tmp", "objects", "records"};
+		".", "..", "lost+found", "lock", "tmp", "objects", "records", "identity"};
 	for (size_t i = 0; i < countof(names); i++)
 		if (strcmp(name, names[i]) == 0)
 			return true;
@@ -234,18 +256,15 @@ static int empty_tmp(int root)
 
 /*
  * A process that was killed may have completed writes that are not durable yet; the flush that
- * covers them will come to us, who know nothing of them. So they are made durable now.
+ * covers them will come to us, who know nothing of them. A mark says that it was not killed.
  */
-static int inherit(int root)
+static int look_for_mark(int root, bool *killed)
 {
-	if (unlinkat(root, "clean", 0) == 0)
-		return 0;
-	if (errno != ENOENT)
-		return -errno;
-	return syncfs(root) ? -errno : 0;
+	*killed = unlinkat(root, "clean", 0) != 0;
+	return *killed && errno != ENOENT ? -errno : 0;
 }
 
-static int settle(int root, bool made, const struct reason *why)
+static int settle(int root, bool made, bool *killed, const struct reason *why)
 {
 	int error = make_store(root, made, why);
 	if (error)
@@ -253,23 +272,23 @@ static int settle(int root, bool made, const struct reason *why)
 	error = empty_tmp(root);
 	if (error)
 		return refuse(why, error, "cannot be tidied: %s", strerror(-error));
-	error = made ? 0 : inherit(root);
-	if (error)
-		return refuse(why, error,
-			"holds writes of a killed process that cannot be made durable: %s",
-			strerror(-error));
-	return 0;
+	*killed = false;
+	crash_point("blocker_file.start.tidied");
+	error = made ? 0 : look_for_mark(root, killed);
+	return error ? refuse(why, error, "cannot be written to: %s", strerror(-error)) : 0;
 }
 
-int file_store_open(struct file_store *store, const char *dir, char *why, size_t why_size)
+int file_store_open(
+	struct file_store *store, const char *dir, const char *expect, char *why, size_t why_size)
 {
 	const struct reason reason = {why, why_size, dir};
-	bool made = false;
+	bool made = false, killed = false;
 	store->root = store->lock = -1;
-	int error = open_root(dir, &store->root, &reason);
+	int error = expect ? check_home(expect, &reason) : 0;
+	error = error ? error : open_root(dir, &store->root, &reason);
 	error = error ? error : check_format(store->root, &made, &reason);
 	error = error ? error : take_lock(store->root, &store->lock, &reason);
-	error = error ? error : settle(store->root, made, &reason);
+	error = error ? error : settle(store->root, made, &killed, &reason);
 	store->dir = error ? NULL : strdup(dir);
 	if (!error && !store->dir)
 		error = refuse(&reason, -ENOMEM, "cannot be opened: out of memory");
@@ -282,13 +301,16 @@ int file_store_open(struct file_store *store, const char *dir, char *why, size_t
 	}
 	must(pthread_mutex_init(&store->folders, NULL) == 0);
 	must(pthread_mutex_init(&store->records, NULL) == 0);
+	must(pthread_mutex_init(&store->inheritance, NULL) == 0);
+	store->records_owed = killed;
+	atomic_store(&store->owes, killed);
 	return 0;
 }
 
 /* The mark need not be durable: after a crash of the machine the disk is all there is. */
 void file_store_close(struct file_store *store, bool clean)
 {
-	if (clean && file_store_alive(store)) {
+	if (clean && !file_store_owes(store) && file_store_alive(store)) {
 		int fd = openat(store->root, "clean", O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
 		if (fd >= 0)
 			close(fd);
@@ -300,7 +322,28 @@ void file_store_close(struct file_store *store, bool clean)
 	close(store->root);
 	pthread_mutex_destroy(&store->folders);
 	pthread_mutex_destroy(&store->records);
+	pthread_mutex_destroy(&store->inheritance);
 	free(store->dir);
+}
+
+int file_store_inherit(struct file_store *store)
+{
+	if (!atomic_load(&store->owes))
+		return atomic_load(&store->inherit_error);
+	must(pthread_mutex_lock(&store->inheritance) == 0);
+	if (atomic_load(&store->owes)) {
+		int error = syncfs(store->root) ? -errno : 0;
+		if (error)
+			log_error(ROOM,
+				"folder '%s': what a killed process wrote cannot be made durable: "
+				"%s",
+				store->dir, strerror(-error));
+		/* the second time Linux would say yes, though nothing was saved */
+		atomic_store(&store->inherit_error, error);
+		atomic_store(&store->owes, false);
+	}
+	must(pthread_mutex_unlock(&store->inheritance) == 0);
+	return atomic_load(&store->inherit_error);
 }
 
 bool file_store_alive(const struct file_store *store)

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Another process serves the composer's port: it knows nothing of who has what open. It finds out
+ * when a volume is used, but not while its user is idle. So each volume is opened again, as often
+ * as we have it open (OPEN by id with that number, which may be said twice), and then the composer
+ * is told that this was all (CLOSE of volume 0): until it has heard so from every front that was
+ * there before it, it removes nothing.
+ */
+#include <base/crash.h>
+#include <base/log.h>
+#include <xseg/port.h>
+
+#include "peers/front/nbd.h"
+
+#define NBD_EDGE_VOLUME 0u
+#define NBD_AGAIN_NS 100000000u /* between looks */
+
+/* Who serves the composer's port; 0: nobody just now. */
+static uint64_t again_word(const struct nbd *nbd)
+{
+	const struct xseg *seg = peer_segment(nbd->peer);
+	uint32_t port = xseg_edge_port(seg, nbd->peer->edge[NBD_EDGE_VOLUME]);
+	if (port == XSEG_NONE)
+		return 0;
+	uint64_t word = atomic_load_explicit(&seg->ports[port].word, memory_order_acquire);
+	return xseg_life_of(word) == XSEG_LIFE_ALIVE ? word : 0;
+}
+
+static void again_told(struct call *call) { call_end(call); }
+
+static bool again_tell(struct peer *peer, void *context)
+{
+	struct call *call;
+	(void)context;
+	if (call_begin(peer, &call))
+		return false;
+	call->op = XSEG_OP_CLOSE;
+	call_submit(call, NBD_EDGE_VOLUME, again_told);
+	return true;
+}
+
+static void again_end_one(struct nbd *nbd)
+{
+	if (--nbd->reopening == 0 && !again_tell(nbd->peer, NULL))
+		peer_retry(nbd->peer, again_tell, NULL);
+	nbd->again = true;
+}
+
+/* What cannot be opened any more fails when it is used. */
+static void again_opened(struct call *call)
+{
+	struct nbd *nbd = nbd_of(call->peer);
+	if (call->result)
+		log_warning(NBD_ROOM, "%s: volume %016llx cannot be opened again: %s",
+			nbd->peer->name, (unsigned long long)call->key.volume,
+			strerror(-call->result));
+	call_end(call);
+	again_end_one(nbd);
+}
+
+static bool again_open(struct peer *peer, void *context)
+{
+	const struct nbd_export *export = context;
+	struct call *call;
+	if (call_begin(peer, &call))
+		return false;
+	call->op = XSEG_OP_OPEN;
+	if (call_pages(call, XSEG_PAGE)) {
+		call_end(call);
+		return false;
+	}
+	call->key.volume = export->volume;
+	call->arg0 = export->users;
+	call->flags = nbd_of(peer)->options->read_only ? XSEG_F_READ_ONLY : 0;
+	call_submit(call, NBD_EDGE_VOLUME, again_opened);
+	return true;
+}
+
+/* A call that opens or closes may be served by either process: first let it come back. */
+static bool again_must_wait(const struct nbd *nbd)
+{
+	const struct nbd_conn *conn;
+	TAILQ_FOREACH (conn, &nbd->conns, link)
+		if (conn->lookup.what != NBD_LOOKUP_NONE && conn->lookup.asked)
+			return true;
+	return false;
+}
+
+void nbd_again_check(struct nbd *nbd)
+{
+	struct nbd_export *export;
+	uint64_t now = nbd_now(nbd);
+	if (likely(now - nbd->again_ns < NBD_AGAIN_NS))
+		return;
+	nbd->again_ns = now;
+	uint64_t word = again_word(nbd);
+	if (likely(word == 0 || word == nbd->composer) || nbd->reopening || again_must_wait(nbd))
+		return;
+	nbd->composer = word;
+	crash_point("front_nbd.again.begun");
+	nbd->reopening = 1; /* ours, so that it is told once */
+	TAILQ_FOREACH (export, &nbd->exports, link) {
+		nbd->reopening++;
+		if (!again_open(nbd->peer, export))
+			peer_retry(nbd->peer, again_open, export);
+	}
+	again_end_one(nbd);
+}

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Listening sockets that outlive the front: stored with who started it, taken by its successor. */
+#include <base/crash.h>
+#include <base/log.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <peer/notify.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "peers/front/nbd.h"
+
+/*
+ * A UNIX socket is stored under its file's device and inode: a file of that name that somebody else
+ * has put there meanwhile is not taken for ours.
+ */
+static void keep_name_unix(const char *owner, const struct sockaddr *address, char *name)
+{
+	const struct sockaddr_un *un = (const struct sockaddr_un *)address;
+	struct stat st;
+	if (stat(un->sun_path, &st) || !S_ISSOCK(st.st_mode))
+		return;
+	snprintf(name, NBD_KEEP_LENGTH, "%.24s/unix.%llx.%llx", owner,
+		(unsigned long long)st.st_dev, (unsigned long long)st.st_ino);
+}
+
+/* "tcp:[::1]:10809", with what a name may not hold replaced. */
+static void keep_name_inet(
+	const char *owner, const struct sockaddr *address, socklen_t length, char *name)
+{
+	char text[NBD_WHO_LENGTH];
+	nbd_address_text(address, length, text);
+	int size = snprintf(name, NBD_KEEP_LENGTH, "%.8s/%.53s", owner, text);
+	for (int i = 0; i < size && name[i]; i++)
+		if (name[i] == ':' || name[i] <= ' ')
+			name[i] = '.';
+}
+
+void nbd_keep_name(const struct nbd_shared *shared, const struct sockaddr *address,
+	socklen_t length, char name[NBD_KEEP_LENGTH])
+{
+	const char *owner = shared->owner ? shared->owner : NBD_ROOM;
+	name[0] = 0;
+	if (address->sa_family == AF_UNIX)
+		keep_name_unix(owner, address, name);
+	else
+		keep_name_inet(owner, address, length, name);
+}
+
+int nbd_keep_take(const char *name)
+{
+	int listens = 0;
+	socklen_t length = sizeof(listens);
+	int fd = *name ? notify_take_fd(name) : -ENOENT;
+	if (fd < 0)
+		return fd;
+	if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) || !listens) {
+		log_warning(NBD_ROOM, "what was kept as '%s' is no listening socket", name);
+		notify_drop_fd(name);
+		close(fd);
+		return -ENOENT;
+	}
+	fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+	return fd;
+}
+
+/* Names must differ; two ports that the kernel chooses are asked for in the same words. */
+static bool keep_is_double(const struct nbd_shared *shared, unsigned index)
+{
+	for (unsigned i = 0; i < index; i++)
+		if (!strcmp(shared->listeners[i].kept, shared->listeners[index].kept))
+			return true;
+	return false;
+}
+
+void nbd_keep_store(struct nbd_shared *shared)
+{
+	for (unsigned i = 0; i < shared->listener_count; i++) {
+		struct nbd_listener *listener = &shared->listeners[i];
+		if (keep_is_double(shared, i))
+			listener->kept[0] = 0;
+		if (!listener->kept[0] || listener->taken)
+			continue;
+		int error = notify_store_fd(listener->kept, listener->fd);
+		if (error && error != -ENOENT)
+			log_warning(NBD_ROOM, "%s will not outlive this process: %s",
+				listener->name, strerror(-error));
+		if (error)
+			listener->kept[0] = 0;
+		crash_point("front_nbd.keep.stored");
+	}
+}
+
+/* When the start has failed somebody will try again: then our predecessor's clients wait on. */
+bool nbd_keep_leave(const struct nbd_shared *shared, const struct nbd_listener *listener)
+{
+	if (!listener->kept[0])
+		return false;
+	if (atomic_load(&shared->stopping) ? notify_handover() : listener->taken)
+		return true;
+	notify_drop_fd(listener->kept);
+	return false;
+}

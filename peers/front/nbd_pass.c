@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Connections that outlive the process, when it is restarted on purpose: each is answered what it
+ * has asked, read up to the end of a request, and given to whoever started us; our successor takes
+ * it from there and the client notices nothing. What was agreed with the client is in the name that
+ * the socket is stored under.
+ *
+ * TLS cannot be passed on, nor more than NBD_PASS_MAX connections: they are drained, as in a stop.
+ */
+#include <base/crash.h>
+#include <base/notify.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <peer/notify.h>
+#include <unistd.h>
+
+#include "peers/front/nbd.h"
+
+#define NBD_OWNER_MAX 20 /* longer names leave no room */
+
+/* --- what was agreed, as text ---------------------------------------------------- */
+
+enum { PASS_STRUCTURED = 1, PASS_META = 2, PASS_BLOCKS = 4, PASS_PATCHING = 8 };
+
+static void pass_name(const struct nbd_conn *conn, unsigned number, char name[NBD_KEEP_LENGTH])
+{
+	const struct nbd_session *session = &conn->session;
+	unsigned bits =
+		(session->structured ? PASS_STRUCTURED : 0) | (session->meta ? PASS_META : 0) |
+		(session->blocks_known ? PASS_BLOCKS : 0) | (session->patching ? PASS_PATCHING : 0);
+	snprintf(name, NBD_KEEP_LENGTH, "%.20s/c%x.%016llx.%08x.%04x.%x", conn->nbd->peer->name,
+		number & 0xffffu, (unsigned long long)session->volume, session->payload_max,
+		session->flags, bits);
+}
+
+static bool pass_parse(
+	const char *name, const char *owner, unsigned *number, struct nbd_session *session)
+{
+	size_t length = strlen(owner);
+	unsigned long long volume;
+	unsigned payload_max, flags, bits;
+	if (strncmp(name, owner, length) || strncmp(name + length, "/c", 2) ||
+		sscanf(name + length, "/c%4x.%16llx.%8x.%4x.%1x", number, &volume, &payload_max,
+			&flags, &bits) != 5 ||
+		volume == 0 || payload_max > NBD_PAYLOAD_MAX)
+		return false;
+	*session = (struct nbd_session){.volume = volume,
+		.payload_max = payload_max,
+		.flags = (uint16_t)flags,
+		.structured = bits & PASS_STRUCTURED,
+		.meta = bits & PASS_META,
+		.blocks_known = bits & PASS_BLOCKS,
+		.patching = bits & PASS_PATCHING};
+	return true;
+}
+
+/* --- giving them away ------------------------------------------------------------ */
+
+static bool pass_may(const struct nbd_conn *conn)
+{
+	return notify_handover() && conn->state == NBD_CONN_SERVING && !conn->ended &&
+	       conn->transport == &nbd_transport_socket && conn->in == conn->out &&
+	       strlen(conn->nbd->peer->name) <= NBD_OWNER_MAX;
+}
+
+bool nbd_pass_begin(struct nbd_conn *conn)
+{
+	if (!pass_may(conn))
+		return false;
+	conn->pass_number = atomic_fetch_add(&conn->nbd->shared->passing, 1);
+	if (conn->pass_number >= NBD_PASS_MAX)
+		return false;
+	conn->parting = true;
+	nbd_conn_mark(conn);
+	return true;
+}
+
+static bool pass_is_due(const struct nbd_conn *conn)
+{
+	return conn->state == NBD_CONN_SERVING && !conn->inflight && !conn->filling &&
+	       TAILQ_EMPTY(&conn->queue) && conn->head == conn->tail && !conn->carried &&
+	       !conn->retrying;
+}
+
+void nbd_pass_check(struct nbd_conn *conn)
+{
+	char name[NBD_KEEP_LENGTH];
+	if (!pass_is_due(conn))
+		return;
+	pass_name(conn, conn->pass_number, name);
+	conn->passed = notify_store_fd(name, conn->in) == 0;
+	crash_point("front_nbd.pass.stored");
+	nbd_conn_fail(conn, NULL);
+}
+
+/* --- taking them over ------------------------------------------------------------ */
+
+/* Not before all has started: a successor that fails to start leaves them to the next. */
+static bool pass_adopt(struct peer *peer, void *context)
+{
+	struct nbd *nbd = nbd_of(peer);
+	(void)context;
+	while (nbd->taken_count) {
+		struct nbd_taken *taken = &nbd->taken[--nbd->taken_count];
+		crash_point("front_nbd.pass.before_drop");
+		notify_drop_fd(taken->name);
+		nbd_conn_adopt(nbd, taken->fd, &taken->session);
+	}
+	return true;
+}
+
+void nbd_pass_take(struct nbd *nbd)
+{
+	const struct peer *peer = nbd->peer;
+	int count = notify_fd_count();
+	for (int i = 0; i < count && nbd->taken_count < NBD_PASS_MAX; i++) {
+		struct nbd_taken *taken = &nbd->taken[nbd->taken_count];
+		unsigned number;
+		notify_fd_name(i, taken->name);
+		if (!pass_parse(taken->name, peer->name, &number, &taken->session) ||
+			number % peer->shards != peer->shard)
+			continue;
+		taken->fd = notify_take_fd(taken->name);
+		nbd->taken_count += taken->fd >= 0;
+	}
+	if (nbd->taken_count)
+		peer_retry(nbd->peer, pass_adopt, NULL);
+}
+
+void nbd_pass_end(struct nbd *nbd)
+{
+	while (nbd->taken_count)
+		close(nbd->taken[--nbd->taken_count].fd);
+}

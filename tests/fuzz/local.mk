@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+# Fuzzers, on demand and with clang: `make fuzz` and tests/fuzz/run.sh build them in a folder of
+# their own. CC=clang CFLAGS='-g -O1 -fsanitize=fuzzer-no-link,address,undefined'
+FUZZER_FLAGS = $(AM_LDFLAGS) -fsanitize=fuzzer,address,undefined
+
+EXTRA_PROGRAMS += fuzz_nbd
+fuzz_nbd_SOURCES = tests/fuzz/fuzz_nbd.c $(nbd_rig_sources)
+fuzz_nbd_CFLAGS = $(AM_CFLAGS) $(EVENT_CFLAGS) $(OPENSSL_CFLAGS)
+fuzz_nbd_LDFLAGS = $(FUZZER_FLAGS)
+fuzz_nbd_LDADD = $(nbd_rig_libs)
+
+EXTRA_PROGRAMS += fuzz_pipeline
+fuzz_pipeline_SOURCES = tests/fuzz/fuzz_pipeline.c tests/fuzz/fuzz.h tests/fuzz/roles.c \
+	tests/fuzz/roles.h
+fuzz_pipeline_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
+fuzz_pipeline_LDFLAGS = $(FUZZER_FLAGS)
+fuzz_pipeline_LDADD = libtools.la libxseg.la $(JANSSON_LIBS) $(INIH_LIBS)
+
+# modules export one name each; here two of them live in one program
+EXTRA_LTLIBRARIES = libfuzz_volume.la libfuzz_memory.la
+libfuzz_volume_la_SOURCES = $(volume_la_SOURCES)
+libfuzz_volume_la_CFLAGS = $(AM_CFLAGS) $(XXHASH_CFLAGS) -Dpeer_module=fuzz_volume_module
+libfuzz_memory_la_SOURCES = $(blocker_memory_la_SOURCES)
+libfuzz_memory_la_CFLAGS = $(AM_CFLAGS) -Dpeer_module=fuzz_memory_module
+
+EXTRA_PROGRAMS += fuzz_segment
+fuzz_segment_SOURCES = tests/fuzz/fuzz_segment.c tests/fuzz/fuzz.h tests/fuzz/segment_rig.c \
+	tests/fuzz/segment_rig.h tests/lib/fixture.c tests/lib/fixture.h
+fuzz_segment_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS) $(URCU_CFLAGS) $(EVENT_CFLAGS)
+fuzz_segment_LDFLAGS = $(FUZZER_FLAGS) -Wl,--wrap=must_fail
+fuzz_segment_LDADD = libfuzz_volume.la libfuzz_memory.la libtools.la libpeer.la libxseg.la \
+	$(JANSSON_LIBS) $(INIH_LIBS) $(XXHASH_LIBS) $(URCU_LIBS) $(EVENT_LIBS) -ldl
+
+EXTRA_PROGRAMS += fuzz_control
+fuzz_control_SOURCES = tests/fuzz/fuzz_control.c tests/fuzz/fuzz.h tests/fuzz/roles.c \
+	tests/fuzz/roles.h tests/lib/fixture.c tests/lib/fixture.h $(keeper_sources)
+fuzz_control_CFLAGS = $(xsegd_CFLAGS)
+fuzz_control_LDFLAGS = $(FUZZER_FLAGS) -Wl,--wrap=keeper_host_start,--wrap=keeper_host_stop \
+	-Wl,--wrap=keeper_check,--wrap=keeper_check_host,--wrap=program_run \
+	-Wl,--wrap=inotify_init1
+fuzz_control_LDADD = $(xsegd_LDADD)
+
+EXTRA_DIST += tests/fuzz/run.sh tests/fuzz/control.dict tests/fuzz/pipeline.dict tests/fuzz/corpus
+
+# FUZZ_SECONDS each; CI takes 60
+.PHONY: fuzz
+fuzz:
+	@FUZZ_SECONDS=$${FUZZ_SECONDS:-600} bash $(srcdir)/tests/fuzz/run.sh $(abs_builddir)/fuzz

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* An example or two of each command, for help and the man page. */
+#include <base/must.h>
+
+#include "tools/ctl_help.h"
+
+static const struct {
+	const struct ctl_verb *verb;
+	const char *text;
+} examples[] = {
+	{&ctl_segment_create, "xsegctl segment create demo --size 1G\n"},
+	{&ctl_segment_destroy, "xsegctl segment destroy demo --yes\n"},
+	{&ctl_segment_list, "xsegctl segment list --json\n"},
+	{&ctl_segment_dump, "xsegctl segment dump demo\n"},
+	{&ctl_segment_fsck, "xsegctl segment fsck demo\n"},
+	{&ctl_segment_reap, "xsegctl segment reap demo --dry-run\n"
+			    "xsegctl segment reap demo\n"},
+	{&ctl_up_verb, "xsegctl up demo.conf --dry-run\n"
+		       "xsegctl up demo.conf\n"},
+	{&ctl_down_verb, "xsegctl down demo --timeout 10s\n"},
+	{&ctl_peer_start, "xsegctl peer start nbd0\n"
+			  "xsegctl peer start mem1=blocker_memory --lanes 2\n"},
+	{&ctl_peer_stop, "xsegctl peer stop nbd0 --host\n"},
+	{&ctl_peer_restart, "xsegctl peer restart vol0\n"
+			    "xsegctl peer restart vol0 --host --exec\n"},
+	{&ctl_peer_list, "xsegctl peer list -o csv\n"},
+	{&ctl_edge_set, "xsegctl edge set vol0:store mem1\n"
+			"xsegctl edge set vol0:store none --dry-run\n"},
+	{&ctl_edge_list, "xsegctl edge list\n"},
+	{&ctl_volume_create, "xsegctl volume create disk --size 10G\n"},
+	{&ctl_volume_rm, "xsegctl volume rm disk --yes\n"},
+	{&ctl_volume_list, "xsegctl volume list --json\n"},
+	{&ctl_volume_info, "xsegctl volume info disk\n"},
+	{&ctl_import_verb, "xsegctl volume import debian.raw disk --progress=plain\n"
+			   "xsegctl volume import debian.raw disk --detach\n"
+			   "zcat image.gz | xsegctl volume import - disk --size 10G\n"},
+	{&ctl_export_verb, "xsegctl volume export disk disk.raw --yes\n"
+			   "xsegctl volume export disk - | gzip >disk.gz\n"},
+	{&ctl_config_check, "xsegctl config check demo.conf\n"},
+	{&ctl_config_diff, "xsegctl config diff demo.conf\n"},
+	{&ctl_config_apply, "xsegctl config apply demo.conf --dry-run\n"
+			    "xsegctl config apply demo.conf\n"},
+	{&ctl_config_save, "xsegctl config save demo.conf --yes\n"
+			   "xsegctl config save\n"},
+	{&ctl_job_list, "xsegctl job list --json\n"},
+	{&ctl_job_show, "xsegctl job show 3\n"},
+	{&ctl_job_wait, "xsegctl job wait 3 --progress=bar\n"},
+	{&ctl_job_cancel, "xsegctl job cancel 3\n"},
+	{&ctl_job_tidy, "xsegctl job tidy\n"},
+	{&ctl_status_verb, "xsegctl status demo\n"},
+	{&ctl_stats_verb, "xsegctl stats vol0 --json\n"
+			  "xsegctl stats --watch 2s\n"
+			  "xsegctl stats --volumes\n"},
+	{&ctl_top_verb, "xsegctl top\n"
+			"xsegctl top --batch -n 60 --json\n"},
+	{&ctl_trace_verb, "xsegctl trace --slow 100ms\n"
+			  "xsegctl trace --peer mem0 --count 20 --json\n"},
+	{&ctl_events_verb, "xsegctl events --since 12h --event peer_died\n"
+			   "xsegctl events --follow\n"},
+	{&ctl_log_level, "xsegctl log level vol0 debug\n"
+			 "xsegctl log level vol0 default\n"},
+	{&ctl_metrics_verb, "xsegctl metrics >skerry.prom\n"
+			    "xsegctl metrics --listen tcp:127.0.0.1:9464\n"},
+	{&ctl_completion_verb, "xsegctl completion bash >/etc/bash_completion.d/xsegctl\n"
+			       "xsegctl completion zsh >~/.zfunc/_xsegctl\n"},
+};
+
+const char *ctl_help_examples(const struct ctl_verb *verb)
+{
+	for (size_t i = 0; i < countof(examples); i++)
+		if (examples[i].verb == verb)
+			return examples[i].text;
+	return NULL;
+}

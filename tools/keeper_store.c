@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What processes say to their keeper, as services do to systemd (sd_notify(3)): that they are
+ * ready and alive, and which descriptors to keep for their successors.
+ */
+#include <base/clock.h>
+#include <base/crash.h>
+#include <base/log.h>
+#include <base/must.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "tools/keeper.h"
+
+#define FDS_AT_ONCE 4 /* with one message */
+#define MESSAGES_MAX 64
+
+/* --- keeping ---------------------------------------------------------------------------- */
+
+static struct keeper_fd *kept_find(struct keeper_host *host, const char *name)
+{
+	for (unsigned i = 0; i < host->fd_count; i++)
+		if (!strcmp(host->fds[i].name, name))
+			return &host->fds[i];
+	return NULL;
+}
+
+static void kept_remove(struct keeper_host *host, const char *name)
+{
+	struct keeper_fd *kept = kept_find(host, name);
+	if (!kept)
+		return;
+	keeper_notify_drop(host, name);
+	close(kept->fd);
+	*kept = host->fds[--host->fd_count];
+}
+
+/* Takes over fd. */
+static void kept_add(struct keeper_host *host, const char *name, int fd)
+{
+	if (notify_name_check(name)) {
+		log_warning("keeper", "'%s' wants a descriptor kept without a good name",
+			keeper_host_name(host));
+		close(fd);
+		return;
+	}
+	kept_remove(host, name);
+	if (host->fd_count == NOTIFY_FDS_MAX) {
+		log_warning("keeper", "'%s' wants more than %d descriptors kept",
+			keeper_host_name(host), NOTIFY_FDS_MAX);
+		close(fd);
+		return;
+	}
+	crash_point("keeper.store.before_keep");
+	struct keeper_fd *kept = &host->fds[host->fd_count++];
+	snprintf(kept->name, sizeof(kept->name), "%s", name);
+	kept->fd = fd;
+	keeper_notify_store(host, kept);
+	log_debug("keeper", "keeps '%s' for '%s'", name, keeper_host_name(host));
+}
+
+/* The file of a socket that nobody listens on any more. */
+static void socket_unlink(const struct sockaddr_un *address, socklen_t length)
+{
+	struct stat st;
+	if (address->sun_family != AF_UNIX || !address->sun_path[0] ||
+		length <= offsetof(struct sockaddr_un, sun_path) || lstat(address->sun_path, &st) ||
+		!S_ISSOCK(st.st_mode))
+		return;
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return;
+	if (connect(fd, (const struct sockaddr *)address, length) && errno == ECONNREFUSED)
+		unlink(address->sun_path);
+	close(fd);
+}
+
+void keeper_store_drop(struct keeper_host *host)
+{
+	while (host->fd_count) {
+		struct keeper_fd *kept = &host->fds[host->fd_count - 1];
+		struct sockaddr_un address = {.sun_family = AF_UNSPEC};
+		socklen_t length = sizeof(address);
+		int listens = 0;
+		socklen_t size = sizeof(listens);
+		if (getsockopt(kept->fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) || !listens ||
+			getsockname(kept->fd, (struct sockaddr *)&address, &length))
+			length = 0;
+		kept_remove(host, kept->name);
+		socket_unlink(&address, length);
+	}
+}
+
+/* --- handing over, in the child ----------------------------------------------------------- */
+
+static bool wants_activated(const struct keeper_host *host)
+{
+	const struct pipeline *pipeline = &host->keeper->pipeline;
+	for (unsigned i = 0; i < pipeline->peer_count; i++) {
+		const struct pipeline_peer *peer = &pipeline->peers[i];
+		for (unsigned j = 0; peer->host == host->index && j < peer->option_count; j++)
+			if (!strcmp(peer->options[j].value, "systemd") ||
+				!strncmp(peer->options[j].value, "systemd:", 8))
+				return true;
+	}
+	return false;
+}
+
+static unsigned collect(const struct keeper_host *host, struct keeper_fd out[2 * NOTIFY_FDS_MAX])
+{
+	const struct keeper *keeper = host->keeper;
+	unsigned count = 0;
+	/* sockets of units first: who takes all there are shall not take what it kept as those */
+	for (unsigned i = 0; wants_activated(host) && i < keeper->activated_count; i++)
+		out[count++] = keeper->activated[i];
+	for (unsigned i = 0; i < host->fd_count; i++)
+		out[count++] = host->fds[i];
+	return count < NOTIFY_FDS_MAX ? count : NOTIFY_FDS_MAX;
+}
+
+void keeper_store_hand(const struct keeper_host *host)
+{
+	struct keeper_fd fds[2 * NOTIFY_FDS_MAX];
+	unsigned count = collect(host, fds);
+	char names[NOTIFY_FDS_MAX * NOTIFY_NAME_MAX] = "", number[16];
+	size_t length = 0;
+	unsetenv("LISTEN_FDS");
+	unsetenv("LISTEN_PID");
+	unsetenv("LISTEN_FDNAMES");
+	if (!count)
+		return;
+	/* out of the way first: one may lie where another shall */
+	for (unsigned i = 0; i < count; i++)
+		fds[i].fd = fcntl(fds[i].fd, F_DUPFD_CLOEXEC, NOTIFY_FD_FIRST + (int)count);
+	for (unsigned i = 0; i < count; i++) {
+		dup2(fds[i].fd, NOTIFY_FD_FIRST + (int)i);
+		length += (size_t)snprintf(
+			names + length, sizeof(names) - length, "%s%s", i ? ":" : "", fds[i].name);
+	}
+	snprintf(number, sizeof(number), "%u", count);
+	setenv("LISTEN_FDS", number, 1);
+	setenv("LISTEN_FDNAMES", names, 1);
+	snprintf(number, sizeof(number), "%d", (int)getpid());
+	setenv("LISTEN_PID", number, 1);
+}
+
+/* --- what they say ----------------------------------------------------------------------- */
+
+struct message {
+	char text[NOTIFY_TEXT_MAX];
+	pid_t pid; /* 0: unknown */
+	int fds[FDS_AT_ONCE];
+	unsigned fd_count;
+};
+
+static void message_control(struct message *message, struct msghdr *header)
+{
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(header); c; c = CMSG_NXTHDR(header, c)) {
+		if (c->cmsg_level != SOL_SOCKET)
+			continue;
+		if (c->cmsg_type == SCM_CREDENTIALS &&
+			c->cmsg_len == CMSG_LEN(sizeof(struct ucred))) {
+			struct ucred who;
+			memcpy(&who, CMSG_DATA(c), sizeof(who));
+			message->pid = who.pid;
+		}
+		if (c->cmsg_type == SCM_RIGHTS) {
+			message->fd_count = (unsigned)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+			memcpy(message->fds, CMSG_DATA(c), message->fd_count * sizeof(int));
+		}
+	}
+}
+
+/* False: there is nothing. */
+static bool message_read(int fd, struct message *message)
+{
+	_Alignas(struct cmsghdr) char
+		space[CMSG_SPACE(sizeof(struct ucred)) + CMSG_SPACE(FDS_AT_ONCE * sizeof(int))];
+	struct iovec iov = {.iov_base = message->text, .iov_len = sizeof(message->text) - 1};
+	struct msghdr header = {.msg_iov = &iov,
+		.msg_iovlen = 1,
+		.msg_control = space,
+		.msg_controllen = sizeof(space)};
+	memset(message, 0, sizeof(*message));
+	ssize_t n = recvmsg(fd, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	if (n < 0)
+		return errno == EINTR;
+	message_control(message, &header);
+	if (header.msg_flags & MSG_TRUNC)
+		message->text[0] = 0; /* half a message says nothing */
+	return true;
+}
+
+struct saying {
+	bool store, remove;
+	const char *name;
+};
+
+static void message_line(struct keeper_host *host, const char *line, struct saying *saying)
+{
+	if (!strcmp(line, "READY=1"))
+		keeper_host_ready(host);
+	else if (!strcmp(line, "WATCHDOG=1"))
+		host->pulse.alive_ns = clock_now_ns();
+	else if (!strcmp(line, "FDSTORE=1"))
+		saying->store = true;
+	else if (!strcmp(line, "FDSTOREREMOVE=1"))
+		saying->remove = true;
+	else if (!strncmp(line, "FDNAME=", 7))
+		saying->name = line + 7;
+}
+
+static void message_take(struct keeper *keeper, struct message *message)
+{
+	struct keeper_host *host = keeper_host_of_pid(keeper, message->pid);
+	struct saying saying = {.name = ""};
+	char *save = NULL;
+	for (char *line = strtok_r(message->text, "\n", &save); host && line;
+		line = strtok_r(NULL, "\n", &save))
+		message_line(host, line, &saying);
+	if (host && saying.remove)
+		kept_remove(host, saying.name);
+	for (unsigned i = 0; i < message->fd_count; i++)
+		if (host && saying.store && i == 0)
+			kept_add(host, saying.name, message->fds[i]);
+		else
+			close(message->fds[i]);
+}
+
+void keeper_store_read(struct keeper *keeper)
+{
+	struct message message;
+	for (int i = 0; keeper->notify_fd >= 0 && i < MESSAGES_MAX; i++) {
+		if (!message_read(keeper->notify_fd, &message))
+			return;
+		message_take(keeper, &message);
+	}
+}
+
+static void on_notify(int fd, short what, void *context)
+{
+	(void)fd;
+	(void)what;
+	keeper_store_read(context);
+}
+
+/* --- open and close ----------------------------------------------------------------------- */
+
+static int store_bind(const struct keeper *keeper, int fd)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	char path[PATH_LENGTH_MAX];
+	int on = 1;
+	if (path_run(path, keeper->name, "notify.sock") || strlen(path) >= sizeof(address.sun_path))
+		return -ENAMETOOLONG;
+	memcpy(address.sun_path, path, strlen(path) + 1);
+	unlink(path); /* a dead keeper's: its processes speak to us from now on */
+	mode_t mask = umask(0177);
+	int rc = bind(fd, (struct sockaddr *)&address, sizeof(address)) ? -errno : 0;
+	umask(mask);
+	if (!rc && setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)))
+		rc = -errno;
+	return rc;
+}
+
+int keeper_store_open(struct keeper *keeper, struct fault *fault)
+{
+	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	int rc = fd < 0 ? -errno : store_bind(keeper, fd);
+	if (rc) {
+		if (fd >= 0)
+			close(fd);
+		return fault_set(fault, FAULT_FAILED, keeper->name,
+			"choose a shorter SKERRY_RUN_DIR",
+			"the socket notify.sock cannot be made: %s", strerror(-rc));
+	}
+	keeper->notify_fd = fd;
+	keeper->notify = event_new(keeper->base, fd, EV_READ | EV_PERSIST, on_notify, keeper);
+	must(keeper->notify && event_add(keeper->notify, NULL) == 0);
+	return 0;
+}
+
+void keeper_store_close(struct keeper *keeper)
+{
+	for (unsigned i = 0; i < keeper->order_count; i++)
+		keeper_store_drop(&keeper->hosts[keeper->order[i]]);
+	if (keeper->notify)
+		event_free(keeper->notify);
+	if (keeper->notify_fd >= 0)
+		close(keeper->notify_fd);
+	keeper->notify = NULL;
+	keeper->notify_fd = -1;
+}
