@@ -68,7 +68,7 @@ no_error() { ! dmesg | grep -E "I/O error|Buffer I/O"; }
 main() {
     step "load the nbd module" module nbd || return
     step "bring the network up" network || return
-    "$PYTHON" "$HERE/nbd_netlink.py" "$HOST" "$PORT" disk | tee /run/netlink &
+    "$PYTHON" /run/nbd_netlink.py "$HOST" "$PORT" disk | tee /run/netlink &
     step "the device has a size" attached || return
     echo "LOADING"
     step "verified I/O over all kills" load
@@ -78,6 +78,7 @@ mount -t proc proc /proc
 mount -t sysfs sys /sys
 mount -t devtmpfs dev /dev 2>/dev/null
 mount -t tmpfs tmp /run
+cp "$HERE/nbd_netlink.py" /run # the tests may lie below /tmp
 mount -t tmpfs tmp /tmp
 cd /tmp
 echo "STEP ok a guest kernel boots ($(uname -r))"
