@@ -163,12 +163,12 @@ enum {
 
 struct xseg_request {
 	_Atomic uint64_t word;
-	uint64_t sequence; /* submit order: ns << 6 | lane */
-	uint64_t cookie;   /* the client's own */
-	int32_t result;	   /* 0 or -errno */
-	uint32_t length;   /* bytes served */
-	uint64_t value;	   /* small answers: version, cursor, count */
-	uint16_t client;   /* lane */
+	_Atomic uint64_t sequence; /* submit order: ns << 6 | lane */
+	uint64_t cookie;	   /* the client's own */
+	int32_t result;		   /* 0 or -errno */
+	uint32_t length;	   /* bytes served */
+	uint64_t value;		   /* small answers: version, cursor, count */
+	uint16_t client;	   /* lane */
 	uint16_t client_epoch;
 	uint16_t extent_count;
 	uint16_t answer_count; /* >0: READ data lies in pinned pages instead */

@@ -44,7 +44,8 @@ void volume_flight_note(
 			continue;
 		uint64_t volume = frame->key.volume;
 		uint32_t epoch = frame->key.epoch, object = frame->key.object;
-		others |= *(const volatile uint64_t *)&request->sequence >> 6 < shared->started_ns;
+		others |= atomic_load_explicit(&request->sequence, memory_order_relaxed) >> 6 <
+			  shared->started_ns;
 		if (volume == id && epoch == 0 && object < objects)
 			atomic_fetch_or_explicit(
 				&present[object / 64], 1ull << (object % 64), memory_order_relaxed);

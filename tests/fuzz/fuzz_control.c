@@ -145,7 +145,8 @@ static void keeper_end(struct keeper *keeper)
 	keeper_server_close(keeper);
 	keeper_reap_close(keeper);
 	for (unsigned i = 0; i < keeper->pipeline.host_count; i++)
-		event_free(keeper->hosts[i].timer);
+		if (keeper->hosts[i].timer) /* places of processes that have gone stay */
+			event_free(keeper->hosts[i].timer);
 	event_free(keeper->turn);
 	event_free(keeper->sigterm);
 	event_free(keeper->sigint);
