@@ -51,11 +51,13 @@ static void client_free(struct keeper_client *client)
 
 static void send_json(struct keeper_client *client, json_t *message)
 {
-	char *text = json_dumps(message, JSON_COMPACT);
+	static const char unsaid[] = "{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{\"code\":-32603,"
+				     "\"message\":\"the answer cannot be said in JSON\"}}";
+	/* a text that is no UTF-8, from a log or a name: no reason to end */
+	char *text = message ? json_dumps(message, JSON_COMPACT) : NULL;
 	json_decref(message);
-	must(text);
 	struct evbuffer *out = bufferevent_get_output(client->stream);
-	evbuffer_add(out, text, strlen(text));
+	evbuffer_add(out, text ? text : unsaid, strlen(text ? text : unsaid));
 	evbuffer_add(out, "\n", 1);
 	free(text);
 }

@@ -15,6 +15,8 @@
 bool name_check(const char *name);
 /* UTF-8 without control characters, '/', or a leading '-'; 1 to 255 bytes. */
 bool volume_name_check(const char *name);
+/* What is no UTF-8 in it (cut off, or never was) becomes '?': what is sent as JSON must be. */
+void text_make_utf8(char *text);
 /* The name of names[] nearest to the one given (for "did you mean"), or NULL. */
 const char *name_nearest(const char *name, const char *const *names, size_t count);
 

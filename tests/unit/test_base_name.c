@@ -64,11 +64,25 @@ START_TEST(test_nearest)
 }
 END_TEST
 
+START_TEST(test_make_utf8)
+{
+	char cut[] = "caf\xc3", whole[] = "caf\xc3\xa9 \xe6\x97\xa5",
+	     wild[] = "\xff\xc0\x80x\xed\xa0\x80";
+	text_make_utf8(cut);
+	ck_assert_str_eq(cut, "caf?");
+	text_make_utf8(whole);
+	ck_assert_str_eq(whole, "caf\xc3\xa9 \xe6\x97\xa5");
+	text_make_utf8(wild);
+	ck_assert_str_eq(wild, "???x???");
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("base_name");
 	UNIT_TEST(suite, test_names);
 	UNIT_TEST(suite, test_volume_names);
 	UNIT_TEST(suite, test_nearest);
+	UNIT_TEST(suite, test_make_utf8);
 	return unit_main(suite);
 }

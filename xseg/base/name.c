@@ -46,6 +46,16 @@ static size_t name_utf8(const unsigned char *p)
 	return good ? size : 0;
 }
 
+void text_make_utf8(char *text)
+{
+	for (unsigned char *p = (unsigned char *)text; *p;) {
+		size_t size = name_utf8(p);
+		if (size == 0)
+			*p = '?';
+		p += size ? size : 1;
+	}
+}
+
 bool volume_name_check(const char *name)
 {
 	size_t length = strnlen(name, VOLUME_NAME_LENGTH_MAX + 1);
