@@ -18,6 +18,23 @@ static bool reusable(const struct xseg *seg, uint64_t word)
 	       view.epoch != xseg_epoch_of(word);
 }
 
+/* Ours, and seen by nobody until it says ALIVE. */
+static bool claim(const struct xseg *seg, _Atomic uint64_t *place, uint32_t peer, uint16_t epoch)
+{
+	uint64_t word = atomic_load_explicit(place, memory_order_acquire);
+	return reusable(seg, word) && atomic_compare_exchange_strong_explicit(place, &word,
+					      xseg_life_word(XSEG_LIFE_JOINING, epoch, peer),
+					      memory_order_acq_rel, memory_order_relaxed);
+}
+
+static void histogram_begin(struct xseg_histogram *h, const char *name)
+{
+	snprintf(h->name, sizeof(h->name), "%s", name);
+	atomic_store_explicit(&h->sum, 0, memory_order_relaxed);
+	for (unsigned i = 0; i < HISTOGRAM_BUCKETS; i++)
+		atomic_store_explicit(&h->counts[i], 0, memory_order_relaxed);
+}
+
 static void fill(struct xseg_stats_block *block, const struct xseg_counter *counters,
 	const char *const *histograms)
 {
@@ -34,15 +51,9 @@ static void fill(struct xseg_stats_block *block, const struct xseg_counter *coun
 		snprintf(
 			block->names[i].help, sizeof(block->names[i].help), "%s", counters[i].help);
 	}
-	for (unsigned i = 0; i < XSEG_HISTOGRAMS; i++) {
-		struct xseg_histogram *h = &block->histograms[i];
-		memset(h->name, 0, sizeof(h->name));
-		if (i < block->histogram_count)
-			snprintf(h->name, sizeof(h->name), "%s", histograms[i]);
-		atomic_store_explicit(&h->sum, 0, memory_order_relaxed);
-		for (unsigned k = 0; k < HISTOGRAM_BUCKETS; k++)
-			atomic_store_explicit(&h->counts[k], 0, memory_order_relaxed);
-	}
+	for (unsigned i = 0; i < XSEG_HISTOGRAMS; i++)
+		histogram_begin(
+			&block->histograms[i], i < block->histogram_count ? histograms[i] : "");
 }
 
 int xseg_stats_open(const struct xseg *seg, uint32_t peer, uint16_t epoch, uint32_t lane,
@@ -53,11 +64,7 @@ int xseg_stats_open(const struct xseg *seg, uint32_t peer, uint16_t epoch, uint3
 		return -EINVAL;
 	for (unsigned i = 0; i < XSEG_STATS_BLOCKS; i++) {
 		struct xseg_stats_block *b = &seg->stats[i];
-		uint64_t word = atomic_load_explicit(&b->word, memory_order_acquire);
-		if (!reusable(seg, word) ||
-			!atomic_compare_exchange_strong_explicit(&b->word, &word,
-				xseg_life_word(XSEG_LIFE_JOINING, epoch, peer),
-				memory_order_acq_rel, memory_order_relaxed))
+		if (!claim(seg, &b->word, peer, epoch))
 			continue;
 		b->lane = lane;
 		b->counter_count = counter_count;
@@ -88,12 +95,8 @@ static void volume_fill(struct xseg_volume_block *block, uint32_t lane, uint64_t
 	atomic_store_explicit(&block->errors, 0, memory_order_relaxed);
 	memset(block->name, 0, sizeof(block->name));
 	for (unsigned i = 0; i < XSEG_VOLUME_OPS; i++) {
-		struct xseg_histogram *h = &block->latency[i];
 		atomic_store_explicit(&block->bytes[i], 0, memory_order_relaxed);
-		snprintf(h->name, sizeof(h->name), "%s", names[i]);
-		atomic_store_explicit(&h->sum, 0, memory_order_relaxed);
-		for (unsigned k = 0; k < HISTOGRAM_BUCKETS; k++)
-			atomic_store_explicit(&h->counts[k], 0, memory_order_relaxed);
+		histogram_begin(&block->latency[i], names[i]);
 	}
 }
 
@@ -102,11 +105,7 @@ int xseg_volume_open(const struct xseg *seg, uint32_t peer, uint16_t epoch, uint
 {
 	for (uint32_t i = 0; i < seg->volume_count; i++) {
 		struct xseg_volume_block *b = &seg->volumes[i];
-		uint64_t word = atomic_load_explicit(&b->word, memory_order_acquire);
-		if (!reusable(seg, word) ||
-			!atomic_compare_exchange_strong_explicit(&b->word, &word,
-				xseg_life_word(XSEG_LIFE_JOINING, epoch, peer),
-				memory_order_acq_rel, memory_order_relaxed))
+		if (!claim(seg, &b->word, peer, epoch))
 			continue;
 		volume_fill(b, lane, volume);
 		atomic_store_explicit(&b->word, xseg_life_word(XSEG_LIFE_ALIVE, epoch, peer),
