@@ -97,12 +97,13 @@ static json_t *report(const struct xseg *seg, const struct fsck *fsck, uint64_t 
 	json_t *out = json_pack("{s:s, s:b, s:i, s:I, s:i}", "segment", seg->name, "clean",
 		fsck->problem_count == 0, "looks", (int)fsck->looks, "took_ns",
 		(json_int_t)fsck->took_ns, "lanes_alive", (int)fsck->lanes_alive);
-	json_object_update_new(out,
-		json_pack("{s:{s:I, s:I, s:I, s:I, s:I, s:I, s:I}}", "pages", "total",
-			(json_int_t)seg->page_count, "free", (json_int_t)p[XSEG_PAGE_FREE], "held",
-			(json_int_t)p[XSEG_PAGE_HELD], "stored", (json_int_t)p[XSEG_PAGE_STORED],
-			"retired", (json_int_t)p[XSEG_PAGE_RETIRED], "bad",
-			(json_int_t)fsck->pages_bad, "pins", (json_int_t)fsck->pins));
+	json_object_update_new(
+		out, json_pack("{s:{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}}", "pages", "total",
+			     (json_int_t)seg->page_count, "free", (json_int_t)p[XSEG_PAGE_FREE],
+			     "held", (json_int_t)p[XSEG_PAGE_HELD], "stored",
+			     (json_int_t)p[XSEG_PAGE_STORED], "kept", (json_int_t)p[XSEG_PAGE_KEPT],
+			     "retired", (json_int_t)p[XSEG_PAGE_RETIRED], "bad",
+			     (json_int_t)fsck->pages_bad, "pins", (json_int_t)fsck->pins));
 	json_object_update_new(out,
 		json_pack("{s:{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}}", "requests",
 			"total", (json_int_t)seg->request_count, "free",
@@ -146,10 +147,12 @@ static void print(struct ctl *ctl, const json_t *report)
 			countof(problem_columns));
 		return;
 	}
-	printf("pages:    %lld: %lld free, %lld held, %lld stored, %lld retired; %lld pins\n",
+	printf("pages:    %lld: %lld free, %lld held, %lld stored, %lld kept, "
+	       "%lld retired; %lld pins\n",
 		number(report, "pages", "total"), number(report, "pages", "free"),
 		number(report, "pages", "held"), number(report, "pages", "stored"),
-		number(report, "pages", "retired"), number(report, "pages", "pins"));
+		number(report, "pages", "kept"), number(report, "pages", "retired"),
+		number(report, "pages", "pins"));
 	printf("requests: %lld: %lld free, %lld owned, %lld submitted, %lld taken, %lld done\n\n",
 		number(report, "requests", "total"), number(report, "requests", "free"),
 		number(report, "requests", "owned"), number(report, "requests", "submitted"),

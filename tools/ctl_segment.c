@@ -337,6 +337,7 @@ static void dump_text(struct ctl *ctl, const json_t *dump)
 		{"overhead", "overhead", CTL_SIZE}, {"pages.free", "pages free", CTL_COUNT},
 		{"pages.held", "pages held", CTL_COUNT},
 		{"pages.stored", "pages stored", CTL_COUNT},
+		{"pages.kept", "pages kept", CTL_COUNT},
 		{"pages.retired", "pages retired", CTL_COUNT},
 		{"requests.owned", "requests owned", CTL_COUNT},
 		{"requests.submitted", "requests submitted", CTL_COUNT},

@@ -130,7 +130,7 @@ static uint32_t mend_page(const struct xseg *seg, const struct fsck_problem *pro
 	uint64_t word = problem->word, next = 0;
 	unsigned state = xseg_page_state(word);
 	/* a page in no state may be anybody's: only its word is lost, and a word does no harm */
-	if (state > XSEG_PAGE_RETIRED)
+	if (state >= XSEG_PAGE_STATES)
 		return 0;
 	if (problem->kind == FSCK_PAGE_BAD && state != XSEG_PAGE_FREE)
 		return 0;

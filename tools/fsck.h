@@ -61,7 +61,7 @@ struct fsck {
 	uint32_t problem_count, problem_max;
 	uint64_t by_kind[FSCK_KINDS];
 	struct fsck_problem *problems;
-	uint32_t pages[4], requests[XSEG_REQUEST_STATES]; /* by state */
+	uint32_t pages[XSEG_PAGE_STATES], requests[XSEG_REQUEST_STATES]; /* by state */
 	uint32_t pages_bad, requests_bad;
 	uint32_t lanes_alive, unhinted_slots, pins, readers, waiting_unbound, pending;
 	uint32_t submitted[XSEG_PORTS_MAX];

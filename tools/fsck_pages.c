@@ -73,6 +73,17 @@ static void check_free(const struct xseg *seg, uint32_t page, uint64_t word, str
 			fsck, FSCK_PAGE_HINT, page, word, "page %u is free, but has no hint", page);
 }
 
+/* It waits for whoever serves that port, so it is never in nobody's hands. */
+static void check_kept(const struct xseg *seg, uint32_t page, uint64_t word,
+	const struct fsck_refs *refs, struct fsck *fsck)
+{
+	uint32_t port = xseg_page_owner(word);
+	if (port >= XSEG_PORTS_MAX || seg->ports[port].name[0] == '\0')
+		fsck_say(fsck, FSCK_PAGE_BAD, page, word,
+			"page %u is kept by port %u, which there is not", page, port);
+	check_pins(seg, page, word, refs->readers[page], fsck);
+}
+
 static void check_used(const struct xseg *seg, uint32_t page, uint64_t word,
 	const struct fsck_refs *refs, struct fsck *fsck)
 {
@@ -113,7 +124,7 @@ void fsck_pages(const struct xseg *seg, const struct fsck_refs *refs, struct fsc
 	for (uint32_t page = 0; page < seg->page_count; page++) {
 		uint64_t word = word_of(seg, page);
 		unsigned state = xseg_page_state(word);
-		if (state > XSEG_PAGE_RETIRED) {
+		if (state >= XSEG_PAGE_STATES) {
 			fsck->pages_bad++;
 			fsck_say(fsck, FSCK_PAGE_BAD, page, word,
 				"page %u is in no state (%016llx)", page, (unsigned long long)word);
@@ -122,6 +133,8 @@ void fsck_pages(const struct xseg *seg, const struct fsck_refs *refs, struct fsc
 		fsck->pages[state]++;
 		if (state == XSEG_PAGE_FREE)
 			check_free(seg, page, word, fsck);
+		else if (state == XSEG_PAGE_KEPT)
+			check_kept(seg, page, word, refs, fsck);
 		else
 			check_used(seg, page, word, refs, fsck);
 	}

@@ -366,6 +366,8 @@ static void segment(const struct page *page)
 	gauge(page, "skerry_pages_free", "", "pages that nobody has", u->pages_free);
 	gauge(page, "skerry_pages_held", "", "pages in requests or kept ready", u->pages_held);
 	gauge(page, "skerry_pages_stored", "", "pages that a peer stores", u->pages_stored);
+	gauge(page, "skerry_pages_kept", "", "pages that outlive their peer: of a cache",
+		u->pages_kept);
 	gauge(page, "skerry_pages_retired", "", "dropped pages that are still read",
 		u->pages_retired);
 	gauge(page, "skerry_request_slots", "", "slots of the request table", u->requests);

@@ -153,10 +153,10 @@ json_t *report_segment(const struct xseg *seg)
 	xseg_segment_usage(seg, &usage);
 	uuid_text(seg->super->uuid, uuid);
 	uuid_text(seg->super->boot_id, boot_id);
-	json_t *pages = json_pack("{s:I, s:I, s:I, s:I, s:I}", "total", (json_int_t)usage.pages,
-		"free", (json_int_t)usage.pages_free, "held", (json_int_t)usage.pages_held,
-		"stored", (json_int_t)usage.pages_stored, "retired",
-		(json_int_t)usage.pages_retired);
+	json_t *pages = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "total",
+		(json_int_t)usage.pages, "free", (json_int_t)usage.pages_free, "held",
+		(json_int_t)usage.pages_held, "stored", (json_int_t)usage.pages_stored, "kept",
+		(json_int_t)usage.pages_kept, "retired", (json_int_t)usage.pages_retired);
 	const uint32_t *by = usage.requests_by_state;
 	json_t *requests = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "total",
 		(json_int_t)usage.requests, "free", (json_int_t)by[XSEG_REQUEST_FREE], "owned",

@@ -114,12 +114,27 @@ static int note_taken(struct xseg_lane *lane, struct xseg_request *request, uint
 	return 0;
 }
 
-int xseg_take_page(struct xseg_lane *lane, uint32_t slot, uint32_t page)
+/* The client is told first: killed in between, the page is looked for by its owner. */
+static int take(struct xseg_lane *lane, uint32_t slot, uint32_t page)
 {
 	int ret = note_taken(lane, xseg_at(lane, slot), page);
 	crash_point("xseg.take_page.noted");
+	return ret;
+}
+
+int xseg_take_page(struct xseg_lane *lane, uint32_t slot, uint32_t page)
+{
+	int ret = take(lane, slot, page);
 	if (ret == 0)
 		xseg_page_store(&lane->pages, page);
+	return ret;
+}
+
+int xseg_keep_page(struct xseg_lane *lane, uint32_t slot, uint32_t page, uint32_t port)
+{
+	int ret = take(lane, slot, page);
+	if (ret == 0)
+		xseg_page_keep(lane->seg, page, port);
 	return ret;
 }
 

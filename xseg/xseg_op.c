@@ -23,6 +23,7 @@ const char *xseg_op_name(unsigned op)
 		[XSEG_OP_CREATE] = "create",
 		[XSEG_OP_UPDATE] = "update",
 		[XSEG_OP_REMOVE] = "remove",
+		[XSEG_OP_CONTROL] = "control",
 	};
 	return op < XSEG_OP_COUNT ? names[op] : "unknown";
 }

@@ -252,12 +252,20 @@ void xseg_page_store(struct xseg_magazine *mag, uint32_t page)
 	atomic_store_explicit(place, stored, memory_order_release);
 }
 
+void xseg_page_keep(const struct xseg *seg, uint32_t page, uint32_t port)
+{
+	atomic_store_explicit(&seg->descriptors[page].word,
+		page_word(XSEG_PAGE_KEPT, 0, (uint16_t)port, 0), memory_order_release);
+}
+
 void xseg_page_retire(struct xseg_magazine *mag, uint32_t page)
 {
 	_Atomic uint64_t *place = &mag->seg->descriptors[page].word;
 	uint64_t word = atomic_load_explicit(place, memory_order_acquire);
+	const uint64_t owner = mag->held_word >> 32 << 32;
 	for (;;) {
-		if (xseg_page_state(word) != XSEG_PAGE_STORED)
+		unsigned state = xseg_page_state(word);
+		if (state != XSEG_PAGE_STORED && state != XSEG_PAGE_KEPT)
 			return; /* corrupted: must not free what others hold */
 		if (xseg_page_pins(word) == 0) {
 			/* only the holder pins, and that is us: nobody can come in between */
@@ -265,7 +273,7 @@ void xseg_page_retire(struct xseg_magazine *mag, uint32_t page)
 			free_page(mag, page);
 			return;
 		}
-		uint64_t retired = word - XSEG_PAGE_STORED + XSEG_PAGE_RETIRED;
+		uint64_t retired = owner | ((uint32_t)word & ~0xfu) | XSEG_PAGE_RETIRED;
 		if (atomic_compare_exchange_weak_explicit(
 			    place, &word, retired, memory_order_acq_rel, memory_order_acquire))
 			return;

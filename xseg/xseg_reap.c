@@ -115,9 +115,11 @@ static bool dead(const struct xseg *seg, uint16_t lane, uint16_t epoch)
 	return xseg_epoch_of(word) != epoch || life == XSEG_LIFE_FREE || life >= XSEG_LIFE_DEAD;
 }
 
+/* A KEPT page belongs to a port, which has successors. */
 static bool dead_page(const struct xseg *seg, uint64_t word)
 {
-	return dead(seg, xseg_page_owner(word), xseg_page_epoch(word));
+	return xseg_page_state(word) != XSEG_PAGE_KEPT &&
+	       dead(seg, xseg_page_owner(word), xseg_page_epoch(word));
 }
 
 static bool move_word(_Atomic uint64_t *place, uint64_t from, uint64_t to)
@@ -174,18 +176,21 @@ static void drop_answer(const struct xseg *seg, struct xseg_request *request)
  * A dead server kept this page of a request that will be served again: it is the client's once
  * more. Nobody has read it meanwhile: a page is pinned for readers after its write is answered.
  */
-static void return_page(const struct xseg *seg, const struct xseg_request *request, uint32_t page)
+static void return_page(
+	const struct xseg *seg, const struct xseg_request *request, unsigned port, uint32_t page)
 {
 	_Atomic uint64_t *place = &seg->descriptors[page].word;
 	uint64_t word = atomic_load_explicit(place, memory_order_acquire);
 	uint64_t held = (uint64_t)XSEG_PAGE_HELD | (uint64_t)request->client << 32 |
 			(uint64_t)request->client_epoch << 48;
-	if (xseg_page_state(word) == XSEG_PAGE_STORED && xseg_page_pins(word) == 0 &&
-		dead_page(seg, word))
+	unsigned state = xseg_page_state(word);
+	bool taken = (state == XSEG_PAGE_STORED && dead_page(seg, word)) ||
+		     (state == XSEG_PAGE_KEPT && xseg_page_owner(word) == port);
+	if (taken && xseg_page_pins(word) == 0)
 		move_word(place, word, held);
 }
 
-static void return_pages(const struct xseg *seg, struct xseg_request *request)
+static void return_pages(const struct xseg *seg, struct xseg_request *request, unsigned port)
 {
 	struct xseg_extent run;
 	uint32_t position = 0;
@@ -194,7 +199,7 @@ static void return_pages(const struct xseg *seg, struct xseg_request *request)
 			break;
 		for (uint32_t k = 0; k < run.count && position < XSEG_EXTENTS * 64; k++, position++)
 			if ((request->taken[position / 64] >> position % 64) & 1u)
-				return_page(seg, request, run.page + k);
+				return_page(seg, request, port, run.page + k);
 	}
 	crash_point("reap.return.before_flag");
 	request->flags &= (uint16_t)~XSEG_R_DONATED;
@@ -305,7 +310,7 @@ static void submit_again(const struct reap *reap, struct xseg_request *request, 
 {
 	unsigned frame = xseg_word_frame(word);
 	uint16_t port = frame < XSEG_FRAMES ? request->frame[frame].port : XSEG_PORTS_MAX;
-	return_pages(reap->seg, request);
+	return_pages(reap->seg, request, port);
 	if (port >= XSEG_PORTS_MAX) {
 		refuse(reap, request, word, -EIO);
 		return;

@@ -17,6 +17,7 @@ void xseg_segment_usage(const struct xseg *seg, struct xseg_usage *usage)
 	usage->pages_free = by_state[XSEG_PAGE_FREE];
 	usage->pages_held = by_state[XSEG_PAGE_HELD];
 	usage->pages_stored = by_state[XSEG_PAGE_STORED];
+	usage->pages_kept = by_state[XSEG_PAGE_KEPT];
 	usage->pages_retired = by_state[XSEG_PAGE_RETIRED];
 	usage->requests = seg->request_count;
 	for (uint32_t i = 0; i < seg->request_count; i++) {

@@ -41,8 +41,7 @@ struct call {
 	struct peer *peer;
 	uint32_t slot;
 	uint32_t index;
-	struct job *job;	  /* part of this job's fan */
-	const struct job *lender; /* whose pages these are */
+	struct job *job; /* part of this job's fan */
 	call_done_f *done;
 	struct call *next; /* of those that failed at once */
 	uint64_t submitted_ns;
@@ -52,6 +51,7 @@ struct call {
 	uint32_t generation;
 	const struct xseg_extent *extents; /* private copy */
 	bool live, submitted;
+	bool borrowed; /* its pages are not its own */
 	struct xseg_extent inline_extents[XSEG_EXTENTS];
 };
 TAILQ_HEAD(call_queue, call);

@@ -87,6 +87,12 @@ int xseg_forward(
  * client is told by a bit in taken[] and does not free it. -ENOENT: the request has no such page.
  */
 int xseg_take_page(struct xseg_lane *lane, uint32_t slot, uint32_t page);
+/*
+ * The same, but it is KEPT by `port`, the one that the request was accepted at. The request must be
+ * answered before the page that this one takes the place of is retired, and before anything else
+ * is done with either: of a request that is served again the pages are its client's once more.
+ */
+int xseg_keep_page(struct xseg_lane *lane, uint32_t slot, uint32_t page, uint32_t port);
 /* Back to the client, with result, length, value already in the slot. */
 void xseg_respond(struct xseg_lane *lane, uint32_t slot);
 

@@ -23,7 +23,7 @@
 
 /* "sk_xseg1", little-endian */
 #define XSEG_MAGIC 0x31676573785f6b73ull
-#define XSEG_LAYOUT_VERSION 2u
+#define XSEG_LAYOUT_VERSION 3u
 
 #define XSEG_LANES_MAX 64u /* threads in the segment at once */
 #define XSEG_PEERS_MAX 64u
@@ -89,19 +89,33 @@ struct xseg_superblock {
  * A page of data, described. `word` is the only truth about who has the page:
  *
  *   FREE --claim--> HELD --donate--> STORED --replace--> RETIRED --last unpin--> FREE
- *                    `--------free---------> FREE  (STORED without pins -> FREE)
+ *                    |`------free---------> FREE  (STORED without pins -> FREE)
+ *                    `--keep--> KEPT --replace--> RETIRED or FREE, as above
  *
- * word: state 4 bits | pins 28 bits (low half); owner lane 16 | owner epoch 16 (high half)
+ * STORED pages go with the process of their owner; KEPT ones belong to a port and wait for whoever
+ * binds it next.
+ *
+ * word: state 4 bits | pins 28 bits (low half); owner 16 | owner epoch 16 (high half). The owner is
+ * a lane; of a KEPT page a port, and the epoch 0.
  */
-enum xseg_page_state { XSEG_PAGE_FREE, XSEG_PAGE_HELD, XSEG_PAGE_STORED, XSEG_PAGE_RETIRED };
+enum xseg_page_state {
+	XSEG_PAGE_FREE,
+	XSEG_PAGE_HELD,
+	XSEG_PAGE_STORED,
+	XSEG_PAGE_RETIRED,
+	XSEG_PAGE_KEPT,
+	XSEG_PAGE_STATES
+};
 
 struct xseg_page_descriptor {
 	_Atomic uint64_t word;
-	uint8_t valid;	   /* STORED: sectors that hold data, bit 0 = first */
-	uint8_t dirty;	   /* STORED: sectors the store below lacks */
-	uint16_t bucket;   /* STORED: page number within the object */
-	uint32_t object;   /* STORED: the holder's object entry */
-	uint64_t sequence; /* of the last write, for replays */
+	/* of a KEPT page: what its holder's successor has to know; there before the word says KEPT,
+	   and only `valid` and `dirty` change afterwards */
+	_Atomic uint8_t valid; /* sectors that hold data, bit 0 = first */
+	_Atomic uint8_t dirty; /* of those, the ones that the store below lacks */
+	uint16_t bucket;       /* page number within the object */
+	uint32_t object;       /* the holder's object entry */
+	uint64_t sequence;     /* of the last write: of two with one place the later counts */
 	uint32_t crc32c;
 	uint32_t epoch; /* flush epoch */
 };

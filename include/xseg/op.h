@@ -36,20 +36,21 @@ enum xseg_op {
 	XSEG_OP_DELETE, /* the whole object; fine when absent */
 	XSEG_OP_CAS,	/* a record of key, see xseg_cas below */
 	/* volumes, and stores where noted */
-	XSEG_OP_OPEN,	/* in: name, see XSEG_NAME_AT, or key.volume; out: xseg_volume_info.
+	XSEG_OP_OPEN,	 /* in: name, see XSEG_NAME_AT, or key.volume; out: xseg_volume_info.
 			   arg0: 0, or how often this client has it open: to a composer that was
 			   started anew */
-	XSEG_OP_CLOSE,	/* key.volume; 0: to a composer that was started anew, this client has
+	XSEG_OP_CLOSE,	 /* key.volume; 0: to a composer that was started anew, this client has
 			   opened again all that it has open */
-	XSEG_OP_INFO,	/* volume: key.volume or (0) name; out: xseg_volume_info.
+	XSEG_OP_INFO,	 /* volume: key.volume or (0) name; out: xseg_volume_info.
 			   object: out xseg_object_info */
-	XSEG_OP_LIST,	/* volumes: out xseg_volume_info[]; objects of key.volume: out xseg_key[];
+	XSEG_OP_LIST,	 /* volumes: out xseg_volume_info[]; objects of key.volume: out xseg_key[];
 			   records: key.epoch says which, key.volume 0 all of them.
 			   arg0 = cursor (0 first); value = next cursor (0: no more);
 			   length = bytes */
-	XSEG_OP_CREATE, /* in and out: xseg_volume_info (id 0 = choose) */
-	XSEG_OP_UPDATE, /* in: xseg_volume_info: state of the volume (e.g. IMPORTING -> READY) */
-	XSEG_OP_REMOVE, /* key.volume, or (0) name: record and objects */
+	XSEG_OP_CREATE,	 /* in and out: xseg_volume_info (id 0 = choose) */
+	XSEG_OP_UPDATE,	 /* in: xseg_volume_info: state of the volume (e.g. IMPORTING -> READY) */
+	XSEG_OP_REMOVE,	 /* key.volume, or (0) name: record and objects */
+	XSEG_OP_CONTROL, /* a role's own: arg0 says what, its header the rest (<peer/cache.h>) */
 	XSEG_OP_COUNT
 };
 

@@ -48,9 +48,14 @@ void xseg_page_free(struct xseg_magazine *mag, const struct xseg_extent *extents
 
 /* HELD -> STORED by this lane: a page from alloc, or one taken by xseg_take_page(). */
 void xseg_page_store(struct xseg_magazine *mag, uint32_t page);
-/* A stored page is dropped by its holder: free now, or when the last pin goes. */
+/*
+ * HELD -> KEPT: from now on it belongs to the port, and outlives this process. What the descriptor
+ * says of it must be there before.
+ */
+void xseg_page_keep(const struct xseg *seg, uint32_t page, uint32_t port);
+/* A stored or kept page is dropped by its holder: free now, or when the last pin goes. */
 void xseg_page_retire(struct xseg_magazine *mag, uint32_t page);
-/* A reader may look at a STORED page until it unpins. Only the holder pins. */
+/* A reader may look at a STORED or KEPT page until it unpins. Only the holder pins. */
 void xseg_page_pin(const struct xseg *seg, uint32_t page);
 /* Any lane; frees a RETIRED page with the last pin. */
 void xseg_page_unpin(struct xseg_magazine *mag, uint32_t page);

@@ -83,7 +83,7 @@ int xseg_segment_list(int (*visit)(const char *name, void *context), void *conte
 /* Readable superblock and tables, for `xsegctl segment dump`. */
 struct xseg_usage {
 	uint64_t size, overhead; /* overhead: all that is not a data page */
-	uint32_t pages, pages_free, pages_held, pages_stored, pages_retired;
+	uint32_t pages, pages_free, pages_held, pages_stored, pages_kept, pages_retired;
 	uint32_t requests, requests_by_state[XSEG_REQUEST_STATES];
 };
 void xseg_segment_usage(const struct xseg *seg, struct xseg_usage *usage);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Calls: requests of a peer's own, from an empty slot to the end of the answer. */
 #include <errno.h>
+#include <peer/keep.h>
 #include <string.h>
 
 #include "peers/core/core.h"
@@ -58,7 +59,7 @@ static void call_reset(struct call *call)
 	call->answer_length = 0;
 	call->value = 0;
 	call->job = NULL;
-	call->lender = NULL;
+	call->borrowed = false;
 	call->submitted_ns = 0;
 	call->data_offset = call->data_size = call->extent_count = 0;
 	call->extents = call->inline_extents;
@@ -136,6 +137,20 @@ int call_pages(struct call *call, uint32_t bytes)
 	return 0;
 }
 
+/* Whose data it is not: a job's, or pages that the shard has anyway. */
+static void call_set_borrowed(struct call *call, uint32_t count)
+{
+	struct xseg_request *request = xseg_at(call->peer->lane->x, call->slot);
+	uint32_t inside = count > XSEG_EXTENTS ? XSEG_EXTENTS : count;
+	call->extent_count = count;
+	call->borrowed = true;
+	for (uint32_t i = 0; i < inside; i++)
+		request->extents[i] = call->extents[i];
+	request->flags |= XSEG_R_BORROWED;
+	request->data_offset = (uint16_t)call->data_offset;
+	request->extent_count = (uint16_t)count;
+}
+
 /* The borrowed runs that the slot has no room for; the list pages are ours and go at the end. */
 static int call_borrow_list(struct call *call, struct xseg_request *request)
 {
@@ -159,7 +174,6 @@ static int call_borrow_list(struct call *call, struct xseg_request *request)
 int call_borrow(struct call *call, const struct job *job, uint32_t at, uint32_t length)
 {
 	struct lane *lane = call->peer->lane;
-	struct xseg_request *request = xseg_at(lane->x, call->slot);
 	must(call->live && !call->submitted && call->extent_count == 0 && job->live && length);
 	struct data_view view = {.seg = lane->x->seg,
 		.extents = job->extents,
@@ -170,17 +184,36 @@ int call_borrow(struct call *call, const struct job *job, uint32_t at, uint32_t 
 	if (unlikely(count == -E2BIG))
 		count = data_slice(&view, at, length, call_list(call), EXTENTS_MAX);
 	must(count > 0);
-	call->extent_count = (uint32_t)count;
 	call->data_offset = (job->data_offset + at) % XSEG_PAGE;
 	call->data_size = length;
-	call->lender = job;
-	uint32_t inside = count > (int)XSEG_EXTENTS ? XSEG_EXTENTS : (uint32_t)count;
-	for (uint32_t i = 0; i < inside; i++)
-		request->extents[i] = call->extents[i];
-	request->flags |= XSEG_R_BORROWED;
-	request->data_offset = (uint16_t)call->data_offset;
-	request->extent_count = (uint16_t)count;
-	return call_borrow_list(call, request);
+	call_set_borrowed(call, (uint32_t)count);
+	return call_borrow_list(call, xseg_at(lane->x, call->slot));
+}
+
+int call_lend(struct call *call, const uint32_t *pages, uint32_t count)
+{
+	const struct xseg *seg = call->peer->lane->x->seg;
+	struct xseg_extent *runs = call->inline_extents;
+	uint32_t used = 0;
+	must(call->live && !call->submitted && call->extent_count == 0 && count > 0);
+	for (uint32_t i = 0; i < count; i++) {
+		must(pages[i] < seg->page_count);
+		if (used && runs[used - 1].page + runs[used - 1].count == pages[i]) {
+			runs[used - 1].count++;
+			continue;
+		}
+		if (used == XSEG_EXTENTS && runs == call->inline_extents) {
+			runs = call_list(call);
+			memcpy(runs, call->inline_extents, sizeof(call->inline_extents));
+		}
+		must(used < EXTENTS_MAX);
+		runs[used++] = (struct xseg_extent){.page = pages[i], .count = 1};
+	}
+	call->data_offset = (uint32_t)(call->offset % XSEG_PAGE);
+	call->data_size = count * XSEG_PAGE - call->data_offset;
+	must(call->length <= call->data_size);
+	call_set_borrowed(call, used);
+	return call_borrow_list(call, xseg_at(call->peer->lane->x, call->slot));
 }
 
 int call_iov(const struct call *call, uint32_t at, uint32_t length, struct iovec *iov, int max)
@@ -217,9 +250,9 @@ static void call_send(struct call *call, uint32_t port)
 	struct xseg_request *request = xseg_at(lane->x, call->slot);
 	must(call->live && !call->submitted && call->op < XSEG_OP_COUNT);
 	unsigned flags = call->flags;
-	/* the answer belongs into the lender's pages, and those stay with the lender's client: were
+	/* the answer belongs into the borrowed pages, and those stay with whom they are from: were
 	   we killed, the whole would be served once more, out of pages that had changed hands */
-	if (call->lender)
+	if (call->borrowed)
 		flags &= ~(unsigned)(XSEG_F_PIN | XSEG_F_DONATE);
 	struct xseg_frame *frame = &request->frame[0];
 	frame->op = (uint8_t)call->op;
@@ -272,7 +305,7 @@ static int call_adopt_answer(struct call *call, const struct xseg_request *reque
 {
 	const struct xseg *seg = call->peer->lane->x->seg;
 	uint32_t size;
-	if (call->op != XSEG_OP_READ || !(call->flags & XSEG_F_PIN) || call->lender ||
+	if (call->op != XSEG_OP_READ || !(call->flags & XSEG_F_PIN) || call->borrowed ||
 		count > XSEG_EXTENTS)
 		return -EBADMSG;
 	call_list_free(call);
@@ -379,7 +412,7 @@ bool call_fail_pending(struct lane *lane)
 	return true;
 }
 
-/* The pages are the lender's; only the list of them is ours. */
+/* The pages are somebody else's; only the list of them is ours. */
 static void call_return_borrowed(struct call *call)
 {
 	struct xseg_lane *x = call->peer->lane->x;
@@ -398,7 +431,7 @@ void call_end(struct call *call)
 {
 	struct lane *lane = call->peer->lane;
 	must(call->live && !call->submitted);
-	if (call->lender)
+	if (call->borrowed)
 		call_return_borrowed(call);
 	call_list_free(call);
 	call->live = false;

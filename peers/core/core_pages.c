@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Pages that a shard stores, pages it gives out to readers, pages it keeps from writers. */
 #include <errno.h>
+#include <peer/keep.h>
 #include <string.h>
 
 #include "peers/core/core.h"
@@ -63,26 +64,17 @@ int job_answer_pages(struct job *job, const uint32_t *pages, uint32_t count)
 	return 0;
 }
 
-static void page_take_undo(struct peer *peer, const uint32_t *pages, uint32_t count)
-{
-	while (count)
-		peer_page_drop(peer, pages[--count]);
-}
-
 /* At most PAGES_CHUNK: then each may be a run of its own. */
-static int page_take_chunk(struct peer *peer, uint32_t *pages, uint32_t count)
+static int page_hold_chunk(struct peer *peer, uint32_t *pages, uint32_t count)
 {
-	struct xseg_magazine *magazine = &peer->lane->x->pages;
 	struct xseg_extent runs[PAGES_CHUNK];
 	uint32_t run_count, got = 0;
-	int error = xseg_page_alloc(magazine, count, runs, PAGES_CHUNK, &run_count);
+	int error = xseg_page_alloc(&peer->lane->x->pages, count, runs, PAGES_CHUNK, &run_count);
 	if (error)
 		return error;
 	for (uint32_t i = 0; i < run_count; i++)
-		for (uint32_t k = 0; k < runs[i].count; k++) {
-			pages[got] = runs[i].page + k;
-			xseg_page_store(magazine, pages[got++]);
-		}
+		for (uint32_t k = 0; k < runs[i].count; k++)
+			pages[got++] = runs[i].page + k;
 	return 0;
 }
 
@@ -101,21 +93,90 @@ bool peer_pages_low(const struct peer *peer)
 	return false;
 }
 
-int peer_page_take(struct peer *peer, uint32_t *pages, uint32_t count)
+int peer_page_hold(struct peer *peer, uint32_t *pages, uint32_t count)
 {
 	if (unlikely(peer_pages_low(peer)))
 		return -EAGAIN;
 	for (uint32_t done = 0; done < count;) {
 		uint32_t n = count - done < PAGES_CHUNK ? count - done : PAGES_CHUNK;
-		int error = page_take_chunk(peer, pages + done, n);
+		int error = page_hold_chunk(peer, pages + done, n);
 		if (error) {
-			page_take_undo(peer, pages, done);
+			while (done)
+				peer_page_let_go(peer, pages[--done]);
 			return error;
 		}
 		done += n;
 	}
 	page_stored(peer, count);
 	return 0;
+}
+
+void peer_page_let_go(struct peer *peer, uint32_t page)
+{
+	struct xseg_extent one = {.page = page, .count = 1};
+	must(page < peer->lane->x->seg->page_count);
+	xseg_page_free(&peer->lane->x->pages, &one, 1);
+}
+
+int peer_page_take(struct peer *peer, uint32_t *pages, uint32_t count)
+{
+	int error = peer_page_hold(peer, pages, count);
+	for (uint32_t i = 0; i < count && !error; i++)
+		xseg_page_store(&peer->lane->x->pages, pages[i]);
+	return error;
+}
+
+struct xseg_page_descriptor *peer_page_about(struct peer *peer, uint32_t page)
+{
+	must(page < peer->lane->x->seg->page_count);
+	return &peer->lane->x->seg->descriptors[page];
+}
+
+void peer_page_keep(struct peer *peer, uint32_t page)
+{
+	must(page < peer->lane->x->seg->page_count);
+	xseg_page_keep(peer->lane->x->seg, page, peer->port);
+}
+
+int job_keep_page(struct job *job, uint32_t page)
+{
+	struct xseg_lane *x = job->peer->lane->x;
+	must(job->live && job->op == XSEG_OP_WRITE && (job->flags & XSEG_F_DONATE));
+	must(page < x->seg->page_count);
+	int error = xseg_keep_page(x, job->slot, page, job->peer->port);
+	if (error == 0)
+		page_stored(job->peer, 1);
+	return error;
+}
+
+uint32_t peer_kept_next(const struct peer *peer, uint32_t *cursor)
+{
+	const struct xseg *seg = peer->lane->x->seg;
+	while (*cursor < seg->page_count) {
+		uint32_t page = (*cursor)++;
+		uint64_t word =
+			atomic_load_explicit(&seg->descriptors[page].word, memory_order_acquire);
+		if (xseg_page_state(word) == XSEG_PAGE_KEPT && xseg_page_owner(word) == peer->port)
+			return page;
+	}
+	return XSEG_NONE;
+}
+
+/* The slot, and which use of it: it grows at each alloc. */
+uint64_t job_ticket(const struct job *job)
+{
+	uint64_t word = atomic_load_explicit(
+		&xseg_at(job->peer->lane->x, job->slot)->word, memory_order_relaxed);
+	return (uint64_t)job->slot << 32 | xseg_word_generation(word);
+}
+
+bool peer_ticket_spent(const struct peer *peer, uint64_t ticket)
+{
+	const struct xseg *seg = peer->lane->x->seg;
+	uint64_t word =
+		atomic_load_explicit(&seg->requests[ticket >> 32].word, memory_order_acquire);
+	return xseg_word_state(word) == XSEG_REQUEST_FREE ||
+	       xseg_word_generation(word) != (uint32_t)ticket;
 }
 
 void peer_page_drop(struct peer *peer, uint32_t page)

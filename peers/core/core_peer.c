@@ -2,6 +2,7 @@
 /* A shard: its counters, its beginning and end, and what the role may ask of its lane. */
 #include <base/log.h>
 #include <errno.h>
+#include <peer/keep.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,6 +61,7 @@ const struct op_class op_classes[XSEG_OP_COUNT] = {
 	[XSEG_OP_CREATE] = OP_OTHER,
 	[XSEG_OP_UPDATE] = OP_OTHER,
 	[XSEG_OP_REMOVE] = OP_OTHER,
+	[XSEG_OP_CONTROL] = OP_OTHER,
 };
 
 /* --- counters ------------------------------------------------------------------ */
@@ -209,6 +211,14 @@ uint64_t peer_now_ns(const struct peer *peer) { return lane_now(peer->lane); }
 const struct xseg *peer_segment(const struct peer *peer) { return peer->lane->x->seg; }
 
 void peer_wake_at(struct peer *peer, uint64_t time_ns) { shard_of(peer)->wake_ns = time_ns; }
+
+void peer_kick(struct peer *peer, unsigned shard)
+{
+	must(shard < peer->shards);
+	struct lane *lane = &peer->lane->host->lanes[shard];
+	atomic_fetch_or(&lane->commands, (uint32_t)LANE_KICK);
+	lane_ring(lane);
+}
 
 void peer_stop_host(struct peer *peer) { host_ask_stop(peer->lane->host, 0); }
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 noinst_LTLIBRARIES += libpeer.la
 libpeer_la_SOURCES = \
-	include/peer/call.h include/peer/client.h include/peer/job.h include/peer/notify.h \
+	include/peer/call.h include/peer/client.h include/peer/job.h include/peer/keep.h \
+	include/peer/notify.h \
 	include/peer/option.h \
 	include/peer/peer.h include/peer/worker.h \
 	peers/core/core.h peers/core/core_call.c peers/core/core_client.c peers/core/core_data.c \

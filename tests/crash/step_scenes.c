@@ -151,6 +151,21 @@ static void kept(struct step_victim *v)
 	keep(v);
 }
 
+/* The same, for a server whose pages outlive it. */
+static void keep_on(struct step_victim *v)
+{
+	for (unsigned i = 0; i < v->slot_count; i++)
+		child_check(xseg_keep_page(v->lane, v->slots[i],
+				    xseg_at(v->lane, v->slots[i])->extents[0].page,
+				    v->world->top) == 0);
+}
+
+static void kept_on(struct step_victim *v)
+{
+	taken(v);
+	keep_on(v);
+}
+
 static void respond(struct step_victim *v)
 {
 	for (unsigned i = 0; i < v->slot_count; i++) {
@@ -198,6 +213,8 @@ const struct step_scene step_scenes[] = {
 	{"accept", .serves = true, .ready = bound, .act = poll_accept},
 	{"keep", .serves = true, .ready = taken, .act = keep},
 	{"respond", .serves = true, .ready = kept, .act = respond},
+	{"keep_on", .serves = true, .ready = taken, .act = keep_on},
+	{"respond_on", .serves = true, .ready = kept_on, .act = respond},
 	{"forward", .serves = true, .ready = taken, .act = forward},
 	{"reap", .serves = true, .corpse = true, .pins = 1, .ready = nothing, .act = reap},
 };

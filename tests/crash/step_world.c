@@ -193,6 +193,26 @@ static bool left_pinned(const struct step_world *world)
 	return left;
 }
 
+/*
+ * What the dead server had kept for its successor: a page of each request that it had answered, and
+ * none of those that were served again.
+ */
+static void inherit(struct step_world *world, const struct tally *tally)
+{
+	unsigned kept = 0, answered = 0;
+	for (uint32_t page = 0; page < world->seg.page_count; page++) {
+		uint64_t word = atomic_load(&world->seg.descriptors[page].word);
+		if (xseg_page_state(word) != XSEG_PAGE_KEPT)
+			continue;
+		child_check(xseg_page_owner(word) == world->top && xseg_page_pins(word) == 0);
+		xseg_page_retire(&world->lane->pages, page);
+		kept++;
+	}
+	for (unsigned i = 0; i < world->sent_count; i++)
+		answered += tally->by_victim[i];
+	child_check(kept == 0 || kept == answered);
+}
+
 /* Each slot and each page can be had, once. */
 static void conserve(struct step_world *world, unsigned pages)
 {
@@ -225,6 +245,7 @@ bool step_mend_and_check(struct step_world *world)
 	}
 	for (unsigned i = 0; i < world->lent_count; i++)
 		xseg_page_retire(&world->lane->pages, world->lent[i]);
+	inherit(world, &tally);
 	xseg_lane_leave(successor);
 	reap_all(world);
 	bool left = left_pinned(world);

@@ -15,6 +15,14 @@
 		tcase_add_test(unit_case, test); \
 		suite_add_tcase(suite, unit_case); \
 	} while (0)
+/* Once for each _i from 0 on. */
+#define UNIT_LOOP_TEST(suite, test, count) \
+	do { \
+		TCase *unit_case = tcase_create(#test); \
+		tcase_set_timeout(unit_case, 60); \
+		tcase_add_loop_test(unit_case, test, 0, count); \
+		suite_add_tcase(suite, unit_case); \
+	} while (0)
 
 static inline int unit_main(Suite *suite)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Law of the page pool: after any history of alloc, free, store, retire, pin and unpin by
+ * Law of the page pool: after any history of alloc, free, store, keep, retire, pin and unpin by
  * several lanes, every page is in exactly one state and place, and the sums are right.
  */
 #include <criterion/criterion.h>
@@ -13,7 +13,7 @@
 #define LANES 4u
 #define RUNS 512u
 
-enum place { FREE, HELD, STORED, RETIRED };
+enum place { FREE, HELD, STORED, RETIRED, KEPT };
 
 /* What should be: the model beside the pool. */
 struct model {
@@ -25,7 +25,7 @@ struct model {
 	struct xseg_extent run[RUNS]; /* held */
 	uint8_t run_lane[RUNS];
 	uint32_t runs;
-	uint32_t count[4];
+	uint32_t count[5];
 	uint64_t random;
 };
 
@@ -87,16 +87,20 @@ static void do_free(struct model *m, unsigned lane)
 	m->run_lane[i] = m->run_lane[m->runs];
 }
 
-/* A run of one becomes a stored page; longer ones stay buffers. */
+/* A run of one becomes a stored or kept page; longer ones stay buffers. */
 static void do_store(struct model *m, unsigned lane)
 {
 	for (unsigned i = 0; i < m->runs; i++) {
 		if (m->run[i].count != 1)
 			continue;
 		uint32_t page = m->run[i].page;
-		xseg_page_store(&m->mag[lane], page);
+		bool keep = any(m, 2);
+		if (keep)
+			xseg_page_keep(&m->seg, page, lane);
+		else
+			xseg_page_store(&m->mag[lane], page);
 		m->holder[page] = (uint8_t)lane;
-		move(m, page, STORED);
+		move(m, page, keep ? KEPT : STORED);
 		m->run[i] = m->run[--m->runs];
 		m->run_lane[i] = m->run_lane[m->runs];
 		return;
@@ -116,7 +120,7 @@ static uint32_t pick(struct model *m, enum place place)
 
 static void do_retire(struct model *m)
 {
-	uint32_t page = pick(m, STORED);
+	uint32_t page = pick(m, any(m, 2) ? STORED : KEPT);
 	if (page == XSEG_NONE)
 		return;
 	xseg_page_retire(&m->mag[m->holder[page]], page);
@@ -125,7 +129,7 @@ static void do_retire(struct model *m)
 
 static void do_pin(struct model *m)
 {
-	uint32_t page = pick(m, STORED);
+	uint32_t page = pick(m, any(m, 2) ? STORED : KEPT);
 	if (page == XSEG_NONE || m->pins[page] == 200)
 		return;
 	xseg_page_pin(&m->seg, page);
@@ -134,7 +138,8 @@ static void do_pin(struct model *m)
 
 static void do_unpin(struct model *m, unsigned lane)
 {
-	uint32_t page = pick(m, any(m, 2) ? STORED : RETIRED);
+	static const enum place places[] = {STORED, KEPT, RETIRED};
+	uint32_t page = pick(m, places[any(m, 3)]);
 	if (page == XSEG_NONE || m->pins[page] == 0)
 		return;
 	xseg_page_unpin(&m->mag[lane], page);
@@ -181,7 +186,7 @@ static void model_end(struct model *m)
 			xseg_page_unpin(&m->mag[any(m, LANES)], page);
 			m->pins[page]--;
 		}
-		if (m->place[page] == STORED)
+		if (m->place[page] == STORED || m->place[page] == KEPT)
 			xseg_page_retire(&m->mag[m->holder[page]], page);
 		if (m->place[page] != FREE)
 			move(m, page, FREE);

@@ -41,7 +41,7 @@ tap_is "and its unit" "$(jq -r '.skerry_nbd_bytes_in_bytes.unit' "$SCENE_DIR/pag
 tap_is "what goes up and down is a gauge" \
     "$(jq -r '.skerry_jobs.type' "$SCENE_DIR/page.json")" gauge
 tap_is "pages add up" "$(jq '[.skerry_pages_free, .skerry_pages_held, .skerry_pages_stored,
-    .skerry_pages_retired | .samples[0][2]] | add' "$SCENE_DIR/page.json")" \
+    .skerry_pages_kept, .skerry_pages_retired | .samples[0][2]] | add' "$SCENE_DIR/page.json")" \
     "$(jq '.skerry_pages.samples[0][2]' "$SCENE_DIR/page.json")"
 
 # --- served ---------------------------------------------------------------------------------

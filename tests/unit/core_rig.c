@@ -277,9 +277,19 @@ const struct peer_ops rig_pass_ops = {
 
 /* --- the rig ----------------------------------------------------------------------------- */
 
-void rig_begin(struct rig *rig, uint64_t size, unsigned lanes, const char *const *specs)
+static void rig_serve(struct rig *rig, unsigned lanes, const char *const *specs)
 {
 	char why[WHY_SIZE] = "";
+	for (; *specs; specs++)
+		ck_assert_msg(host_add(&rig->host, *specs, why) == 0, "%s", why);
+	const struct host_config config = {
+		.segment = rig->seg.name, .lanes = lanes, .workers = 2, .drain_ns = 10000000000u};
+	ck_assert_msg(host_start(&rig->host, &config, why) == 0, "%s", why);
+	rig->serving = true;
+}
+
+void rig_begin(struct rig *rig, uint64_t size, unsigned lanes, const char *const *specs)
+{
 	sigset_t set;
 	memset(rig, 0, sizeof(*rig));
 	sigemptyset(&set);
@@ -289,12 +299,17 @@ void rig_begin(struct rig *rig, uint64_t size, unsigned lanes, const char *const
 	module_register(&rig_store_ops);
 	module_register(&rig_split_ops);
 	module_register(&rig_pass_ops);
-	for (; *specs; specs++)
-		ck_assert_msg(host_add(&rig->host, *specs, why) == 0, "%s", why);
-	const struct host_config config = {
-		.segment = rig->seg.name, .lanes = lanes, .workers = 2, .drain_ns = 10000000000u};
-	ck_assert_msg(host_start(&rig->host, &config, why) == 0, "%s", why);
-	rig->serving = true;
+	rig_serve(rig, lanes, specs);
+}
+
+void rig_again(struct rig *rig, unsigned lanes, const char *const *specs)
+{
+	client_close(&rig->client);
+	memset(&rig->client, 0, sizeof(rig->client));
+	ck_assert(host_stop(&rig->host, NULL));
+	host_fini(&rig->host);
+	memset(&rig->host, 0, sizeof(rig->host));
+	rig_serve(rig, lanes, specs);
 }
 
 void rig_ask(struct rig *rig, const char *peer)

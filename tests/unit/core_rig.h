@@ -36,6 +36,8 @@ struct rig {
 
 /* A segment of `size` bytes (0: default), a host with these peers ("a=t_store"; NULL ends). */
 void rig_begin(struct rig *rig, uint64_t size, unsigned lanes, const char *const *specs);
+/* Its peers end, and others begin in the same segment. */
+void rig_again(struct rig *rig, unsigned lanes, const char *const *specs);
 /* The client asks that peer from now on. */
 void rig_ask(struct rig *rig, const char *peer);
 /* Stops, checks that everything drained and that no page or request was lost. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Pages that are kept and given out: no copy, no loss, and never more than the pool can bear. */
 #include <errno.h>
+#include <peer/keep.h>
 #include <string.h>
 
 #include "tests/unit/core_rig.h"
@@ -88,6 +89,118 @@ static const struct peer_ops kept_ops = {
 	.start = kept_start,
 	.finish = kept_finish,
 	.on = {[XSEG_OP_READ] = kept_read, [XSEG_OP_WRITE] = kept_write},
+};
+
+/*
+ * A store whose pages outlive it: bucket n of object 0 in a kept page each, found again at the
+ * start. DISCARD writes all of it down to t_store, WRITE_ZEROES reads it from there, FLUSH forgets.
+ */
+#define HEIR_PAGES 128u
+struct heir {
+	uint32_t page[HEIR_PAGES], adopted;
+	uint64_t ticket;
+};
+
+static int heir_start(struct peer *peer, char *why, size_t why_size)
+{
+	(void)why, (void)why_size;
+	struct heir *heir = peer->state;
+	uint32_t cursor = 0, page;
+	memset(heir->page, 0xff, sizeof(heir->page));
+	while ((page = peer_kept_next(peer, &cursor)) != XSEG_NONE) {
+		heir->page[peer_page_about(peer, page)->bucket] = page;
+		heir->adopted++;
+	}
+	return 0;
+}
+
+static void heir_put(struct peer *peer, struct job *job, uint32_t bucket, uint32_t given)
+{
+	struct heir *heir = peer->state;
+	uint32_t old = heir->page[bucket], page = given;
+	bool donated = (job->flags & XSEG_F_DONATE) && given != XSEG_NONE;
+	if (!donated) {
+		ck_assert_int_eq(peer_page_hold(peer, &page, 1), 0);
+		job_get_bytes(job, bucket * XSEG_PAGE - (uint32_t)job->offset,
+			peer_page_memory(peer, page), XSEG_PAGE);
+	}
+	struct xseg_page_descriptor *about = peer_page_about(peer, page);
+	about->bucket = (uint16_t)bucket;
+	atomic_store(&about->valid, 0xff);
+	if (donated)
+		ck_assert_int_eq(job_keep_page(job, page), 0);
+	else
+		peer_page_keep(peer, page);
+	heir->page[bucket] = page;
+	if (old != XSEG_NONE)
+		peer_page_drop(peer, old);
+}
+
+static void heir_write(struct peer *peer, struct job *job)
+{
+	for (uint32_t at = 0; at < job->length; at += XSEG_PAGE)
+		heir_put(peer, job, (uint32_t)((job->offset + at) / XSEG_PAGE),
+			job_whole_page(job, at));
+	job_complete(job, job->length);
+}
+
+static void heir_read(struct peer *peer, struct job *job)
+{
+	struct heir *heir = peer->state;
+	heir->ticket = job_ticket(job);
+	ck_assert(!peer_ticket_spent(peer, heir->ticket));
+	ck_assert_int_eq(job_answer_pages(job, &heir->page[job->offset / XSEG_PAGE],
+				 job->length / XSEG_PAGE),
+		0);
+	job_complete(job, job->length);
+}
+
+static void heir_answered(struct job *job, int error)
+{
+	if (error)
+		job_fail(job, error);
+	else
+		job_complete(job, 0);
+}
+
+/* All pages from the second sector of the first on, as one call. */
+static void heir_lend(struct peer *peer, struct job *job)
+{
+	const struct heir *heir = peer->state;
+	struct call *call;
+	ck_assert_int_eq(call_begin(peer, &call), 0);
+	call->op = job->op == XSEG_OP_DISCARD ? XSEG_OP_WRITE : XSEG_OP_READ;
+	call->flags = XSEG_F_PIN | XSEG_F_DONATE; /* not with pages that are lent */
+	call->offset = XSEG_SECTOR;
+	call->length = HEIR_PAGES * XSEG_PAGE - XSEG_SECTOR;
+	ck_assert_int_eq(call_lend(call, heir->page, HEIR_PAGES), 0);
+	job_fan(job, heir_answered);
+	call_submit_part(call, job, 0, NULL);
+	job_fan_ready(job);
+}
+
+static void heir_forget(struct peer *peer, struct job *job)
+{
+	struct heir *heir = peer->state;
+	for (unsigned i = 0; i < HEIR_PAGES; i++)
+		if (heir->page[i] != XSEG_NONE)
+			peer_page_drop(peer, heir->page[i]);
+	memset(heir->page, 0xff, sizeof(heir->page));
+	job_complete(job, 0);
+}
+
+static const char *const heir_edges[] = {"below", NULL};
+static const struct peer_ops heir_ops = {
+	.name = "t_heir",
+	.summary = "keeps pages beyond its end",
+	.state_size = sizeof(struct heir),
+	.edges = heir_edges,
+	.start = heir_start,
+	.on = {[XSEG_OP_READ] = heir_read,
+		[XSEG_OP_WRITE] = heir_write,
+		[XSEG_OP_DISCARD] = heir_lend,
+		[XSEG_OP_ZERO] = heir_lend,
+		[XSEG_OP_FLUSH] = heir_forget},
 };
 
 static uint8_t data[4u << 20], back[4u << 20];
@@ -197,6 +310,74 @@ START_TEST(test_pool_low)
 }
 END_TEST
 
+static const char *const heirs[] = {"h=t_heir,edge.below=s", "s=t_store", NULL};
+
+RIG_PEEK static const struct heir *heir_of(struct rig *rig)
+{
+	return rig_peer(rig, "h")->shards[0].peer.state;
+}
+
+RIG_PEEK static bool ticket_spent(struct rig *rig)
+{
+	return peer_ticket_spent(&rig_peer(rig, "h")->shards[0].peer, heir_of(rig)->ticket);
+}
+
+/* The process ends, its pages do not: the next one finds them, and what they are. */
+START_TEST(test_heir)
+{
+	struct rig rig;
+	struct xseg_usage usage;
+	module_register(&heir_ops);
+	rig_begin(&rig, 64u << 20, 1, heirs);
+	rig_ask(&rig, "h");
+	for (unsigned i = 0; i < 2; i++) {
+		rig_pattern(data, HEIR_PAGES * XSEG_PAGE, i);
+		ck_assert_int_eq(rig_write(&rig, 0, data, HEIR_PAGES * XSEG_PAGE), 0);
+	}
+	xseg_segment_usage(&rig.seg, &usage);
+	ck_assert_uint_eq(usage.pages_kept, HEIR_PAGES);
+	rig_again(&rig, 1, heirs);
+	rig_ask(&rig, "h");
+	ck_assert_uint_eq(heir_of(&rig)->adopted, HEIR_PAGES);
+	ck_assert_int_eq(rig_read(&rig, 0, back, 16 * XSEG_PAGE), 0);
+	ck_assert_mem_eq(back, data, 16 * XSEG_PAGE);
+	RIG_UNTIL(ticket_spent(&rig));
+	ck_assert_int_eq(rig_do(&rig, XSEG_OP_FLUSH, 0, 0, NULL), 0);
+	xseg_segment_usage(&rig.seg, &usage);
+	ck_assert_uint_eq(usage.pages_kept, 0);
+	rig_end(&rig);
+}
+END_TEST
+
+/* Lent pages, in more runs than a request holds, with a beginning that is no page's. */
+START_TEST(test_lend)
+{
+	struct rig rig;
+	module_register(&heir_ops);
+	rig_begin(&rig, 64u << 20, 1, heirs);
+	rig_ask(&rig, "h");
+	for (unsigned i = 0; i < HEIR_PAGES; i++) { /* no two neighbours */
+		uint32_t page = i * 37 % HEIR_PAGES;
+		rig_pattern(data + page * XSEG_PAGE, XSEG_PAGE, page);
+		ck_assert_int_eq(
+			rig_write(&rig, page * XSEG_PAGE, data + page * XSEG_PAGE, XSEG_PAGE), 0);
+	}
+	ck_assert_int_eq(rig_do(&rig, XSEG_OP_DISCARD, 0, XSEG_SECTOR, NULL), 0);
+	ck_assert(rig_holds(
+		&rig, "s", XSEG_SECTOR, data + XSEG_SECTOR, HEIR_PAGES * XSEG_PAGE - XSEG_SECTOR));
+	/* and into them: reading what the store has now */
+	rig_pattern(data, HEIR_PAGES * XSEG_PAGE, 77);
+	rig_ask(&rig, "s");
+	ck_assert_int_eq(rig_write(&rig, 0, data, HEIR_PAGES * XSEG_PAGE), 0);
+	rig_ask(&rig, "h");
+	ck_assert_int_eq(rig_do(&rig, XSEG_OP_ZERO, 0, XSEG_SECTOR, NULL), 0);
+	ck_assert_int_eq(rig_read(&rig, 4096, back, 8 * XSEG_PAGE), 0);
+	ck_assert_mem_eq(back, data + 4096, 8 * XSEG_PAGE);
+	ck_assert_int_eq(rig_do(&rig, XSEG_OP_FLUSH, 0, 0, NULL), 0);
+	rig_end(&rig);
+}
+END_TEST
+
 START_TEST(test_whole_page)
 {
 	struct job job = {.data_offset = 512, .data_size = 5 * XSEG_PAGE - 512, .extent_count = 2};
@@ -221,6 +402,8 @@ int main(void)
 	UNIT_TEST(suite, test_too_many_runs);
 	UNIT_TEST(suite, test_through_a_split);
 	UNIT_TEST(suite, test_pool_low);
+	UNIT_TEST(suite, test_heir);
+	UNIT_TEST(suite, test_lend);
 	UNIT_TEST(suite, test_whole_page);
 	return unit_main(suite);
 }

@@ -181,6 +181,8 @@ END_TEST
 
 /* --- of dead servers ---------------------------------------------------------------------- */
 
+static bool outlives; /* its pages: KEPT by the port, not STORED by the lane */
+
 static void take_and_keep(struct xseg_lane *mine)
 {
 	uint32_t peer, bound;
@@ -196,7 +198,9 @@ static void take_and_keep(struct xseg_lane *mine)
 		uint32_t slot = hints[i].request;
 		child_check(xseg_accept(mine, slot, &frame) == 0);
 		struct xseg_request *r = xseg_at(mine, slot);
-		child_check(xseg_take_page(mine, slot, r->extents[0].page + 1) == 0);
+		uint32_t page = r->extents[0].page + 1;
+		child_check((outlives ? xseg_keep_page(mine, slot, page, bound)
+				      : xseg_take_page(mine, slot, page)) == 0);
 	}
 	xseg_respond(mine, hints[0].request);
 }
@@ -206,6 +210,7 @@ START_TEST(test_server)
 {
 	setup();
 	uint32_t slot[2];
+	outlives = _i;
 	for (unsigned i = 0; i < 2; i++) {
 		slot[i] = ask(lane, XSEG_OP_WRITE, 3);
 		ck_assert_int_eq(xseg_submit(lane, slot[i], port), 0);
@@ -221,6 +226,12 @@ START_TEST(test_server)
 	uint64_t word = atomic_load(&seg.descriptors[r->extents[0].page + 1].word);
 	ck_assert_uint_eq(xseg_page_state(word), XSEG_PAGE_HELD);
 	ck_assert_uint_eq(xseg_page_owner(word), lane->index);
+	/* what was answered is the server's: gone with it, or there for its successor */
+	uint32_t given = seg.requests[slot[0]].extents[0].page + 1;
+	word = atomic_load(&seg.descriptors[given].word);
+	ck_assert_uint_eq(xseg_page_state(word), outlives ? XSEG_PAGE_KEPT : XSEG_PAGE_RETIRED);
+	if (outlives)
+		ck_assert_uint_eq(xseg_page_owner(word), port);
 	/* given up: it is answered, and we are told without a ring */
 	ck_assert_int_eq(xseg_reap_fail_port(&seg, port, -EIO), 1);
 	struct xseg_hint_message hints[8];
@@ -234,7 +245,7 @@ START_TEST(test_server)
 	ck_assert_int_eq(seg.requests[slot[1]].result, -EIO);
 	xseg_lane_leave(lane);
 	reap();
-	check_all_free(0, 0);
+	check_all_free(0, outlives); /* that one waits for a successor */
 	scratch_segment_end(&seg);
 }
 END_TEST
@@ -307,7 +318,7 @@ int main(void)
 	UNIT_TEST(s, test_client);
 	UNIT_TEST(s, test_client_served);
 	UNIT_TEST(s, test_pins);
-	UNIT_TEST(s, test_server);
+	UNIT_LOOP_TEST(s, test_server, 2);
 	UNIT_TEST(s, test_move_port);
 	UNIT_TEST(s, test_one_at_a_time);
 	UNIT_TEST(s, test_damaged);
