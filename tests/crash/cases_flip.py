@@ -97,8 +97,17 @@ class Victim:
     def why_it_stands(self):
         """The load may have ended itself over an error: that is an answer, too."""
         if self.stamp.process.poll() is None:
-            return "for good"
+            return f"for good, after {self.flips[-4:]}: {self.who_is_not_well()}"
         return f"the load ended with status {self.stamp.process.poll()}: {self.stamp.last()}"
+
+    def who_is_not_well(self):
+        """A peer that cannot use what it finds refuses and is given up: that is allowed."""
+        try:
+            peers = self.rig.status()["peers"]
+        except Failed as e:
+            return str(e)
+        bad = [p for p in peers if p.get("state") not in ("serving", "alive", "running")]
+        return [(p.get("name"), p.get("state"), p.get("reason")) for p in bad] or "all serve"
 
     def close(self):
         """However spoilt it is, it can be taken down."""
