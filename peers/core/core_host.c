@@ -19,6 +19,7 @@
 #define HOST_DUMP_MAPPED_SHARED 8u /* core(5) */
 #define HOST_HURRY_NS 50000000	   /* how often hurry() is asked */
 #define HOST_REAP_NS 15000000000u
+#define HOST_REAP_LOOK_NS 20000000u
 
 /* --- phases ------------------------------------------------------------------------ */
 
@@ -348,20 +349,81 @@ static bool host_has_edges(const struct host *host)
 	return false;
 }
 
+/* Ports from which edges lead to one of ours, over any number of floors, and ours: a bit each. */
+static uint64_t host_ports_above(const struct host *host)
+{
+	const struct xseg *seg = &host->seg;
+	uint64_t above = 0, before;
+	uint32_t port;
+	for (unsigned i = 0; i < host->peer_count; i++)
+		if (xseg_port_find(seg, host->peers[i].name, &port) == 0)
+			above |= 1ull << port;
+	do {
+		before = above;
+		for (uint32_t i = 0; i < XSEG_EDGES_MAX; i++) {
+			const struct xseg_edge_record *edge = &seg->edges[i];
+			char name[NAME_LENGTH_MAX + 1];
+			port = xseg_edge_port(seg, i);
+			if (atomic_load(&edge->life) != XSEG_LIFE_ALIVE || port == XSEG_NONE ||
+				!((above >> port) & 1u))
+				continue;
+			snprintf(name, sizeof(name), "%.*s", (int)strcspn(edge->name, ":"),
+				edge->name);
+			if (xseg_port_find(seg, name, &port) == 0)
+				above |= 1ull << port;
+		}
+	} while (above != before);
+	return above;
+}
+
+/* Is there something of the dead that is served by who may not be waiting for us? */
+static bool host_waits_below(const struct host *host)
+{
+	const struct xseg *seg = &host->seg;
+	uint64_t above = host_ports_above(host);
+	for (uint32_t slot = 0; slot < seg->request_count; slot++) {
+		const struct xseg_request *request = &seg->requests[slot];
+		uint64_t word = atomic_load_explicit(&request->word, memory_order_acquire);
+		unsigned frame = xseg_word_frame(word), state = xseg_word_state(word);
+		/* submitted: whoever served it has just handed it further down */
+		if ((state != XSEG_REQUEST_TAKEN && state != XSEG_REQUEST_SUBMITTED) ||
+			xseg_lane_alive(seg, request->client, request->client_epoch))
+			continue;
+		uint32_t port = frame < XSEG_FRAMES ? request->frame[frame].port : XSEG_NONE;
+		if (port >= XSEG_PORTS_MAX || !((above >> port) & 1u))
+			return true;
+	}
+	return false;
+}
+
 /*
  * What our predecessors still have on its way below must come to rest before we ask for anything:
  * a write of theirs must not follow one of ours. Nobody waits for a peer that asks for nothing.
+ * What a peer above us still does for others that are dead may be waiting for us: not for that.
  */
+static int host_rest(struct host *host, struct xseg_reap_report *report)
+{
+	uint64_t until_ns = clock_now_ns() + HOST_REAP_NS;
+	int error;
+	if (!host_has_edges(host))
+		return xseg_reap_wait(&host->seg, 0, report);
+	do {
+		error = xseg_reap_wait(&host->seg, HOST_REAP_LOOK_NS, report);
+		if (error == -ETIME && report->took_ns > 0 && !host_waits_below(host))
+			return 0;
+	} while (error == -ETIME && clock_now_ns() < until_ns);
+	return error;
+}
+
 static int host_reap(struct host *host, char *why)
 {
 	struct xseg_reap_report report;
-	uint64_t limit_ns = host_has_edges(host) ? HOST_REAP_NS : 0;
-	int error = xseg_reap_wait(&host->seg, limit_ns, &report);
+	int error = host_rest(host, &report);
 	if (report.lanes || report.freed || report.resubmitted || report.pages)
 		log_info("core_host",
 			"reaped: %u lanes, %u requests freed, %u submitted again, %u pages",
 			report.lanes, report.freed, report.resubmitted, report.pages);
-	if (!error || (error == -ETIME && limit_ns == 0))
+	if (!error || (error == -ETIME && !host_has_edges(host)))
 		return 0;
 	snprintf(why, WHY_SIZE,
 		"%u requests of processes that have died are still being served below in segment "
