@@ -232,6 +232,21 @@ START_TEST(test_open)
 }
 END_TEST
 
+/* On two lanes a flush is asked of each by the composer itself: that is nobody who has it open. */
+START_TEST(test_flush)
+{
+	uint64_t id = make("disk", 1 << 20, 65536);
+	ck_assert_int_eq(rig_volume_named(&a, XSEG_OP_OPEN, 0, "disk", &info), 0);
+	ck_assert_int_eq(io(&a, XSEG_OP_FLUSH, id, 0, NULL, 0), 0);
+	ck_assert_int_eq(io(&a, XSEG_OP_FLUSH, 0, 0, NULL, 0), -EINVAL);
+	ck_assert_int_eq(io(&a, XSEG_OP_CLOSE, id, 0, NULL, 0), 0);
+	ck_assert_int_eq(rig_volume(&b, XSEG_OP_INFO, 0, id, &info), 0);
+	ck_assert_uint_eq(info.opens, 0);
+	ck_assert_int_eq(rig_volume(&b, XSEG_OP_REMOVE, 0, id, &info), 0);
+	ck_assert_int_eq(io(&b, XSEG_OP_FLUSH, id, 0, NULL, 0), -ENOENT);
+}
+END_TEST
+
 /* A client that is gone holds nothing. */
 START_TEST(test_dead_client)
 {
@@ -628,6 +643,7 @@ int main(void)
 	add(suite, "create_refused", test_create_refused);
 	add(suite, "create_again", test_create_again);
 	add(suite, "open", test_open);
+	add(suite, "flush", test_flush);
 	add(suite, "dead_client", test_dead_client);
 	add(suite, "remove", test_remove);
 	add(suite, "restart", test_restart);
