@@ -2,7 +2,8 @@
 # `make bench` runs everything here and writes bench.json; BENCH_FLAGS=--quick takes seconds.
 bench_shared = bench/common.c bench/common.h tests/lib/fixture.c tests/lib/fixture.h
 bench_hop_shared = bench/hop.c bench/hop.h $(bench_shared)
-bench_builds = bench_ring bench_hop bench_instructions bench_reap
+bench_builds = bench_ring bench_hop bench_instructions bench_policy bench_reap bench_xcache \
+	bench_cache bench_port
 EXTRA_PROGRAMS += $(bench_builds)
 
 bench_ring_SOURCES = bench/bench_ring.c $(bench_shared)
@@ -15,10 +16,32 @@ bench_instructions_LDADD = libxseg.la
 bench_reap_SOURCES = bench/bench_reap.c $(bench_shared)
 bench_reap_LDADD = libxseg.la
 
-bench_helpers = bench/run.sh bench/instructions.sh bench/memory.sh bench/path.sh bench/recovery.sh
-EXTRA_DIST += $(bench_helpers) bench/path.py bench/path_servers.py bench/instructions.txt bench/recovery.py
+bench_traces = bench/traces.c bench/traces.h
+bench_policy_SOURCES = bench/bench_policy.c $(bench_traces) $(bench_shared)
+bench_policy_LDADD = libpeer.la libxseg.la -lm
+bench_xcache_SOURCES = bench/bench_xcache.c $(bench_shared)
+bench_xcache_LDADD = libpeer.la libxseg.la
+
+bench_cache_SOURCES = bench/bench_cache.c $(bench_shared)
+bench_cache_LDADD = libxseg.la
+bench_port_SOURCES = bench/bench_port.c $(bench_shared)
+bench_port_LDADD = libxseg.la
+
+# the load, a peer: not installed; tests use it, too
+check_LTLIBRARIES += load.la
+load_la_SOURCES = bench/load.c bench/load.h bench/load_check.c bench/load_plan.c \
+	bench/load_stat.c bench/load_trace.c
+load_la_LDFLAGS = $(MODULE_LDFLAGS) -rpath /nowhere
+load_la_LIBADD = -lm
+TESTS += tests/scenario/bench_load.sh tests/scenario/bench_tables.sh
+EXTRA_DIST += tests/scenario/bench_load.sh tests/scenario/bench_tables.sh
+
+bench_helpers = bench/run.sh bench/instructions.sh bench/memory.sh bench/path.sh bench/recovery.sh \
+	bench/cache.sh
+EXTRA_DIST += $(bench_helpers) bench/path.py bench/path_servers.py \
+	bench/cache.py bench/cache_pipeline.py bench/cache_rig.py bench/instructions.txt bench/recovery.py
 CLEANFILES += bench.json $(bench_builds)
 
 .PHONY: bench
-bench: all $(bench_builds)
+bench: all $(bench_builds) load.la blocker_meddle.la
 	SKERRY_BUILD='$(abs_top_builddir)' bash $(srcdir)/bench/run.sh --json bench.json $(BENCH_FLAGS)

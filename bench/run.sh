@@ -55,6 +55,9 @@ bench instructions bash "$here/instructions.sh"
 bench memory bash "$here/memory.sh"
 bench path bash "$here/path.sh"
 bench reap "$build/bench_reap"
+bench policy "$build/bench_policy"
+bench xcache "$build/bench_xcache"
+bench cache sh "$here/cache.sh"
 bench recovery bash "$here/recovery.sh"
 
 python3 - "$json" "$work"/*.json <<'END' || failed=1

@@ -10,3 +10,6 @@ include tests/scenario/nbd.mk
 include tests/watch.mk
 include tests/scenario/kill.mk
 include tests/crash/local.mk
+include tests/cache.mk
+include tests/unit/cache.mk
+include tests/cached.mk

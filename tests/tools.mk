@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 if HAVE_CHECK
 tools_unit_tests = test_pipeline test_pipeline_keep test_ctl_output test_fsck test_pipeline_diff \
-	test_ctl_table
+	test_ctl_table test_kept
 check_PROGRAMS += $(tools_unit_tests)
 TESTS += $(tools_unit_tests)
 tools_test_sources = tests/lib/fixture.c tests/lib/fixture.h tests/lib/unit.h
@@ -22,6 +22,11 @@ test_ctl_table_SOURCES = tests/unit/test_ctl_table.c $(tools_test_sources)
 test_ctl_table_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(JANSSON_CFLAGS)
 test_ctl_table_LDADD = libctl.la $(TOOLS_LIBS) $(SMARTCOLS_LIBS) $(EVENT_EXTRA_LIBS) $(CHECK_LIBS)
 
+test_kept_SOURCES = tests/unit/test_kept.c tests/lib/lane_rig.c tests/lib/lane_rig.h \
+	$(tools_test_sources)
+test_kept_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(JANSSON_CFLAGS)
+test_kept_LDADD = libtools.la libxseg.la $(JANSSON_LIBS) $(INIH_LIBS) $(CHECK_LIBS)
+
 test_fsck_SOURCES = tests/unit/test_fsck.c tests/lib/lane_rig.c tests/lib/lane_rig.h \
 	$(tools_test_sources)
 test_fsck_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(JANSSON_CFLAGS)
@@ -38,8 +43,8 @@ tools_scenarios = tests/scenario/xsegctl_output.sh tests/scenario/xsegctl_segmen
 TESTS += $(tools_scenarios)
 EXTRA_DIST += $(tools_scenarios) tests/scenario/xsegctl_lib.sh
 
-ctl_scenarios = tests/scenario/ctl_config.sh tests/scenario/ctl_job.sh \
-	tests/scenario/ctl_kill.sh tests/scenario/ctl_socket.sh
+ctl_scenarios = tests/scenario/ctl_cache.sh tests/scenario/ctl_config.sh tests/scenario/ctl_job.sh \
+	tests/scenario/ctl_kill.sh tests/scenario/ctl_plug.sh tests/scenario/ctl_socket.sh
 TESTS += $(ctl_scenarios)
 EXTRA_DIST += $(ctl_scenarios) tests/scenario/ctl_socket_ask.py
 

@@ -71,7 +71,7 @@ test_tsan_xseg_LDADD = $(xseg_check_libs)
 endif
 
 if HAVE_CRITERION
-xseg_theories = theory_ring theory_page theory_request
+xseg_theories = theory_ring theory_page theory_request theory_xcache
 check_PROGRAMS += $(xseg_theories)
 TESTS += $(xseg_theories)
 
@@ -84,6 +84,9 @@ theory_page_LDADD = libxseg.la $(CRITERION_LIBS)
 theory_request_SOURCES = tests/property/theory_request.c $(xseg_fixture)
 theory_request_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 theory_request_LDADD = libxseg.la $(CRITERION_LIBS)
+theory_xcache_SOURCES = tests/property/theory_xcache.c $(xseg_fixture)
+theory_xcache_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+theory_xcache_LDADD = libpeer.la libxseg.la $(CRITERION_LIBS)
 endif
 
 TESTS += tests/model/run.sh

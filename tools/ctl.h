@@ -65,7 +65,7 @@ struct ctl {
 /* --- options (ctl_option.c) --- */
 
 extern const struct ctl_option ctl_option_yes, ctl_option_dry_run, ctl_option_progress,
-	ctl_option_via;
+	ctl_option_via, ctl_option_discard;
 extern const struct ctl_option *const ctl_options_common[]; /* NULL at the end */
 
 /* Value of an option of this verb: NULL when it was not given. */
@@ -97,6 +97,9 @@ int ctl_ask(struct ctl *ctl, const char *deed);
 /* SIGINT, SIGTERM and SIGHUP set a flag from now on. */
 void ctl_interrupt_catch(void);
 bool ctl_interrupted(void);
+/* While something is undone it is as if nobody had said it; the signal, to be put back. */
+int ctl_interrupt_hold(void);
+void ctl_interrupt_resume(int signal);
 int ctl_interrupted_by(void); /* the signal, or 0 */
 /* Until fd is ready (POLLIN, POLLOUT) or ^C; false: ^C. A signal just before a read is not lost. */
 bool ctl_interrupt_wait(int fd, short events);
@@ -125,6 +128,9 @@ extern const struct ctl_verb ctl_edge_set, ctl_edge_list;
 extern const struct ctl_verb ctl_config_check, ctl_config_diff, ctl_config_apply, ctl_config_save;
 extern const struct ctl_verb ctl_job_list, ctl_job_show, ctl_job_wait, ctl_job_cancel, ctl_job_tidy;
 extern const struct ctl_verb ctl_segment_reap;
+extern const struct ctl_verb ctl_plug_verb, ctl_unplug_verb;
+extern const struct ctl_verb ctl_cache_list, ctl_cache_stats, ctl_cache_mode, ctl_cache_flush,
+	ctl_cache_drop, ctl_cache_resize, ctl_cache_policy;
 extern const struct ctl_verb ctl_status_verb, ctl_stats_verb, ctl_completion_verb;
 extern const struct ctl_verb ctl_top_verb, ctl_events_verb, ctl_log_level, ctl_trace_verb,
 	ctl_segment_fsck, ctl_metrics_verb;

@@ -41,6 +41,15 @@ void ctl_interrupt_catch(void)
 
 int ctl_interrupted_by(void) { return interrupted_by; }
 
+int ctl_interrupt_hold(void)
+{
+	int signal = interrupted_by;
+	interrupted_by = 0;
+	return signal;
+}
+
+void ctl_interrupt_resume(int signal) { interrupted_by = signal; }
+
 bool ctl_interrupted(void) { return interrupted_by != 0; }
 
 bool ctl_interrupt_wait(int fd, short events)

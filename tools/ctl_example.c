@@ -27,6 +27,18 @@ static const struct {
 	{&ctl_edge_set, "xsegctl edge set vol0:store mem1\n"
 			"xsegctl edge set vol0:store none --dry-run\n"},
 	{&ctl_edge_list, "xsegctl edge list\n"},
+	{&ctl_plug_verb, "xsegctl plug cached --at vol0:store --dry-run\n"
+			 "xsegctl plug cached --at vol0:store size=512M policy=s3fifo\n"},
+	{&ctl_unplug_verb, "xsegctl unplug cache0\n"
+			   "xsegctl unplug cache0 --discard-dirty=1048576\n"},
+	{&ctl_cache_list, "xsegctl cache list\n"},
+	{&ctl_cache_stats, "xsegctl cache stats cache0 --volumes\n"},
+	{&ctl_cache_mode, "xsegctl cache mode cache0 writethrough\n"
+			  "xsegctl cache mode cache0 writeback --volume scratch --ack volatile\n"},
+	{&ctl_cache_flush, "xsegctl cache flush cache0 --volume disk\n"},
+	{&ctl_cache_drop, "xsegctl cache drop cache0\n"},
+	{&ctl_cache_resize, "xsegctl cache resize cache0 512M\n"},
+	{&ctl_cache_policy, "xsegctl cache policy cache0 lru\n"},
 	{&ctl_volume_create, "xsegctl volume create disk --size 10G\n"},
 	{&ctl_volume_rm, "xsegctl volume rm disk --yes\n"},
 	{&ctl_volume_list, "xsegctl volume list --json\n"},

@@ -22,6 +22,8 @@ const struct ctl_option ctl_option_progress = {
 	"progress", 0, "HOW", "auto, bar, plain, json or none", progress_names};
 const struct ctl_option ctl_option_via = {
 	"via", 0, "PEER", "the composer to ask, where there are several", NULL};
+const struct ctl_option ctl_option_discard = {"discard-dirty", 0, "BYTES",
+	"give up what has not reached its store: so many bytes, as was shown", NULL};
 
 static const struct ctl_option option_segment = {
 	"segment", 's', "NAME", "segment (default: $SKERRY_SEGMENT, or the only one)", NULL};

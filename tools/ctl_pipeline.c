@@ -327,11 +327,14 @@ static int run_down(struct ctl *ctl)
 	json_t *result;
 	if (ctl->argc)
 		ctl->segment = ctl->argv[0];
+	uint64_t discard = 0;
 	int rc = ctl_segment_name(ctl, name);
+	if (!rc)
+		rc = ctl_value_size(ctl, "discard-dirty", &discard);
 	if (rc)
 		return rc;
-	json_t *params = json_pack("{s:I, s:b}", "timeout_ns", (json_int_t)ctl->timeout_ns,
-		"dry_run", ctl_given(ctl, "dry-run"));
+	json_t *params = json_pack("{s:I, s:b, s:I}", "timeout_ns", (json_int_t)ctl->timeout_ns,
+		"dry_run", ctl_given(ctl, "dry-run"), "discard_dirty", (json_int_t)discard);
 	/* the limit is for each process; the whole may take as many times as long */
 	ctl->timeout_ns = ctl->timeout_ns * PIPELINE_HOSTS_MAX + GRACE_NS;
 	ctl_interrupt_catch();
@@ -346,5 +349,7 @@ static int run_down(struct ctl *ctl)
 
 const struct ctl_verb ctl_down_verb = {"down", NULL, "[SEGMENT]", 0, 1, "stop a pipeline",
 	"\tFronts first, each drained; --timeout is the limit for each process, then it is killed "
-	"and the exit status is 8. The segment goes too when *up* made it.\n",
-	run_down, {&ctl_option_dry_run}};
+	"and the exit status is 8. The segment goes too when *up* made it; a cache writes back "
+	"first, and what it could not write keeps the segment (exit status 5) unless "
+	"*--discard-dirty* gives up just as many bytes.\n",
+	run_down, {&ctl_option_discard, &ctl_option_dry_run}};

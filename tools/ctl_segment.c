@@ -9,6 +9,7 @@
 #include <xseg/registry.h>
 
 #include "tools/ctl_output.h"
+#include "tools/kept.h"
 #include "tools/report.h"
 
 static const struct ctl_option option_size = {
@@ -177,6 +178,25 @@ static int refuse_used(struct ctl *ctl, const char *name, const struct xseg *seg
 		"segment '%s' is in use by %s", name, list);
 }
 
+/* What a cache has and its store has not is lost with the segment. */
+static int refuse_dirty(struct ctl *ctl, const char *name, const struct xseg *seg)
+{
+	struct kept kept;
+	uint64_t discard = 0;
+	int rc = ctl_value_size(ctl, "discard-dirty", &discard);
+	kept_count(seg, XSEG_NONE, &kept);
+	if (rc || kept.dirty == 0 || kept.dirty == discard)
+		return rc;
+	fault_set(&ctl->fault, FAULT_BUSY, name, NULL,
+		"in segment '%s' are %llu bytes of a cache that its store lacks", name,
+		(unsigned long long)kept.dirty);
+	fault_hint(&ctl->fault,
+		"'xsegctl up' with the cache in the file, then 'down', writes them back; "
+		"--discard-dirty=%llu gives them up",
+		(unsigned long long)kept.dirty);
+	return -FAULT_BUSY;
+}
+
 static int run_destroy(struct ctl *ctl)
 {
 	const char *name;
@@ -190,6 +210,8 @@ static int run_destroy(struct ctl *ctl)
 		return fault_set(&ctl->fault, FAULT_NOT_FOUND, name, NULL, "%s", why);
 	if (!rc) {
 		rc = refuse_used(ctl, name, &seg);
+		if (!rc)
+			rc = refuse_dirty(ctl, name, &seg);
 		xseg_segment_leave(&seg);
 		if (rc)
 			return rc;
@@ -215,9 +237,10 @@ static int run_destroy(struct ctl *ctl)
 
 const struct ctl_verb ctl_segment_destroy = {"segment", "destroy", "NAME", 0, 1,
 	"remove a segment that nobody uses",
-	"\tRefuses while a living process is in it, and says which. One that is corrupt or of "
+	"\tRefuses while a living process is in it, and says which, and while there is something "
+	"in it that a cache has not written back yet. One that is corrupt or of "
 	"another boot is removed as well.\n",
-	run_destroy, {&ctl_option_yes, &ctl_option_dry_run}};
+	run_destroy, {&ctl_option_yes, &ctl_option_discard, &ctl_option_dry_run}};
 
 /* --- list ------------------------------------------------------------------------------- */
 

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tools/ctl_cache.h"
 #include "tools/ctl_rpc.h"
 #include "tools/report.h"
 
@@ -38,6 +39,8 @@ int ctl_status_ask(struct ctl *ctl, json_t **status)
 	if (rc)
 		return rc;
 	rc = ctl_rpc_call(ctl, name, "status", NULL, status);
+	if (!rc)
+		ctl_cache_status(ctl, *status);
 	if (rc != -FAULT_KEEPER_AWAY)
 		return rc;
 	rc = ctl_join(ctl, &seg);
@@ -45,6 +48,7 @@ int ctl_status_ask(struct ctl *ctl, json_t **status)
 		return rc;
 	*status = report_status(&seg, json_pack("{s:s}", "state", "away"), report_peers(&seg));
 	xseg_segment_leave(&seg);
+	ctl_cache_status(ctl, *status);
 	memset(&ctl->fault, 0, sizeof(ctl->fault));
 	return 0;
 }

@@ -28,6 +28,13 @@ static const struct ctl_column volume_columns[] = {{"name", "VOLUME", CTL_TEXT},
 	{"p50_ns", "P50", CTL_TIME}, {"p99_ns", "P99", CTL_TIME}, {"p99_9_ns", "P99.9", CTL_TIME},
 	{"sent", "IN FLIGHT", CTL_COUNT}, {"errors_per_s", "ERRORS/S", CTL_COUNT}};
 
+static const struct ctl_column cache_columns[] = {{"name", "CACHE", CTL_TEXT},
+	{"hit_percent", "HIT %", CTL_COUNT}, {"dirty_mib", "DIRTY MIB", CTL_COUNT},
+	{"used_mib", "USED MIB", CTL_COUNT}, {"size_mib", "SIZE MIB", CTL_COUNT},
+	{"in_mb_per_s", "IN MB/S", CTL_COUNT}, {"out_mb_per_s", "OUT MB/S", CTL_COUNT},
+	{"filled_mb_per_s", "FILLED MB/S", CTL_COUNT},
+	{"written_mb_per_s", "WRITTEN MB/S", CTL_COUNT}, {"waiting", "WAITING", CTL_COUNT}};
+
 static const struct ctl_column lane_columns[] = {{"lane", "LANE", CTL_COUNT},
 	{"pid", "PID", CTL_COUNT}, {"peers", "PEERS", CTL_TEXT},
 	{"busy_percent", "BUSY %", CTL_COUNT}, {"looking_percent", "LOOKING %", CTL_COUNT},
@@ -86,6 +93,33 @@ static json_t *peer_ops_report(
 	return ops;
 }
 
+static uint64_t counter_now(const struct watch_peer *peer, const char *name)
+{
+	const struct watch_counter *counter = watch_counter(peer, name);
+	return counter ? counter->value : 0;
+}
+
+/* What a cache counts beside: see `xsegpeer --describe-role cached`. */
+static json_t *cache_report(
+	const struct look *look, const struct watch_peer *now, const struct watch_peer *before)
+{
+	double hits = counter_grown(now, before, "hits");
+	double all = hits + counter_grown(now, before, "misses");
+	json_t *out = json_pack("{s:o, s:I, s:I, s:I, s:I}", "hit_ratio",
+		all > 0 ? json_real(hits / all) : json_null(), "dirty",
+		(json_int_t)counter_now(now, "dirty"), "used", (json_int_t)counter_now(now, "used"),
+		"size", (json_int_t)counter_now(now, "size"), "waiting",
+		(json_int_t)counter_now(now, "waiting"));
+	static const struct {
+		const char *key, *counter;
+	} rates[] = {{"in_bytes_per_s", "write_bytes"}, {"out_bytes_per_s", "read_bytes"},
+		{"filled_bytes_per_s", "fill_bytes"}, {"written_bytes_per_s", "written_bytes"}};
+	for (size_t i = 0; i < countof(rates); i++)
+		json_object_set_new(out, rates[i].key,
+			json_real(counter_grown(now, before, rates[i].counter) / look->seconds));
+	return out;
+}
+
 static json_t *peer_report(const struct look *look, const struct watch_peer *now)
 {
 	const struct watch_peer *before = watch_peer_before(look->before, now);
@@ -93,13 +127,16 @@ static json_t *peer_report(const struct look *look, const struct watch_peer *now
 			    : now->view.life == XSEG_LIFE_ALIVE	   ? "serving"
 			    : now->view.life == XSEG_LIFE_DRAINING ? "stopping"
 								   : "starting";
-	return json_pack("{s:s, s:s, s:i, s:s, s:i, s:i, s:i, s:f, s:f, s:f, s:o}", "name",
+	json_t *out = json_pack("{s:s, s:s, s:i, s:s, s:i, s:i, s:i, s:f, s:f, s:f, s:o}", "name",
 		now->view.name, "role", now->view.role, "pid", (int)now->view.pid, "state", state,
 		"queued", (int)now->queued, "served", (int)now->served, "sent", (int)now->sent,
 		"waits_per_s", counter_grown(now, before, "retries") / look->seconds,
 		"slow_turns_per_s", counter_grown(now, before, "slow_turns") / look->seconds,
 		"errors_per_s", counter_grown(now, before, "errors") / look->seconds, "ops",
 		peer_ops_report(look, now, before));
+	if (out && !strcmp(now->view.role, "cached"))
+		json_object_set_new(out, "cache", cache_report(look, now, before));
+	return out;
 }
 
 /* --- volumes ---------------------------------------------------------------------------- */
@@ -211,6 +248,43 @@ static void print_ops(struct ctl *ctl, const json_t *look, const char *key,
 	json_decref(rows);
 }
 
+static void cache_row(json_t *rows, const json_t *peer)
+{
+	static const struct {
+		const char *key, *from;
+		double unit;
+	} cells[] = {{"hit_percent", "hit_ratio", 0.01}, {"dirty_mib", "dirty", 1 << 20},
+		{"used_mib", "used", 1 << 20}, {"size_mib", "size", 1 << 20},
+		{"in_mb_per_s", "in_bytes_per_s", 1e6}, {"out_mb_per_s", "out_bytes_per_s", 1e6},
+		{"filled_mb_per_s", "filled_bytes_per_s", 1e6},
+		{"written_mb_per_s", "written_bytes_per_s", 1e6}};
+	const json_t *cache = json_object_get(peer, "cache");
+	if (!cache)
+		return;
+	json_t *row = json_pack("{s:O, s:O}", "name", json_object_get(peer, "name"), "waiting",
+		json_object_get(cache, "waiting"));
+	for (size_t i = 0; i < countof(cells); i++) {
+		const json_t *value = json_object_get(cache, cells[i].from);
+		if (json_is_number(value))
+			json_object_set_new(row, cells[i].key,
+				json_real(json_number_value(value) / cells[i].unit));
+	}
+	json_array_append_new(rows, row);
+}
+
+static void print_caches(struct ctl *ctl, const json_t *look)
+{
+	json_t *rows = json_array(), *peer;
+	size_t i;
+	json_array_foreach (json_object_get(look, "peers"), i, peer)
+		cache_row(rows, peer);
+	if (json_array_size(rows)) {
+		putchar('\n');
+		ctl_output_table(ctl, rows, cache_columns, countof(cache_columns));
+	}
+	json_decref(rows);
+}
+
 static void print_lanes(struct ctl *ctl, const json_t *look)
 {
 	json_t *rows = json_array(), *lane;
@@ -251,6 +325,7 @@ static void show(
 		print_head(report, seconds);
 	print_ops(ctl, report, "peers", peer_columns, countof(peer_columns));
 	if (ctl->format == CTL_TABLE) {
+		print_caches(ctl, report);
 		print_ops(ctl, report, "volumes", volume_columns, countof(volume_columns));
 		print_lanes(ctl, report);
 	}
@@ -288,7 +363,11 @@ const struct ctl_verb ctl_top_verb = {"top", NULL, "", 0, 0,
 	"what every peer, volume and lane does just now",
 	"\tOn a terminal again and again until ^C; otherwise, with *--once* and with *--json* one "
 	"look over *--interval*. QUEUED requests wait at the peer's port, SERVED ones are with it, "
-	"SENT ones are its own further down; WAITS are for a free request or page. A lane is busy, "
+	"SENT ones are its own further down; WAITS are for a free request or page. Of a cache: the "
+	"share "
+	"of hits, what is dirty, what comes in from above and goes out to it, and what is filled "
+	"from "
+	"and written to the store. A lane is busy, "
 	"looking for work, or asleep. Reads the segment; needs no keeper and stops nobody.\n",
 	run,
 	{&ctl_option_interval, &ctl_option_once, &ctl_option_count, &option_batch, &option_all}};

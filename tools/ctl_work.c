@@ -176,12 +176,14 @@ static int detached(struct ctl_work *work, const char *segment, unsigned id)
 }
 
 /* What is plainly not there is said before there is a job. */
-static int ready(struct ctl *ctl, char segment[NAME_LENGTH_MAX + 1])
+static int ready(const struct ctl_work *work, char segment[NAME_LENGTH_MAX + 1])
 {
+	struct ctl *ctl = work->ctl;
 	struct client client;
 	int rc = ctl_segment_name(ctl, segment);
-	if (!rc)
-		rc = ctl_join_composer(ctl, &client);
+	if (rc || work->keeper_only)
+		return rc;
+	rc = ctl_join_composer(ctl, &client);
 	if (!rc)
 		client_close(&client);
 	return rc;
@@ -191,7 +193,7 @@ int ctl_work_run(struct ctl_work *work, json_t *detail)
 {
 	char segment[NAME_LENGTH_MAX + 1];
 	struct worker worker = {.pidfd = -1};
-	int rc = ready(work->ctl, segment);
+	int rc = ready(work, segment);
 	if (rc) {
 		json_decref(detail);
 		return rc;
@@ -221,6 +223,8 @@ static int undo(struct ctl *ctl, const json_t *record, bool *whole, const char *
 	if (file && unlink(file) && errno != ENOENT)
 		return fault_set(&ctl->fault, FAULT_FAILED, file, NULL,
 			"'%s' cannot be removed: %s", file, strerror(errno));
+	if (!strncmp(kind, "cache.", 6))
+		*left = "the cache serves, wherever it stands; said again it goes on";
 	if (json_is_true(json_object_get(detail, "keeper")))
 		*left = "'xsegctl status' shows what came of it";
 	return 0;

@@ -18,6 +18,7 @@ struct ctl_work {
 	struct ctl *ctl;
 	const char *kind, *object; /* "volume.import", the volume */
 	bool here;		   /* in this process: its stdin or stdout is part of it */
+	bool keeper_only;	   /* it needs no composer */
 	int (*body)(struct ctl_work *work, void *context);
 	void *context;
 	const struct ctl_column *columns; /* of the result */

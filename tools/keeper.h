@@ -156,7 +156,8 @@ struct keeper {
 	struct keeper_jobs *jobs;
 	struct fault fault; /* why it goes down */
 	unsigned stopped_count;
-	char killed[256]; /* who had to be */
+	char killed[256];	/* who had to be */
+	uint64_t discard_dirty; /* `down` may lose so many bytes */
 	struct keeper_server *server;
 };
 

@@ -9,6 +9,7 @@
 
 #include "tools/keeper.h"
 #include "tools/keeper_ask.h"
+#include "tools/keeper_cache.h"
 #include "tools/keeper_job.h"
 #include "tools/keeper_server.h"
 #include "tools/pipeline_priv.h"
@@ -147,8 +148,17 @@ static int run_stats(struct ask *ask)
 static int run_edge_set(struct ask *ask)
 {
 	bool plan = json_is_true(json_object_get(ask->params, "dry_run"));
-	return keeper_edge_set(ask->keeper, text_of(ask, "edge"), text_of(ask, "to"), plan,
-		ask->result, ask->fault);
+	bool passes = json_is_true(json_object_get(ask->params, "cache_passes"));
+	int rc = passes ? 0
+			: keeper_cache_guard(ask->keeper, &ask->keeper->pipeline,
+				  text_of(ask, "edge"), text_of(ask, "to"), ask->fault);
+	if (!rc)
+		rc = keeper_edge_set(ask->keeper, text_of(ask, "edge"), text_of(ask, "to"), plan,
+			ask->result, ask->fault);
+	const char *from = rc ? NULL : json_string_value(json_object_get(*ask->result, "from"));
+	if (from && passes && json_is_true(json_object_get(*ask->result, "changed")))
+		keeper_cache_switched(ask->keeper, text_of(ask, "edge"), from, text_of(ask, "to"));
+	return rc;
 }
 
 /* --- operations ------------------------------------------------------------------------- */
@@ -457,6 +467,8 @@ static int run_down(struct ask *ask)
 	if (keeper->phase == KEEPER_PHASE_STARTING)
 		fault_set(&aborted, FAULT_FAILED, keeper->name, NULL,
 			"'down' was asked for before everything was up");
+	json_int_t discard = json_integer_value(json_object_get(ask->params, "discard_dirty"));
+	keeper->discard_dirty = discard > 0 ? (uint64_t)discard : 0;
 	keeper->stop_ns = timeout_of(ask, keeper->stop_ns);
 	operation_begin(ask, KEEPER_OP_DOWN, NULL, "");
 	keeper_turn_down(keeper, aborted.code ? &aborted : NULL);
@@ -509,15 +521,22 @@ static const struct call calls[] = {
 			{"timeout_ns", JSON_INTEGER, false, "limit for draining"},
 			{"dry_run", JSON_TRUE, false, "only check"}},
 		run_peer_restart, PEER_RESULTS, "not-found busy timeout partly-done"},
+	{"peer.forget", "takes a stopped peer that no edge leads to out of the pipeline",
+		{{"peer", JSON_STRING, true, "its name"},
+			{"dry_run", JSON_TRUE, false, "only check"}},
+		keeper_ask_peer_forget, "schema_version:integer name:string changed:boolean",
+		"not-found busy"},
 	{"edge.list", "edges and where they lead", {{0}}, run_edge_list,
 		"schema_version:integer edges:array", ""},
 	{"edge.set", "lets an edge lead to another peer",
 		{{"edge", JSON_STRING, true, "PEER:EDGE"},
 			{"to", JSON_STRING, true, "a peer, or none"},
+			{"cache_passes", JSON_TRUE, false,
+				"from or to a cache that keeps nothing back just now"},
 			{"dry_run", JSON_TRUE, false, "only check"}},
 		run_edge_set,
 		"schema_version:integer name:string to:string generation:integer changed:boolean",
-		"not-found"},
+		"not-found busy"},
 	{"config.get", "a pipeline file that says what runs", {{0}}, keeper_ask_config_get,
 		"schema_version:integer segment:string pipeline:string text:string", ""},
 	{"config.diff", "what applying a pipeline file would do",
@@ -551,6 +570,8 @@ static const struct call calls[] = {
 		"busy"},
 	{"down", "stops everything, then the keeper; answers when all has stopped",
 		{{"timeout_ns", JSON_INTEGER, false, "limit for each process"},
+			{"discard_dirty", JSON_INTEGER, false,
+				"bytes that did not reach their store and may be lost"},
 			{"dry_run", JSON_TRUE, false, "only check"}},
 		run_down,
 		"schema_version:integer segment:string stopped_count:integer "

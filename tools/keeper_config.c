@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/keeper_cache.h"
 #include "tools/pipeline_diff.h"
 #include "tools/pipeline_keep.h"
 #include "tools/pipeline_priv.h"
@@ -99,6 +100,7 @@ static void running(const struct keeper *keeper, bool stopped, struct pipeline *
 		if (stopped || keeper->hosts[index].state != KEEPER_STOPPED)
 			add_host(keeper, index, out);
 	}
+	pipeline_running_begun(out);
 	pipeline_running_edges(out, &keeper->seg);
 	pipeline_order(out);
 }
@@ -201,8 +203,8 @@ static void keys_forget(struct pipeline_host *host)
 	}
 }
 
-/* Its place stays, without a name, for the next. */
-static void host_forget(struct keeper *keeper, struct keeper_host *host)
+/* Its place stays, without a name, for the next; at the end there is no need to. */
+void keeper_config_forget(struct keeper *keeper, struct keeper_host *host)
 {
 	struct pipeline_host *place = &keeper->pipeline.hosts[host->index];
 	unsigned kept = 0;
@@ -218,6 +220,9 @@ static void host_forget(struct keeper *keeper, struct keeper_host *host)
 	host->timer = NULL;
 	host->state = KEEPER_IDLE;
 	memset(place, 0, sizeof(*place));
+	while (keeper->pipeline.host_count &&
+		!keeper->pipeline.hosts[keeper->pipeline.host_count - 1].name[0])
+		keeper->pipeline.host_count--;
 }
 
 static struct pipeline_host *host_place(struct keeper *keeper, const char *name)
@@ -384,7 +389,7 @@ static enum outcome turn_step(struct keeper *keeper, struct keeper_config *confi
 		outcome = turn_stop(keeper, config, step->object, !step->last);
 		host = outcome == STEP_DONE && step->last ? host_named(keeper, step->object) : NULL;
 		if (host && host->pid == 0)
-			host_forget(keeper, host);
+			keeper_config_forget(keeper, host);
 		return outcome;
 	}
 }
@@ -446,7 +451,7 @@ static void undo_begin(struct keeper *keeper, struct keeper_config *config)
 	config->host = NULL;
 	log_error("keeper", "the configuration is not applied: %s", config->fault.message);
 	if (host && host->pid == 0 && !pipeline_host_find(&config->have, keeper_host_name(host)))
-		host_forget(keeper, host);
+		keeper_config_forget(keeper, host);
 }
 
 /* Starts what ran before and does not now, unless it was to go; true when it is over. */
@@ -512,7 +517,9 @@ void keeper_config_progress(const struct keeper *keeper, unsigned *done, unsigne
 	*total = keeper->config ? keeper->config->plan.count : 0;
 }
 
-static int refuse_segment(const struct keeper_config *config, struct fault *fault)
+/* What cannot be done while it runs, or not by us. */
+static int refuse(
+	const struct keeper *keeper, const struct keeper_config *config, struct fault *fault)
 {
 	for (unsigned i = 0; i < config->plan.count; i++) {
 		const struct pipeline_step *step = &config->plan.steps[i];
@@ -521,6 +528,11 @@ static int refuse_segment(const struct keeper_config *config, struct fault *faul
 				"'xsegctl down', then 'xsegctl up FILE'",
 				"the %s of a segment cannot change while it runs: %s", step->object,
 				step->reason);
+		int rc = step->action == PIPELINE_EDGE ? keeper_cache_guard(keeper, &config->want,
+								 step->object, step->to, fault)
+						       : 0;
+		if (rc)
+			return rc;
 	}
 	return 0;
 }
@@ -529,7 +541,7 @@ int keeper_config_apply(struct keeper *keeper, const struct keeper_config_wish *
 	json_t **result, struct fault *fault)
 {
 	struct keeper_config *config = config_new(keeper, wish->text, fault);
-	int rc = config ? refuse_segment(config, fault) : -(int)fault->code;
+	int rc = config ? refuse(keeper, config, fault) : -(int)fault->code;
 	if (rc) {
 		if (config)
 			config_free(config);

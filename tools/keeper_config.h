@@ -26,6 +26,8 @@ int keeper_config_diff(
 /* 0 and a result when there is nothing to do; else KEEPER_LATER, and turns do it. */
 int keeper_config_apply(struct keeper *keeper, const struct keeper_config_wish *wish,
 	json_t **result, struct fault *fault);
+/* A stopped process and its peers: no part of the pipeline any more. */
+void keeper_config_forget(struct keeper *keeper, struct keeper_host *host);
 void keeper_config_turn(struct keeper *keeper);
 /* What is under way ends where it is. */
 void keeper_config_drop(struct keeper *keeper);

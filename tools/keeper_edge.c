@@ -12,6 +12,7 @@
 #include <xseg/request.h>
 
 #include "tools/keeper.h"
+#include "tools/keeper_cache.h"
 
 struct edge_view {
 	char peer[NAME_LENGTH_MAX + 1], edge[NAME_LENGTH_MAX + 1], to[NAME_LENGTH_MAX + 1];
@@ -145,7 +146,9 @@ static bool fall_back(struct keeper_host *host, uint32_t index, const struct edg
 	struct keeper *keeper = host->keeper;
 	const char *to = pipeline_keep_second(&keeper->pipeline, edge->peer, edge->edge);
 	uint32_t port;
-	if (!to || !second_fits(keeper, edge, to) || xseg_port_find(&keeper->seg, to, &port))
+	/* what only it has is newer than what the second choice would answer with */
+	if (!to || keeper_cache_dirty(keeper, edge->to) || !second_fits(keeper, edge, to) ||
+		xseg_port_find(&keeper->seg, to, &port))
 		return false;
 	xseg_edge_set(&keeper->seg, index, port);
 	crash_point("keeper.edge.before_move");

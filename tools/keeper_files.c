@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "tools/keeper.h"
+#include "tools/keeper_cache.h"
 #include "tools/program.h"
 
 /* --- the lock --------------------------------------------------------------------------- */
@@ -166,7 +167,8 @@ int keeper_files_segment(struct keeper *keeper, struct fault *fault)
 	if (keeper->made_segment)
 		return note_made(keeper, fault);
 	keeper->made_segment = made_by_us(keeper);
-	return segment_compare(keeper, fault);
+	rc = segment_compare(keeper, fault);
+	return rc ? rc : keeper_cache_orphans(keeper, fault);
 }
 
 /* --- the end ---------------------------------------------------------------------------- */

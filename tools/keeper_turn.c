@@ -225,6 +225,9 @@ void keeper_turn_down(struct keeper *keeper, const struct fault *fault)
 	if (keeper->operation.kind != KEEPER_OP_NONE && keeper->operation.kind != KEEPER_OP_DOWN)
 		keeper_server_finish(keeper, NULL, &broken);
 	keeper_config_drop(keeper);
+	/* whom somebody stopped before is no part of this */
+	keeper->killed[0] = 0;
+	keeper->stopped_count = 0;
 	keeper->phase = KEEPER_PHASE_STOPPING;
 	keeper_notify_stopping(keeper->stop_ns * (keeper->order_count + 1));
 	keeper_turn_soon(keeper);

@@ -2,7 +2,8 @@
 # What both programs, and their unit tests, are made of.
 noinst_LTLIBRARIES += libtools.la
 libtools_la_SOURCES = \
-	tools/fault.c tools/fault.h tools/job.c tools/job.h tools/parse_time.c tools/parse_time.h \
+	tools/fault.c tools/fault.h tools/job.c tools/job.h tools/kept.c tools/kept.h tools/parse_time.c \
+	tools/parse_time.h \
 	tools/pipeline.c tools/pipeline.h tools/pipeline_check.c tools/pipeline_diff.c \
 	tools/pipeline_diff.h tools/pipeline_keep.c tools/pipeline_keep.h tools/pipeline_priv.h tools/pipeline_running.c \
 	tools/pipeline_running.h tools/pipeline_text.c tools/pipeline_write.c tools/program.c tools/program.h \
@@ -13,10 +14,12 @@ libtools_la_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS) $(INIH_CFLAGS)
 
 noinst_LTLIBRARIES += libctl.la
 libctl_la_SOURCES = \
-	tools/ctl.h tools/ctl_ask.c tools/ctl_copy.c tools/ctl_copy.h tools/ctl_export.c \
+	tools/ctl.h tools/ctl_ask.c tools/ctl_cache.c tools/ctl_cache.h tools/ctl_cache_ask.c \
+	tools/ctl_copy.c tools/ctl_copy.h tools/ctl_export.c \
 	tools/ctl_complete.c \
 	tools/ctl_config.c tools/ctl_example.c tools/ctl_help.c tools/ctl_help.h tools/ctl_import.c tools/ctl_job.c tools/ctl_join.c tools/ctl_option.c \
-	tools/ctl_output.c tools/ctl_output.h tools/ctl_peer.c tools/ctl_pipeline.c \
+	tools/ctl_output.c tools/ctl_output.h tools/ctl_peer.c tools/ctl_pipeline.c tools/ctl_plug.c \
+	tools/ctl_plug.h tools/ctl_settle.c tools/ctl_unplug.c \
 	tools/ctl_progress.c tools/ctl_progress.h tools/ctl_reap.c tools/ctl_remote.c \
 	tools/ctl_remote.h tools/ctl_rpc.c tools/ctl_rpc.h tools/ctl_work.c tools/ctl_work.h \
 	tools/ctl_segment.c tools/ctl_stats.c tools/ctl_status.c tools/ctl_status.h \
@@ -34,7 +37,7 @@ xsegctl_LDADD = libctl.la $(TOOLS_LIBS) $(SMARTCOLS_LIBS) $(EVENT_EXTRA_LIBS)
 sbin_PROGRAMS += xsegd
 keeper_sources = \
 	tools/keeper.h tools/keeper_adopt.c tools/keeper_ask.c tools/keeper_ask.h \
-	tools/keeper_call.c tools/keeper_check.c tools/keeper_config.c tools/keeper_config.h \
+	tools/keeper_cache.c tools/keeper_cache.h tools/keeper_call.c tools/keeper_check.c tools/keeper_config.c tools/keeper_config.h \
 	tools/keeper_job.c tools/keeper_job.h \
 	tools/keeper_edge.c tools/keeper_event.c tools/keeper_files.c tools/keeper_host.c \
 	tools/keeper_notify.c tools/keeper_reap.c tools/keeper_renew.c tools/keeper_restart.c tools/keeper_save.c \

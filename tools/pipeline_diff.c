@@ -10,6 +10,7 @@
 
 #include "tools/pipeline_keep.h"
 #include "tools/pipeline_priv.h"
+#include "tools/pipeline_running.h"
 
 /* What becomes of a host. GROUP: stopped with others before any of them starts. */
 enum fate { FATE_KEEP, FATE_SETTINGS, FATE_START, FATE_RESTART, FATE_STOP, FATE_GROUP };
@@ -86,8 +87,8 @@ static const char *key_other(
 {
 	for (unsigned i = 0; i < one->option_count; i++) {
 		const char *key = one->options[i].key;
-		if (!is_edge(key) && pipeline_keep_key(key) == keepers &&
-			!key_same(one, other, key))
+		if (!is_edge(key) && !pipeline_running_begin(one->role, key) &&
+			pipeline_keep_key(key) == keepers && !key_same(one, other, key))
 			return key;
 	}
 	return NULL;

@@ -141,7 +141,7 @@ static void option_set(struct pipeline_peer *peer, const char *key, const char *
 	pipeline_option_add(peer, key, value, PIPELINE_FILES_MAX, 0);
 }
 
-/* It was set to lead nowhere: nothing a file could say. */
+/* One that was set to lead nowhere: nothing a file could say. */
 static void option_unset(struct pipeline_peer *peer, const char *key)
 {
 	unsigned kept = 0;
@@ -154,6 +154,19 @@ static void option_unset(struct pipeline_peer *peer, const char *key)
 		free(peer->options[i].value);
 	}
 	peer->option_count = kept;
+}
+
+bool pipeline_running_begin(const char *role, const char *key)
+{
+	/* a cache that was plugged in began by passing everything on; it is past that */
+	return role && !strcmp(role, "cached") && !strcmp(key, "begin");
+}
+
+void pipeline_running_begun(struct pipeline *pipeline)
+{
+	for (unsigned i = 0; i < pipeline->peer_count; i++)
+		if (pipeline_running_begin(pipeline->peers[i].role, "begin"))
+			option_unset(&pipeline->peers[i], "begin");
 }
 
 void pipeline_running_edges(struct pipeline *pipeline, const struct xseg *seg)

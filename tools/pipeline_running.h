@@ -18,6 +18,10 @@ int pipeline_running_host(struct pipeline *pipeline, pid_t pid, const char *name
 /* The same from its arguments, without argv[0]. */
 int pipeline_running_arguments(
 	struct pipeline *pipeline, char *const *argv, unsigned argc, const char *name);
+/* Is it an option of how a process begins, which says nothing of one that runs? */
+bool pipeline_running_begin(const char *role, const char *key);
+/* Takes such options out. */
+void pipeline_running_begun(struct pipeline *pipeline);
 /* Every edge of its peers as it leads now; one that leads nowhere is left out. */
 void pipeline_running_edges(struct pipeline *pipeline, const struct xseg *seg);
 

@@ -15,6 +15,7 @@
 
 #include "config.h"
 #include "tools/keeper.h"
+#include "tools/keeper_cache.h"
 #include "tools/keeper_job.h"
 #include "tools/parse_time.h"
 #include "tools/program.h"
@@ -213,9 +214,11 @@ static int close_all(void)
 	keeper_store_close(&keeper);
 	bool used = keeper.joined && keeper_adopt_strangers(&keeper, strangers, sizeof(strangers));
 	keeper_job_close(&keeper, true);
-	bool destroyed = keeper_files_remove(
-		&keeper, keeper.made_segment && !used && (!failed || keeper.made_now));
-	if (keeper.killed[0])
+	bool destroy = keeper.made_segment && !used && (!failed || keeper.made_now);
+	if (destroy && keeper.joined && keeper_cache_let_go(&keeper, keeper.discard_dirty, &partly))
+		destroy = false;
+	bool destroyed = keeper_files_remove(&keeper, destroy);
+	if (keeper.killed[0] && !partly.code)
 		fault_set(&partly, FAULT_PARTLY, keeper.name,
 			"--timeout sets how long each may drain",
 			"segment '%s' is down, but did not drain in time and was killed: %s",

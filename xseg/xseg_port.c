@@ -154,6 +154,12 @@ static uint32_t spread(uint64_t volume, uint64_t place, uint32_t count)
 	return (uint32_t)(((h >> 32) * count) >> 32);
 }
 
+uint32_t xseg_port_shard(const struct xseg_key *key, uint64_t offset, uint32_t count)
+{
+	return spread(
+		key->volume ^ (uint64_t)key->epoch << 32, key->object + (offset >> 22), count);
+}
+
 uint32_t xseg_port_lane(const struct xseg *seg, uint32_t port, const struct xseg_frame *frame)
 {
 	const struct xseg_port_record *record = &seg->ports[port];
@@ -166,8 +172,7 @@ uint32_t xseg_port_lane(const struct xseg *seg, uint32_t port, const struct xseg
 	if (frame->lane != XSEG_LANE_ANY)
 		which = frame->lane < count ? frame->lane : 0;
 	else if (count > 1 && (frame->op <= XSEG_OP_DELETE || frame->op == XSEG_OP_INFO))
-		which = spread(frame->key.volume ^ (uint64_t)frame->key.epoch << 32,
-			frame->key.object + (frame->offset >> 22), count);
+		which = xseg_port_shard(&frame->key, frame->offset, count);
 	uint32_t lane = record->lane[which];
 	return lane < seg->lane_count ? lane : XSEG_NONE;
 }

@@ -33,7 +33,7 @@ void peer_page_keep(struct peer *peer, uint32_t page);
 /* As job_take_page(), for a page that has been described: KEPT by the peer's port. */
 int job_keep_page(struct job *job, uint32_t page);
 
-/* The next page from *cursor on that the peer's port keeps, or XSEG_NONE; *cursor goes behind it. */
+/* The next page from *cursor on that the port keeps, or XSEG_NONE; *cursor goes behind it. */
 uint32_t peer_kept_next(const struct peer *peer, uint32_t *cursor);
 
 /*

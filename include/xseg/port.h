@@ -35,6 +35,8 @@ int xseg_port_reserve(const struct xseg *seg, const char *name, uint32_t *port);
  * same lane. XSEG_NONE when the port is not bound.
  */
 uint32_t xseg_port_lane(const struct xseg *seg, uint32_t port, const struct xseg_frame *frame);
+/* Which of `count` lanes that is, whether the port is bound or not. */
+uint32_t xseg_port_shard(const struct xseg_key *key, uint64_t offset, uint32_t count);
 
 /* The edge "PEER:edge", made if there is none (leading nowhere). 0 or -errno. */
 int xseg_edge_reserve(const struct xseg *seg, const char *name, uint32_t *edge);

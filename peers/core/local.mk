@@ -2,7 +2,7 @@
 noinst_LTLIBRARIES += libpeer.la
 libpeer_la_SOURCES = \
 	include/peer/call.h include/peer/client.h include/peer/job.h include/peer/keep.h \
-	include/peer/notify.h \
+	include/peer/notify.h include/peer/xcache.h \
 	include/peer/option.h \
 	include/peer/peer.h include/peer/worker.h \
 	peers/core/core.h peers/core/core_call.c peers/core/core_client.c peers/core/core_data.c \
@@ -13,7 +13,12 @@ libpeer_la_SOURCES = \
 	peers/core/core_option.c \
 	peers/core/core_pages.c peers/core/core_peer.c peers/core/core_retry.c \
 	peers/core/core_slab.c peers/core/core_spec.c peers/core/core_trial.c \
-	peers/core/core_volume.c peers/core/core_worker.c
+	peers/core/core_volume.c peers/core/core_worker.c \
+	peers/core/core_xcache.h peers/core/core_xcache.c peers/core/core_xcache_clock2q.c \
+	peers/core/core_xcache_ghost.c peers/core/core_xcache_group.c \
+	peers/core/core_xcache_lru.c \
+	peers/core/core_xcache_object.c peers/core/core_xcache_queue.c \
+	peers/core/core_xcache_s3fifo.c
 libpeer_la_CFLAGS = $(AM_CFLAGS) -fvisibility=default $(URCU_CFLAGS) $(EVENT_CFLAGS)
 libpeer_la_LIBADD = $(URCU_LIBS) $(EVENT_LIBS)
 

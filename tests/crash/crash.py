@@ -18,13 +18,16 @@ import sys
 import time
 import traceback
 
+import cases_cache
+import cases_cache_ask
 import cases_control
 import cases_fault
 import cases_flip
 import cases_kill
 from rig import Failed, Unfit
 
-CASES = {**cases_control.CASES, **cases_kill.CASES, **cases_fault.CASES, **cases_flip.CASES}
+CASES = {**cases_control.CASES, **cases_kill.CASES, **cases_fault.CASES, **cases_flip.CASES,
+         **cases_cache.CASES, **cases_cache_ask.CASES}
 
 
 class Context:

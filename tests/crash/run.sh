@@ -11,7 +11,8 @@ shift
 mkdir -p "$BUILD"
 cd "$BUILD"
 [ -e config.status ] || "$TOP/configure" --enable-crash-points >configure.log
-make -s -j"$(nproc)" all step stamp crash_shim.la blocker_liar.la >make.log
+make -s -j"$(nproc)" all step stamp crash_shim.la blocker_liar.la blocker_meddle.la \
+    blocker_record.la >make.log
 [ $# -gt 0 ] || ./step --all
 export SKERRY_BUILD=$BUILD PYTHONDONTWRITEBYTECODE=1
 exec /usr/bin/python3 "$TOP/tests/crash/crash.py" "$@"

@@ -29,6 +29,7 @@ tap_run "serves an image made of the repository" "$QUICKSTART"
 out=$(cat "$TAP_OUT")
 tap_like "nbdcopy read it back" "$out" "nbdcopy reads [0-9]+ bytes, identical"
 tap_like "export read it back" "$out" "export reads [0-9]+ bytes, identical"
+tap_like "the cache served a part of that" "$out" "the cache served [1-9][0-9]* %"
 tap_like "it tells the URI" "$out" "nbd\+unix:///demo\?socket=$socket"
 tap_run "the URI it tells works" nbdcopy "nbd+unix:///demo?socket=$socket" "$SCENE_DIR/back"
 tap_run "what is behind it is the image" cmp "$SCENE_DIR/back" "$QUICKSTART_STATE/skerry.img"
@@ -46,8 +47,15 @@ head -c 3000000 /dev/urandom >"$SCENE_DIR/odd name.img"
 tap_run "an image of one's own, beside the first" "$QUICKSTART" "$SCENE_DIR/odd name.img"
 tap_like "it is verified, too" "$(cat "$TAP_OUT")" "nbdcopy reads 3000000 bytes, identical"
 
+export SKERRY_RUN_DIR=$QUICKSTART_STATE/run
+tap_run "the cache comes out" "$XSEGCTL" unplug cache0
+tap_run "what it had is in the store" nbdcopy "nbd+unix:///demo?socket=$socket" "$SCENE_DIR/back"
+tap_run "all of it" cmp "$SCENE_DIR/back" "$QUICKSTART_STATE/skerry.img"
+tap_run "and goes in again" "$XSEGCTL" plug cached --at vol0:store
+
 tap_run "kill: every process, and no client sees an error" "$QUICKSTART" kill
 tap_like "it tells how long the pauses were" "$(cat "$TAP_OUT")" "the keeper +[0-9]+ +[0-9]+ ms"
+tap_like "the cache was among them" "$(cat "$TAP_OUT")" "cache0 +[0-9]+ +[0-9]+ ms"
 tap_like "and what was read back" "$(cat "$TAP_OUT")" "every acknowledged write read back: 0 errors"
 
 tap_run "stop" "$QUICKSTART" stop

@@ -169,11 +169,11 @@ ask() { printf "$call" "$1" "$2"; }
 rpc_is "rpc.describe lists its calls" "$(ask rpc.describe '{}')" \
     '[.result.methods[].name] | sort | join(" ")' \
     "config.apply config.diff config.get down edge.list edge.set job.cancel job.list job.show \
-peer.list peer.restart peer.start peer.stop rpc.describe segment.reap stats status"
+peer.forget peer.list peer.restart peer.start peer.stop rpc.describe segment.reap stats status"
 rpc_is "with their parameters" "$(ask rpc.describe '{}')" \
     '.result.methods[] | select(.name == "edge.set").params | map("\(.name):\(.type)") |
      join(" ")' \
-    'edge:string to:string dry_run:boolean'
+    'edge:string to:string cache_passes:boolean dry_run:boolean'
 rpc_is "an unknown call" "$(ask statu '{}')" '[.error.code, .error.data.hint, .id] | @csv' \
     "-32601,\"did you mean 'status'?\",7"
 rpc_is "an unknown parameter" "$(ask stats '{"pear":"x"}')" \

@@ -49,8 +49,8 @@ tap_is "with its hint" "$(jq -r .error.hint <<<"$ERR")" "did you mean '--size'?"
 ctl_exits 0 "help" --help
 nouns=$(sed -n '/^Commands:/,/^$/s/^  \([a-z]*\) .*/\1/p' <<<"$OUT" | sort -u)
 tap_is "it lists the nouns" "$(tr '\n' ' ' <<<"$nouns")" \
-    "completion config down edge events job log metrics peer segment stats status top trace up \
-volume "
+    "cache completion config down edge events job log metrics peer plug segment stats status top \
+trace unplug up volume "
 while read -r noun verb rest; do
     case $verb in [a-z]*) ;; *) verb='' ;; esac
     # shellcheck disable=SC2086
@@ -115,14 +115,14 @@ status_keys='[keys_unsorted, (.segment | keys_unsorted), (.segment.pages | keys_
     (.peers | map(keys_unsorted) | unique), (.edges | map(keys_unsorted) | unique)]'
 golden='[["schema_version","healthy","segment","keeper","peers","edges"],'
 golden+='["name","path","size","overhead","lanes","huge","uuid","boot_id","created_ns",'
-golden+='"layout_version","pages","requests"],["total","free","held","stored","retired"],'
+golden+='"layout_version","pages","requests"],["total","free","held","stored","kept","retired"],'
 golden+='["total","free","owned","submitted","taken","done"],["state","pid","pipeline","hash"],'
 golden+='[["name","role","pid","state","lanes","inflight","health","reason","host","log",'
 golden+='"restarts"]],'
 golden+='[["name","peer","edge","to","generation","state"]]]'
 ctl_exits 0 "status" status --json
 tap_is "its keys, golden" "$(jq -c "$status_keys" <<<"$OUT")" "$golden"
-json_is "pages add up" '.segment.pages | .free + .held + .stored + .retired == .total' true
+json_is "pages add up" '.segment.pages | .free + .held + .stored + .kept + .retired == .total' true
 json_is "data lies in stored pages" '.segment.pages.stored >= 512' true
 ctl_exits 0 "status as a table" status
 out_like "has a line for each peer" $'\nmem0 +blocker_memory +[0-9]+ serving +1 +0 +ok'

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The journal: which writes were begun and which were acknowledged, in the order it happened. */
+#include <base/clock.h>
 #include <base/crc32c.h>
 #include <base/must.h>
 #include <errno.h>
@@ -68,13 +69,21 @@ void journal_close(struct journal *journal)
 void journal_put(struct journal *journal, enum journal_kind kind, unsigned volume, uint64_t sector,
 	uint32_t count, uint64_t sequence)
 {
+	journal_put_flags(journal, kind, volume, sector, count, sequence, 0);
+}
+
+void journal_put_flags(struct journal *journal, enum journal_kind kind, unsigned volume,
+	uint64_t sector, uint32_t count, uint64_t sequence, uint32_t flags)
+{
 	if (journal->fd < 0)
 		return;
 	struct journal_record record = {.kind = (uint16_t)kind,
 		.volume = (uint16_t)volume,
 		.count = count,
 		.sector = sector,
-		.sequence = sequence};
+		.sequence = sequence,
+		.flags = flags,
+		.time_ns = clock_now_ns()};
 	record.crc = crc_of(&record);
 	must(write(journal->fd, &record, sizeof(record)) == sizeof(record));
 	if (journal->sync)

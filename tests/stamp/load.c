@@ -36,6 +36,7 @@ struct load {
 	uint64_t issued, begin_ns, answer_ns, progress_ns;
 	unsigned complaints;
 	int journal_error;
+	FILE *map;
 };
 
 static uint64_t draw(struct load *load, uint64_t below)
@@ -84,6 +85,18 @@ static bool was_written(const struct load *load, uint64_t sequence)
 	       (sequence >> RUN_SHIFT == load->run && sequence <= load->sequence);
 }
 
+/* For whoever knows better than the journal what may be there: it is only noted, unless damaged. */
+static bool note_map(
+	struct load *load, uint64_t sector, enum stamp_look look, const struct stamp *found)
+{
+	uint64_t sequence = look == STAMP_BLANK ? 0 : found->sequence;
+	if (look == STAMP_TORN || look == STAMP_MISPLACED)
+		return false;
+	must(fseeko(load->map, (off_t)(sector * sizeof(sequence)), SEEK_SET) == 0);
+	must(fwrite(&sequence, sizeof(sequence), 1, load->map) == 1);
+	return true;
+}
+
 static void check_sector(struct load *load, const struct op *op, struct volume *volume,
 	uint64_t sector, const uint8_t *memory, uint64_t oldest)
 {
@@ -92,6 +105,8 @@ static void check_sector(struct load *load, const struct op *op, struct volume *
 	uint64_t newer = 0;
 	enum stamp_look look = stamp_read(memory, volume->id, sector, &found);
 	results->sectors_checked++;
+	if (load->map && load->phase == PHASE_PASS && note_map(load, sector, look, &found))
+		return;
 	if (look == STAMP_TORN && history_busy(&volume->history, sector, op->begin_tick)) {
 		results->mixed++;
 		if (!load->options->mixes)
@@ -136,8 +151,10 @@ static void check_answer(struct load *load, const struct conn *conn, const struc
 				op->memory + (size_t)i * STAMP_SECTOR, oldest);
 		return;
 	}
-	if (op->kind == OP_FLUSH)
+	if (op->kind == OP_FLUSH) {
+		journal_put(&load->journal, JOURNAL_FLUSH_END, conn->volume, 0, 0, op->sequence);
 		return;
+	}
 	journal_put(&load->journal, JOURNAL_END, conn->volume, op->sector, op->count, op->sequence);
 	for (uint32_t i = 0; i < op->count; i++)
 		history_write_end(
@@ -180,8 +197,8 @@ static void fill(struct load *load, const struct conn *conn, struct op *op)
 	struct volume *volume = &load->volumes[conn->volume];
 	struct stamp stamp = {
 		.volume = volume->id, .sequence = op->sequence, .writer = conn->writer};
-	journal_put(
-		&load->journal, JOURNAL_BEGIN, conn->volume, op->sector, op->count, op->sequence);
+	journal_put_flags(&load->journal, JOURNAL_BEGIN, conn->volume, op->sector, op->count,
+		op->sequence, op->fua ? JOURNAL_FUA : 0);
 	for (uint32_t i = 0; i < op->count; i++) {
 		stamp.sector = op->sector + i;
 		stamp_make(op->memory + (size_t)i * STAMP_SECTOR, &stamp);
@@ -217,8 +234,11 @@ static void begin_random(struct load *load, struct conn *conn, struct op *op)
 		op->kind = OP_FLUSH;
 	op->count = 0;
 	op->sector = 0;
-	if (op->kind == OP_FLUSH)
+	if (op->kind == OP_FLUSH) {
+		op->sequence = ++load->sequence;
+		journal_put(&load->journal, JOURNAL_FLUSH_BEGIN, conn->volume, 0, 0, op->sequence);
 		return;
+	}
 	place(load, volume, op);
 	if (op->kind == OP_READ)
 		return;
@@ -358,7 +378,7 @@ static void replay(void *context, const struct journal_record *record)
 		(record->kind == JOURNAL_VOLUME &&
 			(record->sequence != volume->id || record->sector != volume->sectors)))
 		load->journal_error = -ESTALE;
-	if (load->journal_error || record->kind < JOURNAL_BEGIN)
+	if (load->journal_error || (record->kind != JOURNAL_BEGIN && record->kind != JOURNAL_END))
 		return;
 	for (uint32_t i = 0; i < record->count && record->sector + i < volume->sectors; i++)
 		if (record->kind == JOURNAL_BEGIN)
@@ -442,8 +462,12 @@ int load_run(const struct options *options, struct results *results, volatile in
 		.journal = {.fd = -1},
 		.random = options->seed | 1};
 	int error = open_all(&load);
+	if (!error && options->map && !(load.map = fopen(options->map, "wb")))
+		error = -errno;
 	if (!error)
 		run(&load, stop);
+	if (load.map && fclose(load.map) && !error)
+		error = -errno;
 	for (unsigned i = 0; i < load.conn_count; i++)
 		conn_close(&load.conns[i]);
 	for (unsigned i = 0; i < options->volumes; i++)

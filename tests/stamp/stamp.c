@@ -30,6 +30,7 @@ static const char usage_text[] =
 	"                     with, and what it says must be there\n"
 	"  --sync             with fdatasync() for each record\n"
 	"  --verify-only      read all of it once, no load\n"
+	"  --map FILE         the last pass only notes there which version each sector has (u64)\n"
 	"  --no-final         do not read all of it at the end\n"
 	"  --mixes            a read while the same sector is written may find half of each\n"
 	"  --replays          there will be faults: a write may take effect more than once before "
@@ -54,6 +55,7 @@ enum {
 	JOURNAL,
 	SYNC,
 	VERIFY_ONLY,
+	MAP,
 	REPLAYS,
 	MIXES,
 	NO_FINAL,
@@ -75,6 +77,7 @@ static const struct option long_options[] = {
 	{"journal", required_argument, NULL, JOURNAL},
 	{"sync", no_argument, NULL, SYNC},
 	{"verify-only", no_argument, NULL, VERIFY_ONLY},
+	{"map", required_argument, NULL, MAP},
 	{"replays", no_argument, NULL, REPLAYS},
 	{"mixes", no_argument, NULL, MIXES},
 	{"no-final", no_argument, NULL, NO_FINAL},
@@ -127,6 +130,7 @@ static void option(struct options *o, int which)
 	case SEED: o->seed = number(optarg, 0, INT64_MAX); break;
 	case JOURNAL: o->journal = optarg; break;
 	case SYNC: o->sync = true; break;
+	case MAP: o->map = optarg; break;
 	case VERIFY_ONLY: o->verify_only = true; break;
 	case REPLAYS: o->replays = true; break;
 	case MIXES: o->mixes = true; break;

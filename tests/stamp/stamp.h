@@ -88,16 +88,27 @@ enum history_verdict history_read(struct history *history, uint64_t sector, uint
 
 /* --- journal.c: what was acknowledged, for the next run ------------------------------------- */
 
-enum journal_kind { JOURNAL_RUN = 1, JOURNAL_VOLUME, JOURNAL_BEGIN, JOURNAL_END };
+enum journal_kind {
+	JOURNAL_RUN = 1,
+	JOURNAL_VOLUME,
+	JOURNAL_BEGIN,
+	JOURNAL_END,
+	/* sequence: a number of its own; only good answers have an end */
+	JOURNAL_FLUSH_BEGIN,
+	JOURNAL_FLUSH_END,
+};
+
+#define JOURNAL_FUA 1u
 
 struct journal_record {
 	uint32_t crc; /* of the rest */
 	uint16_t kind;
-	uint16_t volume; /* index */
-	uint32_t count;	 /* sectors */
-	uint32_t pad;
+	uint16_t volume;   /* index */
+	uint32_t count;	   /* sectors */
+	uint32_t flags;	   /* JOURNAL_FUA */
 	uint64_t sector;   /* VOLUME: how many it has */
 	uint64_t sequence; /* VOLUME: its id; RUN: its number */
+	uint64_t time_ns;
 };
 
 struct journal {
@@ -112,6 +123,8 @@ void journal_close(struct journal *journal);
 /* Returns when it is as safe as was asked for: written, or on the disk. */
 void journal_put(struct journal *journal, enum journal_kind kind, unsigned volume, uint64_t sector,
 	uint32_t count, uint64_t sequence);
+void journal_put_flags(struct journal *journal, enum journal_kind kind, unsigned volume,
+	uint64_t sector, uint32_t count, uint64_t sequence, uint32_t flags);
 
 /* --- load.c, conn.c: the operations --------------------------------------------------------- */
 
@@ -133,6 +146,7 @@ struct options {
 	double hang_s;	    /* an operation that takes longer is an error of its own */
 	double progress_s;  /* 0: say nothing meanwhile */
 	const char *journal;
+	const char *map; /* which version each sector has, as found by the last pass */
 	bool sync;
 	bool verify_only;
 	bool mixes;   /* a read and a write at once may mix, as in a page cache */

@@ -9,7 +9,7 @@ base_unit_tests = test_base_crc32c test_base_histogram test_base_log test_base_n
 core_unit_tests = test_core_call test_core_client test_core_data test_core_flush test_core_host \
 	test_core_job test_core_lane test_core_man test_core_module test_core_option \
 	test_core_pages test_core_peer test_core_retry test_core_slab test_core_spec \
-	test_core_volume test_core_worker
+	test_core_volume test_core_worker test_core_xcache test_core_xcache_policy
 check_PROGRAMS += $(base_unit_tests) $(core_unit_tests)
 TESTS += $(base_unit_tests) $(core_unit_tests)
 THREAD_TESTS += test_core_call test_core_flush test_core_host test_core_retry test_core_worker
@@ -109,6 +109,15 @@ test_core_volume_LDADD = $(core_libs_tests)
 test_core_worker_SOURCES = tests/unit/test_core_worker.c $(core_rig_tests)
 test_core_worker_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(URCU_CFLAGS) $(EVENT_CFLAGS)
 test_core_worker_LDADD = $(core_libs_tests)
+
+test_core_xcache_SOURCES = tests/unit/test_core_xcache.c $(core_lib_tests)
+test_core_xcache_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(URCU_CFLAGS) $(EVENT_CFLAGS)
+test_core_xcache_LDADD = $(core_libs_tests)
+
+test_core_xcache_policy_SOURCES = tests/unit/test_core_xcache_policy.c bench/traces.c \
+	bench/traces.h $(core_lib_tests)
+test_core_xcache_policy_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)
+test_core_xcache_policy_LDADD = $(core_libs_tests) -lm
 endif
 
 TESTS += tests/scenario/xsegpeer.sh

@@ -38,7 +38,7 @@ static void expect_clean(void)
 	say_all(&fsck);
 	ck_assert_uint_eq(problems(&fsck), 0);
 	uint32_t pages = 0, requests = 0;
-	for (unsigned i = 0; i < 4; i++)
+	for (unsigned i = 0; i < XSEG_PAGE_STATES; i++)
 		pages += fsck.pages[i];
 	for (unsigned i = 0; i < XSEG_REQUEST_STATES; i++)
 		requests += fsck.requests[i];

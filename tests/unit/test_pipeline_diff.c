@@ -79,6 +79,27 @@ START_TEST(test_restart)
 }
 END_TEST
 
+#define CACHE0 "[peer cache0]\nrole = cached\nedge.store = mem0\nsize = 8M\n"
+
+/* How a cache began says nothing of one that runs, and is not saved. */
+START_TEST(test_begin)
+{
+	ck_assert_str_eq(diff(ALL CACHE0 "begin = passing\n", ALL CACHE0), "");
+	ck_assert_str_eq(diff(ALL CACHE0, ALL CACHE0 "begin = caching\n"), "");
+	ck_assert_str_eq(
+		diff(ALL CACHE0 "begin = passing\n", ALL CACHE0 "age = 1s\n"), "restart cache0");
+	ck_assert_str_eq(diff(ALL, HEAD MEM0 VOL0 NBD0 "begin = late\n"), "restart nbd0");
+	load(&have, ALL CACHE0 "begin = passing\n");
+	pipeline_running_begun(&have);
+	char *text = pipeline_text(&have, &fault);
+	ck_assert_ptr_nonnull(text);
+	ck_assert_ptr_null(strstr(text, "begin"));
+	ck_assert_ptr_nonnull(strstr(text, "size = 8M"));
+	free(text);
+	pipeline_free(&have);
+}
+END_TEST
+
 START_TEST(test_edges)
 {
 	const char *other = HEAD "[peer mem1]\nrole = memory\n"
@@ -238,6 +259,7 @@ int main(void)
 	UNIT_TEST(s, test_same);
 	UNIT_TEST(s, test_start_and_stop);
 	UNIT_TEST(s, test_restart);
+	UNIT_TEST(s, test_begin);
 	UNIT_TEST(s, test_edges);
 	UNIT_TEST(s, test_edges_no_circle);
 	UNIT_TEST(s, test_moves);

@@ -1,0 +1,614 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What can be asked of a cache while it runs. Shard 0 gets the requests and leads: it says in
+ * shared->ask what all shards are to do, each does it in its own turns and counts itself in
+ * `settled`. One thing is asked at a time.
+ *
+ *   drain   phase DRAINING -> all look (nobody dirties buckets any more) -> all empty -> PASSING
+ *   begin   phase DRAINING -> all look -> what was passed on before has been answered -> CACHING
+ */
+#include <base/crash.h>
+#include <base/log.h>
+#include <errno.h>
+#include <xseg/request.h>
+
+#include "peers/cache/cache_flush.h"
+
+#define CONTROL_AGAIN_NS 200000u /* between two looks at what has to be waited for */
+#define CONTROL_EVICT 1024u	 /* buckets in one turn */
+
+enum control_ask { ASK_NOTHING, ASK_LOOK, ASK_EMPTY, ASK_DROP, ASK_FIT, ASK_POLICY };
+
+enum control_lead {
+	LEAD_NOTHING,
+	LEAD_DRAIN_LOOK,
+	LEAD_DRAIN_EMPTY,
+	LEAD_BEGIN_LOOK,
+	LEAD_BEGIN_WAIT,
+	LEAD_DROP,
+	LEAD_FIT,
+	LEAD_POLICY,
+};
+
+/* --- each shard -------------------------------------------------------------------------- */
+
+/* Whatever is clean goes; what is dirty is being written. */
+static bool do_empty(struct peer *peer)
+{
+	struct cache *cache = cache_of(peer);
+	if (atomic_load(&cache_shared(peer)->ask_error))
+		return true; /* broken off */
+	if (cache->dirty == 0)
+		cache_bucket_drop_clean(peer, 0);
+	return cache->dirty == 0 && TAILQ_EMPTY(&cache->dirty_flows) &&
+	       xcache_count(cache->index) == 0;
+}
+
+static bool do_drop(struct peer *peer)
+{
+	struct cache_shared *shared = cache_shared(peer);
+	uint32_t count = cache_bucket_drop_clean(peer, atomic_load(&shared->drop_volume));
+	atomic_fetch_add(&shared->drop_count, count);
+	return true;
+}
+
+static bool do_policy(struct peer *peer)
+{
+	struct cache_shared *shared = cache_shared(peer);
+	int error = xcache_set_policy(
+		cache_of(peer)->index, cache_policy_of(atomic_load(&shared->policy)));
+	if (error)
+		atomic_store(&shared->ask_error, error);
+	return true;
+}
+
+/* More is cached than the limit allows: a part of it goes each turn. */
+static void shrink(struct peer *peer)
+{
+	struct cache *cache = cache_of(peer);
+	uint64_t size = atomic_load(&cache_shared(peer)->size) / XSEG_PAGE / peer->shards;
+	uint32_t count = xcache_count(cache->index);
+	if (count > size) {
+		uint64_t over = count - size;
+		xcache_evict(cache->index, (uint32_t)(over < CONTROL_EVICT ? over : CONTROL_EVICT));
+		cache->hurry = true;
+	}
+	cache->shrinking = xcache_count(cache->index) > size;
+}
+
+static bool do_asked(struct peer *peer)
+{
+	switch (cache_of(peer)->doing) {
+	case ASK_EMPTY: return do_empty(peer);
+	case ASK_DROP: return do_drop(peer);
+	case ASK_FIT: return !cache_of(peer)->shrinking;
+	case ASK_POLICY: return do_policy(peer);
+	default: return true;
+	}
+}
+
+static void shard_asked(struct peer *peer, uint64_t asked)
+{
+	struct cache *cache = cache_of(peer);
+	cache->asked_seen = asked;
+	cache->doing = atomic_load(&cache_shared(peer)->ask);
+	cache->hurry = true;
+	if (cache->doing == ASK_FIT)
+		cache_size_apply(peer);
+}
+
+static bool shard_turn(struct peer *peer)
+{
+	struct cache *cache = cache_of(peer);
+	struct cache_shared *shared = cache_shared(peer);
+	uint64_t asked = atomic_load_explicit(&shared->asked, memory_order_acquire);
+	if (unlikely(cache->shrinking))
+		shrink(peer);
+	if (unlikely(asked != cache->asked_seen))
+		shard_asked(peer, asked);
+	if (likely(cache->doing == ASK_NOTHING) || !do_asked(peer))
+		return false;
+	cache->doing = ASK_NOTHING;
+	atomic_fetch_add(&shared->settled, 1);
+	if (peer->shard != 0)
+		peer_kick(peer, 0);
+	return true;
+}
+
+/* --- shard 0 ----------------------------------------------------------------------------- */
+
+static void lead(struct peer *peer, enum control_ask ask, enum control_lead step)
+{
+	struct cache_shared *shared = cache_shared(peer);
+	cache_of(peer)->leading = step;
+	atomic_store(&shared->settled, 0);
+	atomic_store(&shared->ask_error, 0);
+	atomic_store(&shared->ask, ask);
+	atomic_fetch_add_explicit(&shared->asked, 1, memory_order_release);
+	cache_kick_others(peer);
+}
+
+static void lead_end(struct peer *peer, int error, uint64_t value)
+{
+	struct cache *cache = cache_of(peer);
+	struct job *job = cache->control;
+	cache->leading = LEAD_NOTHING;
+	cache->control = NULL;
+	if (job && error)
+		job_fail(job, error);
+	else if (job)
+		job_complete_value(job, 0, value);
+}
+
+static void set_phase(struct peer *peer, enum cache_phase phase, bool beginning)
+{
+	struct cache_shared *shared = cache_shared(peer);
+	shared->beginning = beginning;
+	atomic_store(&shared->phase, phase);
+	crash_point("cache.control.phase");
+	cache_meta_save(peer);
+}
+
+/* Changes that were passed on and that nobody has answered yet: below us, not known here. */
+static bool passed_on_is_out(const struct peer *peer)
+{
+	const struct xseg *seg = peer_segment(peer);
+	for (uint32_t i = 0; i < seg->request_count; i++) {
+		const struct xseg_request *request = &seg->requests[i];
+		uint64_t word = atomic_load_explicit(&request->word, memory_order_acquire);
+		unsigned state = xseg_word_state(word), frames = xseg_word_frame(word);
+		if (state != XSEG_REQUEST_SUBMITTED && state != XSEG_REQUEST_TAKEN)
+			continue;
+		for (unsigned k = 0; k < frames && k < XSEG_FRAMES; k++)
+			if (request->frame[k].port == peer->port &&
+				request->frame[k].op != XSEG_OP_READ)
+				return true;
+	}
+	return false;
+}
+
+static void lead_begin_wait(struct peer *peer)
+{
+	struct cache *cache = cache_of(peer);
+	if (peer_now_ns(peer) < cache->control_ns)
+		return;
+	cache->control_ns = peer_now_ns(peer) + CONTROL_AGAIN_NS;
+	if (passed_on_is_out(peer))
+		return;
+	set_phase(peer, CACHE_CACHING, false);
+	log_info("cached", "%s: caching", peer->name);
+	lead_end(peer, 0, 0);
+}
+
+static void lead_drained(struct peer *peer)
+{
+	set_phase(peer, CACHE_PASSING, false);
+	log_info("cached", "%s: drained; everything is passed on", peer->name);
+	lead_end(peer, 0, 0);
+}
+
+static void control_begin(struct peer *peer, struct job *job)
+{
+	if (cache_phase_now(peer) == CACHE_CACHING) {
+		job_complete(job, 0);
+		return;
+	}
+	cache_of(peer)->control = job;
+	cache_of(peer)->control_ns = 0;
+	set_phase(peer, CACHE_DRAINING, true);
+	lead(peer, ASK_LOOK, LEAD_BEGIN_LOOK);
+}
+
+/* Told to begin in the middle of a drain: what is dirty stays so. */
+static bool lead_broken_off(struct peer *peer)
+{
+	struct cache *cache = cache_of(peer);
+	struct job *begin = cache->begin;
+	if (!begin)
+		return false;
+	cache->begin = NULL;
+	lead_end(peer, -ECANCELED, 0);
+	control_begin(peer, begin);
+	return true;
+}
+
+/* All shards have done what was asked. */
+static void lead_next(struct peer *peer)
+{
+	struct cache *cache = cache_of(peer);
+	struct cache_shared *shared = cache_shared(peer);
+	switch (cache->leading) {
+	case LEAD_DRAIN_LOOK:
+		if (!lead_broken_off(peer))
+			lead(peer, ASK_EMPTY, LEAD_DRAIN_EMPTY);
+		break;
+	case LEAD_DRAIN_EMPTY:
+		if (!lead_broken_off(peer))
+			lead_drained(peer);
+		break;
+	case LEAD_BEGIN_LOOK: cache->leading = LEAD_BEGIN_WAIT; break;
+	case LEAD_BEGIN_WAIT: lead_begin_wait(peer); break;
+	case LEAD_DROP: lead_end(peer, 0, atomic_load(&shared->drop_count)); break;
+	default: lead_end(peer, atomic_load(&shared->ask_error), 0);
+	}
+}
+
+/* Killed in the middle of a drain, it goes on, whether it is asked again or not. */
+static bool lead_turn(struct peer *peer)
+{
+	struct cache *cache = cache_of(peer);
+	struct cache_shared *shared = cache_shared(peer);
+	if (likely(cache->leading == LEAD_NOTHING)) {
+		if (likely(cache_phase_now(peer) != CACHE_DRAINING))
+			return false;
+		lead(peer, ASK_LOOK, LEAD_DRAIN_LOOK);
+		return true;
+	}
+	if (atomic_load(&shared->settled) < peer->shards)
+		return false;
+	lead_next(peer);
+	return cache->leading != LEAD_BEGIN_WAIT;
+}
+
+static void show(struct peer *peer)
+{
+	struct cache_shared *shared = cache_shared(peer);
+	struct cache *cache = cache_of(peer);
+	uint32_t objects = xcache_object_count(cache->index);
+	_Atomic uint32_t *shown = &shared->objects[peer->shard];
+	if (atomic_load_explicit(shown, memory_order_relaxed) != objects)
+		atomic_store_explicit(shown, objects, memory_order_relaxed);
+	shown = &shared->waiting[peer->shard];
+	if (atomic_load_explicit(shown, memory_order_relaxed) != cache->waiting_count)
+		atomic_store_explicit(shown, cache->waiting_count, memory_order_relaxed);
+}
+
+bool cache_control_turn(struct peer *peer)
+{
+	show(peer);
+	bool moved = shard_turn(peer);
+	if (peer->shard == 0)
+		moved |= lead_turn(peer);
+	return moved;
+}
+
+bool cache_control_busy(const struct peer *peer)
+{
+	const struct cache *cache = cache_of(peer);
+	return cache->doing != ASK_NOTHING || cache->leading != LEAD_NOTHING || cache->shrinking;
+}
+
+/* --- asked: state ------------------------------------------------------------------------ */
+
+static uint64_t volume_age(const struct peer *peer, const struct cache_volume *volume)
+{
+	uint64_t now = peer_now_ns(peer), age = 0;
+	for (unsigned i = 0; i < peer->shards; i++) {
+		uint64_t since = atomic_load(&volume->since_ns[i]);
+		if (since && now > since && now - since > age)
+			age = now - since;
+	}
+	return age;
+}
+
+static enum cache_health health(const struct peer *peer, const struct cache_state *state, int error)
+{
+	const struct cache_options *options = cache_options(peer);
+	if (error)
+		return CACHE_STORE_FAILS;
+	if (state->oldest_ns > 2 * (options->age + options->epoch) && options->rate == 0)
+		return CACHE_STORE_SLOW;
+	return state->waiting ? CACHE_FULL : CACHE_WELL;
+}
+
+/* Of all volumes: the age of the oldest, and one of the errors there are now. */
+static int survey(const struct peer *peer, uint64_t *oldest_ns)
+{
+	const struct cache_shared *shared = cache_shared(peer);
+	int error = 0;
+	*oldest_ns = 0;
+	for (uint32_t i = 0; i < CACHE_VOLUME_SLOTS; i++) {
+		const struct cache_volume *volume = &shared->volumes[i];
+		if (!atomic_load(&volume->id))
+			continue;
+		uint64_t age = volume_age(peer, volume);
+		if (age > *oldest_ns)
+			*oldest_ns = age;
+		if (!error)
+			error = atomic_load(&volume->error);
+	}
+	return error;
+}
+
+static void control_state(struct peer *peer, struct job *job)
+{
+	const struct cache_shared *shared = cache_shared(peer);
+	struct cache_state state = {.version = 1,
+		.phase = shared->beginning ? CACHE_PASSING : cache_phase_now(peer),
+		.policy = atomic_load(&shared->policy),
+		.lanes = peer->shards,
+		.setting = {.mode = atomic_load(&shared->mode),
+			.ack = atomic_load(&shared->ack),
+			.share = atomic_load(&shared->share)},
+		.size = atomic_load(&shared->size),
+		.used = (uint64_t)atomic_load(&shared->used) * XSEG_PAGE,
+		.dirty = (uint64_t)atomic_load(&shared->dirty) * XSEG_PAGE,
+		.objects_max = (uint64_t)cache_objects_max(peer) * peer->shards,
+		.journal = shared->journal ? cache_journal_used(shared->journal) : 0};
+	for (unsigned i = 0; i < peer->shards; i++) {
+		state.objects += atomic_load(&shared->objects[i]);
+		state.waiting += atomic_load(&shared->waiting[i]);
+	}
+	state.error = survey(peer, &state.oldest_ns);
+	state.health = health(peer, &state, state.error);
+	if (job->data_size < CACHE_ANSWER_AT + sizeof(state)) {
+		job_fail(job, -EINVAL);
+		return;
+	}
+	job_put_bytes(job, CACHE_ANSWER_AT, &state, sizeof(state));
+	job_complete_value(job, CACHE_ANSWER_AT + sizeof(state), 0);
+}
+
+static struct cache_volume_state volume_state(
+	const struct peer *peer, const struct cache_volume *volume)
+{
+	return (struct cache_volume_state){.volume = atomic_load(&volume->id),
+		.setting = {.mode = atomic_load(&volume->mode),
+			.ack = atomic_load(&volume->ack),
+			.share = atomic_load(&volume->share)},
+		.used = atomic_load(&volume->used) * XSEG_PAGE,
+		.dirty = atomic_load(&volume->dirty) * XSEG_PAGE,
+		.hits = atomic_load(&volume->hits),
+		.misses = atomic_load(&volume->misses),
+		.fills = atomic_load(&volume->fills),
+		.bypasses = atomic_load(&volume->bypasses),
+		.evictions = atomic_load(&volume->evictions),
+		.written = atomic_load(&volume->written),
+		.write_calls = atomic_load(&volume->write_calls),
+		.epoch = atomic_load(&volume->open),
+		.epoch_stored = atomic_load(&volume->stored),
+		.oldest_ns = volume_age(peer, volume)};
+}
+
+/* The cursor is a place in the table, + 1: volumes stay where they are. */
+static void control_volumes(struct peer *peer, struct job *job)
+{
+	const struct cache_shared *shared = cache_shared(peer);
+	uint32_t at = CACHE_ANSWER_AT, size = sizeof(struct cache_volume_state);
+	uint32_t room = job->length < job->data_size ? job->length : job->data_size;
+	uint64_t i = job->arg1 ? job->arg1 - 1 : 0;
+	if (room < at + size) {
+		job_fail(job, -EINVAL);
+		return;
+	}
+	for (; i < CACHE_VOLUME_SLOTS; i++) {
+		const struct cache_volume *volume = &shared->volumes[i];
+		if (!atomic_load(&volume->id))
+			continue;
+		if (room - at < size)
+			break;
+		struct cache_volume_state state = volume_state(peer, volume);
+		job_put_bytes(job, at, &state, size);
+		at += size;
+	}
+	job_complete_value(job, at, i < CACHE_VOLUME_SLOTS ? i + 1 : 0);
+}
+
+/* --- asked: settings --------------------------------------------------------------------- */
+
+static void setting_store(struct cache_volume *volume, const struct cache_setting *setting)
+{
+	atomic_store(&volume->mode, setting->mode);
+	atomic_store(&volume->ack, setting->ack);
+	atomic_store(&volume->share, setting->share);
+}
+
+static void set_default(struct cache_shared *shared, const struct cache_setting *setting)
+{
+	must(pthread_mutex_lock(&shared->lock) == 0);
+	atomic_store(&shared->mode, setting->mode);
+	atomic_store(&shared->ack, setting->ack);
+	atomic_store(&shared->share, setting->share);
+	for (uint32_t i = 0; i < CACHE_VOLUME_SLOTS; i++)
+		if (atomic_load(&shared->volumes[i].id) &&
+			!atomic_load(&shared->volumes[i].own_setting))
+			setting_store(&shared->volumes[i], setting);
+	must(pthread_mutex_unlock(&shared->lock) == 0);
+}
+
+static int control_set(struct peer *peer, struct job *job)
+{
+	struct cache_shared *shared = cache_shared(peer);
+	struct cache_setting setting;
+	if (job->data_size < sizeof(setting))
+		return -EINVAL;
+	job_get_bytes(job, 0, &setting, sizeof(setting));
+	if (setting.mode > CACHE_WRITEAROUND || setting.ack > CACHE_ACK_VOLATILE ||
+		setting.share > 100)
+		return -EINVAL;
+	if (setting.ack == CACHE_ACK_JOURNAL && !shared->journal)
+		return -EPERM;
+	if (job->key.volume == 0) {
+		set_default(shared, &setting);
+	} else {
+		struct cache_volume *volume = cache_volume_get(peer, job->key.volume);
+		if (!volume || (!atomic_load(&volume->own_setting) && !cache_meta_room(peer)))
+			return -ENOSPC;
+		setting_store(volume, &setting);
+		atomic_store(&volume->own_setting, true);
+	}
+	cache_meta_save(peer);
+	/* who waits for a flush may not have to any more */
+	cache_of(peer)->hurry = true;
+	cache_kick_others(peer);
+	return 0;
+}
+
+/* --- asked: what takes a while ----------------------------------------------------------- */
+
+static void control_drain(struct peer *peer, struct job *job)
+{
+	struct cache *cache = cache_of(peer);
+	if (cache_phase_now(peer) == CACHE_PASSING && atomic_load(&cache_shared(peer)->used) == 0) {
+		job_complete(job, 0);
+		return;
+	}
+	cache->control = job;
+	set_phase(peer, CACHE_DRAINING, false);
+	lead(peer, ASK_LOOK, LEAD_DRAIN_LOOK);
+}
+
+static void control_resize(struct peer *peer, struct job *job)
+{
+	struct cache_shared *shared = cache_shared(peer);
+	uint64_t size = job->arg1 / XSEG_PAGE * XSEG_PAGE;
+	if (size < cache_size_min(peer) || size > cache_size_max(peer)) {
+		job_fail(job, -EINVAL);
+		return;
+	}
+	cache_of(peer)->control = job;
+	atomic_store(&shared->size, size);
+	cache_meta_save(peer);
+	lead(peer, ASK_FIT, LEAD_FIT);
+}
+
+static void control_drop(struct peer *peer, struct job *job)
+{
+	struct cache_shared *shared = cache_shared(peer);
+	cache_of(peer)->control = job;
+	atomic_store(&shared->drop_volume, job->key.volume);
+	atomic_store(&shared->drop_count, 0);
+	lead(peer, ASK_DROP, LEAD_DROP);
+}
+
+static void control_policy(struct peer *peer, struct job *job)
+{
+	struct cache_shared *shared = cache_shared(peer);
+	if (job->arg1 > CACHE_CLOCK2Q) {
+		job_fail(job, -EINVAL);
+		return;
+	}
+	cache_of(peer)->control = job;
+	atomic_store(&shared->policy, (uint32_t)job->arg1);
+	cache_meta_save(peer);
+	lead(peer, ASK_POLICY, LEAD_POLICY);
+}
+
+/* --- asked: flush ------------------------------------------------------------------------ */
+
+/* One volume, or one after the other: `next` is the place in the table. */
+struct control_flush {
+	struct cache_barrier barrier;
+	struct job *job;
+	uint32_t next;
+	bool waits, ended;
+	void (*go)(struct peer *peer, struct control_flush *flush);
+};
+fixed(sizeof(struct control_flush) <= CACHE_BAR_SIZE);
+
+static struct cache_flow *flush_next(struct peer *peer, struct control_flush *flush)
+{
+	const struct cache_shared *shared = cache_shared(peer);
+	while (flush->next < CACHE_VOLUME_SLOTS) {
+		uint64_t id = atomic_load(&shared->volumes[flush->next++].id);
+		if (id && (flush->job->key.volume == 0 || flush->job->key.volume == id))
+			return cache_flow_get(peer, id);
+	}
+	return NULL;
+}
+
+static void flush_passed(struct peer *peer, struct cache_barrier *barrier)
+{
+	struct control_flush *flush = barrier->context;
+	flush->ended = true;
+	if (flush->waits)
+		flush->go(peer, flush);
+}
+
+/* Each barrier may end at once: then it is this loop that goes on, else flush_passed(). */
+static void flush_go(struct peer *peer, struct control_flush *flush)
+{
+	struct cache_flow *flow;
+	flush->waits = false;
+	while ((flow = flush_next(peer, flush))) {
+		flush->ended = false;
+		flush->barrier = (struct cache_barrier){.done = flush_passed,
+			.context = flush,
+			.through = atomic_load(&flow->volume->through)};
+		cache_flush_barrier(peer, flow, &flush->barrier);
+		if (!flush->ended) {
+			flush->waits = true;
+			return;
+		}
+	}
+	struct job *job = flush->job;
+	cache_pool_put(&cache_of(peer)->bars, flush);
+	job_complete(job, 0);
+}
+
+static void control_flush(struct peer *peer, struct job *job)
+{
+	struct control_flush *flush = cache_pool_get(&cache_of(peer)->bars);
+	must(flush); /* there are as many as requests */
+	*flush = (struct control_flush){.job = job, .go = flush_go};
+	flush_go(peer, flush);
+}
+
+/* --- the door ---------------------------------------------------------------------------- */
+
+/* A drain that goes on from before answers whoever asks for it now; begin breaks it off. */
+static bool control_joins(struct peer *peer, struct job *job)
+{
+	struct cache *cache = cache_of(peer);
+	bool drains = cache->leading == LEAD_DRAIN_LOOK || cache->leading == LEAD_DRAIN_EMPTY;
+	if (drains && job->arg0 == CACHE_BEGIN && !cache->begin) {
+		cache->begin = job;
+		atomic_store(&cache_shared(peer)->ask_error, -ECANCELED);
+		cache_kick_others(peer);
+		return true;
+	}
+	if (!drains || job->arg0 != CACHE_DRAIN || cache->control)
+		return false;
+	cache->control = job;
+	return true;
+}
+
+static void control_long(struct peer *peer, struct job *job)
+{
+	if (control_joins(peer, job))
+		return;
+	if (cache_of(peer)->leading != LEAD_NOTHING) {
+		job_fail(job, -EBUSY);
+		return;
+	}
+	switch (job->arg0) {
+	case CACHE_BEGIN: control_begin(peer, job); break;
+	case CACHE_DRAIN: control_drain(peer, job); break;
+	case CACHE_RESIZE: control_resize(peer, job); break;
+	case CACHE_DROP: control_drop(peer, job); break;
+	default: control_policy(peer, job);
+	}
+}
+
+void cache_control(struct peer *peer, struct job *job)
+{
+	int error;
+	switch (job->arg0) {
+	case CACHE_STATE: control_state(peer, job); break;
+	case CACHE_VOLUMES: control_volumes(peer, job); break;
+	case CACHE_FLUSH: control_flush(peer, job); break;
+	case CACHE_SET:
+		error = control_set(peer, job);
+		if (error)
+			job_fail(job, error);
+		else
+			job_complete(job, 0);
+		break;
+	case CACHE_BEGIN:
+	case CACHE_DRAIN:
+	case CACHE_RESIZE:
+	case CACHE_DROP:
+	case CACHE_POLICY: control_long(peer, job); break;
+	default: job_fail(job, -EINVAL);
+	}
+}

@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Flush epochs: which one a write goes into, what is dirty in each, when one is closed.
+ *
+ * Why no shard passes another: a shard says low = e and then looks again whether e is still open;
+ * who closes e moves `open` and then looks at all low. Both are sequentially consistent, so
+ * either the writer sees that e is closed and takes the next one, or the closer sees that the
+ * writer is in it.
+ */
+#include <base/crash.h>
+
+#include "peers/cache/cache.h"
+
+/* --- queues ------------------------------------------------------------------------------ */
+
+static struct xcache_entry *at(struct cache *cache, uint32_t entry)
+{
+	return xcache_entry(cache->index, entry);
+}
+
+void cache_epoch_link(struct cache *cache, struct cache_epoch *epoch, uint32_t entry, bool first)
+{
+	uint32_t *near = first ? &epoch->head : &epoch->tail;
+	uint32_t other = *near;
+	*near = entry;
+	at(cache, entry)->prev = first ? XCACHE_NONE : other;
+	at(cache, entry)->next = first ? other : XCACHE_NONE;
+	if (other == XCACHE_NONE)
+		epoch->head = epoch->tail = entry;
+	else if (first)
+		at(cache, other)->prev = entry;
+	else
+		at(cache, other)->next = entry;
+	epoch->count++;
+}
+
+void cache_epoch_unlink(struct cache *cache, struct cache_epoch *epoch, uint32_t entry)
+{
+	uint32_t prev = at(cache, entry)->prev, next = at(cache, entry)->next;
+	must(epoch->count > 0);
+	if (prev == XCACHE_NONE)
+		epoch->head = next;
+	else
+		at(cache, prev)->next = next;
+	if (next == XCACHE_NONE)
+		epoch->tail = prev;
+	else
+		at(cache, next)->prev = prev;
+	epoch->count--;
+}
+
+void cache_epoch_link_written(struct cache *cache, struct cache_epoch *epoch, uint32_t entry)
+{
+	at(cache, entry)->prev = XCACHE_NONE;
+	at(cache, entry)->next = epoch->written;
+	if (epoch->written != XCACHE_NONE)
+		at(cache, epoch->written)->prev = entry;
+	epoch->written = entry;
+	epoch->written_count++;
+}
+
+void cache_epoch_unlink_written(struct cache *cache, struct cache_epoch *epoch, uint32_t entry)
+{
+	uint32_t prev = at(cache, entry)->prev, next = at(cache, entry)->next;
+	must(epoch->written_count > 0);
+	if (prev == XCACHE_NONE)
+		epoch->written = next;
+	else
+		at(cache, prev)->next = next;
+	if (next != XCACHE_NONE)
+		at(cache, next)->prev = prev;
+	epoch->written_count--;
+}
+
+/* From the youngest on: that is where writes go. NULL: none. */
+static struct cache_epoch *epoch_find(const struct cache_flow *flow, uint32_t number)
+{
+	struct cache_epoch *epoch;
+	TAILQ_FOREACH_REVERSE(epoch, &flow->epochs, cache_epoch_queue, link)
+	if (epoch->number == number)
+		return epoch;
+	return NULL;
+}
+
+static struct cache_epoch *epoch_make(struct peer *peer, struct cache_flow *flow, uint32_t number)
+{
+	struct cache_epoch *after, *epoch = cache_pool_get(&cache_of(peer)->epochs);
+	must(epoch); /* there are more than entries and volumes */
+	*epoch = (struct cache_epoch){.number = number,
+		.head = XCACHE_NONE,
+		.tail = XCACHE_NONE,
+		.written = XCACHE_NONE,
+		.since_ns = peer_now_ns(peer)};
+	after = TAILQ_LAST(&flow->epochs, cache_epoch_queue);
+	while (after && cache_epoch_before(number, after->number))
+		after = TAILQ_PREV(after, cache_epoch_queue, link);
+	if (after)
+		TAILQ_INSERT_AFTER(&flow->epochs, after, epoch, link);
+	else
+		TAILQ_INSERT_HEAD(&flow->epochs, epoch, link);
+	return epoch;
+}
+
+void cache_flow_list(struct peer *peer, struct cache_flow *flow)
+{
+	struct cache *cache = cache_of(peer);
+	if (flow->listed)
+		return;
+	flow->listed = true;
+	cache->hurry = true;
+	TAILQ_INSERT_TAIL(&cache->dirty_flows, flow, link);
+}
+
+static void flow_dirty(struct peer *peer, struct cache_flow *flow, int32_t count)
+{
+	flow->dirty += (uint32_t)count;
+	cache_of(peer)->dirty += (uint32_t)count;
+	cache_flow_changed(peer, flow);
+}
+
+/* --- numbers ----------------------------------------------------------------------------- */
+
+static uint32_t epoch_after(uint32_t number)
+{
+	return number + 1 == CACHE_NO_EPOCH ? 0 : number + 1;
+}
+
+/* Moves a number that only grows. */
+void cache_epoch_raise(_Atomic uint32_t *place, uint32_t number)
+{
+	uint32_t now = atomic_load_explicit(place, memory_order_relaxed);
+	while (cache_epoch_before(now, number) &&
+		!atomic_compare_exchange_weak(place, &now, number))
+		;
+}
+
+uint32_t cache_epoch_enter(struct peer *peer, struct cache_flow *flow)
+{
+	struct cache_volume *volume = flow->volume;
+	_Atomic uint32_t *low = &volume->low[peer->shard];
+	uint32_t mine = atomic_load_explicit(low, memory_order_relaxed);
+	uint32_t epoch = atomic_load_explicit(&volume->open, memory_order_acquire), now;
+	if (likely(mine != CACHE_NO_EPOCH && !cache_epoch_before(epoch, mine)))
+		return epoch;
+	for (;;) {
+		atomic_store(low, epoch);
+		now = atomic_load(&volume->open);
+		if (now == epoch)
+			break;
+		epoch = now;
+	}
+	/* should nothing be added, that is seen to by the next turn */
+	cache_flow_list(peer, flow);
+	return epoch;
+}
+
+void cache_epoch_leave(struct peer *peer, struct cache_flow *flow)
+{
+	(void)flow;
+	cache_of(peer)->hurry = true;
+}
+
+/* The others know that this shard is in that epoch, or in an older one. */
+static bool epoch_published(const struct cache_volume *volume, unsigned shard, uint32_t epoch)
+{
+	uint32_t low = atomic_load_explicit(&volume->low[shard], memory_order_relaxed);
+	return low != CACHE_NO_EPOCH && !cache_epoch_before(epoch, low);
+}
+
+void cache_epoch_add(struct peer *peer, struct cache_flow *flow, uint32_t entry, uint32_t number)
+{
+	struct cache *cache = cache_of(peer);
+	struct cache_volume *volume = flow->volume;
+	struct cache_epoch *epoch = epoch_find(flow, number);
+	struct xcache_entry *e = at(cache, entry);
+	if (!epoch)
+		epoch = epoch_make(peer, flow, number);
+	e->flags |= CACHE_E_DIRTY;
+	e->word = number;
+	epoch->journaled = false;
+	cache_epoch_link(cache, epoch, entry, false);
+	cache_epoch_raise(&volume->touched, number);
+	if (unlikely(!cache->adopted))
+		cache_epoch_raise(&volume->open, epoch_after(number));
+	must(epoch_published(volume, peer->shard, number));
+	flow_dirty(peer, flow, 1);
+	cache_flow_list(peer, flow);
+}
+
+void cache_epoch_forget(struct peer *peer, struct cache_flow *flow, uint32_t entry)
+{
+	struct xcache_entry *e = at(cache_of(peer), entry);
+	must(e->flags & CACHE_E_DIRTY);
+	e->flags &= (uint16_t) ~(CACHE_E_DIRTY | CACHE_E_WRITING | CACHE_E_WRITTEN);
+	flow_dirty(peer, flow, -1);
+}
+
+void cache_epoch_remove(struct peer *peer, struct cache_flow *flow, uint32_t entry)
+{
+	struct cache *cache = cache_of(peer);
+	struct xcache_entry *e = at(cache, entry);
+	struct cache_epoch *epoch = epoch_find(flow, e->word);
+	must(epoch && !(e->flags & CACHE_E_WRITING));
+	if (e->flags & CACHE_E_WRITTEN)
+		cache_epoch_unlink_written(cache, epoch, entry);
+	else
+		cache_epoch_unlink(cache, epoch, entry);
+	cache_epoch_forget(peer, flow, entry);
+	if (epoch->count == 0)
+		cache->hurry = true;
+}
+
+bool cache_epoch_is_closed(const struct cache_flow *flow, uint32_t epoch)
+{
+	return cache_epoch_before(epoch, atomic_load(&flow->volume->open));
+}
+
+uint32_t cache_epoch_close(struct peer *peer, struct cache_flow *flow)
+{
+	struct cache_volume *volume = flow->volume;
+	uint32_t open = atomic_load(&volume->open);
+	if (!cache_epoch_before(atomic_load(&volume->touched), open) &&
+		atomic_compare_exchange_strong(&volume->open, &open, epoch_after(open))) {
+		crash_point("cache.epoch.closed");
+		peer_count(peer, CACHE_EPOCHS, 1);
+		cache_of(peer)->hurry = true;
+		cache_flow_list(peer, flow);
+		cache_kick_others(peer);
+	}
+	return atomic_load(&volume->open) - 1;
+}
+
+uint32_t cache_epoch_goal(const struct cache_flow *flow)
+{
+	uint32_t open = atomic_load(&flow->volume->open);
+	bool empty = cache_epoch_before(atomic_load(&flow->volume->touched), open);
+	return empty ? open - 1 : open;
+}
+
+bool cache_dirty_over(const struct peer *peer, uint64_t percent, uint32_t more)
+{
+	const struct cache *cache = cache_of(peer);
+	const struct cache_shared *shared = cache_shared(peer);
+	uint64_t size = atomic_load_explicit(&shared->size, memory_order_relaxed) / XSEG_PAGE;
+	uint32_t others = atomic_load_explicit(&shared->dirty, memory_order_relaxed);
+	uint32_t dirty = others + cache->dirty - cache->dirty_told;
+	return (uint64_t)dirty + more > size * percent / 100;
+}
+
+bool cache_epoch_room(struct peer *peer, struct cache_flow *flow, uint32_t count)
+{
+	struct cache *cache = cache_of(peer);
+	struct cache_shared *shared = cache_shared(peer);
+	const struct cache_options *options = cache_options(peer);
+	(void)flow;
+	if (likely(!cache_dirty_over(peer, options->dirty_soft, count)))
+		return true;
+	if (!atomic_load_explicit(&shared->pressed, memory_order_relaxed) &&
+		!atomic_exchange(&shared->pressed, true))
+		cache_kick_others(peer);
+	cache->hurry = true;
+	return !cache_dirty_over(peer, options->dirty_hard, count) || !cache_dirty_over(peer, 0, 0);
+}

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the files of write-back say to each other: cache_flush.c decides, cache_run.c writes,
+ * cache_sync.c answers those who wait.
+ *
+ * Units: bytes, buckets. Errors: as noted. Ownership: runs belong to cache_run.c. Threads: the
+ * shard's lane. Blocking: none.
+ */
+#ifndef SKERRY_CACHE_FLUSH_H
+#define SKERRY_CACHE_FLUSH_H
+
+#include <string.h>
+
+#include "peers/cache/cache.h"
+
+#define CACHE_RUNS 16u /* write-backs of a shard on their way: what is asked for goes between */
+#define CACHE_RUN_BUCKETS (CACHE_RUN_MAX / XSEG_PAGE)
+
+/* Neighbours of one epoch in one object that are written as one; or the sectors of one bucket. */
+struct cache_run {
+	struct peer *peer;
+	struct cache_flow *flow;
+	struct cache_epoch *epoch;
+	uint32_t count;	  /* entries */
+	uint32_t pending; /* calls */
+	uint32_t redo;	  /* the volume's, when it was sent */
+	int error;
+	uint32_t entries[CACHE_RUN_BUCKETS];
+};
+
+/* A part of an epoch on its way to the journal. */
+#define CACHE_BATCH_ITEMS 1024u
+#define CACHE_BATCHES 16u
+struct cache_batch {
+	struct cache_journal_batch batch;
+	struct cache_flow *flow;
+	struct cache_epoch *epoch;
+	uint32_t cursor; /* the entry that comes next */
+	struct cache_journal_item items[CACHE_BATCH_ITEMS];
+};
+
+/* Writes the first waiting bucket of the epoch and its neighbours; bytes, 0: no request free. */
+uint64_t cache_run_start(struct peer *peer, struct cache_flow *flow, struct cache_epoch *epoch);
+
+/* The store has refused something of the flow's, or has taken something. */
+void cache_flush_failed(struct peer *peer, struct cache_flow *flow, int error);
+void cache_flush_worked(struct cache_flow *flow);
+/* Somebody waits until everything up to that epoch is stored. */
+void cache_flush_want(struct peer *peer, struct cache_flow *flow, uint32_t epoch);
+/* All that can be done for a flow now. */
+bool cache_flush_flow(struct peer *peer, struct cache_flow *flow);
+/* Nothing on its way and, unless the store has failed since stop(), nothing dirty. */
+bool cache_flush_idle(struct peer *peer);
+
+/* The jobs that wait: for an epoch, for the journal. True when one was answered. */
+bool cache_sync_failures(struct peer *peer, struct cache_flow *flow);
+bool cache_sync_answer(struct peer *peer, struct cache_flow *flow);
+bool cache_sync_journal(struct peer *peer, struct cache_flow *flow);
+/* What waits in the journal is taken back; false: it is being written. */
+bool cache_sync_cancel(struct peer *peer, struct cache_flow *flow);
+
+#endif

@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A request comes in: is it for the buckets at all, may it go on now, which way does it go? */
+#include <errno.h>
+#include <xseg/page.h>
+
+#include "peers/cache/cache.h"
+
+/* Not for the buckets: records, what makes no sense (the store says so), and all while the cache
+   passes on and nothing is left in it. */
+static bool io_is_passed(struct peer *peer, const struct job *job)
+{
+	return job->key.epoch != 0 || job->length == 0 ||
+	       job->offset + job->length > XSEG_OBJECT_MAX ||
+	       (cache_phase_now(peer) == CACHE_PASSING && xcache_count(cache_of(peer)->index) == 0);
+}
+
+void cache_io_read(struct peer *peer, struct job *job)
+{
+	struct cache_object *object;
+	if (unlikely(io_is_passed(peer, job))) {
+		job_forward(job, CACHE_STORE);
+		return;
+	}
+	object = cache_object_find(peer, &job->key);
+	if (unlikely(!object)) {
+		/* without a place to keep it, it is read as if there were no cache */
+		if (cache_phase_now(peer) != CACHE_CACHING ||
+			cache_object_get(peer, &job->key, &object)) {
+			job_forward(job, CACHE_STORE);
+			return;
+		}
+	}
+	cache_read(peer, object, job);
+}
+
+/* --- writes ----------------------------------------------------------------------- */
+
+static struct cache_work *work_of(struct cache_hold *hold)
+{
+	return (struct cache_work *)(void *)((uint8_t *)hold - offsetof(struct cache_work, hold));
+}
+
+/* It goes through before the hold is left, so nobody who came later is in its way. */
+static void io_admit(struct peer *peer, struct cache_hold *hold)
+{
+	struct cache *cache = cache_of(peer);
+	struct cache_work *work = work_of(hold);
+	struct job *job = work->job;
+	const struct job *before = cache->admitted;
+	cache->admitted = job;
+	cache_io_again(peer, job);
+	cache->admitted = before;
+	cache_gate_leave(peer, hold);
+	cache_pool_put(&cache->works, work);
+}
+
+static void io_wait_at_gate(struct peer *peer, struct cache_object *object, struct job *job,
+	uint32_t first, uint32_t count)
+{
+	struct cache_work *work = cache_pool_get(&cache_of(peer)->works);
+	if (!work) {
+		cache_wait(peer, job);
+		return;
+	}
+	work->hold = (struct cache_hold){.first = first, .count = count, .go = io_admit};
+	work->job = job;
+	must(!cache_gate_enter(peer, object, &work->hold));
+}
+
+static void io_write(struct peer *peer, struct cache_object *object, struct job *job)
+{
+	uint32_t first = (uint32_t)job->offset / XSEG_PAGE;
+	uint32_t count = ((uint32_t)job->offset + job->length - 1) / XSEG_PAGE - first + 1;
+	if (unlikely(!TAILQ_EMPTY(&object->holds)) && cache_of(peer)->admitted != job &&
+		!cache_gate_free(object, first, count, false)) {
+		io_wait_at_gate(peer, object, job, first, count);
+		return;
+	}
+	uint32_t mode = atomic_load_explicit(&object->flow->volume->mode, memory_order_relaxed);
+	if (unlikely(cache_phase_now(peer) != CACHE_CACHING || mode >= countof(cache_modes)))
+		mode = CACHE_WRITETHROUGH;
+	cache_modes[mode]->write(peer, object, job);
+}
+
+void cache_io_write(struct peer *peer, struct job *job)
+{
+	struct cache *cache = cache_of(peer);
+	struct cache_object *object;
+	if (unlikely(io_is_passed(peer, job))) {
+		job_forward(job, CACHE_STORE);
+		return;
+	}
+	if (unlikely(cache->waiting_count) && cache->retrying != job && cache->admitted != job) {
+		cache_wait(peer, job);
+		return;
+	}
+	int error = cache_object_get(peer, &job->key, &object);
+	if (unlikely(error == -EMFILE)) {
+		job_forward(job, CACHE_STORE);
+	} else if (unlikely(error)) {
+		cache_wait(peer, job);
+	} else {
+		/* to make room for it all of its buckets may go */
+		uint32_t index = object->index;
+		xcache_ref_object(cache->index, index);
+		io_write(peer, object, job);
+		xcache_unref_object(cache->index, index);
+	}
+}
+
+void cache_io_prefetch(struct peer *peer, struct job *job)
+{
+	struct cache_object *object;
+	if (io_is_passed(peer, job) || cache_phase_now(peer) != CACHE_CACHING) {
+		job_forward(job, CACHE_STORE);
+		return;
+	}
+	uint32_t first = (uint32_t)job->offset / XSEG_PAGE;
+	uint32_t end = ((uint32_t)job->offset + job->length - 1) / XSEG_PAGE + 1;
+	if (cache_object_get(peer, &job->key, &object) == 0)
+		cache_fill_ahead(peer, object, first, end - first);
+	job_complete(job, 0);
+}
+
+void cache_io_again(struct peer *peer, struct job *job)
+{
+	switch (job->op) {
+	case XSEG_OP_READ: cache_io_read(peer, job); break;
+	case XSEG_OP_WRITE: cache_io_write(peer, job); break;
+	default: must(job->op == XSEG_OP_ZERO); cache_bar_zero(peer, job);
+	}
+}
+
+/* --- the pool ------------------------------------------------------------------------ */
+
+#define POOL_LOOK_NS 1000000u
+#define POOL_SHED_MAX 1024u /* buckets at once */
+
+/*
+ * Whoever stores pages leaves an eighth of the pool to requests on their way (peer_pages_low()).
+ * A blocker that is at this mark waits, and what it waits for is with us: so we give clean buckets
+ * back a little earlier than that.
+ */
+static void io_look_at_pool(struct peer *peer)
+{
+	struct cache *cache = cache_of(peer);
+	const struct xseg *seg = peer_segment(peer);
+	uint64_t now = peer_now_ns(peer);
+	if (likely(now - cache->pool_seen_ns < POOL_LOOK_NS))
+		return;
+	cache->pool_seen_ns = now;
+	uint32_t want = seg->page_count / 8 + seg->page_count / 64;
+	uint32_t there = xseg_page_free_count(seg);
+	if (likely(there >= want))
+		return;
+	uint32_t shed = (want - there) / peer->shards + 64;
+	xcache_evict(cache->index, shed < POOL_SHED_MAX ? shed : POOL_SHED_MAX);
+}
+
+uint64_t cache_io_due_ns(const struct peer *peer)
+{
+	const struct cache *cache = cache_of(peer);
+	return cache->writing || cache->through ? peer_now_ns(peer) + POOL_LOOK_NS : 0;
+}
+
+/* --- figures of volumes ------------------------------------------------------------- */
+
+static void io_add(_Atomic uint64_t *to, uint32_t *from)
+{
+	if (*from)
+		atomic_fetch_add_explicit(to, *from, memory_order_relaxed);
+	*from = 0;
+}
+
+void cache_io_turn(struct peer *peer)
+{
+	struct cache *cache = cache_of(peer);
+	struct cache_flow *flow;
+	cache->passed += cache_phase_now(peer) == CACHE_PASSING;
+	while (unlikely((flow = LIST_FIRST(&cache->tallied)) != NULL)) {
+		struct cache_volume *volume = flow->volume;
+		LIST_REMOVE(flow, tallied);
+		flow->tally.listed = false;
+		io_add(&volume->hits, &flow->tally.hits);
+		io_add(&volume->misses, &flow->tally.misses);
+		io_add(&volume->fills, &flow->tally.fills);
+		io_add(&volume->bypasses, &flow->tally.bypasses);
+		io_add(&volume->evictions, &flow->tally.evictions);
+	}
+	io_look_at_pool(peer);
+	uint32_t pinned = cache_pin_count(peer);
+	if (unlikely(pinned != cache->pinned_shown))
+		atomic_store_explicit(&peer->stats->counters[PEER_COUNTER(CACHE_PINNED)],
+			cache->pinned_shown = pinned, memory_order_relaxed);
+}

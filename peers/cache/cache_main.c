@@ -1,0 +1,544 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The cache as a peer: its options, what a shard consists of, how it begins, turns and ends. */
+#include <base/crash.h>
+#include <base/log.h>
+#include <errno.h>
+#include <sys/mman.h>
+#include <xseg/segment.h>
+
+#include "peers/cache/cache_flush.h"
+
+#define MAIN_BUCKETS_MIN 256u /* of a shard: what one write-back, or one fill, takes */
+#define MAIN_OBJECTS_MIN 64u
+#define MAIN_WAIT_NS 200000u /* while somebody waits: pages come from other processes, too */
+
+static const char *const main_policies[] = {"lru", "s3fifo", "clock2q", NULL};
+static const char *const main_modes[] = {"writethrough", "writeback", "writearound", NULL};
+static const char *const main_acks[] = {"blocker", "journal", "volatile", NULL};
+static const char *const main_begins[] = {"caching", "passing", NULL};
+static const char *const main_edges[] = {"store", NULL};
+
+static const struct peer_option main_options[] = {
+	OPTION_SIZE(struct cache_options, size, "size",
+		.help = "what it may take of the page pool; 0: half of it"),
+	OPTION_COUNT(struct cache_options, objects, "objects", .unit = "objects",
+		.help = "most objects with something cached; 0: a 16th of the buckets"),
+	OPTION_CHOICE(struct cache_options, policy, "policy", .choices = main_policies,
+		.initial = "clock2q", .help = "who goes when room is needed"),
+	OPTION_CHOICE(struct cache_options, mode, "mode", .choices = main_modes,
+		.initial = "writeback",
+		.help = "what a write does, for volumes that have no mode of their own"),
+	OPTION_CHOICE(struct cache_options, ack, "ack", .choices = main_acks, .initial = "blocker",
+		.help = "where the data of an answered flush is; volatile: nowhere safe"),
+	OPTION_CHOICE(struct cache_options, begin, "begin", .choices = main_begins,
+		.initial = "caching",
+		.help = "passing: cache nothing until told to, for plugging in"),
+	OPTION_TEXT(struct cache_options, journal, "journal",
+		.help = "file of the local journal, for ack=journal"),
+	OPTION_SIZE(struct cache_options, journal_size, "journal-size",
+		.min = CACHE_JOURNAL_SIZE_MIN, .initial = "1G", .unit = "bytes",
+		.help = "size of the journal, when it is made"),
+	OPTION_COUNT(struct cache_options, dirty_soft, "dirty-soft", .min = 1, .max = 100,
+		.initial = "40", .unit = "percent",
+		.help = "write-back begins at once when that much of the size is dirty"),
+	OPTION_COUNT(struct cache_options, dirty_hard, "dirty-hard", .min = 1, .max = 100,
+		.initial = "70", .unit = "percent",
+		.help = "writes wait when that much of the size is dirty"),
+	OPTION_TIME(struct cache_options, age, "age", .initial = "5s",
+		.help = "dirty buckets are written back after that"),
+	OPTION_TIME(struct cache_options, epoch, "epoch", .min = 1000000, .initial = "1s",
+		.help = "what is written within that reaches the store in any order"),
+	OPTION_SIZE(struct cache_options, rate, "rate", .unit = "bytes a second",
+		.help = "limit of write-back that nobody waits for, each lane; 0: none"),
+	OPTION_SIZE(struct cache_options, read_ahead, "read-ahead", .max = XSEG_OBJECT_MAX,
+		.initial = "512K", .unit = "bytes",
+		.help = "most that is read ahead for a sequential reader; 0: nothing"),
+	OPTION_SIZE(struct cache_options, bypass, "bypass", .initial = "4M", .unit = "bytes",
+		.help = "sequential reads beyond that are not cached; 0: all are"),
+	OPTION_COUNT(struct cache_options, share, "share", .max = 100, .unit = "percent",
+		.help = "most that one volume may take of the cache; 0: no limit"),
+	OPTION_COUNT(struct cache_options, pins, "pins", .initial = "4096", .unit = "pages",
+		.help = "most pages that one client reads in place; beyond that it gets copies"),
+	OPTION_BOOL(struct cache_options, strict, "strict", .initial = "yes",
+		.help = "no: epochs may overlap at the store, which then is no prefix"),
+	OPTION_END,
+};
+
+static const struct xseg_counter main_counters[] = {
+	[CACHE_HITS] = {"hits", "", "buckets that were read and there"},
+	[CACHE_MISSES] = {"misses", "", "buckets that were read and not there"},
+	[CACHE_FILLS] = {"fills", "", "buckets read from the store"},
+	[CACHE_FILL_BYTES] = {"fill_bytes", "B", "bytes read from the store"},
+	[CACHE_AHEAD] = {"ahead", "", "buckets read ahead"},
+	[CACHE_BYPASSES] = {"bypasses", "", "buckets read past the cache"},
+	[CACHE_DONATED] = {"donated", "", "buckets written without a copy"},
+	[CACHE_COPIED] = {"copied", "", "whole buckets written with a copy"},
+	[CACHE_PARTIAL] = {"partial", "", "buckets written in part"},
+	[CACHE_EVICTED] = {"evicted", "", "buckets that went to make room"},
+	[CACHE_PINNED] = {"pinned", "now", "pages out with readers now"},
+	[CACHE_WRITTEN_BYTES] = {"written_bytes", "B", "bytes written back"},
+	[CACHE_WRITE_CALLS] = {"write_calls", "", "requests that wrote back"},
+	[CACHE_EPOCHS] = {"epochs", "", "flush epochs closed"},
+	[CACHE_RETRIES] = {"retried", "", "write-backs that failed and are tried again"},
+	[CACHE_WAITS] = {"waits", "", "requests that had to wait for room"},
+	[CACHE_WAITING] = {"waiting", "now", "requests that wait for room now"},
+	[CACHE_DIRTY] = {"dirty", "now", "bytes that the store lacks now"},
+	[CACHE_USED] = {"used", "now", "bytes cached now"},
+	[CACHE_SIZE] = {"size", "now", "bytes that may be cached"},
+	[CACHE_ADOPTED] = {"adopted", "", "buckets taken over from a predecessor"},
+	[CACHE_COUNTERS] = {.name = NULL},
+};
+
+/* --- sizes ------------------------------------------------------------------------------- */
+
+uint64_t cache_size_max(const struct peer *peer)
+{
+	uint64_t pages = peer_segment(peer)->page_count;
+	return (pages - pages / 4) * XSEG_PAGE;
+}
+
+uint64_t cache_size_min(const struct peer *peer)
+{
+	return (uint64_t)MAIN_BUCKETS_MIN * XSEG_PAGE * peer->shards;
+}
+
+static uint32_t objects_of(const struct peer *peer, uint64_t buckets)
+{
+	uint64_t all = cache_options(peer)->objects;
+	if (all == 0)
+		all = buckets / 16 < 1024 ? 1024 : buckets / 16;
+	all = (all + peer->shards - 1) / peer->shards;
+	return (uint32_t)(all < MAIN_OBJECTS_MIN ? MAIN_OBJECTS_MIN : all);
+}
+
+uint32_t cache_objects_max(const struct peer *peer)
+{
+	return objects_of(peer, atomic_load(&cache_shared(peer)->size) / XSEG_PAGE);
+}
+
+void cache_size_apply(struct peer *peer)
+{
+	cache_of(peer)->shrinking = true;
+	uint64_t buckets = atomic_load(&cache_shared(peer)->size) / XSEG_PAGE;
+	xcache_limit(cache_of(peer)->index, objects_of(peer, buckets),
+		(uint32_t)(buckets / peer->shards));
+	if (peer->shard == 0)
+		atomic_store_explicit(&peer->stats->counters[PEER_COUNTER(CACHE_SIZE)],
+			buckets * XSEG_PAGE, memory_order_relaxed);
+}
+
+const struct xcache_policy *cache_policy_of(uint32_t policy)
+{
+	static const struct xcache_policy *const policies[] = {
+		[CACHE_LRU] = &xcache_lru,
+		[CACHE_S3FIFO] = &xcache_s3fifo,
+		[CACHE_CLOCK2Q] = &xcache_clock2q,
+	};
+	must(policy < countof(policies));
+	return policies[policy];
+}
+
+/* --- once in a process ------------------------------------------------------------------- */
+
+static int main_check(struct peer *first, char *why, size_t why_size)
+{
+	const struct cache_options *options = cache_options(first);
+	uint64_t size = options->size, least = cache_size_min(first), most = cache_size_max(first);
+	if (options->dirty_soft > options->dirty_hard) {
+		snprintf(why, why_size,
+			"dirty-soft is %llu percent and dirty-hard %llu: it cannot be less",
+			(unsigned long long)options->dirty_soft,
+			(unsigned long long)options->dirty_hard);
+		return -EINVAL;
+	}
+	if (options->ack == CACHE_ACK_JOURNAL && !options->journal) {
+		snprintf(why, why_size, "ack=journal needs a journal; name its file: journal=FILE");
+		return -EINVAL;
+	}
+	if ((size && size < least) || size > most || (!size && most / 3 * 2 < least)) {
+		snprintf(why, why_size,
+			"size is %llu bytes; between %llu (256 buckets for each lane) and three "
+			"quarters of the segment's pages (%llu) will do",
+			(unsigned long long)(size ? size : most / 3 * 2), (unsigned long long)least,
+			(unsigned long long)most);
+		return -EINVAL;
+	}
+	return 0;
+}
+
+static int main_open_journal(struct peer *first, char *why, size_t why_size)
+{
+	const struct cache_options *options = cache_options(first);
+	char owner[CACHE_JOURNAL_OWNER_MAX];
+	if (!options->journal)
+		return 0;
+	snprintf(owner, sizeof(owner), "%s/%s", peer_segment(first)->name, first->name);
+	struct cache_journal_config config = {.path = options->journal,
+		.size = options->journal_size,
+		.owner = owner,
+		.shards = first->shards};
+	return cache_journal_open(&cache_shared(first)->journal, &config, why, why_size);
+}
+
+static void main_close(struct peer *first)
+{
+	struct cache_shared *shared = cache_shared(first);
+	if (shared->journal)
+		cache_journal_close(shared->journal);
+	shared->journal = NULL;
+	cache_meta_close(first);
+	cache_volume_close(first);
+}
+
+/* The size that was asked for may not fit this segment or these lanes. */
+static void main_fit(struct peer *first)
+{
+	struct cache_shared *shared = cache_shared(first);
+	uint64_t size = atomic_load(&shared->size);
+	if (size == 0)
+		size = cache_size_max(first) / 3 * 2;
+	if (size > cache_size_max(first))
+		size = cache_size_max(first);
+	if (size < cache_size_min(first))
+		size = cache_size_min(first);
+	atomic_store(&shared->size, size / XSEG_PAGE * XSEG_PAGE);
+	if (!shared->journal && atomic_load(&shared->ack) == CACHE_ACK_JOURNAL)
+		atomic_store(&shared->ack, CACHE_ACK_BLOCKER);
+}
+
+/* What it has was to be written over what the segment has: too late, that is newer. */
+static int main_check_journal(struct peer *first, char *why, size_t why_size)
+{
+	struct cache_shared *shared = cache_shared(first);
+	uint64_t items = 0;
+	bool cut;
+	if (!shared->journal || shared->kept_pages == 0 || shared->journal_known)
+		return 0;
+	cache_journal_found(shared->journal, &items, &cut);
+	if (items == 0)
+		return 0;
+	snprintf(why, why_size,
+		"journal '%s' has %llu buckets that are not at the store, but segment '%s' has "
+		"been in use without it since: take another file, or start with a new segment",
+		cache_options(first)->journal, (unsigned long long)items,
+		peer_segment(first)->name);
+	return -EEXIST;
+}
+
+static int main_open(struct peer *first, char *why, size_t why_size)
+{
+	int error = main_check(first, why, why_size);
+	if (!error)
+		error = cache_volume_open(first);
+	if (!error)
+		error = main_open_journal(first, why, why_size);
+	if (!error)
+		error = cache_meta_open(first, why, why_size);
+	if (error) {
+		main_close(first);
+		return error;
+	}
+	main_fit(first);
+	error = main_check_journal(first, why, why_size);
+	/* should there be no page for it now, it is written with the next change */
+	if (!error && cache_meta_write(first) && cache_shared(first)->replaying) {
+		snprintf(why, why_size, "the segment has no free page; make it larger");
+		error = -ENOSPC;
+	}
+	if (error)
+		main_close(first);
+	return error;
+}
+
+/* --- a shard ----------------------------------------------------------------------------- */
+
+static int pool_open(struct cache_pool *pool, size_t item, uint32_t count)
+{
+	item = (item + 63) / 64 * 64;
+	*pool = (struct cache_pool){.item = item, .count = count};
+	void *base = mmap(NULL, item * count, PROT_READ | PROT_WRITE,
+		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (base == MAP_FAILED)
+		return -ENOMEM;
+	pool->base = base;
+	return 0;
+}
+
+static void pool_close(struct cache_pool *pool)
+{
+	if (pool->base)
+		munmap(pool->base, pool->item * pool->count);
+	pool->base = NULL;
+}
+
+static int main_pools(struct peer *peer, uint32_t entries, uint32_t objects)
+{
+	struct cache *cache = cache_of(peer);
+	uint32_t requests = peer_segment(peer)->request_count + 64;
+	int error = pool_open(&cache->objects, sizeof(struct cache_object), objects + 64);
+	if (!error)
+		error = pool_open(&cache->flows_pool, sizeof(struct cache_flow), CACHE_VOLUMES_MAX);
+	if (!error)
+		error = pool_open(&cache->epochs, sizeof(struct cache_epoch),
+			2 * CACHE_VOLUMES_MAX + entries);
+	if (!error)
+		error = pool_open(&cache->works, sizeof(struct cache_work), requests);
+	if (!error)
+		error = pool_open(&cache->bars, CACHE_BAR_SIZE, requests);
+	if (!error)
+		error = pool_open(&cache->runs, sizeof(struct cache_run), CACHE_RUNS);
+	if (!error && cache_shared(peer)->journal)
+		error = pool_open(&cache->batches, sizeof(struct cache_batch), CACHE_BATCHES);
+	return error;
+}
+
+static int main_index(struct peer *peer)
+{
+	struct cache *cache = cache_of(peer);
+	uint64_t most = cache_size_max(peer) / XSEG_PAGE;
+	/* those of one shard may be more than its part, after a start with more lanes */
+	uint64_t part = 2 * most / peer->shards;
+	uint32_t entries = (uint32_t)(part < most ? part : most);
+	uint32_t objects = objects_of(peer, most);
+	struct xcache_config config = {.objects_max = objects,
+		.entries_max = entries,
+		.policy = cache_policy_of(atomic_load(&cache_shared(peer)->policy)),
+		.hooks = &cache_hooks,
+		.owner = peer};
+	int error = main_pools(peer, entries, objects);
+	return error ? error : xcache_open(&cache->index, &config);
+}
+
+/* Each shard was taken to have some of the oldest: which it does not have is known now. */
+static void main_settle(struct peer *peer)
+{
+	const struct cache_shared *shared = cache_shared(peer);
+	for (uint32_t i = 0; i < CACHE_VOLUME_SLOTS; i++) {
+		struct cache_volume *volume = &shared->volumes[i];
+		uint64_t id = atomic_load(&volume->id);
+		struct cache_flow *flow = id ? cache_flow_find(peer, id) : NULL;
+		if (flow)
+			cache_flow_list(peer, flow);
+		else if (id)
+			atomic_store(&volume->low[peer->shard], CACHE_NO_EPOCH);
+	}
+	cache_kick_others(peer);
+}
+
+static void main_release(struct peer *peer)
+{
+	struct cache *cache = cache_of(peer);
+	cache_pin_close(peer);
+	if (cache->index)
+		xcache_close(cache->index);
+	cache->index = NULL;
+	pool_close(&cache->objects);
+	pool_close(&cache->flows_pool);
+	pool_close(&cache->epochs);
+	pool_close(&cache->works);
+	pool_close(&cache->bars);
+	pool_close(&cache->runs);
+	pool_close(&cache->batches);
+}
+
+/* The last shard notes that it is done: what is there from now on is newer than the journal. */
+static int main_replay(struct peer *peer, char *why, size_t why_size)
+{
+	struct cache_shared *shared = cache_shared(peer);
+	cache_of(peer)->adopted = true;
+	int error = cache_replay(peer, why, why_size);
+	if (error || atomic_fetch_add(&shared->started, 1) + 1 < peer->shards || !shared->replaying)
+		return error;
+	crash_point("cache.replay.done");
+	shared->replaying = false;
+	error = cache_meta_write(peer);
+	if (error)
+		snprintf(why, why_size, "the segment has no free page; make it larger");
+	return error;
+}
+
+static int main_start(struct peer *peer, char *why, size_t why_size)
+{
+	struct cache *cache = cache_of(peer);
+	struct cache_shared *shared = cache_shared(peer);
+	cache->peer = peer;
+	cache->record_free = shared->record_free[peer->shard];
+	TAILQ_INIT(&cache->waiting);
+	TAILQ_INIT(&cache->dirty_flows);
+	LIST_INIT(&cache->tallied);
+	LIST_INIT(&cache->untold);
+	for (unsigned i = 0; i < CACHE_FLOW_CHAINS; i++)
+		LIST_INIT(&cache->flows[i]);
+	int error = main_index(peer);
+	if (!error)
+		error = cache_pin_open(peer);
+	if (error)
+		snprintf(why, why_size, "no memory for the index of the cache");
+	if (!error)
+		error = cache_bucket_adopt(peer, why, why_size);
+	if (!error)
+		error = main_replay(peer, why, why_size);
+	if (error) {
+		main_release(peer);
+		return error;
+	}
+	cache_meta_sweep(peer);
+	cache_size_apply(peer);
+	main_settle(peer);
+	cache_flow_tell(peer);
+	return 0;
+}
+
+/* What is dirty stays kept: the successor finds it. */
+static void main_say_rest(const struct peer *peer)
+{
+	const struct cache *cache = cache_of(peer);
+	if (cache->dirty)
+		log_warning("cached",
+			"%s: %llu bytes were not written back; they stay in the segment for the "
+			"next start",
+			peer->name, (unsigned long long)cache->dirty * XSEG_PAGE);
+}
+
+static void main_finish(struct peer *peer)
+{
+	struct cache_shared *shared = cache_shared(peer);
+	main_say_rest(peer);
+	cache_flow_tell(peer);
+	if (atomic_fetch_add(&shared->finished, 1) + 1 == peer->shards &&
+		atomic_load(&shared->used) == 0)
+		cache_meta_drop_records(peer);
+	main_release(peer);
+}
+
+static void main_stop(struct peer *peer)
+{
+	struct cache *cache = cache_of(peer);
+	struct cache_flow *flow;
+	cache->stopping = cache->hurry = true;
+	if (cache->dirty)
+		log_info("cached", "%s: %llu bytes are still to be written back", peer->name,
+			(unsigned long long)cache->dirty * XSEG_PAGE);
+	for (unsigned i = 0; i < CACHE_FLOW_CHAINS; i++)
+		LIST_FOREACH(flow, &cache->flows[i], chain)
+	cache_flow_list(peer, flow);
+}
+
+static bool main_idle(struct peer *peer)
+{
+	return cache_flush_idle(peer) && cache_of(peer)->waiting_count == 0;
+}
+
+static bool main_turn(struct peer *peer)
+{
+	struct cache_shared *shared = cache_shared(peer);
+	bool moved = cache_control_turn(peer);
+	moved |= cache_flush_turn(peer);
+	moved |= cache_wait_turn(peer);
+	if (shared->journal)
+		moved |= cache_journal_turn(shared->journal, peer);
+	cache_io_turn(peer);
+	return moved;
+}
+
+static bool main_sleep(struct peer *peer)
+{
+	const struct cache_shared *shared = cache_shared(peer);
+	uint64_t now = peer_now_ns(peer), due = cache_flush_due_ns(peer);
+	uint64_t again = now + MAIN_WAIT_NS;
+	if (cache_of(peer)->waiting_count && (due == 0 || again < due))
+		due = again;
+	uint64_t pool = cache_io_due_ns(peer);
+	if (pool && (due == 0 || pool < due))
+		due = pool;
+	if (cache_control_busy(peer) && (due == 0 || again < due))
+		due = again;
+	uint64_t retry = shared->journal ? cache_journal_due_ns(shared->journal) : 0;
+	if (retry && (due == 0 || retry < due))
+		due = retry;
+	peer_wake_at(peer, due);
+	return due == 0 || due > now;
+}
+
+static void main_dump_flow(const struct peer *peer, const struct cache_flow *flow, FILE *out)
+{
+	const struct cache_volume *volume = flow->volume;
+	const struct cache_epoch *epoch;
+	const struct job *job;
+	unsigned syncs = 0;
+	TAILQ_FOREACH (job, &flow->syncs, link)
+		syncs++;
+	fprintf(out,
+		"    volume %llx: %u used, %u dirty here; epoch %u open, %u stored, %u wanted, low "
+		"%u/%u, flushing %u, %u wait, error %d\n",
+		(unsigned long long)atomic_load(&volume->id), flow->used, flow->dirty,
+		atomic_load(&volume->open), atomic_load(&volume->stored),
+		atomic_load(&volume->wanted), atomic_load(&volume->low[peer->shard]),
+		atomic_load(&volume->written_low[peer->shard]), atomic_load(&volume->flushing),
+		syncs, atomic_load(&volume->error));
+	TAILQ_FOREACH (epoch, &flow->epochs, link)
+		fprintf(out, "      epoch %u: %u waiting, %u writing, %u written%s%s\n",
+			epoch->number, epoch->count, epoch->writing, epoch->written_count,
+			epoch->journaling ? ", journaling" : "",
+			epoch->journaled ? ", journaled" : "");
+}
+
+static void main_dump(struct peer *peer, FILE *out)
+{
+	const struct cache *cache = cache_of(peer);
+	const struct cache_flow *flow;
+	fprintf(out,
+		"    phase %u, %u entries, %u objects, %u dirty, %u writing in %u runs, %u wait\n",
+		cache_phase_now(peer), xcache_count(cache->index),
+		xcache_object_count(cache->index), cache->dirty, cache->writing, cache->runs_out,
+		cache->waiting_count);
+	for (unsigned i = 0; i < CACHE_FLOW_CHAINS; i++)
+		LIST_FOREACH(flow, &cache->flows[i], chain)
+	main_dump_flow(peer, flow, out);
+}
+
+/* Records and what the store does by itself. */
+static void main_pass(struct peer *peer, struct job *job)
+{
+	(void)peer;
+	job_forward(job, CACHE_STORE);
+}
+
+static const struct peer_ops main_ops = {
+	.name = "cached",
+	.summary = "a write-back cache of objects, in pages of the segment",
+	.description =
+		"Sits between a composer and a blocker. What it keeps lies in the segment and "
+		"outlives its process: killed and started again, it goes on with all that it had, "
+		"written or not. The store is always at the end of a flush epoch, never in the "
+		"middle of one.\n",
+	.options = main_options,
+	.options_size = sizeof(struct cache_options),
+	.state_size = sizeof(struct cache),
+	.shared_size = sizeof(struct cache_shared),
+	.edges = main_edges,
+	.counters = main_counters,
+	.open = main_open,
+	.close = main_close,
+	.start = main_start,
+	.finish = main_finish,
+	.stop = main_stop,
+	.idle = main_idle,
+	.poll = main_turn,
+	.sleep = main_sleep,
+	.dump = main_dump,
+	.on = {[XSEG_OP_READ] = cache_io_read,
+		[XSEG_OP_WRITE] = cache_io_write,
+		[XSEG_OP_ZERO] = cache_bar_zero,
+		[XSEG_OP_DISCARD] = cache_bar_discard,
+		[XSEG_OP_FLUSH] = cache_sync_flush,
+		[XSEG_OP_PREFETCH] = cache_io_prefetch,
+		[XSEG_OP_STATUS] = cache_bar_status,
+		[XSEG_OP_COPY] = cache_bar_copy,
+		[XSEG_OP_DELETE] = cache_bar_delete,
+		[XSEG_OP_CAS] = main_pass,
+		[XSEG_OP_INFO] = cache_bar_info,
+		[XSEG_OP_LIST] = cache_bar_list,
+		[XSEG_OP_CONTROL] = cache_control},
+};
+PEER_MODULE(main_ops);

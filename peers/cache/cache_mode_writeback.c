@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Write-back: answered when the data is in buckets, which are dirty in the open epoch. */
+#include <base/crash.h>
+#include <errno.h>
+
+#include "peers/cache/cache.h"
+
+/* Room for `count` more of its share; what it has and is clean goes first. */
+static bool writeback_has_share(struct peer *peer, struct cache_flow *flow, uint32_t count)
+{
+	return likely(cache_flow_allowed(peer, flow, count)) ||
+	       (cache_bucket_evict_flow(peer, flow, count) >= count &&
+		       cache_flow_allowed(peer, flow, count));
+}
+
+/* A small cache could not hold it beside what is on its way. */
+static bool writeback_is_large(const struct peer *peer, uint32_t count)
+{
+	uint64_t size =
+		atomic_load_explicit(&cache_shared(peer)->size, memory_order_relaxed) / XSEG_PAGE;
+	return unlikely(count > 64) && (uint64_t)count * peer->shards > size / 2;
+}
+
+/* What cannot be kept as the request's page is copied: FUA is answered later. */
+static int writeback_try(struct peer *peer, struct cache_object *object, struct job *job)
+{
+	struct cache_flow *flow = object->flow;
+	bool fua = job->flags & XSEG_F_FUA;
+	uint32_t epoch = cache_epoch_enter(peer, flow);
+	int error = cache_write_buckets(
+		peer, object, job, epoch, !fua && (job->flags & XSEG_F_DONATE) != 0);
+	if (unlikely(error == -EAGAIN)) {
+		cache_epoch_leave(peer, flow);
+		return error;
+	}
+	if (unlikely(error))
+		cache_epoch_leave(peer, flow); /* it may have added nothing */
+	if (unlikely(error))
+		job_fail(job, error);
+	else if (unlikely(fua))
+		cache_sync_write(peer, flow, job, epoch);
+	else
+		job_complete(job, job->length);
+	crash_point("cache.writeback.answered");
+	cache_write_end(peer);
+	return 0;
+}
+
+static void writeback_write(struct peer *peer, struct cache_object *object, struct job *job)
+{
+	uint32_t first = (uint32_t)job->offset / XSEG_PAGE;
+	uint32_t count = ((uint32_t)job->offset + job->length - 1) / XSEG_PAGE - first + 1;
+	if (unlikely(writeback_is_large(peer, count)) ||
+		unlikely(!writeback_has_share(peer, object->flow, count))) {
+		cache_mode_through(peer, object, job, false);
+		return;
+	}
+	if (likely(cache_epoch_room(peer, object->flow, count)) &&
+		likely(writeback_try(peer, object, job) == 0))
+		return;
+	/* the pool is low: clean buckets are the first to go */
+	if (peer_pages_low(peer))
+		xcache_evict(cache_of(peer)->index, 2 * count);
+	cache_wait(peer, job);
+}
+
+const struct cache_mode_ops cache_mode_writeback = {
+	.name = "writeback",
+	.write = writeback_write,
+};

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Write-through: answered when the store has it; then buckets take it over. Nobody else reads or
+ * writes that part of the object meanwhile.
+ */
+#include <base/crash.h>
+#include <errno.h>
+
+#include "peers/cache/cache.h"
+
+static void through_end(struct peer *peer, struct cache_work *work)
+{
+	cache_gate_leave(peer, &work->hold);
+	cache_pool_put(&cache_of(peer)->works, work);
+}
+
+/* Failed: nobody knows what the store has of it. */
+static void through_settle(struct peer *peer, struct cache_work *work, int error)
+{
+	struct cache_object *object = work->object;
+	cache_sync_wrote(peer, object->flow);
+	if (error || work->around || work->job->op != XSEG_OP_WRITE)
+		cache_bucket_forget(peer, object, work->hold.first, work->hold.count);
+	else
+		cache_write_clean(peer, object, work->job);
+}
+
+static void through_done(struct call *call)
+{
+	struct peer *peer = call->peer;
+	struct cache_work *work = call->context;
+	struct job *job = work->job;
+	int error = call->result;
+	call_end(call);
+	cache_of(peer)->through--;
+	crash_point("cache.through.written");
+	through_settle(peer, work, error);
+	crash_point("cache.through.settled");
+	if (error)
+		job_fail(job, error);
+	else
+		job_complete(job, job->length);
+	through_end(peer, work);
+}
+
+static bool through_send(struct peer *peer, void *context)
+{
+	struct cache_work *work = context;
+	struct job *job = work->job;
+	struct call *call;
+	if (call_begin(peer, &call))
+		return false;
+	call->op = job->op;
+	call->flags = job->flags & ~(unsigned)(XSEG_F_DONATE | XSEG_F_PIN);
+	call->key = job->key;
+	call->offset = job->offset;
+	call->length = job->length;
+	call->context = work;
+	if (job->op == XSEG_OP_WRITE && call_borrow(call, job, 0, job->length)) {
+		call_end(call);
+		return false;
+	}
+	cache_of(peer)->through++;
+	call_submit(call, CACHE_STORE, through_done);
+	return true;
+}
+
+/* Nothing of it is dirty any more. */
+static void through_go(struct peer *peer, struct cache_work *work)
+{
+	if (work->around || work->job->op != XSEG_OP_WRITE)
+		cache_bucket_forget(peer, work->object, work->hold.first, work->hold.count);
+	else
+		cache_write_invalidate(peer, work->object, work->job);
+	if (!through_send(peer, work))
+		peer_retry(peer, through_send, work);
+}
+
+static void through_stored(struct peer *peer, struct cache_barrier *barrier)
+{
+	through_go(peer, barrier->context);
+}
+
+/* What is dirty from before, in another mode, has to be there first. */
+static void through_enter(struct peer *peer, struct cache_hold *hold)
+{
+	struct cache_work *work =
+		(struct cache_work *)(void *)((uint8_t *)hold - offsetof(struct cache_work, hold));
+	if (likely(!cache_bucket_any_dirty(peer, work->object, hold->first, hold->count))) {
+		through_go(peer, work);
+		return;
+	}
+	work->barrier = (struct cache_barrier){.done = through_stored, .context = work};
+	cache_flush_barrier(peer, work->object->flow, &work->barrier);
+}
+
+void cache_mode_through(
+	struct peer *peer, struct cache_object *object, struct job *job, bool around)
+{
+	struct cache_work *work = cache_pool_get(&cache_of(peer)->works);
+	uint32_t first = (uint32_t)job->offset / XSEG_PAGE;
+	if (unlikely(!work)) {
+		cache_wait(peer, job);
+		return;
+	}
+	work->hold = (struct cache_hold){.first = first,
+		.count = ((uint32_t)job->offset + job->length - 1) / XSEG_PAGE - first + 1,
+		.exclusive = true,
+		.go = through_enter};
+	work->object = object;
+	work->job = job;
+	work->around = around;
+	if (cache_gate_enter(peer, object, &work->hold))
+		through_enter(peer, &work->hold);
+}
+
+static void writethrough_write(struct peer *peer, struct cache_object *object, struct job *job)
+{
+	cache_mode_through(peer, object, job, false);
+}
+
+const struct cache_mode_ops cache_mode_writethrough = {
+	.name = "writethrough",
+	.write = writethrough_write,
+};

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * After a crash of the host: what the journal has and the store lacks becomes dirty again. All of
+ * it goes into one epoch, the open one; nobody has written anything yet.
+ */
+#include <base/crash.h>
+#include <base/log.h>
+#include <errno.h>
+#include <string.h>
+
+#include "peers/cache/cache.h"
+
+/* A page with the sectors over what was there. */
+static void replay_build(
+	struct peer *peer, uint32_t page, uint32_t old, const struct cache_journal_item *item)
+{
+	uint8_t *to = peer_page_memory(peer, page);
+	if (old != XCACHE_NONE)
+		memcpy(to, peer_page_memory(peer, old), XSEG_PAGE);
+	for (unsigned i = 0; i < CACHE_SECTORS; i++)
+		if ((item->sectors >> i) & 1u)
+			memcpy(to + i * XSEG_SECTOR, (const uint8_t *)item->data + i * XSEG_SECTOR,
+				XSEG_SECTOR);
+}
+
+/* The bucket's entry, parked; new: without a page. */
+static int replay_entry(
+	struct peer *peer, const struct cache_object *object, uint32_t bucket, uint32_t *entry)
+{
+	struct cache *cache = cache_of(peer);
+	*entry = xcache_lookup(cache->index, object->index, bucket);
+	if (*entry != XCACHE_NONE)
+		return 0;
+	int error = xcache_insert(cache->index, object->index, bucket, entry);
+	if (error)
+		return error;
+	xcache_park(cache->index, *entry);
+	xcache_entry(cache->index, *entry)->page = XCACHE_NONE;
+	xcache_entry(cache->index, *entry)->flags = 0;
+	return 0;
+}
+
+static int replay_item(
+	struct peer *peer, struct cache_object *object, const struct cache_journal_item *item)
+{
+	struct cache *cache = cache_of(peer);
+	uint32_t entry, page, epoch = cache_epoch_enter(peer, object->flow);
+	int error = replay_entry(peer, object, item->bucket, &entry);
+	if (error)
+		return error;
+	struct xcache_entry *e = xcache_entry(cache->index, entry);
+	uint32_t old = e->page;
+	error = peer_page_hold(peer, &page, 1);
+	if (error) {
+		if (old == XCACHE_NONE)
+			xcache_remove(cache->index, entry);
+		return error;
+	}
+	unsigned valid = cache_entry_valid(e) | item->sectors;
+	replay_build(peer, page, old, item);
+	cache_bucket_describe(peer, object, item->bucket, page, valid, valid, epoch);
+	crash_point("cache.replay.described");
+	peer_page_keep(peer, page);
+	e->page = page;
+	e->flags = (uint16_t)(e->flags | valid << 8);
+	if (old != XCACHE_NONE) {
+		peer_page_drop(peer, old);
+		return 0;
+	}
+	cache_flow_used(peer, object->flow, 1);
+	cache_epoch_add(peer, object->flow, entry, epoch);
+	return 0;
+}
+
+static int replay_take(
+	void *context, uint64_t volume, uint32_t epoch, const struct cache_journal_item *item)
+{
+	struct peer *peer = context;
+	struct xseg_key key = {.volume = volume, .epoch = item->key_epoch, .object = item->object};
+	struct cache_object *object;
+	(void)epoch;
+	if (!cache_key_is_mine(peer, &key) || item->bucket >= XCACHE_BUCKETS)
+		return 0;
+	int error = cache_object_get(peer, &key, &object);
+	if (error)
+		return error;
+	uint32_t index = object->index;
+	xcache_ref_object(cache_of(peer)->index, index);
+	error = replay_item(peer, object, item);
+	xcache_unref_object(cache_of(peer)->index, index);
+	return error;
+}
+
+/* What was replayed before we were killed in the middle of it: once more from the beginning. */
+static void replay_forget(struct peer *peer)
+{
+	struct xcache *index = cache_of(peer)->index;
+	uint32_t object, cursor = 0;
+	while ((object = xcache_next_object(index, &cursor)) != XCACHE_NONE)
+		cache_bucket_forget(peer, xcache_object(index, object)->owner, 0, XCACHE_BUCKETS);
+}
+
+int cache_replay(struct peer *peer, char *why, size_t why_size)
+{
+	struct cache_shared *shared = cache_shared(peer);
+	uint64_t items;
+	bool cut;
+	if (!shared->journal || !shared->replaying)
+		return 0;
+	replay_forget(peer);
+	cache_journal_found(shared->journal, &items, &cut);
+	if (peer->shard == 0 && items)
+		log_info("cached", "%s: %llu buckets from the journal%s", peer->name,
+			(unsigned long long)items, cut ? "; its end was torn and is cut off" : "");
+	int error = cache_journal_replay(shared->journal, replay_take, peer);
+	if (error == -EILSEQ)
+		snprintf(why, why_size, "the journal is damaged; see the log");
+	else if (error)
+		snprintf(why, why_size,
+			"the journal has more than fits into the cache (%s); make size or the "
+			"segment larger",
+			strerror(-error));
+	return error;
+}

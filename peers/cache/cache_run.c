@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One write-back: neighbours of an epoch, straight from their pages to the store. */
+#include <base/crash.h>
+#include <errno.h>
+
+#include "peers/cache/cache_flush.h"
+
+#define RUN_CALLS (CACHE_SECTORS / 2u) /* most stretches of dirty sectors in one bucket */
+
+/* What stays the same while neighbours are looked for. */
+struct run_place {
+	struct peer *peer;
+	const struct cache_epoch *epoch;
+	uint32_t object; /* in the index; XCACHE_NONE: not there (any more) */
+	uint32_t record;
+};
+
+static struct xcache_entry *entry_at(struct peer *peer, uint32_t entry)
+{
+	return xcache_entry(cache_of(peer)->index, entry);
+}
+
+static struct xseg_page_descriptor *about(struct peer *peer, uint32_t entry)
+{
+	return peer_page_about(peer, entry_at(peer, entry)->page);
+}
+
+static uint8_t dirty_of(struct peer *peer, uint32_t entry)
+{
+	return atomic_load_explicit(&about(peer, entry)->dirty, memory_order_relaxed);
+}
+
+/* --- which ------------------------------------------------------------------------------- */
+
+static bool fits(const struct run_place *place, uint32_t entry, uint32_t bucket)
+{
+	if (entry == XCACHE_NONE)
+		return false;
+	const struct xcache_entry *e = entry_at(place->peer, entry);
+	unsigned state = e->flags & (CACHE_E_DIRTY | CACHE_E_WRITING | CACHE_E_WRITTEN);
+	return state == CACHE_E_DIRTY && e->word == place->epoch->number && e->bucket == bucket &&
+	       dirty_of(place->peer, entry) == CACHE_ALL_SECTORS &&
+	       about(place->peer, entry)->object == place->record;
+}
+
+/* The one beside it: in the object, or (an older version, which is in none) beside it in the queue,
+   where it was put by the same write. */
+static uint32_t beside(const struct run_place *place, uint32_t entry, int step)
+{
+	const struct xcache_entry *e = entry_at(place->peer, entry);
+	uint32_t bucket = e->bucket + (uint32_t)step, found = XCACHE_NONE;
+	if (bucket >= XCACHE_BUCKETS)
+		return XCACHE_NONE;
+	if (place->object != XCACHE_NONE)
+		found = xcache_lookup(cache_of(place->peer)->index, place->object, bucket);
+	if (fits(place, found, bucket))
+		return found;
+	found = step > 0 ? e->next : e->prev;
+	return fits(place, found, bucket) ? found : XCACHE_NONE;
+}
+
+static void run_collect(struct cache_run *run, const struct run_place *place, uint32_t entry)
+{
+	uint32_t first = entry, count = 1, before;
+	if (dirty_of(place->peer, entry) == CACHE_ALL_SECTORS)
+		while (count < CACHE_RUN_BUCKETS &&
+			(before = beside(place, first, -1)) != XCACHE_NONE) {
+			first = before;
+			count++;
+		}
+	run->entries[0] = first;
+	run->count = 1;
+	if (dirty_of(place->peer, first) != CACHE_ALL_SECTORS)
+		return;
+	while (run->count < CACHE_RUN_BUCKETS) {
+		uint32_t next = beside(place, run->entries[run->count - 1], 1);
+		if (next == XCACHE_NONE)
+			break;
+		run->entries[run->count++] = next;
+	}
+}
+
+/* --- the answer -------------------------------------------------------------------------- */
+
+/* Stored, or to be tried again. */
+static void run_settle(struct cache_run *run, uint32_t entry)
+{
+	struct peer *peer = run->peer;
+	struct cache *cache = cache_of(peer);
+	struct xcache_entry *e = entry_at(peer, entry);
+	e->flags &= (uint16_t)~CACHE_E_WRITING;
+	if (e->flags & CACHE_E_DOOMED) {
+		cache_epoch_forget(peer, run->flow, entry);
+		cache_bucket_cleaned(peer, entry);
+	} else if (run->error) {
+		cache_epoch_link(cache, run->epoch, entry, true);
+	} else {
+		e->flags |= CACHE_E_WRITTEN;
+		cache_epoch_link_written(cache, run->epoch, entry);
+	}
+}
+
+static void run_end(struct cache_run *run)
+{
+	struct peer *peer = run->peer;
+	struct cache *cache = cache_of(peer);
+	struct cache_flow *flow = run->flow;
+	int error = run->error;
+	/* a flush that failed meanwhile may have lost it */
+	if (!error && atomic_load(&flow->volume->redo) != run->redo)
+		run->error = -EAGAIN;
+	crash_point("cache.flush.written");
+	cache->runs_out--;
+	cache->writing -= run->count;
+	run->epoch->writing -= run->count;
+	for (uint32_t i = run->count; i-- > 0;)
+		run_settle(run, run->entries[i]);
+	cache_pool_put(&cache->runs, run);
+	cache->hurry = true;
+	if (error)
+		cache_flush_failed(peer, flow, error);
+	else
+		cache_flush_worked(flow);
+}
+
+static void run_answered(struct call *call)
+{
+	struct cache_run *run = call->context;
+	if (call->result)
+		run->error = call->result;
+	call_end(call);
+	if (--run->pending == 0)
+		run_end(run);
+}
+
+/* --- the calls --------------------------------------------------------------------------- */
+
+static int run_call(struct cache_run *run, const struct xseg_key *key, uint32_t at, uint32_t length,
+	const uint32_t *pages, uint32_t count, struct call **out)
+{
+	int error = call_begin(run->peer, out);
+	if (error)
+		return error;
+	struct call *call = *out;
+	call->op = XSEG_OP_WRITE;
+	call->key = *key;
+	call->offset = at;
+	call->length = length;
+	call->context = run;
+	error = call_lend(call, pages, count);
+	if (error)
+		call_end(call);
+	return error;
+}
+
+/* One for each stretch of dirty sectors. How many, or -EAGAIN. */
+static int run_sectors(struct cache_run *run, const struct xseg_key *key, struct call **calls)
+{
+	struct peer *peer = run->peer;
+	const struct xcache_entry *e = entry_at(peer, run->entries[0]);
+	uint8_t dirty = dirty_of(peer, run->entries[0]);
+	int count = 0;
+	for (uint32_t first = 0, end; first < CACHE_SECTORS; first = end) {
+		end = first + 1;
+		if (!((dirty >> first) & 1u))
+			continue;
+		while (end < CACHE_SECTORS && ((dirty >> end) & 1u))
+			end++;
+		int error = run_call(run, key, e->bucket * XSEG_PAGE + first * XSEG_SECTOR,
+			(end - first) * XSEG_SECTOR, &e->page, 1, &calls[count]);
+		if (error) {
+			while (count > 0)
+				call_end(calls[--count]);
+			return error;
+		}
+		count++;
+	}
+	must(count > 0);
+	return count;
+}
+
+static int run_whole(struct cache_run *run, const struct xseg_key *key, struct call **calls)
+{
+	uint32_t pages[CACHE_RUN_BUCKETS];
+	uint32_t at = entry_at(run->peer, run->entries[0])->bucket * XSEG_PAGE;
+	for (uint32_t i = 0; i < run->count; i++)
+		pages[i] = entry_at(run->peer, run->entries[i])->page;
+	int error = run_call(run, key, at, run->count * XSEG_PAGE, pages, run->count, &calls[0]);
+	return error ? error : 1;
+}
+
+static void run_mark(struct cache_run *run)
+{
+	struct cache *cache = cache_of(run->peer);
+	for (uint32_t i = 0; i < run->count; i++) {
+		cache_epoch_unlink(cache, run->epoch, run->entries[i]);
+		entry_at(run->peer, run->entries[i])->flags |= CACHE_E_WRITING;
+	}
+	run->epoch->writing += run->count;
+	run->redo = atomic_load(&run->flow->volume->redo);
+	cache->writing += run->count;
+	cache->runs_out++;
+}
+
+uint64_t cache_run_start(struct peer *peer, struct cache_flow *flow, struct cache_epoch *epoch)
+{
+	struct cache *cache = cache_of(peer);
+	struct cache_run *run = cache_pool_get(&cache->runs);
+	struct run_place place = {.peer = peer, .epoch = epoch};
+	struct call *calls[RUN_CALLS];
+	struct xseg_key key;
+	uint64_t bytes = 0;
+	must(run && epoch->count > 0);
+	run->peer = peer;
+	run->flow = flow;
+	run->epoch = epoch;
+	run->error = 0;
+	place.record = about(peer, epoch->head)->object;
+	must(cache_meta_key(peer, place.record, &key));
+	place.object = xcache_find_object(cache->index, &key);
+	run_collect(run, &place, epoch->head);
+	bool whole = dirty_of(peer, run->entries[0]) == CACHE_ALL_SECTORS;
+	int count = whole ? run_whole(run, &key, calls) : run_sectors(run, &key, calls);
+	if (count < 0) {
+		cache_pool_put(&cache->runs, run);
+		return 0;
+	}
+	run_mark(run);
+	run->pending = (uint32_t)count;
+	crash_point("cache.flush.before_write");
+	for (int i = 0; i < count; i++) {
+		bytes += calls[i]->length;
+		call_submit(calls[i], CACHE_STORE, run_answered);
+	}
+	peer_count(peer, CACHE_WRITTEN_BYTES, bytes);
+	peer_count(peer, CACHE_WRITE_CALLS, (uint64_t)count);
+	atomic_fetch_add(&flow->volume->written, bytes);
+	atomic_fetch_add(&flow->volume->write_calls, (uint64_t)count);
+	return bytes;
+}

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What to fetch, and what not. Who reads in order gets what comes next before it is asked for, or,
+ * when that is too much to be kept, is passed on. And where what was fetched is seldom read again
+ * while the store is as fast as we are, most misses are passed on: a fill costs more than it saves.
+ */
+#include "peers/cache/cache.h"
+
+#define AHEAD_LEAST 65536u /* bytes */
+#define AHEAD_READS 4u	   /* in a row, before anything is read ahead */
+#define WORTH_FILLS 512u   /* buckets fetched, before it is looked at what they were worth */
+#define WORTH_SHARE 4u	   /* read again: less than one of so many is not worth it */
+#define WORTH_TRY 8u	   /* one miss in so many is fetched all the same */
+#define WORTH_FAST_NS 60000u
+
+static uint64_t stream_place(const struct job *job)
+{
+	return (uint64_t)job->key.object << 22 | job->offset;
+}
+
+/* The stream that this read continues, or begins. */
+static struct cache_stream *stream_of(struct cache_flow *flow, const struct job *job)
+{
+	uint64_t place = stream_place(job);
+	struct cache_stream *stream = NULL;
+	for (unsigned i = 0; i < CACHE_STREAMS && !stream; i++)
+		if (flow->streams[i].next == place && flow->streams[i].length)
+			stream = &flow->streams[i];
+	if (!stream) {
+		stream = &flow->streams[flow->stream_next++ % CACHE_STREAMS];
+		*stream = (struct cache_stream){0};
+	}
+	stream->next = place + job->length;
+	stream->length += job->length;
+	return stream;
+}
+
+static void stream_ahead(struct peer *peer, struct cache_object *object, const struct job *job,
+	struct cache_stream *stream)
+{
+	uint64_t most = cache_options(peer)->read_ahead;
+	uint64_t from = stream->until > stream->next ? stream->until : stream->next;
+	if (!most || stream->length < (uint64_t)AHEAD_READS * job->length ||
+		from - stream->next > stream->ahead / 2)
+		return;
+	uint64_t ahead = stream->ahead ? 2ull * stream->ahead : AHEAD_LEAST;
+	ahead = ahead < most ? ahead : most;
+	if (from >> 22 != job->key.object)
+		return; /* the next object is another shard's */
+	stream->ahead = (uint32_t)ahead;
+	stream->until = from + ahead;
+	uint32_t first = (uint32_t)(from % XSEG_OBJECT_MAX) / XSEG_PAGE;
+	cache_fill_ahead(peer, object, first, (uint32_t)((ahead + XSEG_PAGE - 1) / XSEG_PAGE));
+}
+
+bool cache_fill_stream(struct peer *peer, struct cache_object *object, const struct job *job)
+{
+	uint64_t bypass = cache_options(peer)->bypass;
+	struct cache_stream *stream = stream_of(object->flow, job);
+	if (bypass && stream->length > bypass)
+		return true;
+	stream_ahead(peer, object, job, stream);
+	return false;
+}
+
+void cache_fill_follow(struct peer *peer, struct cache_object *object, const struct job *job)
+{
+	cache_fill_stream(peer, object, job);
+}
+
+/* --- what fills are worth --------------------------------------------------------------- */
+
+bool cache_fill_skips(struct cache *cache, struct cache_flow *flow)
+{
+	struct cache_worth *worth = &flow->worth;
+	return worth->low && xcache_room(cache->index) == 0 && worth->misses++ % WORTH_TRY != 0;
+}
+
+/* Only of a full cache: before, what is fetched takes nobody's place. */
+void cache_fill_paid(struct cache *cache, struct cache_flow *flow, uint32_t count, uint64_t ns)
+{
+	struct cache_worth *worth = &flow->worth;
+	if (xcache_room(cache->index) > 0)
+		return;
+	worth->fills += count;
+	worth->ns += ns;
+	worth->calls++;
+	if (worth->fills < WORTH_FILLS)
+		return;
+	worth->low = worth->again * WORTH_SHARE < worth->fills &&
+		     worth->ns / worth->calls < WORTH_FAST_NS;
+	worth->fills = worth->again = worth->calls = 0;
+	worth->ns = 0;
+}

@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * FLUSH and FUA: who waits for which epoch, and when that is true. A job that waits has its epoch
+ * in arg0 and in arg1 how many writes past the epochs there were.
+ *
+ *   ack blocker    the store has all up to the epoch, flushed
+ *   ack journal    the journal has it, or the store: this shard's part; a FLUSH asks all shards
+ *   ack volatile   at once
+ *
+ * In all of them but the last, what was written past the epochs is flushed by the store.
+ */
+#include <base/crash.h>
+#include <errno.h>
+
+#include "peers/cache/cache_flush.h"
+
+static void sync_complete(struct job *job)
+{
+	crash_point("cache.sync.answer");
+	job_complete(job, job->op == XSEG_OP_WRITE ? job->length : 0);
+}
+
+static bool stored(const struct cache_flow *flow, uint32_t epoch)
+{
+	return !cache_epoch_before(atomic_load(&flow->volume->stored), epoch);
+}
+
+static bool ack_is(const struct cache_flow *flow, enum cache_ack ack)
+{
+	return atomic_load_explicit(&flow->volume->ack, memory_order_relaxed) == (uint32_t)ack;
+}
+
+static bool journal_acks(struct peer *peer, const struct cache_flow *flow)
+{
+	return cache_shared(peer)->journal && ack_is(flow, CACHE_ACK_JOURNAL);
+}
+
+/* Everything that this shard has up to the epoch is in the journal. */
+static bool journaled(const struct cache_flow *flow, uint32_t number)
+{
+	const struct cache_epoch *epoch = TAILQ_FIRST(&flow->epochs);
+	if (!cache_epoch_is_closed(flow, number))
+		return false;
+	for (; epoch && !cache_epoch_before(number, epoch->number); epoch = TAILQ_NEXT(epoch, link))
+		if (!epoch->journaled)
+			return false;
+	return true;
+}
+
+static bool sync_is_true(struct peer *peer, const struct cache_flow *flow, const struct job *job)
+{
+	uint32_t epoch = (uint32_t)job->arg0;
+	if (atomic_load(&flow->volume->through_flushed) < job->arg1)
+		return false;
+	return stored(flow, epoch) || (journal_acks(peer, flow) && journaled(flow, epoch));
+}
+
+bool cache_sync_answer(struct peer *peer, struct cache_flow *flow)
+{
+	struct job *job, *next;
+	bool moved = false;
+	for (job = TAILQ_FIRST(&flow->syncs); job; job = next) {
+		next = TAILQ_NEXT(job, link);
+		if (!sync_is_true(peer, flow, job))
+			continue;
+		TAILQ_REMOVE(&flow->syncs, job, link);
+		sync_complete(job);
+		moved = true;
+	}
+	return moved;
+}
+
+/* What the store has refused since; who waits for it hears of it, and the data stays dirty. */
+bool cache_sync_failures(struct peer *peer, struct cache_flow *flow)
+{
+	struct cache_volume *volume = flow->volume;
+	uint32_t failures = atomic_load(&volume->failures);
+	struct job *job, *next;
+	if (likely(failures == flow->failures_seen))
+		return false;
+	int error = atomic_load(&volume->error);
+	flow->failures_seen = failures;
+	for (job = TAILQ_FIRST(&flow->syncs); job; job = next) {
+		next = TAILQ_NEXT(job, link);
+		bool by_store = atomic_load(&volume->through_flushed) < job->arg1;
+		if (sync_is_true(peer, flow, job) || (journal_acks(peer, flow) && !by_store))
+			continue;
+		TAILQ_REMOVE(&flow->syncs, job, link);
+		job_fail(job, error ? error : -EIO);
+	}
+	return true;
+}
+
+/* --- the journal ------------------------------------------------------------------------- */
+
+/* The epoch's waiting buckets, as many as go at once. */
+static void batch_fill(struct peer *peer, struct cache_batch *batch)
+{
+	struct cache *cache = cache_of(peer);
+	uint32_t count = 0;
+	while (batch->cursor != XCACHE_NONE && count < CACHE_BATCH_ITEMS) {
+		const struct xcache_entry *e = xcache_entry(cache->index, batch->cursor);
+		const struct xseg_page_descriptor *about = peer_page_about(peer, e->page);
+		struct xseg_key key;
+		must(cache_meta_key(peer, about->object, &key));
+		batch->items[count++] = (struct cache_journal_item){.object = key.object,
+			.key_epoch = key.epoch,
+			.bucket = e->bucket,
+			.sectors = atomic_load(&about->dirty),
+			.data = peer_page_memory(peer, e->page)};
+		batch->cursor = e->next;
+	}
+	batch->batch.count = count;
+}
+
+static void batch_end(struct cache_batch *batch, bool journaled_all)
+{
+	struct cache_flow *flow = batch->flow;
+	struct peer *peer = batch->batch.peer;
+	batch->epoch->journaling = false;
+	batch->epoch->journaled = journaled_all;
+	flow->batch = NULL;
+	cache_pool_put(&cache_of(peer)->batches, batch);
+	cache_of(peer)->hurry = true;
+}
+
+static void batch_done(struct cache_journal_batch *written, int error)
+{
+	struct cache_batch *batch = written->context;
+	struct peer *peer = written->peer;
+	crash_point("cache.sync.journaled");
+	if (error || batch->cursor == XCACHE_NONE) {
+		batch_end(batch, error == 0);
+		return;
+	}
+	batch_fill(peer, batch);
+	cache_journal_append(cache_shared(peer)->journal, written);
+}
+
+static void batch_begin(struct peer *peer, struct cache_flow *flow, struct cache_epoch *epoch)
+{
+	struct cache_batch *batch = cache_pool_get(&cache_of(peer)->batches);
+	if (!batch)
+		return; /* when another flow's is done */
+	batch->flow = flow;
+	batch->epoch = epoch;
+	batch->cursor = epoch->head;
+	batch->batch = (struct cache_journal_batch){.peer = peer,
+		.volume = atomic_load(&flow->volume->id),
+		.epoch = epoch->number,
+		.items = batch->items,
+		.done = batch_done,
+		.context = batch};
+	epoch->journaling = true;
+	flow->batch = batch;
+	batch_fill(peer, batch);
+	cache_journal_append(cache_shared(peer)->journal, &batch->batch);
+}
+
+/* The highest epoch that somebody waits for; CACHE_NO_EPOCH: nobody does. */
+static uint32_t journal_goal(const struct cache_flow *flow)
+{
+	const struct job *job;
+	uint32_t goal = CACHE_NO_EPOCH;
+	TAILQ_FOREACH (job, &flow->syncs, link)
+		if (goal == CACHE_NO_EPOCH || cache_epoch_before(goal, (uint32_t)job->arg0))
+			goal = (uint32_t)job->arg0;
+	return goal;
+}
+
+bool cache_sync_cancel(struct peer *peer, struct cache_flow *flow)
+{
+	if (!cache_journal_cancel(cache_shared(peer)->journal, &flow->batch->batch))
+		return false;
+	batch_end(flow->batch, false);
+	return true;
+}
+
+/* The journal has no room or no disk: then the store has to do it. */
+static void journal_refused(struct peer *peer, struct cache_flow *flow)
+{
+	uint32_t number = flow->batch->epoch->number;
+	if (cache_journal_hurry(cache_shared(peer)->journal) && cache_sync_cancel(peer, flow))
+		cache_flush_want(peer, flow, number);
+}
+
+bool cache_sync_journal(struct peer *peer, struct cache_flow *flow)
+{
+	struct cache_shared *shared = cache_shared(peer);
+	if (likely(!shared->journal || TAILQ_EMPTY(&flow->syncs)))
+		return false;
+	if (flow->batch) {
+		journal_refused(peer, flow);
+		return false;
+	}
+	uint32_t goal = journal_goal(flow);
+	if (goal == CACHE_NO_EPOCH || !ack_is(flow, CACHE_ACK_JOURNAL))
+		return false;
+	if (!cache_epoch_is_closed(flow, goal))
+		cache_epoch_close(peer, flow);
+	struct cache_epoch *epoch;
+	TAILQ_FOREACH (epoch, &flow->epochs, link) {
+		if (cache_epoch_before(goal, epoch->number))
+			return false;
+		if (epoch->journaled)
+			continue;
+		if (epoch->writing || epoch->written_count || cache_journal_hurry(shared->journal))
+			cache_flush_want(peer, flow, epoch->number);
+		else if (epoch->count)
+			batch_begin(peer, flow, epoch);
+		return true;
+	}
+	return false;
+}
+
+/* --- asked ------------------------------------------------------------------------------- */
+
+static void sync_wait(struct peer *peer, struct cache_flow *flow, struct job *job, uint32_t epoch)
+{
+	/* what failed before it was asked is not its business */
+	cache_sync_failures(peer, flow);
+	job->arg0 = epoch;
+	job->arg1 = job->op == XSEG_OP_FLUSH ? atomic_load(&flow->volume->through) : 0;
+	TAILQ_INSERT_TAIL(&flow->syncs, job, link);
+	cache_flow_list(peer, flow);
+	cache_of(peer)->hurry = true;
+	if (!journal_acks(peer, flow))
+		cache_flush_want(peer, flow, epoch);
+	cache_flush_flow(peer, flow);
+}
+
+/* Not safe, but in order: what is written after it reaches the store after it. */
+static void sync_at_once(struct peer *peer, struct cache_flow *flow, struct job *job)
+{
+	cache_epoch_close(peer, flow);
+	sync_complete(job);
+}
+
+void cache_sync_flush(struct peer *peer, struct job *job)
+{
+	struct cache_flow *flow = NULL;
+	if (job->key.volume && job->key.epoch == 0)
+		flow = cache_flow_get(peer, job->key.volume);
+	/* what was passed on is not known here; what is dirty would not be there */
+	bool passing = flow && cache_phase_now(peer) == CACHE_PASSING && flow->dirty == 0 &&
+		       atomic_load(&flow->volume->dirty) == 0;
+	if (!flow || passing)
+		job_forward(job, CACHE_STORE);
+	else if (ack_is(flow, CACHE_ACK_VOLATILE) && cache_phase_now(peer) == CACHE_CACHING)
+		sync_at_once(peer, flow, job);
+	else
+		sync_wait(peer, flow, job, cache_epoch_goal(flow));
+}
+
+void cache_sync_write(struct peer *peer, struct cache_flow *flow, struct job *job, uint32_t epoch)
+{
+	if (ack_is(flow, CACHE_ACK_VOLATILE) && cache_phase_now(peer) == CACHE_CACHING)
+		sync_at_once(peer, flow, job);
+	else
+		sync_wait(peer, flow, job, epoch);
+}
+
+void cache_sync_wrote(struct peer *peer, struct cache_flow *flow)
+{
+	(void)peer;
+	atomic_fetch_add(&flow->volume->through, 1);
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Jobs that wait for room: for buckets, objects, pages. In order, and none is ever refused. */
+#include "peers/cache/cache.h"
+
+/* What is dirty here may have to wait for what is dirty on other shards, which are in no hurry. */
+static void wait_ask_others(struct peer *peer)
+{
+	struct cache_flow *flow;
+	TAILQ_FOREACH (flow, &cache_of(peer)->dirty_flows, link)
+		cache_epoch_raise(&flow->volume->wanted, cache_epoch_goal(flow));
+	cache_kick_others(peer);
+}
+
+void cache_wait(struct peer *peer, struct job *job)
+{
+	struct cache *cache = cache_of(peer);
+	if (cache->waiting_count++ == 0 && cache->retrying != job && peer->shards > 1)
+		wait_ask_others(peer);
+	cache->hurry = true; /* what is dirty holds the room that is waited for */
+	if (cache->retrying == job) {
+		TAILQ_INSERT_HEAD(&cache->waiting, job, link);
+		return;
+	}
+	TAILQ_INSERT_TAIL(&cache->waiting, job, link);
+	peer_count(peer, CACHE_WAITS, 1);
+}
+
+/* At most those that wait now: one that has to wait once more is at the head again. */
+bool cache_wait_turn(struct peer *peer)
+{
+	struct cache *cache = cache_of(peer);
+	bool moved = false;
+	for (uint32_t left = cache->waiting_count; unlikely(left > 0); left--) {
+		struct job *job = TAILQ_FIRST(&cache->waiting);
+		TAILQ_REMOVE(&cache->waiting, job, link);
+		cache->waiting_count--;
+		cache->retrying = job;
+		cache_io_again(peer, job);
+		cache->retrying = NULL;
+		if (TAILQ_FIRST(&cache->waiting) == job)
+			break;
+		moved = true;
+	}
+	return moved;
+}

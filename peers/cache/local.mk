@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+pkglib_LTLIBRARIES += cached.la
+
+cached_sources = peers/cache/cache.h peers/cache/cache_main.c \
+	peers/cache/cache_io.c peers/cache/cache_read.c peers/cache/cache_write.c \
+	peers/cache/cache_fill.c peers/cache/cache_stream.c peers/cache/cache_bucket.c \
+	peers/cache/cache_adopt.c peers/cache/cache_gate.c peers/cache/cache_wait.c \
+	peers/cache/cache_pin.c peers/cache/cache_mode_writeback.c \
+	peers/cache/cache_mode_writethrough.c peers/cache/cache_mode_writearound.c \
+	peers/cache/cache_volume.c peers/cache/cache_meta.c peers/cache/cache_epoch.c \
+	peers/cache/cache_flush.h peers/cache/cache_flush.c peers/cache/cache_run.c \
+	peers/cache/cache_sync.c peers/cache/cache_bar.c peers/cache/cache_control.c peers/cache/cache_replay.c \
+	peers/cache/cache_journal.h peers/cache/cache_journal.c \
+	peers/cache/cache_journal_file.c peers/cache/cache_journal_group.h \
+	peers/cache/cache_journal_group.c peers/cache/cache_journal_log.h \
+	peers/cache/cache_journal_log.c peers/cache/cache_journal_scan.c \
+	peers/cache/cache_journal_volume.c
+cached_la_SOURCES = $(cached_sources)
+cached_la_LDFLAGS = $(MODULE_LDFLAGS)

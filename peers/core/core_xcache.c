@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The index: its limits and the life of an entry; see the drawing in <peer/xcache.h>. */
+#include "peers/core/core_xcache.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* So many victims may be refused, or go OUT only, before one who needs room is told to wait. */
+#define TRIES 16u
+
+static uint32_t lower(uint32_t a, uint32_t b) { return a < b ? a : b; }
+
+/* --- an entry and its object --------------------------------------------------------- */
+
+static bool is_stuck(const struct xcache_entry *e)
+{
+	return e->state == XCACHE_PARKED || e->refs > 0;
+}
+
+/* After a change of state or refs; `was` is what is_stuck() said before. */
+static void count_stuck(struct xcache *cache, const struct xcache_entry *e, bool was)
+{
+	if (e->object == XCACHE_NONE)
+		return;
+	struct xcache_object *object = xcache_object(cache, e->object);
+	object->stuck += is_stuck(e);
+	object->stuck -= was;
+}
+
+/* Nobody has it any more. */
+static void entry_free(struct xcache *cache, uint32_t entry, bool evicted)
+{
+	struct xcache_entry *e = xcache_entry(cache, entry);
+	uint32_t object = e->object;
+	if (evicted && cache->hooks.finalize)
+		cache->hooks.finalize(cache->owner, entry);
+	if (object != XCACHE_NONE) {
+		struct xcache_object *o = xcache_object(cache, object);
+		xcache_slot_clear(cache, o, e->bucket);
+		o->count--;
+	}
+	e->state = XCACHE_FREE;
+	cache->count--;
+	if (cache->hooks.free)
+		cache->hooks.free(cache->owner, entry);
+	slab_put(&cache->entries, entry);
+	if (object != XCACHE_NONE)
+		xcache_object_settle(cache, object);
+}
+
+/* It is in no queue, and counts as stuck only for its refs. */
+static void entry_out(struct xcache *cache, uint32_t entry, bool evicted)
+{
+	struct xcache_entry *e = xcache_entry(cache, entry);
+	e->state = XCACHE_OUT;
+	e->policy = evicted ? XCACHE_OUT_EVICTED : XCACHE_OUT_REMOVED;
+	if (e->refs == 0)
+		entry_free(cache, entry, evicted);
+}
+
+static struct xcache_entry *entry_make(
+	struct xcache *cache, uint32_t object, uint32_t bucket, uint32_t *entry)
+{
+	struct xcache_entry *e = slab_get(&cache->entries, entry);
+	must(e);
+	*e = (struct xcache_entry){.page = XCACHE_NONE,
+		.object = object,
+		.bucket = (uint16_t)bucket,
+		.prev = XCACHE_NONE,
+		.next = XCACHE_NONE};
+	cache->count++;
+	return e;
+}
+
+/* --- eviction ------------------------------------------------------------------------ */
+
+static bool owner_lets_go(struct xcache *cache, uint32_t entry)
+{
+	return !cache->hooks.evict || cache->hooks.evict(cache->owner, entry);
+}
+
+bool xcache_entry_evict(struct xcache *cache, uint32_t entry)
+{
+	if (!owner_lets_go(cache, entry))
+		return false;
+	must(xcache_entry(cache, entry)->state == XCACHE_IN);
+	cache->policy->remove(cache, entry);
+	entry_out(cache, entry, true);
+	return true;
+}
+
+enum went { WENT, REFUSED, NOBODY };
+
+/* Whom the policy names. */
+static enum went evict_one(struct xcache *cache)
+{
+	uint32_t entry = cache->policy->victim(cache);
+	if (entry == XCACHE_NONE)
+		return NOBODY;
+	cache->chosen = entry;
+	if (!owner_lets_go(cache, entry)) {
+		if (cache->chosen == entry)
+			cache->policy->back(cache, entry);
+		cache->chosen = XCACHE_NONE;
+		return REFUSED;
+	}
+	must(cache->chosen == entry); /* parked and let go: one or the other */
+	cache->chosen = XCACHE_NONE;
+	entry_out(cache, entry, true);
+	return WENT;
+}
+
+uint32_t xcache_evict(struct xcache *cache, uint32_t count)
+{
+	uint32_t went = 0, refused = 0;
+	count = lower(count, cache->count);
+	while (went < count && refused < count + TRIES) {
+		enum went what = evict_one(cache);
+		if (what == NOBODY)
+			break;
+		went += what == WENT;
+		refused += what == REFUSED;
+	}
+	return went;
+}
+
+static int make_room(struct xcache *cache)
+{
+	uint32_t before = cache->count;
+	for (unsigned i = 0; i < TRIES && cache->count >= cache->limit; i++)
+		if (evict_one(cache) == NOBODY)
+			break;
+	/* after the limit was lowered it is enough not to grow */
+	return cache->count < cache->limit || cache->count < before ? 0 : -ENOSPC;
+}
+
+/* --- insert, remove ------------------------------------------------------------------ */
+
+void xcache_hit(struct xcache *cache, uint32_t entry)
+{
+	const struct xcache_entry *e = xcache_entry(cache, entry);
+	if (e->state == XCACHE_IN || e->state == XCACHE_PARKED)
+		cache->policy->hit(cache, entry);
+}
+
+static void take_back(struct xcache *cache, uint32_t entry)
+{
+	struct xcache_entry *e = xcache_entry(cache, entry);
+	e->state = XCACHE_IN;
+	e->policy = 0;
+	cache->policy->insert(cache, entry);
+	xcache_object_renew(cache, e->object);
+	if (cache->hooks.reinsert)
+		cache->hooks.reinsert(cache->owner, entry);
+}
+
+static void insert_new(struct xcache *cache, uint32_t object, uint32_t bucket, uint32_t *entry)
+{
+	struct xcache_object *o = xcache_object(cache, object);
+	entry_make(cache, object, bucket, entry)->state = XCACHE_IN;
+	xcache_slot_set(cache, o, bucket, *entry);
+	o->count++;
+	xcache_object_renew(cache, object);
+	cache->policy->insert(cache, *entry);
+	if (cache->hooks.init)
+		cache->hooks.init(cache->owner, *entry);
+}
+
+int xcache_insert(struct xcache *cache, uint32_t object, uint32_t bucket, uint32_t *entry)
+{
+	must(bucket < XCACHE_BUCKETS && cache->chosen == XCACHE_NONE);
+	*entry = xcache_lookup(cache, object, bucket);
+	if (*entry != XCACHE_NONE) {
+		if (xcache_entry(cache, *entry)->state != XCACHE_OUT)
+			return -EEXIST;
+		take_back(cache, *entry);
+		return 0;
+	}
+	/* its last entry may be the one that goes */
+	xcache_ref_object(cache, object);
+	int error = make_room(cache);
+	if (!error)
+		insert_new(cache, object, bucket, entry);
+	xcache_unref_object(cache, object);
+	return error;
+}
+
+int xcache_loose(struct xcache *cache, uint32_t *entry)
+{
+	int error = make_room(cache);
+	if (error)
+		return error;
+	entry_make(cache, XCACHE_NONE, 0, entry)->state = XCACHE_LOOSE;
+	return 0;
+}
+
+void xcache_remove(struct xcache *cache, uint32_t entry)
+{
+	struct xcache_entry *e = xcache_entry(cache, entry);
+	must(e->state != XCACHE_FREE && entry != cache->chosen);
+	bool was = is_stuck(e);
+	if (e->state == XCACHE_IN)
+		cache->policy->remove(cache, entry);
+	e->state = XCACHE_OUT;
+	count_stuck(cache, e, was);
+	entry_out(cache, entry, false);
+}
+
+/* --- park, ref ----------------------------------------------------------------------- */
+
+void xcache_park(struct xcache *cache, uint32_t entry)
+{
+	struct xcache_entry *e = xcache_entry(cache, entry);
+	must(e->state == XCACHE_IN);
+	if (entry == cache->chosen) {
+		cache->policy->back(cache, entry);
+		cache->chosen = XCACHE_NONE;
+	}
+	cache->policy->remove(cache, entry);
+	bool was = is_stuck(e);
+	e->state = XCACHE_PARKED;
+	e->prev = e->next = XCACHE_NONE;
+	count_stuck(cache, e, was);
+}
+
+void xcache_unpark(struct xcache *cache, uint32_t entry)
+{
+	struct xcache_entry *e = xcache_entry(cache, entry);
+	must(e->state == XCACHE_PARKED);
+	e->state = XCACHE_IN;
+	count_stuck(cache, e, true);
+	cache->policy->insert(cache, entry);
+}
+
+void xcache_loosen(struct xcache *cache, uint32_t entry)
+{
+	struct xcache_entry *e = xcache_entry(cache, entry);
+	uint32_t object = e->object;
+	must(e->state == XCACHE_PARKED && e->refs == 0);
+	struct xcache_object *o = xcache_object(cache, object);
+	o->stuck--;
+	o->count--;
+	xcache_slot_clear(cache, o, e->bucket);
+	e->object = XCACHE_NONE;
+	e->state = XCACHE_LOOSE;
+	xcache_object_settle(cache, object);
+}
+
+void xcache_ref(struct xcache *cache, uint32_t entry)
+{
+	struct xcache_entry *e = xcache_entry(cache, entry);
+	must(e->state != XCACHE_FREE && e->refs < UINT16_MAX);
+	bool was = is_stuck(e);
+	e->refs++;
+	count_stuck(cache, e, was);
+}
+
+void xcache_unref(struct xcache *cache, uint32_t entry)
+{
+	struct xcache_entry *e = xcache_entry(cache, entry);
+	must(e->state != XCACHE_FREE && e->refs > 0);
+	if (--e->refs > 0)
+		return;
+	count_stuck(cache, e, true);
+	if (cache->hooks.put)
+		cache->hooks.put(cache->owner, entry);
+	if (e->state == XCACHE_OUT)
+		entry_free(cache, entry, e->policy == XCACHE_OUT_EVICTED);
+}
+
+/* --- the whole ----------------------------------------------------------------------- */
+
+void xcache_limit(struct xcache *cache, uint32_t objects, uint32_t entries)
+{
+	cache->object_limit = lower(objects, cache->objects.count);
+	cache->limit = lower(entries, cache->entries.count);
+	cache->policy->resize(cache, cache->limit);
+}
+
+int xcache_set_policy(struct xcache *cache, const struct xcache_policy *policy)
+{
+	must(cache->chosen == XCACHE_NONE);
+	void *old = cache->state;
+	size_t old_memory = cache->policy_memory;
+	int error = policy->open(cache, cache->entries.count);
+	if (error) {
+		cache->state = old;
+		cache->policy_memory = old_memory;
+		return error;
+	}
+	void *state = cache->state;
+	cache->state = old;
+	cache->policy->close(cache);
+	cache->state = state;
+	cache->policy = policy;
+	policy->resize(cache, cache->limit);
+	for (uint32_t i = 0; i < cache->entries.touched; i++) {
+		struct xcache_entry *e = xcache_entry(cache, i);
+		if (e->state == XCACHE_IN || e->state == XCACHE_PARKED)
+			e->policy = 0;
+		if (e->state == XCACHE_IN)
+			policy->insert(cache, i);
+	}
+	return 0;
+}
+
+static uint32_t groups_of(const struct xcache_config *config)
+{
+	uint64_t groups = (uint64_t)config->objects_max * (XCACHE_BUCKETS / XCACHE_GROUP);
+	return groups < UINT32_MAX ? (uint32_t)groups : UINT32_MAX;
+}
+
+int xcache_open(struct xcache **cache, const struct xcache_config *config)
+{
+	static const struct xcache_hooks none;
+	must(config->objects_max > 0 && config->entries_max > 0 &&
+		config->objects_max <= 1u << 30 && config->entries_max <= 1u << 30);
+	struct xcache *c = calloc(1, sizeof(*c));
+	if (!c)
+		return -ENOMEM;
+	c->policy = config->policy;
+	c->hooks = config->hooks ? *config->hooks : none;
+	c->owner = config->owner;
+	c->last = c->oldest = c->newest = c->chosen = XCACHE_NONE;
+	int error = slab_init(&c->entries, sizeof(struct xcache_entry), config->entries_max);
+	error = error ? error : xcache_objects_open(c, config);
+	error = error ? error : xcache_groups_open(c, groups_of(config), config->entries_max);
+	error = error ? error : c->policy->open(c, config->entries_max);
+	if (error) {
+		xcache_close(c);
+		return error;
+	}
+	c->base.entries = (void *)c->entries.base;
+	xcache_limit(c, config->objects_max, config->entries_max);
+	*cache = c;
+	return 0;
+}
+
+void xcache_close(struct xcache *cache)
+{
+	if (cache->state)
+		cache->policy->close(cache);
+	xcache_objects_close(cache);
+	xcache_groups_close(cache);
+	slab_fini(&cache->entries);
+	free(cache);
+}
+
+uint32_t xcache_count(const struct xcache *cache) { return cache->count; }
+
+uint32_t xcache_room(const struct xcache *cache)
+{
+	return cache->limit > cache->count ? cache->limit - cache->count : 0;
+}

@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# The cache's bench comes to its end and writes its figures as all benches do. Which ones it gets
+# is not looked at: this machine may be busy.
+
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "$0")/lib.sh"
+scene_begin "the cache's bench"
+[ -n "$XSEGPEER" ] || tap_skip_all "xsegpeer is not built; say where with SKERRY_BUILD"
+[ -e "$SKERRY_MODULE_DIR/load.so" ] || tap_skip_all "load is not built"
+bench=$(cd "$(dirname "$0")/../../bench" && pwd)/cache.py
+export SKERRY_BUILD=$SCENE_BUILD TMPDIR=$SCENE_DIR/tmp
+mkdir "$TMPDIR"
+
+shape() {
+    python3 - "$1" <<'PY'
+import json, math, sys
+rows = json.load(open(sys.argv[1]))
+assert rows, "no rows"
+for row in rows:
+    assert set(row) == {"name", "value", "unit", "reference", "ratio", "load1"}, row
+    assert row["name"].startswith("cache.") and row["unit"], row
+    assert math.isfinite(row["value"]) and row["load1"] >= 0, row
+    assert (row["reference"] is None) == (row["ratio"] is None), row
+    if row["ratio"] is not None:
+        assert math.isclose(row["ratio"], row["value"] / row["reference"], rel_tol=1e-6), row
+names = [row["name"] for row in rows]
+assert len(names) == len(set(names)), "a name twice"
+PY
+}
+
+tap_exits 2 "a table that there is not" python3 -B "$bench" --only nonsense
+tap_exits 2 "no rounds" python3 -B "$bench" --rounds 0
+tap_run "its own parts, with a memory blocker in the cache's place" python3 -B "$bench" --quick \
+    --seconds 0.02 --stand-in --only lanes --json "$SCENE_DIR/one.json"
+tap_like "goals are said" "$(cat "$TAP_OUT")" 'goals: '
+tap_run "its figures have the shape of all benches" shape "$SCENE_DIR/one.json"
+if [ -e "$SKERRY_MODULE_DIR/cached.so" ]; then
+    tap_run "the cache" python3 -B "$bench" --quick --seconds 0.02 --only lanes \
+        --json "$SCENE_DIR/two.json"
+    tap_run "its figures" shape "$SCENE_DIR/two.json"
+else
+    tap_skip "the cache" "cached is not built"
+fi
+tap_is "nothing is left" "$(ls "$TMPDIR")" ""
+tap_end

@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Write-back: what reaches the store, in which order, and when FLUSH and FUA are answered. With one
+ * lane and with two.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "tests/unit/cache_rig.h"
+
+#define LATE ",age=1h,epoch=1h" /* nothing is written back unless somebody asks for it */
+
+/* Nothing was written: the store is flushed once, for what a predecessor may have left there. */
+START_TEST(test_empty)
+{
+	struct crig crig;
+	crig_begin(&crig, (unsigned)_i + 1, LATE);
+	for (unsigned n = 0; n < 5; n++)
+		ck_assert_int_eq(crig_flush(&crig), 0);
+	ck_assert_uint_ge(crig_count(&crig, XSEG_OP_FLUSH), 1);
+	ck_assert_uint_le(crig_count(&crig, XSEG_OP_FLUSH), 2);
+	ck_assert_uint_eq(crig_count(&crig, XSEG_OP_WRITE), 0);
+	crig_end(&crig);
+}
+END_TEST
+
+START_TEST(test_order)
+{
+	struct crig crig;
+	crig_begin(&crig, (unsigned)_i + 1, LATE);
+	for (uint32_t object = 0; object < 8; object++)
+		ck_assert_int_eq(crig_write(&crig, object, 0, 16384, 1, 0), 0);
+	ck_assert_uint_eq(crig_count(&crig, XSEG_OP_WRITE), 0);
+	ck_assert_int_eq(crig_flush(&crig), 0);
+	ck_assert_uint_eq(crig_count(&crig, XSEG_OP_WRITE), 8);
+	uint32_t flush = crig_place(&crig, XSEG_OP_FLUSH, crig_count(&crig, XSEG_OP_FLUSH) - 1);
+	ck_assert_uint_gt(flush, crig_place(&crig, XSEG_OP_WRITE, 7));
+	for (uint32_t object = 0; object < 8; object++)
+		ck_assert(crig_has(&crig, object, 0, 16384, 1));
+	ck_assert_int_eq(crig_write(&crig, 0, 0, 4096, 2, 0), 0);
+	ck_assert(crig_has(&crig, 0, 0, 4096, 1));
+	ck_assert_int_eq(crig_flush(&crig), 0);
+	ck_assert(crig_has(&crig, 0, 0, 4096, 2));
+	ck_assert_uint_gt(crig_place(&crig, XSEG_OP_WRITE, 8), flush);
+	RIG_UNTIL(crig_state(&crig).dirty == 0);
+	crig_end(&crig);
+}
+END_TEST
+
+/* Sectors that were not written are not, neighbours go together. */
+START_TEST(test_runs)
+{
+	struct crig crig;
+	struct crig_store *store;
+	crig_begin(&crig, 1, LATE);
+	store = crig_store(&crig);
+	pthread_mutex_lock(&store->mutex);
+	memset(store->bytes[3], 9, CRIG_BYTES);
+	pthread_mutex_unlock(&store->mutex);
+	for (unsigned n = 16; n-- > 0;)
+		ck_assert_int_eq(crig_write(&crig, 2, n * 4096, 4096, 1, 0), 0);
+	ck_assert_int_eq(crig_write(&crig, 3, 512, 512, 4, 0), 0);
+	ck_assert_int_eq(crig_write(&crig, 3, 2048, 1024, 5, 0), 0);
+	ck_assert_int_eq(crig_flush(&crig), 0);
+	ck_assert_uint_eq(crig_count(&crig, XSEG_OP_WRITE), 3);
+	ck_assert(crig_has(&crig, 2, 0, CRIG_BYTES, 1));
+	ck_assert(crig_has(&crig, 3, 0, 512, 9));
+	ck_assert(crig_has(&crig, 3, 512, 512, 4));
+	ck_assert(crig_has(&crig, 3, 1024, 1024, 9));
+	ck_assert(crig_has(&crig, 3, 2048, 1024, 5));
+	ck_assert(crig_has(&crig, 3, 3072, 4096, 9));
+	crig_end(&crig);
+}
+END_TEST
+
+START_TEST(test_fua)
+{
+	struct crig crig;
+	crig_begin(&crig, (unsigned)_i + 1, LATE);
+	for (uint32_t object = 0; object < 6; object++) {
+		ck_assert_int_eq(crig_write(&crig, object, 4096, 4096, 7, XSEG_F_FUA), 0);
+		ck_assert(crig_has(&crig, object, 4096, 4096, 7));
+		uint32_t last = crig_count(&crig, XSEG_OP_FLUSH) - 1;
+		ck_assert_uint_gt(crig_place(&crig, XSEG_OP_FLUSH, last),
+			crig_place(&crig, XSEG_OP_WRITE, object));
+	}
+	crig_end(&crig);
+}
+END_TEST
+
+/* What is on its way stays what it was; the new version follows behind the flush. */
+START_TEST(test_overwritten)
+{
+	struct crig crig;
+	struct client_request flush = {.op = XSEG_OP_FLUSH, .key = {.volume = 1}}, *done;
+	crig_begin(&crig, (unsigned)_i + 1, LATE);
+	struct crig_store *store = crig_store(&crig);
+	atomic_store(&store->hold, true);
+	ck_assert_int_eq(crig_write(&crig, 1, 0, 8192, 1, 0), 0);
+	ck_assert_int_eq(client_start(&crig.rig.client, &flush), 0);
+	RIG_UNTIL(atomic_load(&store->held) > 0);
+	for (uint8_t version = 2; version < 6; version++) {
+		ck_assert_int_eq(crig_write(&crig, 1, 0, 4096, version, 0), 0);
+		ck_assert(crig_reads(&crig, 1, 0, 4096, version));
+		ck_assert(crig_reads(&crig, 1, 4096, 4096, 1));
+	}
+	atomic_store(&store->hold, false);
+	ck_assert_int_eq(client_collect(&crig.rig.client, &done), 0);
+	ck_assert_ptr_eq(done, &flush);
+	ck_assert_int_eq(flush.result, 0);
+	ck_assert(crig_has(&crig, 1, 0, 8192, 1));
+	ck_assert_int_eq(crig_flush(&crig), 0);
+	ck_assert(crig_has(&crig, 1, 0, 4096, 5));
+	ck_assert_uint_eq(crig_count(&crig, XSEG_OP_WRITE), 2);
+	RIG_UNTIL(crig_state(&crig).dirty == 0);
+	crig_end(&crig);
+}
+END_TEST
+
+START_TEST(test_write_fails)
+{
+	struct crig crig;
+	crig_begin(&crig, (unsigned)_i + 1, LATE);
+	struct crig_store *store = crig_store(&crig);
+	for (uint32_t object = 0; object < 4; object++)
+		ck_assert_int_eq(crig_write(&crig, object, 0, 4096, 3, 0), 0);
+	atomic_store(&store->fail_write, -EIO);
+	ck_assert_int_eq(crig_flush(&crig), -EIO);
+	ck_assert_int_eq(crig_write(&crig, 5, 0, 4096, 3, XSEG_F_FUA), -EIO);
+	for (uint32_t object = 0; object < 4; object++)
+		ck_assert(crig_reads(&crig, object, 0, 4096, 3));
+	struct cache_state state = crig_state(&crig);
+	ck_assert_int_eq(state.error, -EIO);
+	ck_assert_uint_eq(state.health, CACHE_STORE_FAILS);
+	RIG_UNTIL(crig_state(&crig).dirty == 5 * 4096);
+	atomic_store(&store->fail_write, 0);
+	ck_assert_int_eq(crig_flush(&crig), 0);
+	for (uint32_t object = 0; object < 4; object++)
+		ck_assert(crig_has(&crig, object, 0, 4096, 3));
+	ck_assert(crig_has(&crig, 5, 0, 4096, 3));
+	RIG_UNTIL(crig_state(&crig).health == CACHE_WELL);
+	RIG_UNTIL(crig_state(&crig).dirty == 0);
+	crig_end(&crig);
+}
+END_TEST
+
+/* A flush that has failed may have lost what was written before it. */
+START_TEST(test_flush_fails)
+{
+	struct crig crig;
+	crig_begin(&crig, (unsigned)_i + 1, LATE);
+	struct crig_store *store = crig_store(&crig);
+	for (uint32_t object = 0; object < 4; object++)
+		ck_assert_int_eq(crig_write(&crig, object, 0, 4096, 3, 0), 0);
+	atomic_store(&store->fail_flush, -ENOSPC);
+	ck_assert_int_eq(crig_flush(&crig), -ENOSPC);
+	uint32_t tries = crig_count(&crig, XSEG_OP_FLUSH);
+	RIG_UNTIL(crig_count(&crig, XSEG_OP_FLUSH) > tries + 2);
+	atomic_store(&store->fail_flush, 0);
+	/* one that was sent before that may be on its way */
+	ck_assert(crig_flush(&crig) == 0 || crig_flush(&crig) == 0);
+	for (uint32_t object = 0; object < 4; object++)
+		ck_assert(crig_has(&crig, object, 0, 4096, 3));
+	crig_end(&crig);
+}
+END_TEST
+
+START_TEST(test_age)
+{
+	struct crig crig;
+	crig_begin(&crig, (unsigned)_i + 1, ",age=20ms,epoch=5ms,rate=10M");
+	ck_assert_int_eq(crig_write(&crig, 2, 0, CRIG_BYTES, 8, 0), 0);
+	RIG_UNTIL(crig_has(&crig, 2, 0, CRIG_BYTES, 8));
+	RIG_UNTIL(crig_state(&crig).dirty == 0);
+	ck_assert(crig_reads(&crig, 2, 0, CRIG_BYTES, 8));
+	crig_end(&crig);
+}
+END_TEST
+
+/* More than may be dirty: writes wait for the store, and none fails. */
+START_TEST(test_limit)
+{
+	static struct client_request requests[96];
+	static uint8_t bytes[CRIG_BYTES];
+	struct client_request *done;
+	struct crig crig;
+	unsigned ended = 0, lanes = (unsigned)_i + 1;
+	crig_begin(&crig, lanes, lanes == 1 ? LATE ",size=1M" : LATE ",size=2M");
+	struct crig_store *store = crig_store(&crig);
+	memset(bytes, 6, sizeof(bytes));
+	atomic_store(&store->hold, true);
+	for (unsigned n = 0; n < countof(requests); n++) {
+		requests[n] = crig_request(XSEG_OP_WRITE, n % CRIG_OBJECTS, 0, CRIG_BYTES);
+		requests[n].key.volume = 1 + n / CRIG_OBJECTS;
+		requests[n].send = bytes;
+		requests[n].send_size = CRIG_BYTES;
+		ck_assert_int_eq(client_start(&crig.rig.client, &requests[n]), 0);
+	}
+	RIG_UNTIL(atomic_load(&store->held) > 0);
+	atomic_store(&store->hold, false);
+	while (client_collect(&crig.rig.client, &done) == 0) {
+		ck_assert_int_eq(done->result, 0);
+		ended++;
+	}
+	ck_assert_uint_eq(ended, countof(requests));
+	ck_assert_uint_le(crig_state(&crig).dirty, crig_state(&crig).size);
+	crig_end(&crig);
+}
+END_TEST
+
+START_TEST(test_volatile)
+{
+	struct crig crig;
+	crig_begin(&crig, (unsigned)_i + 1, LATE ",ack=volatile");
+	ck_assert_int_eq(crig_write(&crig, 1, 0, 4096, 1, XSEG_F_FUA), 0);
+	ck_assert_int_eq(crig_flush(&crig), 0);
+	ck_assert_uint_eq(crig_count(&crig, XSEG_OP_WRITE), 0);
+	ck_assert_uint_eq(crig_count(&crig, XSEG_OP_FLUSH), 0);
+	ck_assert_int_eq(crig_set(&crig, 0, CACHE_WRITEBACK, CACHE_ACK_BLOCKER), 0);
+	ck_assert_int_eq(crig_flush(&crig), 0);
+	ck_assert(crig_has(&crig, 1, 0, 4096, 1));
+	crig_end(&crig);
+}
+END_TEST
+
+/* What is written past the epochs is flushed, too. */
+START_TEST(test_through)
+{
+	struct crig crig;
+	crig_begin(&crig, (unsigned)_i + 1, LATE ",mode=writethrough");
+	ck_assert_int_eq(crig_flush(&crig), 0);
+	for (uint8_t n = 1; n < 5; n++) {
+		ck_assert_int_eq(crig_write(&crig, n, 0, 4096, n, 0), 0);
+		ck_assert(crig_has(&crig, n, 0, 4096, n));
+		ck_assert_int_eq(crig_flush(&crig), 0);
+		uint32_t last = crig_count(&crig, XSEG_OP_FLUSH) - 1;
+		ck_assert_uint_gt(crig_place(&crig, XSEG_OP_FLUSH, last),
+			crig_place(&crig, XSEG_OP_WRITE, n - 1u));
+	}
+	crig_end(&crig);
+}
+END_TEST
+
+/* What the store does itself comes behind everything that was written before it. */
+START_TEST(test_bars)
+{
+	struct crig crig;
+	crig_begin(&crig, (unsigned)_i + 1, LATE);
+	ck_assert_int_eq(crig_write(&crig, 1, 0, 8192, 1, 0), 0);
+	ck_assert_int_eq(crig_do(&crig, XSEG_OP_DISCARD, 1, 0, 4096), 0);
+	ck_assert(crig_reads(&crig, 1, 0, 4096, 0));
+	ck_assert(crig_reads(&crig, 1, 4096, 4096, 1));
+	ck_assert_uint_gt(
+		crig_place(&crig, XSEG_OP_DISCARD, 0), crig_place(&crig, XSEG_OP_WRITE, 0));
+	ck_assert_int_eq(crig_write(&crig, 1, 0, 4096, 2, 0), 0);
+	ck_assert_int_eq(crig_do(&crig, XSEG_OP_ZERO, 1, 512, 512), 0);
+	ck_assert_uint_eq(crig_count(&crig, XSEG_OP_ZERO), 0);
+	ck_assert(crig_reads(&crig, 1, 0, 512, 2));
+	ck_assert(crig_reads(&crig, 1, 512, 512, 0));
+	ck_assert_int_eq(crig_do(&crig, XSEG_OP_DELETE, 1, 0, 0), 0);
+	ck_assert(crig_reads(&crig, 1, 0, CRIG_BYTES, 0));
+	ck_assert(crig_has(&crig, 1, 0, CRIG_BYTES, 0));
+	crig_end(&crig);
+}
+END_TEST
+
+/* The mode changes under load; what was written last is read, here and in the end at the store. */
+START_TEST(test_modes)
+{
+	struct crig crig;
+	uint8_t last[CRIG_OBJECTS][16] = {0};
+	uint64_t seed = 4711;
+	crig_begin(&crig, (unsigned)_i + 1, ",age=3ms,epoch=1ms");
+	for (unsigned n = 1; n <= 3000; n++) {
+		uint32_t object = random_next(&seed) % CRIG_OBJECTS;
+		uint32_t bucket = random_next(&seed) % 16;
+		last[object][bucket] = (uint8_t)(1 + n % 250);
+		ck_assert_int_eq(crig_write(&crig, object, bucket * 4096, 4096,
+					 last[object][bucket], n % 50 == 0 ? XSEG_F_FUA : 0),
+			0);
+		if (n % 20 == 0)
+			ck_assert_int_eq(crig_set(&crig, n % 40 ? 0 : 1,
+						 (enum cache_mode)(random_next(&seed) % 3),
+						 CACHE_ACK_BLOCKER),
+				0);
+		object = random_next(&seed) % CRIG_OBJECTS;
+		bucket = random_next(&seed) % 16;
+		ck_assert(crig_reads(&crig, object, bucket * 4096, 4096, last[object][bucket]));
+	}
+	ck_assert_int_eq(crig_flush(&crig), 0);
+	for (uint32_t object = 0; object < CRIG_OBJECTS; object++)
+		for (uint32_t bucket = 0; bucket < 16; bucket++)
+			ck_assert(
+				crig_has(&crig, object, bucket * 4096, 4096, last[object][bucket]));
+	crig_end(&crig);
+}
+END_TEST
+
+/* A stop ends though the store fails; what is dirty is there for the next one. */
+START_TEST(test_stop)
+{
+	struct crig crig;
+	crig_begin(&crig, (unsigned)_i + 1, LATE);
+	for (uint32_t object = 0; object < 4; object++)
+		ck_assert_int_eq(crig_write(&crig, object, 0, 4096, 3, 0), 0);
+	atomic_store(&crig_store(&crig)->fail_write, -EIO);
+	crig_again(&crig, LATE); /* the store is another one now, and blank */
+	ck_assert_uint_eq(crig_state(&crig).dirty, 4 * 4096);
+	for (uint32_t object = 0; object < 4; object++)
+		ck_assert(crig_reads(&crig, object, 0, 4096, 3));
+	ck_assert_int_eq(crig_flush(&crig), 0);
+	for (uint32_t object = 0; object < 4; object++)
+		ck_assert(crig_has(&crig, object, 0, 4096, 3));
+	crig_end(&crig);
+}
+END_TEST
+
+/* Without errors a stop writes all of it, and the successor has it clean. */
+START_TEST(test_stop_writes)
+{
+	struct crig crig;
+	crig_begin(&crig, (unsigned)_i + 1, LATE);
+	for (uint32_t object = 0; object < 4; object++)
+		ck_assert_int_eq(crig_write(&crig, object, 0, 4096, 3, 0), 0);
+	crig_again(&crig, LATE);
+	struct cache_state state = crig_state(&crig);
+	ck_assert_uint_eq(state.dirty, 0);
+	ck_assert_uint_eq(state.used, 4 * 4096);
+	ck_assert(crig_reads(&crig, 2, 0, 4096, 3));
+	crig_end(&crig);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("cache_flush");
+	UNIT_LOOP_TEST(suite, test_empty, 2);
+	UNIT_LOOP_TEST(suite, test_order, 2);
+	UNIT_TEST(suite, test_runs);
+	UNIT_LOOP_TEST(suite, test_fua, 2);
+	UNIT_LOOP_TEST(suite, test_overwritten, 2);
+	UNIT_LOOP_TEST(suite, test_write_fails, 2);
+	UNIT_LOOP_TEST(suite, test_flush_fails, 2);
+	UNIT_LOOP_TEST(suite, test_age, 2);
+	UNIT_LOOP_TEST(suite, test_limit, 2);
+	UNIT_LOOP_TEST(suite, test_volatile, 2);
+	UNIT_LOOP_TEST(suite, test_through, 2);
+	UNIT_LOOP_TEST(suite, test_bars, 2);
+	UNIT_LOOP_TEST(suite, test_modes, 2);
+	UNIT_LOOP_TEST(suite, test_stop, 2);
+	UNIT_LOOP_TEST(suite, test_stop_writes, 2);
+	return unit_main(suite);
+}

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The gate: who may work on which part of an object, and that nobody passes who waits. */
+#include <string.h>
+
+#include "peers/cache/cache.h"
+#include "tests/lib/unit.h"
+
+static struct cache cache;
+static struct cache_object object;
+static struct peer peer = {.state = &cache};
+static struct cache_hold holds[8];
+static char order[16]; /* who was let in after a wait */
+
+static void init(void *owner, uint32_t index)
+{
+	(void)owner;
+	object = (struct cache_object){.index = index};
+	TAILQ_INIT(&object.holds);
+	xcache_object(cache.index, index)->owner = &object;
+}
+
+static const struct xcache_hooks hooks = {.object_init = init};
+
+static void setup(void)
+{
+	const struct xcache_config config = {
+		.objects_max = 4, .entries_max = 16, .policy = &xcache_lru, .hooks = &hooks};
+	const struct xseg_key key = {.volume = 1};
+	uint32_t index;
+	ck_assert_int_eq(xcache_open(&cache.index, &config), 0);
+	ck_assert_int_eq(xcache_get_object(cache.index, &key, &index), 0);
+	memset(holds, 0, sizeof(holds));
+	order[0] = '\0';
+}
+
+static void note(struct peer *p, struct cache_hold *hold)
+{
+	ck_assert_ptr_eq(p, &peer);
+	size_t length = strlen(order);
+	order[length] = (char)('0' + (hold - holds));
+	order[length + 1] = '\0';
+}
+
+static void note_and_leave(struct peer *p, struct cache_hold *hold)
+{
+	note(p, hold);
+	cache_gate_leave(p, hold);
+}
+
+static bool enter(unsigned i, uint32_t first, uint32_t count, bool exclusive)
+{
+	holds[i] = (struct cache_hold){
+		.first = first, .count = count, .exclusive = exclusive, .go = note};
+	return cache_gate_enter(&peer, &object, &holds[i]);
+}
+
+static void leave(unsigned i) { cache_gate_leave(&peer, &holds[i]); }
+
+START_TEST(test_shared)
+{
+	setup();
+	ck_assert(enter(0, 0, 4, false));
+	ck_assert(enter(1, 2, 4, false));
+	ck_assert(cache_gate_free(&object, 3, 1, false));
+	ck_assert(!cache_gate_free(&object, 3, 1, true));
+	ck_assert(cache_gate_free(&object, 6, 9, true));
+	leave(0);
+	ck_assert(!cache_gate_free(&object, 3, 1, true));
+	leave(1);
+	ck_assert(xcache_find_object(cache.index, &(struct xseg_key){.volume = 1}) == XCACHE_NONE);
+	xcache_close(cache.index);
+}
+END_TEST
+
+START_TEST(test_exclusive)
+{
+	setup();
+	ck_assert(enter(0, 10, 2, true));
+	ck_assert(enter(1, 12, 2, true));
+	ck_assert(enter(2, 0, 10, false));
+	ck_assert(!cache_gate_free(&object, 11, 1, false));
+	ck_assert(!enter(3, 9, 2, false));
+	leave(2);
+	ck_assert_str_eq(order, "");
+	leave(0);
+	ck_assert_str_eq(order, "3");
+	leave(1);
+	leave(3);
+	xcache_close(cache.index);
+}
+END_TEST
+
+/* A shared one behind an exclusive one that waits does not overtake it, one beside it does. */
+START_TEST(test_order)
+{
+	setup();
+	ck_assert(enter(0, 0, 4, false));
+	ck_assert(!enter(1, 2, 4, true));
+	ck_assert(!enter(2, 3, 1, false));
+	ck_assert(!cache_gate_free(&object, 5, 1, false));
+	ck_assert(enter(3, 0, 2, false));
+	ck_assert(!enter(4, 5, 1, true));
+	leave(0);
+	ck_assert_str_eq(order, "1");
+	leave(3);
+	ck_assert_str_eq(order, "1");
+	leave(1);
+	ck_assert_str_eq(order, "124");
+	leave(2);
+	leave(4);
+	xcache_close(cache.index);
+}
+END_TEST
+
+/* Those let in leave at once: each lets the next one in, and none is called twice. */
+START_TEST(test_chain)
+{
+	setup();
+	ck_assert(enter(0, 0, 1, true));
+	for (unsigned i = 1; i < 6; i++) {
+		holds[i] = (struct cache_hold){.count = 1, .exclusive = true, .go = note_and_leave};
+		ck_assert(!cache_gate_enter(&peer, &object, &holds[i]));
+	}
+	leave(0);
+	ck_assert_str_eq(order, "12345");
+	ck_assert_uint_eq(xcache_object_count(cache.index), 0);
+	xcache_close(cache.index);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("cache_gate");
+	UNIT_TEST(suite, test_shared);
+	UNIT_TEST(suite, test_exclusive);
+	UNIT_TEST(suite, test_order);
+	UNIT_TEST(suite, test_chain);
+	return unit_main(suite);
+}
