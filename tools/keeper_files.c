@@ -6,6 +6,7 @@
  * segment that `up` made and `down` destroys), xsegd.state (see keeper_save.c), notify.sock (what
  * its processes say), xsegd.log, HOST.log and events.jsonl (these stay).
  */
+#include <base/clock.h>
 #include <base/log.h>
 #include <base/must.h>
 #include <errno.h>
@@ -16,7 +17,9 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
+#include <xseg/registry.h>
 
 #include "tools/keeper.h"
 #include "tools/keeper_cache.h"
@@ -24,11 +27,36 @@
 
 /* --- the lock --------------------------------------------------------------------------- */
 
+#define LOCK_LEAVING_NS 2000000000u
+#define LOCK_LOOK_NS 5000000
+
+static void lock_read(int fd, char pid[32])
+{
+	ssize_t n = pread(fd, pid, 31, 0);
+	pid[n > 0 ? n : 0] = 0;
+	pid[strcspn(pid, "\n")] = 0;
+}
+
+/*
+ * A keeper that was killed has its lock until it is quite gone, and so has a process that it had
+ * just forked, until that runs a program of its own.
+ */
+static bool lock_is_leaving(int fd, uint64_t until_ns)
+{
+	char pid[32];
+	lock_read(fd, pid);
+	long number = strtol(pid, NULL, 10);
+	if (number <= 0 || xseg_process_start_time((pid_t)number) != 0 ||
+		clock_now_ns() >= until_ns)
+		return false;
+	nanosleep(&(struct timespec){.tv_nsec = LOCK_LOOK_NS}, NULL);
+	return true;
+}
+
 static int lock_held(const struct keeper *keeper, int fd, struct fault *fault)
 {
-	char pid[32] = "";
-	ssize_t n = pread(fd, pid, sizeof(pid) - 1, 0);
-	pid[n > 0 ? strcspn(pid, "\n") : 0] = 0;
+	char pid[32];
+	lock_read(fd, pid);
 	return fault_set(fault, FAULT_CONFLICT, keeper->name, "'xsegctl status' shows what it runs",
 		"segment '%s' has a keeper already (pid %s)", keeper->name, pid[0] ? pid : "?");
 }
@@ -60,14 +88,18 @@ int keeper_files_lock(struct keeper *keeper, struct fault *fault)
 		return rc;
 	if (path_run(path, keeper->name, "xsegd.pid"))
 		return fault_set(fault, FAULT_FAILED, keeper->name, NULL, "the path is too long");
-	for (;;) {
+	for (uint64_t until_ns = clock_now_ns() + LOCK_LEAVING_NS;;) {
 		int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0640);
 		if (fd < 0)
 			return fault_set(
 				fault, FAULT_FAILED, path, NULL, "'%s': %s", path, strerror(errno));
 		if (flock(fd, LOCK_EX | LOCK_NB)) {
-			rc = lock_held(keeper, fd, fault);
+			bool leaving = lock_is_leaving(fd, until_ns);
+			if (!leaving)
+				rc = lock_held(keeper, fd, fault);
 			close(fd);
+			if (leaving)
+				continue;
 			return rc;
 		}
 		if (lock_is_current(fd, path)) {

@@ -133,7 +133,7 @@ for when in 0.01 0.05 0.1; do
     sleep "$when"
     kill -s KILL "$(keeper_pid k)"
     wait "$client"
-    "$XSEGCTL" up "$conf" >/dev/null 2>&1
+    ctl_exits 0 "up after a keeper killed $when s into an apply" up "$conf"
     scene_until 20 back_up
     ctl_exits 0 "apply after a keeper killed $when s into one" config apply "$other"
     same "after $when s" "$other"

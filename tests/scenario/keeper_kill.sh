@@ -79,6 +79,16 @@ kill_peer vol0
 tap_run "adopted ones are started again, too" back vol0 "$volume"
 tap_is "the store is not touched" "$(pid_of file0)" "$store"
 
+# what it had just forked may have its lock a moment longer
+keeper=$(keeper_pid k)
+kill -s KILL "$keeper"
+scene_until 5 gone "$keeper"
+scene_spawn holder flock "$SKERRY_RUN_DIR/k/xsegd.pid" sleep 0.7
+held() { ! flock -n "$SKERRY_RUN_DIR/k/xsegd.pid" true; }
+tap_run "a lock that a dead keeper has left is held" scene_until 5 held
+ctl_exits 0 "up waits for it" up "$conf"
+wait "$(scene_pid holder)"
+
 # all of it at once: pids first, then one kill
 keeper=$(keeper_pid k) store=$(pid_of file0) volume=$(pid_of vol0)
 kill -s KILL "$keeper" "$store" "$volume"
