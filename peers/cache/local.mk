@@ -17,3 +17,5 @@ cached_sources = peers/cache/cache.h peers/cache/cache_main.c \
 	peers/cache/cache_journal_volume.c
 cached_la_SOURCES = $(cached_sources)
 cached_la_LDFLAGS = $(MODULE_LDFLAGS)
+
+dist_doc_DATA += docs/format-cache-journal.md
