@@ -31,8 +31,10 @@ def kill_over(context, **options):
 @case(ci=True)
 def control_lies(context):
     """a store that loses writes, tears or swaps sectors, or answers EIO, is noticed"""
-    for lie, word in (("lose", "lost"), ("tear", "torn"), ("swap", "misplaced"), ("error", "EIO")):
-        must_fail(context, (f"'{word}'",), lambda lie=lie: kill_over(context, lie=lie))
+    lies = {"lose": ("'lost'", "'old'"), "tear": ("'torn'", "'mixed'"), "swap": ("'misplaced'",),
+            "error": ("'EIO'",)}
+    for lie, words in lies.items():
+        must_fail(context, words, lambda lie=lie: kill_over(context, lie=lie))
 
 
 @case(ci=True)

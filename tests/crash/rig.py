@@ -223,7 +223,7 @@ class Rig:
             text = f.read().replace("edge.store=file0", "edge.store=liar0")
         with open(self.conf, "w", encoding="ascii") as f:
             f.write(text + "\n[peer liar0]\nrole=blocker_liar\nedge.store=file0\n"
-                    f"lie={lie}\nevery=200\n")
+                    f"lie={lie}\nevery=40\n")
 
     # --- asking -------------------------------------------------------------------------------
 
