@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <xseg/page.h>
 #include <xseg/port.h>
 #include <xseg/reap.h>
 #include <xseg/registry.h>
@@ -242,7 +243,7 @@ int ctl_unplug_rest(struct ctl_plug *plug, bool discard)
 			"cache '%s' ended with %llu bytes that its store lacks", plug->name,
 			(unsigned long long)kept_dirty(plug));
 	if (!rc && !xseg_port_find(&plug->seg, plug->name, &port))
-		kept_free(&plug->seg, port);
+		xseg_page_free_kept(&plug->seg, port);
 	return rc ? rc : forget(plug);
 }
 

@@ -2,8 +2,8 @@
 /*
  * Pages that ports keep beyond the death of their peers: what of a cache is lost with its segment.
  *
- * Units: pages; bytes are of whole pages, as caches count. Errors: none. Ownership: freeing is for
- * whoever knows that nobody serves the port. Threads: any. Blocking: one pass over the descriptors.
+ * Units: pages; bytes are of whole pages, as caches count. Errors: none. Ownership: none. Threads:
+ * any. Blocking: passes over the descriptors.
  */
 #ifndef SKERRY_TOOLS_KEPT_H
 #define SKERRY_TOOLS_KEPT_H
@@ -20,7 +20,4 @@ void kept_count(const struct xseg *seg, uint32_t port, struct kept *kept);
 /* The first port with something dirty that `known` has no name of; XSEG_NONE: there is none. */
 uint32_t kept_orphan(const struct xseg *seg, bool (*known)(void *context, const char *peer),
 	void *context, struct kept *kept);
-/* Gives all pages of the port back; how many. What is still read goes with its last reader. */
-uint32_t kept_free(const struct xseg *seg, uint32_t port);
-
 #endif

@@ -310,6 +310,29 @@ bool xseg_page_pinned(const struct xseg *seg, uint32_t page)
 		       &seg->descriptors[page].word, memory_order_acquire)) != 0;
 }
 
+static bool free_kept(const struct xseg *seg, uint32_t page)
+{
+	_Atomic uint64_t *place = &seg->descriptors[page].word;
+	uint64_t word = atomic_load_explicit(place, memory_order_acquire), next;
+	do {
+		if (xseg_page_state(word) != XSEG_PAGE_KEPT)
+			return false;
+		next = xseg_page_pins(word) ? word - XSEG_PAGE_KEPT + XSEG_PAGE_RETIRED : 0;
+	} while (!atomic_compare_exchange_weak_explicit(
+		place, &word, next, memory_order_acq_rel, memory_order_acquire));
+	if (next == 0)
+		set_hint(seg, page);
+	return true;
+}
+
+uint32_t xseg_page_free_kept(const struct xseg *seg, uint32_t port)
+{
+	uint32_t cursor = 0, count = 0, page;
+	while ((page = xseg_page_next_kept(seg, port, &cursor)) != XSEG_NONE)
+		count += free_kept(seg, page);
+	return count;
+}
+
 uint32_t xseg_page_free_count(const struct xseg *seg)
 {
 	uint32_t count = 0;

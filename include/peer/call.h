@@ -57,6 +57,17 @@ struct call {
 TAILQ_HEAD(call_queue, call);
 
 int call_begin(struct peer *peer, struct call **call);
+/* The call asks what the job does. */
+static inline void call_as(struct call *call, const struct job *job)
+{
+	call->op = job->op;
+	call->flags = job->flags;
+	call->key = job->key;
+	call->offset = job->offset;
+	call->length = job->length;
+	call->arg0 = job->arg0;
+	call->arg1 = job->arg1;
+}
 /* Pages for `bytes` of data at call->offset % XSEG_PAGE (data ops) or 0. -EAGAIN: pool low. Set
    op and offset first. */
 int call_pages(struct call *call, uint32_t bytes);

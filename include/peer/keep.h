@@ -4,7 +4,7 @@
  *
  * A page is built while this shard holds it, described (peer_page_about), then published by one
  * store (peer_page_keep). From then on it belongs to the peer's port: killed at any instruction,
- * the peer's successor finds it, whole, and what it is (peer_kept_next).
+ * the peer's successor finds it, whole, and what it is (xseg_page_next_kept()).
  *
  *   peer_page_hold() --build, describe--> peer_page_keep() --> ... --> peer_page_drop()
  *         `---- peer_page_let_go() ----> pool
@@ -32,9 +32,6 @@ struct xseg_page_descriptor *peer_page_about(struct peer *peer, uint32_t page);
 void peer_page_keep(struct peer *peer, uint32_t page);
 /* As job_take_page(), for a page that has been described: KEPT by the peer's port. */
 int job_keep_page(struct job *job, uint32_t page);
-
-/* The next page from *cursor on that the port keeps, or XSEG_NONE; *cursor goes behind it. */
-uint32_t peer_kept_next(const struct peer *peer, uint32_t *cursor);
 
 /*
  * The data of a call are these pages of the shard's own, held or kept; they must stay until it has

@@ -62,6 +62,10 @@ void xseg_page_unpin(struct xseg_magazine *mag, uint32_t page);
 /* Are there pins? A stored page without may be written in place by its holder. */
 bool xseg_page_pinned(const struct xseg *seg, uint32_t page);
 
+/* Gives back all that a port keeps; for whoever knows that nobody serves it. How many; what is
+   still read goes with its last reader. */
+uint32_t xseg_page_free_kept(const struct xseg *seg, uint32_t port);
+
 /* Probably free pages, by the hints. */
 uint32_t xseg_page_free_count(const struct xseg *seg);
 /* Sets the hint of every FREE page that lost it; returns how many. Any time, any process. */
@@ -74,5 +78,23 @@ static inline unsigned xseg_page_state(uint64_t word) { return word & 0xfu; }
 static inline uint32_t xseg_page_pins(uint64_t word) { return (uint32_t)(word >> 4) & 0xfffffffu; }
 static inline uint16_t xseg_page_owner(uint64_t word) { return (uint16_t)(word >> 32); }
 static inline uint16_t xseg_page_epoch(uint64_t word) { return (uint16_t)(word >> 48); }
+
+/*
+ * The next page from *cursor (0 first) on that `port` keeps, XSEG_NONE: that any port keeps.
+ * *cursor goes behind it; XSEG_NONE: that was all. All descriptors in a row: the memory takes the
+ * time, a millisecond or two per GiB.
+ */
+static inline uint32_t xseg_page_next_kept(const struct xseg *seg, uint32_t port, uint32_t *cursor)
+{
+	while (*cursor < seg->page_count) {
+		uint32_t page = (*cursor)++;
+		uint64_t word =
+			atomic_load_explicit(&seg->descriptors[page].word, memory_order_acquire);
+		if (xseg_page_state(word) == XSEG_PAGE_KEPT &&
+			(port == XSEG_NONE || xseg_page_owner(word) == port))
+			return page;
+	}
+	return XSEG_NONE;
+}
 
 #endif

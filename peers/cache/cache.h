@@ -145,16 +145,20 @@ struct cache_shared {
 
 /* --- a volume on one shard ------------------------------------------------------------------ */
 
-/* Dirty entries of one epoch, PARKED or LOOSE, linked by prev and next. */
+/* Entries, PARKED or LOOSE, linked by prev and next. */
+struct cache_list {
+	uint32_t head, tail, count;
+};
+
+/* What is dirty of one epoch. */
 struct cache_epoch {
 	uint32_t number;
-	uint32_t head, tail, count; /* waiting to be written */
-	uint32_t writing;	    /* on their way */
-	uint32_t written;	    /* list of those at the store that are not flushed there yet */
-	uint32_t written_count;
-	bool journaled;	   /* all of it, on this shard */
-	bool journaling;   /* on its way to the journal: not to be written back meanwhile */
-	uint64_t since_ns; /* its first write */
+	struct cache_list dirty;   /* waiting to be written */
+	uint32_t writing;	   /* on their way, in no list */
+	struct cache_list written; /* at the store, not flushed there yet */
+	bool journaled;		   /* all of it, on this shard */
+	bool journaling;	   /* on its way to the journal: not to be written back meanwhile */
+	uint64_t since_ns;	   /* its first write */
 	TAILQ_ENTRY(cache_epoch) link;
 };
 TAILQ_HEAD(cache_epoch_queue, cache_epoch);
@@ -252,8 +256,8 @@ enum {
 	CACHE_E_WRITING = 1 << 1, /* on its way to the store */
 	CACHE_E_AHEAD = 1 << 2,	  /* read ahead and not asked for yet */
 	CACHE_E_DOOMED = 1 << 3,  /* drop it when it has been written */
-	CACHE_E_FILLED = 1 << 5,  /* fetched for somebody, and not read again yet */
 	CACHE_E_WRITTEN = 1 << 4, /* at the store, not flushed there: still dirty */
+	CACHE_E_FILLED = 1 << 5,  /* fetched for somebody, and not read again yet */
 };
 
 /* --- a shard --------------------------------------------------------------------------------- */
@@ -268,8 +272,6 @@ struct cache_work {
 	struct cache_object *object;
 	struct job *job;	 /* who asked; NULL: nobody waits */
 	struct job_queue joined; /* they asked for a part of the same */
-	struct cache_work *next; /* fills of the shard */
-	struct cache_work **back;
 	uint64_t since_ns;
 	uint32_t changes, passed;
 	uint32_t count; /* pages held; 0: the job's own are used */
@@ -403,7 +405,7 @@ enum cache_counter {
 	CACHE_COUNTERS
 };
 
-/* --- cache_io.c (A) ------------------------------------------------------------------------- */
+/* --- cache_io.c ------------------------------------------------------------------------------ */
 extern peer_handler_f cache_io_read, cache_io_write, cache_io_prefetch;
 /* Once more from the beginning, after a wait. */
 void cache_io_again(struct peer *peer, struct job *job);
@@ -412,7 +414,7 @@ uint64_t cache_io_due_ns(const struct peer *peer);
 /* Each turn, beside cache_wait_turn(): figures of volumes. */
 void cache_io_turn(struct peer *peer);
 
-/* --- cache_read.c, cache_write.c, cache_fill.c (A) ------------------------------------------ */
+/* --- cache_read.c, cache_write.c, cache_fill.c ----------------------------------------------- */
 /* From position job->context (0 at first) of the answer on: what is before it has been copied. */
 void cache_read(struct peer *peer, struct cache_object *object, struct job *job);
 /* All of a job from buckets, answered; false: something is missing. */
@@ -460,7 +462,7 @@ void cache_fill_paid(struct cache *cache, struct cache_flow *flow, uint32_t coun
 /* A read that hit what was read ahead. */
 void cache_fill_follow(struct peer *peer, struct cache_object *object, const struct job *job);
 
-/* --- cache_mode_*.c (A) --------------------------------------------------------------------- */
+/* --- cache_mode_*.c -------------------------------------------------------------------------- */
 struct cache_mode_ops {
 	const char *name;
 	void (*write)(struct peer *peer, struct cache_object *object, struct job *job);
@@ -472,7 +474,7 @@ extern const struct cache_mode_ops *const cache_modes[3];
 void cache_mode_through(
 	struct peer *peer, struct cache_object *object, struct job *job, bool around);
 
-/* --- cache_bucket.c (A): entries and their pages -------------------------------------------- */
+/* --- cache_bucket.c: entries and their pages ------------------------------------------------- */
 /* The hooks of the index. */
 extern const struct xcache_hooks cache_hooks;
 /* The object of a key, with its flow, made if need be; a record is kept for it. -ENOSPC: wait;
@@ -507,7 +509,7 @@ static inline bool cache_key_is_mine(const struct peer *peer, const struct xseg_
 {
 	return xseg_port_shard(key, 0, peer->shards) == peer->shard;
 }
-/* A clean entry or a dirty one becomes clean (B calls it when the store has the data, and has taken
+/* A clean entry or a dirty one becomes clean (called when the store has the data, by who has taken
    it out of its queue and taken away its flags but DOOMED): unparked, dirty mask 0; what is loose
    or doomed is dropped. */
 void cache_bucket_cleaned(struct peer *peer, uint32_t entry);
@@ -519,7 +521,7 @@ uint32_t cache_bucket_drop_clean(struct peer *peer, uint64_t volume);
 /* cache_adopt.c: after a start, what the port keeps and is this shard's. -errno: it cannot be. */
 int cache_bucket_adopt(struct peer *peer, char *why, size_t why_size);
 
-/* --- cache_gate.c (A) ----------------------------------------------------------------------- */
+/* --- cache_gate.c ---------------------------------------------------------------------------- */
 /*
  * Buckets [first, first + count) of an object for somebody who has to wait for the store: an
  * exclusive hold keeps all others out, shared ones (a fill) keep exclusive ones out. In order:
@@ -531,13 +533,13 @@ bool cache_gate_free(
 	const struct cache_object *object, uint32_t first, uint32_t count, bool exclusive);
 void cache_gate_leave(struct peer *peer, struct cache_hold *hold);
 
-/* --- cache_wait.c (A) ----------------------------------------------------------------------- */
+/* --- cache_wait.c ---------------------------------------------------------------------------- */
 /* The job waits for room, behind those that do already; cache_io_again() later. */
 void cache_wait(struct peer *peer, struct job *job);
 /* There may be room: called each turn, cheap when nobody waits. True when one went on. */
 bool cache_wait_turn(struct peer *peer);
 
-/* --- cache_pin.c (A) ------------------------------------------------------------------------ */
+/* --- cache_pin.c ----------------------------------------------------------------------------- */
 int cache_pin_open(struct peer *peer);
 void cache_pin_close(struct peer *peer);
 /* May this client have `count` pages more? */
@@ -546,7 +548,7 @@ void cache_pin_note(struct peer *peer, const struct job *job, uint32_t count);
 /* Pages out, as far as known. */
 uint32_t cache_pin_count(const struct peer *peer);
 
-/* --- cache_volume.c (B) --------------------------------------------------------------------- */
+/* --- cache_volume.c -------------------------------------------------------------------------- */
 int cache_volume_open(struct peer *first);
 void cache_volume_close(struct peer *first);
 /* The volume, in the process; get: made if need be, NULL: too many. */
@@ -564,7 +566,7 @@ struct cache_flow *cache_flow_get(struct peer *peer, uint64_t volume);
 bool cache_flow_allowed(const struct peer *peer, const struct cache_flow *flow, uint32_t count);
 void cache_flow_used(struct peer *peer, struct cache_flow *flow, int32_t count);
 
-/* --- cache_meta.c (B): kept records of objects, volumes' settings, the phase ---------------- */
+/* --- cache_meta.c: kept records of objects, volumes' settings, the phase --------------------- */
 /* bucket of the descriptor of a page of records */
 #define CACHE_META_BUCKET 0xffffu
 int cache_meta_open(struct peer *first, char *why, size_t why_size); /* finds or makes */
@@ -585,14 +587,14 @@ int cache_meta_write(struct peer *peer); /* -EAGAIN: no page for it now */
 /* May one volume more have a setting of its own? */
 bool cache_meta_room(const struct peer *peer);
 
-/* --- cache_epoch.c (B) ---------------------------------------------------------------------- */
+/* --- cache_epoch.c --------------------------------------------------------------------------- */
 /* The epoch for a write that is about to be made on this shard; others cannot pass it by now. */
 uint32_t cache_epoch_enter(struct peer *peer, struct cache_flow *flow);
 /* The entry (PARKED or LOOSE, page kept and described) is dirty in that epoch. */
 void cache_epoch_add(struct peer *peer, struct cache_flow *flow, uint32_t entry, uint32_t epoch);
 /* Entered, and nothing was added after all (no room): cache_epoch_add() needs to be called within
    the same turn as cache_epoch_enter(), or this. */
-void cache_epoch_leave(struct peer *peer, struct cache_flow *flow);
+void cache_epoch_leave(struct peer *peer);
 /* Is no longer: overwritten in the same epoch, or forgotten. Not while CACHE_E_WRITING. */
 void cache_epoch_remove(struct peer *peer, struct cache_flow *flow, uint32_t entry);
 /* Is there an epoch older than the open one with something dirty, or is this one's closed? */
@@ -600,13 +602,11 @@ bool cache_epoch_is_closed(const struct cache_flow *flow, uint32_t epoch);
 /* Closes the open epoch if it has anything in it; the last closed one. */
 uint32_t cache_epoch_close(struct peer *peer, struct cache_flow *flow);
 /* May `count` more buckets become dirty? (hard limit) False: wait; write-back is told to hurry. */
-bool cache_epoch_room(struct peer *peer, struct cache_flow *flow, uint32_t count);
+bool cache_epoch_room(struct peer *peer, uint32_t count);
 
 /* For cache_flush.c: the lists of an epoch, and its numbers. */
-void cache_epoch_link(struct cache *cache, struct cache_epoch *epoch, uint32_t entry, bool first);
-void cache_epoch_unlink(struct cache *cache, struct cache_epoch *epoch, uint32_t entry);
-void cache_epoch_link_written(struct cache *cache, struct cache_epoch *epoch, uint32_t entry);
-void cache_epoch_unlink_written(struct cache *cache, struct cache_epoch *epoch, uint32_t entry);
+void cache_epoch_link(struct cache *cache, struct cache_list *list, uint32_t entry, bool first);
+void cache_epoch_unlink(struct cache *cache, struct cache_list *list, uint32_t entry);
 /* An entry that is in no list any more is not dirty any more. */
 void cache_epoch_forget(struct peer *peer, struct cache_flow *flow, uint32_t entry);
 void cache_epoch_raise(_Atomic uint32_t *place, uint32_t number);
@@ -616,7 +616,7 @@ uint32_t cache_epoch_goal(const struct cache_flow *flow);
 /* Is more dirty than that share of the cache? */
 bool cache_dirty_over(const struct peer *peer, uint64_t percent, uint32_t more);
 
-/* --- cache_flush.c (B) ---------------------------------------------------------------------- */
+/* --- cache_flush.c --------------------------------------------------------------------------- */
 /* Each turn: starts write-backs that are due, sees to waiting syncs, errors, rates. True when
    something moved. */
 bool cache_flush_turn(struct peer *peer);
@@ -627,7 +627,7 @@ uint64_t cache_flush_due_ns(struct peer *peer);
    again, not reported. The barrier is the caller's and stays until then. */
 void cache_flush_barrier(struct peer *peer, struct cache_flow *flow, struct cache_barrier *barrier);
 
-/* --- cache_sync.c (B) ----------------------------------------------------------------------- */
+/* --- cache_sync.c ---------------------------------------------------------------------------- */
 extern peer_handler_f cache_sync_flush;
 /* A FUA write whose buckets are dirty in `epoch`: completes the job when they are where the
    volume's ack wants them. The job must not have donated pages. */
@@ -635,23 +635,23 @@ void cache_sync_write(struct peer *peer, struct cache_flow *flow, struct job *jo
 /* Something was written past the buckets: the store owes a flush. */
 void cache_sync_wrote(struct peer *peer, struct cache_flow *flow);
 
-/* --- cache_bar.c (B): what the store has to do itself --------------------------------------- */
+/* --- cache_bar.c: what the store has to do itself -------------------------------------------- */
 #define CACHE_BAR_SIZE 512u /* an item of the pool `bars` */
 extern peer_handler_f cache_bar_zero, cache_bar_discard, cache_bar_delete, cache_bar_copy,
 	cache_bar_info, cache_bar_list, cache_bar_status;
 
-/* --- cache_control.c (B) -------------------------------------------------------------------- */
+/* --- cache_control.c ------------------------------------------------------------------------- */
 extern peer_handler_f cache_control;
 /* Each turn: what another shard was asked for. */
 bool cache_control_turn(struct peer *peer);
 /* Does it have to look again soon? */
 bool cache_control_busy(const struct peer *peer);
 
-/* --- cache_replay.c (B) --------------------------------------------------------------------- */
+/* --- cache_replay.c -------------------------------------------------------------------------- */
 /* When the segment is new and the journal is not: this shard's part becomes dirty again. */
 int cache_replay(struct peer *peer, char *why, size_t why_size);
 
-/* --- cache_main.c (B) ----------------------------------------------------------------------- */
+/* --- cache_main.c ---------------------------------------------------------------------------- */
 uint64_t cache_size_min(const struct peer *peer); /* bytes */
 uint64_t cache_size_max(const struct peer *peer);
 uint32_t cache_objects_max(const struct peer *peer); /* of this shard */

@@ -208,17 +208,12 @@ static void adopt_page(struct adopt *adopt, uint32_t number)
 		adopt_mine(adopt, object, &page);
 }
 
-/* All descriptors in a row: without a call for each it is the memory that takes the time. */
 static void adopt_walk(struct adopt *adopt)
 {
-	const struct xseg *seg = adopt->seg;
-	for (uint32_t page = 0; page < seg->page_count && !adopt->error; page++) {
-		uint64_t word =
-			atomic_load_explicit(&seg->descriptors[page].word, memory_order_acquire);
-		if (xseg_page_state(word) == XSEG_PAGE_KEPT &&
-			xseg_page_owner(word) == adopt->peer->port)
-			adopt_page(adopt, page);
-	}
+	uint32_t cursor = 0, page;
+	while (!adopt->error &&
+		(page = xseg_page_next_kept(adopt->seg, adopt->peer->port, &cursor)) != XSEG_NONE)
+		adopt_page(adopt, page);
 }
 
 int cache_bucket_adopt(struct peer *peer, char *why, size_t why_size)

@@ -71,13 +71,7 @@ static bool bar_send(struct peer *peer, void *context)
 	struct call *call;
 	if (call_begin(peer, &call))
 		return false;
-	call->op = job->op;
-	call->flags = job->flags;
-	call->key = job->key;
-	call->offset = job->offset;
-	call->length = job->length;
-	call->arg0 = job->arg0;
-	call->arg1 = job->arg1;
+	call_as(call, job);
 	call->context = bar;
 	crash_point("cache.bar.before_store");
 	call_submit(call, CACHE_STORE, bar_answered);

@@ -18,58 +18,35 @@ static struct xcache_entry *at(struct cache *cache, uint32_t entry)
 	return xcache_entry(cache->index, entry);
 }
 
-void cache_epoch_link(struct cache *cache, struct cache_epoch *epoch, uint32_t entry, bool first)
+void cache_epoch_link(struct cache *cache, struct cache_list *list, uint32_t entry, bool first)
 {
-	uint32_t *near = first ? &epoch->head : &epoch->tail;
+	uint32_t *near = first ? &list->head : &list->tail;
 	uint32_t other = *near;
 	*near = entry;
 	at(cache, entry)->prev = first ? XCACHE_NONE : other;
 	at(cache, entry)->next = first ? other : XCACHE_NONE;
 	if (other == XCACHE_NONE)
-		epoch->head = epoch->tail = entry;
+		list->head = list->tail = entry;
 	else if (first)
 		at(cache, other)->prev = entry;
 	else
 		at(cache, other)->next = entry;
-	epoch->count++;
+	list->count++;
 }
 
-void cache_epoch_unlink(struct cache *cache, struct cache_epoch *epoch, uint32_t entry)
+void cache_epoch_unlink(struct cache *cache, struct cache_list *list, uint32_t entry)
 {
 	uint32_t prev = at(cache, entry)->prev, next = at(cache, entry)->next;
-	must(epoch->count > 0);
+	must(list->count > 0);
 	if (prev == XCACHE_NONE)
-		epoch->head = next;
+		list->head = next;
 	else
 		at(cache, prev)->next = next;
 	if (next == XCACHE_NONE)
-		epoch->tail = prev;
+		list->tail = prev;
 	else
 		at(cache, next)->prev = prev;
-	epoch->count--;
-}
-
-void cache_epoch_link_written(struct cache *cache, struct cache_epoch *epoch, uint32_t entry)
-{
-	at(cache, entry)->prev = XCACHE_NONE;
-	at(cache, entry)->next = epoch->written;
-	if (epoch->written != XCACHE_NONE)
-		at(cache, epoch->written)->prev = entry;
-	epoch->written = entry;
-	epoch->written_count++;
-}
-
-void cache_epoch_unlink_written(struct cache *cache, struct cache_epoch *epoch, uint32_t entry)
-{
-	uint32_t prev = at(cache, entry)->prev, next = at(cache, entry)->next;
-	must(epoch->written_count > 0);
-	if (prev == XCACHE_NONE)
-		epoch->written = next;
-	else
-		at(cache, prev)->next = next;
-	if (next != XCACHE_NONE)
-		at(cache, next)->prev = prev;
-	epoch->written_count--;
+	list->count--;
 }
 
 /* From the youngest on: that is where writes go. NULL: none. */
@@ -87,9 +64,8 @@ static struct cache_epoch *epoch_make(struct peer *peer, struct cache_flow *flow
 	struct cache_epoch *after, *epoch = cache_pool_get(&cache_of(peer)->epochs);
 	must(epoch); /* there are more than entries and volumes */
 	*epoch = (struct cache_epoch){.number = number,
-		.head = XCACHE_NONE,
-		.tail = XCACHE_NONE,
-		.written = XCACHE_NONE,
+		.dirty = {XCACHE_NONE, XCACHE_NONE, 0},
+		.written = {XCACHE_NONE, XCACHE_NONE, 0},
 		.since_ns = peer_now_ns(peer)};
 	after = TAILQ_LAST(&flow->epochs, cache_epoch_queue);
 	while (after && cache_epoch_before(number, after->number))
@@ -154,11 +130,7 @@ uint32_t cache_epoch_enter(struct peer *peer, struct cache_flow *flow)
 	return epoch;
 }
 
-void cache_epoch_leave(struct peer *peer, struct cache_flow *flow)
-{
-	(void)flow;
-	cache_of(peer)->hurry = true;
-}
+void cache_epoch_leave(struct peer *peer) { cache_of(peer)->hurry = true; }
 
 /* The others know that this shard is in that epoch, or in an older one. */
 static bool epoch_published(const struct cache_volume *volume, unsigned shard, uint32_t epoch)
@@ -178,7 +150,7 @@ void cache_epoch_add(struct peer *peer, struct cache_flow *flow, uint32_t entry,
 	e->flags |= CACHE_E_DIRTY;
 	e->word = number;
 	epoch->journaled = false;
-	cache_epoch_link(cache, epoch, entry, false);
+	cache_epoch_link(cache, &epoch->dirty, entry, false);
 	cache_epoch_raise(&volume->touched, number);
 	if (unlikely(!cache->adopted))
 		cache_epoch_raise(&volume->open, epoch_after(number));
@@ -201,12 +173,10 @@ void cache_epoch_remove(struct peer *peer, struct cache_flow *flow, uint32_t ent
 	struct xcache_entry *e = at(cache, entry);
 	struct cache_epoch *epoch = epoch_find(flow, e->word);
 	must(epoch && !(e->flags & CACHE_E_WRITING));
-	if (e->flags & CACHE_E_WRITTEN)
-		cache_epoch_unlink_written(cache, epoch, entry);
-	else
-		cache_epoch_unlink(cache, epoch, entry);
+	bool written = e->flags & CACHE_E_WRITTEN;
+	cache_epoch_unlink(cache, written ? &epoch->written : &epoch->dirty, entry);
 	cache_epoch_forget(peer, flow, entry);
-	if (epoch->count == 0)
+	if (epoch->dirty.count == 0)
 		cache->hurry = true;
 }
 
@@ -247,12 +217,11 @@ bool cache_dirty_over(const struct peer *peer, uint64_t percent, uint32_t more)
 	return (uint64_t)dirty + more > size * percent / 100;
 }
 
-bool cache_epoch_room(struct peer *peer, struct cache_flow *flow, uint32_t count)
+bool cache_epoch_room(struct peer *peer, uint32_t count)
 {
 	struct cache *cache = cache_of(peer);
 	struct cache_shared *shared = cache_shared(peer);
 	const struct cache_options *options = cache_options(peer);
-	(void)flow;
 	if (likely(!cache_dirty_over(peer, options->dirty_soft, count)))
 		return true;
 	if (!atomic_load_explicit(&shared->pressed, memory_order_relaxed) &&

@@ -41,7 +41,7 @@ static uint32_t low_of(const struct cache_flow *flow)
 {
 	const struct cache_epoch *epoch;
 	TAILQ_FOREACH (epoch, &flow->epochs, link)
-		if (epoch->count + epoch->writing > 0)
+		if (epoch->dirty.count + epoch->writing > 0)
 			return epoch->number;
 	return CACHE_NO_EPOCH;
 }
@@ -50,7 +50,7 @@ static uint32_t written_low_of(const struct cache_flow *flow)
 {
 	const struct cache_epoch *epoch;
 	TAILQ_FOREACH (epoch, &flow->epochs, link)
-		if (epoch->written_count > 0)
+		if (epoch->written.count > 0)
 			return epoch->number;
 	return CACHE_NO_EPOCH;
 }
@@ -125,11 +125,11 @@ static bool flow_redo(struct peer *peer, struct cache_flow *flow)
 	if (likely(load(&volume->redone[peer->shard]) == redo))
 		return false;
 	TAILQ_FOREACH (epoch, &flow->epochs, link)
-		while (epoch->written != XCACHE_NONE) {
-			uint32_t entry = epoch->written;
-			cache_epoch_unlink_written(cache, epoch, entry);
+		while (epoch->written.count > 0) {
+			uint32_t entry = epoch->written.head;
+			cache_epoch_unlink(cache, &epoch->written, entry);
 			xcache_entry(cache->index, entry)->flags &= (uint16_t)~CACHE_E_WRITTEN;
-			cache_epoch_link(cache, epoch, entry, true);
+			cache_epoch_link(cache, &epoch->dirty, entry, true);
 		}
 	publish(peer, flow, false);
 	atomic_store(&volume->redone[peer->shard], redo);
@@ -142,9 +142,9 @@ static uint32_t epoch_clean(struct peer *peer, struct cache_flow *flow, struct c
 {
 	struct cache *cache = cache_of(peer);
 	uint32_t count = 0;
-	while (epoch->written != XCACHE_NONE && count < FLUSH_CLEAN_MAX) {
-		uint32_t entry = epoch->written;
-		cache_epoch_unlink_written(cache, epoch, entry);
+	while (epoch->written.count > 0 && count < FLUSH_CLEAN_MAX) {
+		uint32_t entry = epoch->written.head;
+		cache_epoch_unlink(cache, &epoch->written, entry);
 		cache_epoch_forget(peer, flow, entry);
 		crash_point("cache.flush.cleaning");
 		cache_bucket_cleaned(peer, entry);
@@ -162,7 +162,7 @@ static bool flow_clean(struct peer *peer, struct cache_flow *flow)
 		if (cache_epoch_before(stored, epoch->number) || count >= FLUSH_CLEAN_MAX)
 			break;
 		count += epoch_clean(peer, flow, epoch);
-		if (epoch->written != XCACHE_NONE)
+		if (epoch->written.count > 0)
 			cache_of(peer)->hurry = true;
 	}
 	return count > 0;
@@ -190,9 +190,9 @@ static void flow_close(struct peer *peer, struct cache_flow *flow)
 	const struct cache_epoch *last = TAILQ_LAST(&flow->epochs, cache_epoch_queue);
 	bool asked = !cache_epoch_before(load(&volume->wanted), open) &&
 		     !cache_epoch_before(load(&volume->stored), open - 1);
-	if (last && last->number == open && last->count > 0) {
+	if (last && last->number == open && last->dirty.count > 0) {
 		uint64_t until = last->since_ns + cache_options(peer)->epoch;
-		asked |= peer_now_ns(peer) >= until || last->count >= FLUSH_EPOCH_BUCKETS ||
+		asked |= peer_now_ns(peer) >= until || last->dirty.count >= FLUSH_EPOCH_BUCKETS ||
 			 (in_a_hurry(peer) && low_of(flow) == open);
 		if (!asked)
 			wake_at(cache, until);
@@ -258,11 +258,11 @@ static bool flow_write(struct peer *peer, struct cache_flow *flow)
 	struct cache *cache = cache_of(peer);
 	struct cache_epoch *epoch = TAILQ_FIRST(&flow->epochs);
 	bool moved = false;
-	while (epoch && epoch->count == 0)
+	while (epoch && epoch->dirty.count == 0)
 		epoch = TAILQ_NEXT(epoch, link);
 	if (!epoch || !epoch_is_next(peer, flow, epoch->number))
 		return false;
-	while (epoch->count > 0 && !epoch->journaling && cache->runs_out < CACHE_RUNS &&
+	while (epoch->dirty.count > 0 && !epoch->journaling && cache->runs_out < CACHE_RUNS &&
 		epoch_due(peer, flow, epoch)) {
 		uint64_t bytes = cache_run_start(peer, flow, epoch);
 		if (bytes == 0) {
@@ -460,7 +460,8 @@ static void flow_settle(struct peer *peer, struct cache_flow *flow)
 	struct cache_epoch *epoch, *next;
 	for (epoch = TAILQ_FIRST(&flow->epochs); epoch; epoch = next) {
 		next = TAILQ_NEXT(epoch, link);
-		if (epoch->count || epoch->writing || epoch->written_count || epoch->journaling)
+		if (epoch->dirty.count || epoch->writing || epoch->written.count ||
+			epoch->journaling)
 			continue;
 		TAILQ_REMOVE(&flow->epochs, epoch, link);
 		cache_pool_put(&cache->epochs, epoch);

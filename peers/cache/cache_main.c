@@ -478,7 +478,7 @@ static void main_dump_flow(const struct peer *peer, const struct cache_flow *flo
 		syncs, atomic_load(&volume->error));
 	TAILQ_FOREACH (epoch, &flow->epochs, link)
 		fprintf(out, "      epoch %u: %u waiting, %u writing, %u written%s%s\n",
-			epoch->number, epoch->count, epoch->writing, epoch->written_count,
+			epoch->number, epoch->dirty.count, epoch->writing, epoch->written.count,
 			epoch->journaling ? ", journaling" : "",
 			epoch->journaled ? ", journaled" : "");
 }

@@ -370,7 +370,7 @@ static void open_defaults(struct peer *first)
 	atomic_store(&shared->share, given.setting.share);
 }
 
-/* All descriptors in a row. What is dirty, + 1, as a list of its own: what an object's number means
+/* What is dirty, + 1, as a list of its own: what an object's number means
    is known when all records have been found. */
 static uint32_t *open_walk(struct peer *first, size_t size)
 {
@@ -380,11 +380,9 @@ static uint32_t *open_walk(struct peer *first, size_t size)
 				    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (dirty == MAP_FAILED)
 		return NULL;
-	for (uint32_t page = 0; page < seg->page_count; page++) {
+	uint32_t cursor = 0, page;
+	while ((page = xseg_page_next_kept(seg, first->port, &cursor)) != XSEG_NONE) {
 		const struct xseg_page_descriptor *about = &seg->descriptors[page];
-		uint64_t word = atomic_load_explicit(&about->word, memory_order_acquire);
-		if (xseg_page_state(word) != XSEG_PAGE_KEPT || xseg_page_owner(word) != first->port)
-			continue;
 		shared->kept_pages++;
 		if (about->bucket == CACHE_META_BUCKET)
 			open_page(first, page);

@@ -30,11 +30,11 @@ static int writeback_try(struct peer *peer, struct cache_object *object, struct 
 	int error = cache_write_buckets(
 		peer, object, job, epoch, !fua && (job->flags & XSEG_F_DONATE) != 0);
 	if (unlikely(error == -EAGAIN)) {
-		cache_epoch_leave(peer, flow);
+		cache_epoch_leave(peer);
 		return error;
 	}
 	if (unlikely(error))
-		cache_epoch_leave(peer, flow); /* it may have added nothing */
+		cache_epoch_leave(peer); /* it may have added nothing */
 	if (unlikely(error))
 		job_fail(job, error);
 	else if (unlikely(fua))
@@ -55,8 +55,7 @@ static void writeback_write(struct peer *peer, struct cache_object *object, stru
 		cache_mode_through(peer, object, job, false);
 		return;
 	}
-	if (likely(cache_epoch_room(peer, object->flow, count)) &&
-		likely(writeback_try(peer, object, job) == 0))
+	if (likely(cache_epoch_room(peer, count)) && likely(writeback_try(peer, object, job) == 0))
 		return;
 	/* the pool is low: clean buckets are the first to go */
 	if (peer_pages_low(peer))

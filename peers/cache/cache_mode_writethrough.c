@@ -50,11 +50,7 @@ static bool through_send(struct peer *peer, void *context)
 	struct call *call;
 	if (call_begin(peer, &call))
 		return false;
-	call->op = job->op;
-	call->flags = job->flags & ~(unsigned)(XSEG_F_DONATE | XSEG_F_PIN);
-	call->key = job->key;
-	call->offset = job->offset;
-	call->length = job->length;
+	call_as(call, job);
 	call->context = work;
 	if (job->op == XSEG_OP_WRITE && call_borrow(call, job, 0, job->length)) {
 		call_end(call);

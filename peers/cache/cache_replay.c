@@ -115,10 +115,11 @@ int cache_replay(struct peer *peer, char *why, size_t why_size)
 	int error = cache_journal_replay(shared->journal, replay_take, peer);
 	if (error == -EILSEQ)
 		snprintf(why, why_size, "the journal is damaged; see the log");
-	else if (error)
+	else if (error == -ENOSPC || error == -EAGAIN || error == -EMFILE)
 		snprintf(why, why_size,
-			"the journal has more than fits into the cache (%s); make size or the "
-			"segment larger",
-			strerror(-error));
+			"the journal has more than fits into the cache; make size or the segment "
+			"larger");
+	else if (error)
+		snprintf(why, why_size, "the journal cannot be read: %s", strerror(-error));
 	return error;
 }

@@ -93,10 +93,10 @@ static void run_settle(struct cache_run *run, uint32_t entry)
 		cache_epoch_forget(peer, run->flow, entry);
 		cache_bucket_cleaned(peer, entry);
 	} else if (run->error) {
-		cache_epoch_link(cache, run->epoch, entry, true);
+		cache_epoch_link(cache, &run->epoch->dirty, entry, true);
 	} else {
 		e->flags |= CACHE_E_WRITTEN;
-		cache_epoch_link_written(cache, run->epoch, entry);
+		cache_epoch_link(cache, &run->epoch->written, entry, true);
 	}
 }
 
@@ -193,7 +193,7 @@ static void run_mark(struct cache_run *run)
 {
 	struct cache *cache = cache_of(run->peer);
 	for (uint32_t i = 0; i < run->count; i++) {
-		cache_epoch_unlink(cache, run->epoch, run->entries[i]);
+		cache_epoch_unlink(cache, &run->epoch->dirty, run->entries[i]);
 		entry_at(run->peer, run->entries[i])->flags |= CACHE_E_WRITING;
 	}
 	run->epoch->writing += run->count;
@@ -210,15 +210,15 @@ uint64_t cache_run_start(struct peer *peer, struct cache_flow *flow, struct cach
 	struct call *calls[RUN_CALLS];
 	struct xseg_key key;
 	uint64_t bytes = 0;
-	must(run && epoch->count > 0);
+	must(run && epoch->dirty.count > 0);
 	run->peer = peer;
 	run->flow = flow;
 	run->epoch = epoch;
 	run->error = 0;
-	place.record = about(peer, epoch->head)->object;
+	place.record = about(peer, epoch->dirty.head)->object;
 	must(cache_meta_key(peer, place.record, &key));
 	place.object = xcache_find_object(cache->index, &key);
-	run_collect(run, &place, epoch->head);
+	run_collect(run, &place, epoch->dirty.head);
 	bool whole = dirty_of(peer, run->entries[0]) == CACHE_ALL_SECTORS;
 	int count = whole ? run_whole(run, &key, calls) : run_sectors(run, &key, calls);
 	if (count < 0) {

@@ -144,7 +144,7 @@ static void batch_begin(struct peer *peer, struct cache_flow *flow, struct cache
 		return; /* when another flow's is done */
 	batch->flow = flow;
 	batch->epoch = epoch;
-	batch->cursor = epoch->head;
+	batch->cursor = epoch->dirty.head;
 	batch->batch = (struct cache_journal_batch){.peer = peer,
 		.volume = atomic_load(&flow->volume->id),
 		.epoch = epoch->number,
@@ -204,9 +204,9 @@ bool cache_sync_journal(struct peer *peer, struct cache_flow *flow)
 			return false;
 		if (epoch->journaled)
 			continue;
-		if (epoch->writing || epoch->written_count || cache_journal_hurry(shared->journal))
+		if (epoch->writing || epoch->written.count || cache_journal_hurry(shared->journal))
 			cache_flush_want(peer, flow, epoch->number);
-		else if (epoch->count)
+		else if (epoch->dirty.count)
 			batch_begin(peer, flow, epoch);
 		return true;
 	}

@@ -149,19 +149,6 @@ int job_keep_page(struct job *job, uint32_t page)
 	return error;
 }
 
-uint32_t peer_kept_next(const struct peer *peer, uint32_t *cursor)
-{
-	const struct xseg *seg = peer->lane->x->seg;
-	while (*cursor < seg->page_count) {
-		uint32_t page = (*cursor)++;
-		uint64_t word =
-			atomic_load_explicit(&seg->descriptors[page].word, memory_order_acquire);
-		if (xseg_page_state(word) == XSEG_PAGE_KEPT && xseg_page_owner(word) == peer->port)
-			return page;
-	}
-	return XSEG_NONE;
-}
-
 /* The slot, and which use of it: it grows at each alloc. */
 uint64_t job_ticket(const struct job *job)
 {

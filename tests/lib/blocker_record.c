@@ -182,13 +182,7 @@ static bool record_again(struct peer *peer, void *context)
 	struct call *call;
 	if (call_begin(peer, &call))
 		return false;
-	call->op = job->op;
-	call->flags = job->flags;
-	call->key = job->key;
-	call->offset = job->offset;
-	call->length = job->length;
-	call->arg0 = job->arg0;
-	call->arg1 = job->arg1;
+	call_as(call, job);
 	if (job->op == XSEG_OP_WRITE && call_borrow(call, job, 0, job->length)) {
 		call_end(call);
 		return false;

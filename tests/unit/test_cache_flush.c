@@ -134,7 +134,8 @@ START_TEST(test_write_fails)
 	ck_assert_uint_eq(state.health, CACHE_STORE_FAILS);
 	RIG_UNTIL(crig_state(&crig).dirty == 5 * 4096);
 	atomic_store(&store->fail_write, 0);
-	ck_assert_int_eq(crig_flush(&crig), 0);
+	/* a try from before may still be on its way back, and is reported */
+	RIG_UNTIL(crig_flush(&crig) == 0);
 	for (uint32_t object = 0; object < 4; object++)
 		ck_assert(crig_has(&crig, object, 0, 4096, 3));
 	ck_assert(crig_has(&crig, 5, 0, 4096, 3));

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <peer/keep.h>
 #include <string.h>
+#include <xseg/page.h>
 
 #include "tests/unit/core_rig.h"
 
@@ -107,7 +108,7 @@ static int heir_start(struct peer *peer, char *why, size_t why_size)
 	struct heir *heir = peer->state;
 	uint32_t cursor = 0, page;
 	memset(heir->page, 0xff, sizeof(heir->page));
-	while ((page = peer_kept_next(peer, &cursor)) != XSEG_NONE) {
+	while ((page = xseg_page_next_kept(peer_segment(peer), peer->port, &cursor)) != XSEG_NONE) {
 		heir->page[peer_page_about(peer, page)->bucket] = page;
 		heir->adopted++;
 	}

@@ -58,11 +58,11 @@ START_TEST(test_count)
 	ck_assert_uint_eq(kept.dirty, 2 * XSEG_PAGE);
 	ck_assert_uint_eq(kept_orphan(&rig_seg, knows, (void *)"cache0", &kept), ports[1]);
 	ck_assert_uint_eq(kept.dirty, XSEG_PAGE);
-	ck_assert_uint_eq(kept_free(&rig_seg, ports[1]), 2);
+	ck_assert_uint_eq(xseg_page_free_kept(&rig_seg, ports[1]), 2);
 	ck_assert_uint_eq(kept_orphan(&rig_seg, knows, (void *)"cache0", &kept), XSEG_NONE);
 	ck_assert_uint_eq(kept_orphan(&rig_seg, knows, (void *)"", &kept), ports[0]);
-	ck_assert_uint_eq(kept_free(&rig_seg, ports[0]), 2);
-	ck_assert_uint_eq(kept_free(&rig_seg, ports[0]), 0);
+	ck_assert_uint_eq(xseg_page_free_kept(&rig_seg, ports[0]), 2);
+	ck_assert_uint_eq(xseg_page_free_kept(&rig_seg, ports[0]), 0);
 	teardown();
 }
 END_TEST
@@ -72,7 +72,7 @@ START_TEST(test_pinned)
 {
 	setup();
 	xseg_page_pin(&rig_seg, pages[0]);
-	ck_assert_uint_eq(kept_free(&rig_seg, ports[0]), 2);
+	ck_assert_uint_eq(xseg_page_free_kept(&rig_seg, ports[0]), 2);
 	uint64_t word = atomic_load(&rig_seg.descriptors[pages[0]].word);
 	ck_assert_uint_eq(xseg_page_state(word), XSEG_PAGE_RETIRED);
 	ck_assert_uint_eq(
@@ -83,7 +83,7 @@ START_TEST(test_pinned)
 	xseg_magazine_fini(&mag); /* whoever dropped the last pin gives it back */
 	ck_assert_uint_eq(
 		xseg_page_state(atomic_load(&rig_seg.descriptors[pages[0]].word)), XSEG_PAGE_FREE);
-	ck_assert_uint_eq(kept_free(&rig_seg, ports[1]), 2);
+	ck_assert_uint_eq(xseg_page_free_kept(&rig_seg, ports[1]), 2);
 	teardown();
 }
 END_TEST
