@@ -107,7 +107,11 @@ static int note_taken(struct xseg_lane *lane, struct xseg_request *request, uint
 	if (ret || position >= XSEG_EXTENTS * 64)
 		return -ENOENT;
 	if (!(request->flags & XSEG_R_DONATED)) {
-		memset(request->taken, 0, sizeof(request->taken));
+		/* up to 64 pages have their bits in one word: then that is all that is looked at */
+		if (likely(request->extent_count == 1 && request->extents[0].count <= 64))
+			request->taken[0] = 0;
+		else
+			memset(request->taken, 0, sizeof(request->taken));
 		request->flags |= XSEG_R_DONATED;
 	}
 	request->taken[position / 64] |= 1ull << position % 64;

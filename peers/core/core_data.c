@@ -5,6 +5,8 @@
 
 #include "peers/core/core.h"
 
+#define OBJECT_PAGES (XSEG_OBJECT_MAX >> XSEG_PAGE_SHIFT)
+
 /* Where byte `at` of the data lies: in which extent, how far into it. */
 struct data_place {
 	uint32_t extent;
@@ -52,12 +54,20 @@ bool data_measure(const struct xseg *seg, const struct xseg_extent *extents, uin
 {
 	uint64_t pages = 0;
 	*data_size = 0;
+	if (likely(count == 1) && data_offset < XSEG_PAGE) {
+		const struct xseg_extent run = extents[0];
+		if (run.count == 0 || run.count > OBJECT_PAGES + 1 || run.page >= seg->page_count ||
+			run.count > seg->page_count - run.page)
+			return false;
+		*data_size = (run.count << XSEG_PAGE_SHIFT) - data_offset;
+		return true;
+	}
 	if (data_offset >= XSEG_PAGE || !xseg_extents_check(seg, extents, count))
 		return false;
 	for (uint32_t i = 0; i < count; i++)
 		pages += extents[i].count;
 	/* one more than an object has, for data that starts within a page */
-	if (pages > (XSEG_OBJECT_MAX >> XSEG_PAGE_SHIFT) + 1)
+	if (pages > OBJECT_PAGES + 1)
 		return false;
 	if (pages)
 		*data_size = ((uint32_t)pages << XSEG_PAGE_SHIFT) - data_offset;

@@ -40,6 +40,15 @@ int job_take_page(struct job *job, uint32_t page)
 	return error;
 }
 
+/* What most reads are: no list to be gathered first. */
+static void answer_page(const struct xseg_lane *x, struct xseg_request *request, uint32_t page)
+{
+	must(page < x->seg->page_count);
+	xseg_page_pin(x->seg, page);
+	request->answer[0] = (struct xseg_extent){.page = page, .count = 1};
+	request->answer_count = 1;
+}
+
 int job_answer_pages(struct job *job, const uint32_t *pages, uint32_t count)
 {
 	struct xseg_lane *x = job->peer->lane->x;
@@ -47,6 +56,10 @@ int job_answer_pages(struct job *job, const uint32_t *pages, uint32_t count)
 	struct xseg_extent runs[XSEG_EXTENTS];
 	uint32_t used = 0;
 	must(job->live && job->op == XSEG_OP_READ && (job->flags & XSEG_F_PIN) && count > 0);
+	if (likely(count == 1)) {
+		answer_page(x, request, pages[0]);
+		return 0;
+	}
 	for (uint32_t i = 0; i < count; i++) {
 		must(pages[i] < x->seg->page_count);
 		if (used && runs[used - 1].page + runs[used - 1].count == pages[i]) {
