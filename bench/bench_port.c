@@ -53,9 +53,15 @@ static uint32_t collect(struct asker *a)
 {
 	struct xseg_hint_message m[BATCH];
 	uint32_t count = xseg_poll(a->lane, m, BATCH), done = 0;
+	for (uint32_t i = 0; i < count && i < 8; i++)
+		xseg_prefetch(a->lane, &m[i]);
+	for (uint32_t i = 0; i < count && i < 4; i++)
+		xseg_prefetch_answer(a->lane, &m[i]);
 	for (uint32_t i = 0; i < count; i++) {
+		if (i + 8 < count)
+			xseg_prefetch(a->lane, &m[i + 8]);
 		if (i + 4 < count)
-			cpu_prefetch_own(xseg_at(a->lane, m[i + 4].request));
+			xseg_prefetch_answer(a->lane, &m[i + 4]);
 		if (xseg_receive(a->lane, m[i].request) != 0)
 			continue;
 		const struct xseg_request *request = xseg_at(a->lane, m[i].request);

@@ -70,6 +70,9 @@ struct peer_ops {
 	bool (*sleep)(struct peer *peer);
 	/* Private state, for people: SIGUSR1 and `peer dump`. */
 	void (*dump)(struct peer *peer, FILE *out);
+	/* The job will be handed to its handler soon, after a few others: fetch the lines that it
+	   will touch, change nothing. */
+	void (*expect)(struct peer *peer, const struct job *job);
 	/* A missing handler answers -EOPNOTSUPP. */
 	peer_handler_f *on[XSEG_OP_COUNT];
 };

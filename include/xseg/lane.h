@@ -102,6 +102,42 @@ void xseg_respond(struct xseg_lane *lane, uint32_t slot);
 uint32_t xseg_poll(struct xseg_lane *lane, struct xseg_hint_message *out, uint32_t max);
 /* Rings the bells that this turn's messages need; retries full rings. Call once per turn. */
 void xseg_turn_end(struct xseg_lane *lane);
+/*
+ * Lines of requests that hints name, fetched before they are looked at; nothing is changed, and a
+ * stale hint costs a fetch. Lines that will be written come as our own: a request's header by both
+ * sides, what lies behind it by the client, who fills it again and drops what was answered.
+ */
+static inline void xseg_prefetch(const struct xseg_lane *lane, const struct xseg_hint_message *hint)
+{
+	if (unlikely(hint->request >= lane->seg->request_count))
+		return;
+	const struct xseg_request *request = xseg_at(lane, hint->request);
+	cpu_prefetch_own(request);
+	if (hint->kind == XSEG_HINT_REPLY) {
+		cpu_prefetch_own(&request->answer[0]);
+		cpu_prefetch_own(&request->frame[0]);
+		cpu_prefetch_own(&request->extents[0]);
+	} else {
+		__builtin_prefetch(&request->frame[0]);
+		__builtin_prefetch(&request->extents[0]);
+	}
+}
+/* Later, when those are there: an answer's first page, which xseg_put() will unpin. */
+static inline void xseg_prefetch_answer(
+	const struct xseg_lane *lane, const struct xseg_hint_message *hint)
+{
+	if (unlikely(hint->request >= lane->seg->request_count))
+		return;
+	const struct xseg_request *request = xseg_at(lane, hint->request);
+	uint64_t word = atomic_load_explicit(&request->word, memory_order_acquire);
+	if (unlikely(xseg_word_state(word) != XSEG_REQUEST_DONE ||
+		     xseg_word_owner(word) != lane->index) ||
+		request->answer_count == 0)
+		return;
+	uint32_t page = request->answer[0].page;
+	if (likely(page < lane->seg->page_count))
+		cpu_prefetch_own(&lane->seg->descriptors[page]);
+}
 /* Anything to do? (rings, local queue, overflow) */
 bool xseg_pending(struct xseg_lane *lane);
 /*

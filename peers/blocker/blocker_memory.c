@@ -80,6 +80,12 @@ static void memory_take(struct peer *peer, struct job *job)
 		peer_retry(peer, memory_try, job);
 }
 
+static void memory_expect(struct peer *peer, const struct job *job)
+{
+	struct memory *memory = peer->state;
+	pagestore_expect(&memory->store, job);
+}
+
 static const struct peer_ops memory_ops = {
 	.name = "blocker_memory",
 	.summary = "objects in pages of the segment",
@@ -92,6 +98,7 @@ static const struct peer_ops memory_ops = {
 	.open = memory_open,
 	.start = memory_start,
 	.finish = memory_finish,
+	.expect = memory_expect,
 	.on = {[XSEG_OP_READ... XSEG_OP_CAS] = memory_take,
 		[XSEG_OP_INFO... XSEG_OP_LIST] = memory_take},
 };

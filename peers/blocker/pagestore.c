@@ -2,6 +2,7 @@
 /* Objects in pages of the pool: reading, writing and dropping them, page by page. */
 #include "peers/blocker/pagestore.h"
 
+#include <base/clock.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xseg/segment.h>
@@ -143,6 +144,19 @@ static int drop_piece(struct pagestore *store, const struct xseg_key *key, struc
 	if (piece.size == XSEG_PAGE)
 		drop_page(store, key, piece.page);
 	return 0;
+}
+
+/* A reader's CPU has had the descriptor last, for its unpin; of a page that a write brings, too. */
+void pagestore_expect(struct pagestore *store, const struct job *job)
+{
+	const struct xseg *seg = peer_segment(store->peer);
+	if (job->op > XSEG_OP_WRITE || job->offset >= XSEG_OBJECT_MAX)
+		return;
+	if (job->op == XSEG_OP_WRITE && job->extent_count)
+		cpu_prefetch_own(&seg->descriptors[job->extents[0].page]);
+	uint32_t page = page_at(store, &job->key, (uint32_t)job->offset / XSEG_PAGE);
+	if (page != XSEG_NONE)
+		cpu_prefetch_own(&seg->descriptors[page]);
 }
 
 int pagestore_read(struct pagestore *store, struct job *job)

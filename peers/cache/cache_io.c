@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A request comes in: is it for the buckets at all, may it go on now, which way does it go? */
+#include <base/clock.h>
 #include <errno.h>
 #include <xseg/page.h>
 
@@ -120,6 +121,25 @@ void cache_io_prefetch(struct peer *peer, struct job *job)
 	if (cache_object_get(peer, &job->key, &object) == 0)
 		cache_fill_ahead(peer, object, first, end - first);
 	job_complete(job, 0);
+}
+
+/* A reader's CPU has had the descriptor last, for its unpin; of a page that a write brings, too. */
+void cache_io_expect(struct peer *peer, const struct job *job)
+{
+	struct cache *cache = cache_of(peer);
+	if (job->op > XSEG_OP_WRITE || job->offset >= XSEG_OBJECT_MAX)
+		return;
+	if (job->op == XSEG_OP_WRITE && job->extent_count)
+		cpu_prefetch_own(&cache->descriptors[job->extents[0].page]);
+	uint32_t object = xcache_find_object(cache->index, &job->key);
+	if (object == XCACHE_NONE)
+		return;
+	uint32_t entry = xcache_lookup(cache->index, object, (uint32_t)job->offset / XSEG_PAGE);
+	if (entry == XCACHE_NONE)
+		return;
+	const struct xcache_entry *e = xcache_entry(cache->index, entry);
+	if (likely(e->page != XCACHE_NONE))
+		cpu_prefetch_own(&cache->descriptors[e->page]);
 }
 
 void cache_io_again(struct peer *peer, struct job *job)

@@ -525,6 +525,7 @@ static const struct peer_ops main_ops = {
 	.stop = main_stop,
 	.idle = main_idle,
 	.poll = main_turn,
+	.expect = cache_io_expect,
 	.sleep = main_sleep,
 	.dump = main_dump,
 	.on = {[XSEG_OP_READ] = cache_io_read,

@@ -280,6 +280,10 @@ static inline uint64_t lane_now(struct lane *lane)
 
 /* A hint says there is a request for us, or an answer. */
 void job_arrive(struct lane *lane, uint32_t slot);
+/* The same in two steps: taken and checked (NULL: there is nothing to serve), then handed to its
+   handler. */
+struct job *job_take(struct lane *lane, uint32_t slot);
+void job_serve(struct job *job);
 void call_arrive(struct lane *lane, uint32_t slot);
 /* Calls that could not be sent are done now; true when there were any. */
 bool call_fail_pending(struct lane *lane);

@@ -203,18 +203,18 @@ static void job_refuse(struct shard *shard, struct job *job, int error, enum cor
 	xseg_respond(lane->x, slot);
 }
 
-void job_arrive(struct lane *lane, uint32_t slot)
+struct job *job_take(struct lane *lane, uint32_t slot)
 {
 	unsigned frame;
 	uint32_t index;
 	if (unlikely(xseg_accept(lane->x, slot, &frame))) {
 		lane->stray++;
-		return;
+		return NULL;
 	}
 	struct shard *shard = job_steer(lane, slot, frame);
 	if (unlikely(!shard)) {
 		job_pass_on(lane, slot, frame);
-		return;
+		return NULL;
 	}
 	struct job *job = slab_get(&lane->jobs, &index);
 	must(job); /* there are as many as requests */
@@ -223,19 +223,34 @@ void job_arrive(struct lane *lane, uint32_t slot)
 	int error = job_read(lane, job, slot, frame);
 	if (unlikely(error)) {
 		job_refuse(shard, job, error, CORE_REFUSED);
-		return;
+		return NULL;
 	}
-	peer_handler_f *handler = shard->peer.ops->on[job->op];
-	if (unlikely(!handler)) {
+	if (unlikely(!shard->peer.ops->on[job->op])) {
 		job_refuse(shard, job, -EOPNOTSUPP, CORE_UNSUPPORTED);
-		return;
+		return NULL;
 	}
 	job->live = true;
 	shard->jobs++;
-	if (unlikely(job_for_all_shards(lane, job)))
-		flush_arrive(shard, job);
+	/* where its answer will say which pages it has, or has taken */
+	if (job->flags & (XSEG_F_PIN | XSEG_F_DONATE))
+		cpu_prefetch_own(&xseg_at(lane->x, slot)->answer[0]);
+	return job;
+}
+
+void job_serve(struct job *job)
+{
+	struct peer *peer = job->peer;
+	if (unlikely(job_for_all_shards(peer->lane, job)))
+		flush_arrive(shard_of(peer), job);
 	else
-		handler(&shard->peer, job);
+		peer->ops->on[job->op](peer, job);
+}
+
+void job_arrive(struct lane *lane, uint32_t slot)
+{
+	struct job *job = job_take(lane, slot);
+	if (job)
+		job_serve(job);
 }
 
 /* --- the end of a job ------------------------------------------------------------- */

@@ -20,7 +20,7 @@
 #define LANE_TURN_HINTS 256u
 #define LANE_RETRIES (1u << 20) /* waiting at once: more than there are jobs and connections */
 #define LANE_LOOKS 4u		/* at the rings, between two turns without work */
-#define LANE_PREFETCH 4u	/* requests ahead */
+#define LANE_GROUP 4u		/* requests taken before one is served */
 #define LANE_YIELD_NS 1000u	/* without work; a reply of another CPU is here sooner */
 #define LANE_SLOW_NS 10000000u
 #define LANE_SLEEP_NS 1000000000u /* at most: the heartbeat */
@@ -31,32 +31,32 @@
 
 /* --- one turn --------------------------------------------------------------------- */
 
-/* Lines that will be written are fetched as our own: a request's header by both sides, what lies
-   behind it by the client, who fills it again. */
-static inline void lane_prefetch(const struct lane *lane, const struct xseg_hint_message *hint)
+/*
+ * A few at a time: requests are taken before the first of them is served, so that what each will
+ * touch is on its way while those before it are worked on.
+ */
+static void lane_group(struct lane *lane, const struct xseg_hint_message *hint, uint32_t count)
 {
-	const struct xseg *seg = lane->x->seg;
-	if (unlikely(hint->request >= seg->request_count))
-		return;
-	const struct xseg_request *request = &seg->requests[hint->request];
-	cpu_prefetch_own(request);
-	if (hint->kind == XSEG_HINT_REPLY) {
-		cpu_prefetch_own(&request->frame[0]);
-		cpu_prefetch_own(&request->extents[0]);
-	} else {
-		__builtin_prefetch(&request->frame[0]);
-		__builtin_prefetch(&request->extents[0]);
+	struct job *job[LANE_GROUP];
+	for (uint32_t i = 0; i < count; i++) {
+		job[i] = NULL;
+		if (hint[i].kind == XSEG_HINT_SUBMIT)
+			job[i] = job_take(lane, hint[i].request);
+		else
+			xseg_prefetch_answer(lane->x, &hint[i]);
 	}
-}
-
-static void lane_take(struct lane *lane, const struct xseg_hint_message *hint)
-{
-	if (hint->kind == XSEG_HINT_SUBMIT)
-		job_arrive(lane, hint->request);
-	else if (likely(hint->kind == XSEG_HINT_REPLY))
-		call_arrive(lane, hint->request);
-	else
-		lane->stray++;
+	/* apart from the taking, whose locked instructions would wait for each of these */
+	for (uint32_t i = 0; i < count && count > 1; i++)
+		if (job[i] && job[i]->peer->ops->expect)
+			job[i]->peer->ops->expect(job[i]->peer, job[i]);
+	for (uint32_t i = 0; i < count; i++) {
+		if (job[i])
+			job_serve(job[i]);
+		else if (hint[i].kind == XSEG_HINT_REPLY)
+			call_arrive(lane, hint[i].request);
+		else if (unlikely(hint[i].kind != XSEG_HINT_SUBMIT))
+			lane->stray++;
+	}
 }
 
 static bool lane_rounds(struct lane *lane)
@@ -68,12 +68,12 @@ static bool lane_rounds(struct lane *lane)
 		if (count == 0)
 			break;
 		taken += count;
-		for (uint32_t i = 0; i < count && i < LANE_PREFETCH; i++)
-			lane_prefetch(lane, &hints[i]);
-		for (uint32_t i = 0; i < count; i++) {
-			if (i + LANE_PREFETCH < count)
-				lane_prefetch(lane, &hints[i + LANE_PREFETCH]);
-			lane_take(lane, &hints[i]);
+		uint32_t ahead = 0;
+		for (uint32_t i = 0; i < count; i += LANE_GROUP) {
+			for (; ahead < count && ahead < i + 2 * LANE_GROUP; ahead++)
+				xseg_prefetch(lane->x, &hints[ahead]);
+			lane_group(
+				lane, &hints[i], count - i < LANE_GROUP ? count - i : LANE_GROUP);
 		}
 	}
 	lane->trial.work += taken;

@@ -236,6 +236,107 @@ START_TEST(test_stray_hints)
 END_TEST
 
 /* Whoever finds himself dead in the books goes, before he touches what is others' by now. */
+/* --- requests in groups ------------------------------------------------------------------- */
+
+/* What t_group was told of, in order: offsets of DELETEs; + GROUP_SAID where it was to expect one. */
+#define GROUP_SAID 1000u
+#define GROUP_MANY 11u
+static uint64_t group_log[4 * GROUP_MANY];
+static _Atomic unsigned group_logged, group_served;
+
+static void group_note(uint64_t what)
+{
+	unsigned at = atomic_fetch_add(&group_logged, 1);
+	if (at < countof(group_log))
+		group_log[at] = what;
+}
+
+static void group_expect(struct peer *peer, const struct job *job)
+{
+	(void)peer;
+	group_note(GROUP_SAID + job->offset);
+}
+
+/* The first one holds the lane until all others are there. */
+static void group_delete(struct peer *peer, struct job *job)
+{
+	(void)peer;
+	group_note(job->offset);
+	if (job->offset == 0)
+		usleep(50000);
+	job_complete(job, (uint32_t)job->offset);
+	atomic_fetch_add(&group_served, 1);
+}
+
+static const struct peer_ops group_ops = {.name = "t_group",
+	.summary = "says what it was told",
+	.expect = group_expect,
+	.on = {[XSEG_OP_DELETE] = group_delete}};
+
+static uint32_t group_ask(struct xseg_lane *lane, uint32_t port, uint64_t offset)
+{
+	uint32_t slot;
+	ck_assert_int_eq(xseg_get(lane, &slot), 0);
+	xseg_at(lane, slot)->frame[0] =
+		(struct xseg_frame){.op = XSEG_OP_DELETE, .lane = XSEG_LANE_ANY, .offset = offset};
+	ck_assert_int_eq(xseg_submit(lane, slot, port), 0);
+	return slot;
+}
+
+/* How often it was told to expect it before it was served; and that was once, in order. */
+static unsigned group_said(uint64_t offset)
+{
+	unsigned said = 0, served = 0;
+	for (unsigned i = 0; i < atomic_load(&group_logged); i++) {
+		said += group_log[i] == GROUP_SAID + offset && !served;
+		served += group_log[i] == offset;
+	}
+	ck_assert_uint_eq(served, 1);
+	return said;
+}
+
+/* Each is served once and in order, whether its hint comes alone, with others, or twice. */
+START_TEST(test_groups)
+{
+	static const char *const specs[] = {"a=t_group", NULL};
+	struct rig rig;
+	struct xseg_lane *lane;
+	struct xseg_hint_message hint;
+	uint32_t port, slot[GROUP_MANY];
+	module_register(&group_ops);
+	rig_begin(&rig, 0, 1, specs);
+	rig_ask(&rig, "a");
+	ck_assert_int_eq(xseg_lane_join(&rig.seg, false, &lane), 0);
+	ck_assert_int_eq(xseg_port_find(&rig.seg, "a", &port), 0);
+	slot[0] = group_ask(lane, port, 0);
+	xseg_turn_end(lane);
+	RIG_UNTIL(atomic_load(&group_logged) > 0);
+	for (unsigned i = 1; i < GROUP_MANY; i++)
+		slot[i] = group_ask(lane, port, i);
+	xseg_ring_put(&lane->tx[rig.host.lanes[0].place], slot[2], XSEG_HINT_SUBMIT);
+	xseg_turn_end(lane);
+	RIG_UNTIL(atomic_load(&group_served) == GROUP_MANY);
+	uint64_t last = 0;
+	for (unsigned i = 0; i < atomic_load(&group_logged); i++)
+		if (group_log[i] < GROUP_SAID) {
+			ck_assert_uint_ge(group_log[i], last);
+			last = group_log[i];
+		}
+	ck_assert_uint_eq(group_said(0), 0);
+	for (unsigned i = 1; i < GROUP_MANY; i++)
+		ck_assert_uint_le(group_said(i), 1);
+	ck_assert_uint_eq(group_said(1) + group_said(2) + group_said(3), 3);
+	for (unsigned done = 0; done < GROUP_MANY;)
+		if (xseg_poll(lane, &hint, 1) && xseg_receive(lane, hint.request) == 0) {
+			ck_assert_int_eq(xseg_at(lane, hint.request)->result, 0);
+			xseg_put(lane, hint.request);
+			done++;
+		}
+	xseg_lane_leave(lane);
+	rig_end(&rig);
+}
+END_TEST
+
 START_TEST(test_disowned)
 {
 	pid_t pid = fork();
@@ -263,6 +364,7 @@ int main(void)
 	UNIT_TEST(suite, test_slow_turn);
 	UNIT_TEST(suite, test_wake_at);
 	UNIT_TEST(suite, test_stray_hints);
+	UNIT_TEST(suite, test_groups);
 	UNIT_TEST(suite, test_disowned);
 	return unit_main(suite);
 }
