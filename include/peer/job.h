@@ -28,6 +28,7 @@ struct job {
 	uint64_t arg0, arg1;
 	TAILQ_ENTRY(job) link; /* the peer's, for queues of its own */
 	void *context;	       /* the peer's */
+	uint32_t guess;	       /* the peer's, of expect(): may be wrong by the time it is served */
 	/* the core's */
 	struct peer *peer;
 	uint32_t slot;

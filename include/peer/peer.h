@@ -71,8 +71,9 @@ struct peer_ops {
 	/* Private state, for people: SIGUSR1 and `peer dump`. */
 	void (*dump)(struct peer *peer, FILE *out);
 	/* The job will be handed to its handler soon, after a few others: fetch the lines that it
-	   will touch, change nothing. */
-	void (*expect)(struct peer *peer, const struct job *job);
+	   will touch, change nothing but job->guess. Called twice for each of them, step 0 for all
+	   before step 1 for all: what step 0 has fetched may say what step 1 has to. */
+	void (*expect)(struct peer *peer, struct job *job, unsigned step);
 	/* A missing handler answers -EOPNOTSUPP. */
 	peer_handler_f *on[XSEG_OP_COUNT];
 };

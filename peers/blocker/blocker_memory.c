@@ -80,10 +80,11 @@ static void memory_take(struct peer *peer, struct job *job)
 		peer_retry(peer, memory_try, job);
 }
 
-static void memory_expect(struct peer *peer, const struct job *job)
+static void memory_expect(struct peer *peer, struct job *job, unsigned step)
 {
 	struct memory *memory = peer->state;
-	pagestore_expect(&memory->store, job);
+	if (step == 0)
+		pagestore_expect(&memory->store, job);
 }
 
 static const struct peer_ops memory_ops = {

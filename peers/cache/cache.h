@@ -408,7 +408,7 @@ enum cache_counter {
 /* --- cache_io.c ------------------------------------------------------------------------------ */
 extern peer_handler_f cache_io_read, cache_io_write, cache_io_prefetch;
 /* It comes soon: fetches the descriptors of its first pages. */
-void cache_io_expect(struct peer *peer, const struct job *job);
+void cache_io_expect(struct peer *peer, struct job *job, unsigned step);
 /* Once more from the beginning, after a wait. */
 void cache_io_again(struct peer *peer, struct job *job);
 /* When it wants to be woken at the latest, to look at the pool; 0: no need. */

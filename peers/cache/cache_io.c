@@ -123,10 +123,10 @@ void cache_io_prefetch(struct peer *peer, struct job *job)
 	job_complete(job, 0);
 }
 
-/* A reader's CPU has had the descriptor last, for its unpin; of a page that a write brings, too. */
-void cache_io_expect(struct peer *peer, const struct job *job)
+/* Where its first bucket's entry lies. */
+static void io_expect_entry(struct cache *cache, struct job *job)
 {
-	struct cache *cache = cache_of(peer);
+	job->guess = XCACHE_NONE;
 	if (job->op > XSEG_OP_WRITE || job->offset >= XSEG_OBJECT_MAX)
 		return;
 	if (job->op == XSEG_OP_WRITE && job->extent_count)
@@ -134,12 +134,22 @@ void cache_io_expect(struct peer *peer, const struct job *job)
 	uint32_t object = xcache_find_object(cache->index, &job->key);
 	if (object == XCACHE_NONE)
 		return;
-	uint32_t entry = xcache_lookup(cache->index, object, (uint32_t)job->offset / XSEG_PAGE);
-	if (entry == XCACHE_NONE)
-		return;
-	const struct xcache_entry *e = xcache_entry(cache->index, entry);
-	if (likely(e->page != XCACHE_NONE))
-		cpu_prefetch_own(&cache->descriptors[e->page]);
+	job->guess = xcache_lookup(cache->index, object, (uint32_t)job->offset / XSEG_PAGE);
+	if (job->guess != XCACHE_NONE)
+		__builtin_prefetch(xcache_entry(cache->index, job->guess));
+}
+
+/* A reader's CPU has had the descriptor last, for its unpin; so has that of a page that comes. */
+void cache_io_expect(struct peer *peer, struct job *job, unsigned step)
+{
+	struct cache *cache = cache_of(peer);
+	if (step == 0) {
+		io_expect_entry(cache, job);
+	} else if (likely(job->guess != XCACHE_NONE)) {
+		uint32_t page = xcache_entry(cache->index, job->guess)->page;
+		if (likely(page != XCACHE_NONE))
+			cpu_prefetch_own(&cache->descriptors[page]);
+	}
 }
 
 void cache_io_again(struct peer *peer, struct job *job)

@@ -105,7 +105,8 @@ static void call_adopt(struct call *call, const struct xseg_request *request)
 		to = call_list(call);
 		done = XSEG_EXTENTS;
 	}
-	for (uint32_t i = 0; i < done; i++) /* one, as a rule */
+	to[0] = request->extents[0];
+	for (uint32_t i = 1; unlikely(done > 1) && i < done; i++) /* one, as a rule */
 		to[i] = request->extents[i];
 	for (unsigned i = 0; done < count; i++) {
 		uint32_t n = count - done < LIST_PAGE_EXTENTS ? count - done : LIST_PAGE_EXTENTS;

@@ -20,7 +20,7 @@
 #define LANE_TURN_HINTS 256u
 #define LANE_RETRIES (1u << 20) /* waiting at once: more than there are jobs and connections */
 #define LANE_LOOKS 4u		/* at the rings, between two turns without work */
-#define LANE_GROUP 4u		/* requests taken before one is served */
+#define LANE_GROUP 8u		/* requests taken before one is served */
 #define LANE_YIELD_NS 1000u	/* without work; a reply of another CPU is here sooner */
 #define LANE_SLOW_NS 10000000u
 #define LANE_SLEEP_NS 1000000000u /* at most: the heartbeat */
@@ -31,24 +31,34 @@
 
 /* --- one turn --------------------------------------------------------------------- */
 
+/* Of two steps the first for all, then the second for all: the lines come over side by side. */
+static void lane_expect(struct job *const *job, uint32_t count)
+{
+	for (unsigned step = 0; step < 2; step++)
+		for (uint32_t i = 0; i < count; i++)
+			job[i]->peer->ops->expect(job[i]->peer, job[i], step);
+}
+
 /*
  * A few at a time: requests are taken before the first of them is served, so that what each will
- * touch is on its way while those before it are worked on.
+ * touch is on its way while those before it are worked on. What comes from this lane itself is here
+ * already.
  */
 static void lane_group(struct lane *lane, const struct xseg_hint_message *hint, uint32_t count)
 {
-	struct job *job[LANE_GROUP];
+	struct job *job[LANE_GROUP], *far[LANE_GROUP];
+	uint32_t far_count = 0;
 	for (uint32_t i = 0; i < count; i++) {
 		job[i] = NULL;
-		if (hint[i].kind == XSEG_HINT_SUBMIT)
-			job[i] = job_take(lane, hint[i].request);
-		else
+		if (hint[i].kind != XSEG_HINT_SUBMIT)
 			xseg_prefetch_answer(lane->x, &hint[i]);
+		else if (likely((job[i] = job_take(lane, hint[i].request)) != NULL) &&
+			 job[i]->client != lane->x->index && job[i]->peer->ops->expect)
+			far[far_count++] = job[i];
 	}
-	/* apart from the taking, whose locked instructions would wait for each of these */
-	for (uint32_t i = 0; i < count && count > 1; i++)
-		if (job[i] && job[i]->peer->ops->expect)
-			job[i]->peer->ops->expect(job[i]->peer, job[i]);
+	/* apart from the taking, whose locked instructions would wait for what this fetches */
+	if (far_count > 1)
+		lane_expect(far, far_count);
 	for (uint32_t i = 0; i < count; i++) {
 		if (job[i])
 			job_serve(job[i]);
