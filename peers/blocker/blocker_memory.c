@@ -17,7 +17,7 @@ static const struct peer_option memory_options[] = {
 
 /* Of one shard. CAS goes to the first shard of a port, so its table holds all records. */
 struct memory {
-	struct pagestore store;
+	struct pagestore store; /* first */
 	struct record_table records;
 };
 
@@ -80,13 +80,6 @@ static void memory_take(struct peer *peer, struct job *job)
 		peer_retry(peer, memory_try, job);
 }
 
-static void memory_expect(struct peer *peer, struct job *job, unsigned step)
-{
-	struct memory *memory = peer->state;
-	if (step == 0)
-		pagestore_expect(&memory->store, job);
-}
-
 static const struct peer_ops memory_ops = {
 	.name = "blocker_memory",
 	.summary = "objects in pages of the segment",
@@ -99,7 +92,7 @@ static const struct peer_ops memory_ops = {
 	.open = memory_open,
 	.start = memory_start,
 	.finish = memory_finish,
-	.expect = memory_expect,
+	.expect = pagestore_expect,
 	.on = {[XSEG_OP_READ... XSEG_OP_CAS] = memory_take,
 		[XSEG_OP_INFO... XSEG_OP_LIST] = memory_take},
 };

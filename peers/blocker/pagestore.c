@@ -147,10 +147,11 @@ static int drop_piece(struct pagestore *store, const struct xseg_key *key, struc
 }
 
 /* A reader's CPU has had the descriptor last, for its unpin; of a page that a write brings, too. */
-void pagestore_expect(struct pagestore *store, const struct job *job)
+void pagestore_expect(struct peer *peer, struct job *job, unsigned step)
 {
-	const struct xseg *seg = peer_segment(store->peer);
-	if (job->op > XSEG_OP_WRITE || job->offset >= XSEG_OBJECT_MAX)
+	struct pagestore *store = peer->state;
+	const struct xseg *seg = peer_segment(peer);
+	if (step > 0 || job->op > XSEG_OP_WRITE || job->offset >= XSEG_OBJECT_MAX)
 		return;
 	if (job->op == XSEG_OP_WRITE && job->extent_count)
 		cpu_prefetch_own(&seg->descriptors[job->extents[0].page]);

@@ -39,8 +39,9 @@ int pagestore_limit(struct peer *first, uint64_t size, char *why, size_t why_siz
 int pagestore_open(struct pagestore *store, struct peer *peer, char *why, size_t why_size);
 void pagestore_close(struct pagestore *store);
 
-/* A job that comes soon: fetches the descriptors of its first pages. */
-void pagestore_expect(struct pagestore *store, const struct job *job);
+/* peer_ops.expect, of a role whose state begins with the store: fetches the descriptors of the
+   job's first pages. */
+void pagestore_expect(struct peer *peer, struct job *job, unsigned step);
 int pagestore_read(struct pagestore *store, struct job *job);
 int pagestore_write(struct pagestore *store, struct job *job);
 /* ZERO that keeps the space, or drops it; DISCARD. */

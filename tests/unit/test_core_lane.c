@@ -238,7 +238,7 @@ END_TEST
 /* Whoever finds himself dead in the books goes, before he touches what is others' by now. */
 /* --- requests in groups ------------------------------------------------------------------- */
 
-/* What t_group was told of, in order: offsets of DELETEs; + GROUP_SAID where it was to expect one. */
+/* What t_group was told of, in order: offsets of DELETEs; + GROUP_SAID: it was to expect one. */
 #define GROUP_SAID 1000u
 #define GROUP_MANY 11u
 static uint64_t group_log[4 * GROUP_MANY];
