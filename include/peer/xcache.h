@@ -138,6 +138,21 @@ void xcache_hit(struct xcache *cache, uint32_t entry);
  * and that has no entry is gone then.
  */
 int xcache_insert(struct xcache *cache, uint32_t object, uint32_t bucket, uint32_t *entry);
+/* What a start finds again of one object. */
+struct xcache_found {
+	uint32_t page;
+	uint16_t bucket, flags;
+};
+/*
+ * New entries first, first + 1, ... for found[0], found[1], ... with that word, IN; or PARKED, with
+ * prev and next leading along them from and to XCACHE_NONE, and never in the policy's queues. The
+ * object is held by a ref. Evicts nothing. How many: it ends before one whose place is taken or
+ * for which there is no room, and may end before any other: xcache_insert() that one.
+ */
+uint32_t xcache_adopt(struct xcache *cache, uint32_t object, const struct xcache_found *found,
+	uint32_t count, bool parked, uint32_t word, uint32_t *first);
+/* About so many will be inserted next: their memory comes now, in large pieces. Never fails. */
+void xcache_expect(struct xcache *cache, uint32_t entries);
 /* Makes room: evicts `count`, as far as they can go; how many went, those that are OUT now too. */
 uint32_t xcache_evict(struct xcache *cache, uint32_t count);
 /* Gone for good, whatever its state: FREE, or OUT while it has refs. */

@@ -39,6 +39,8 @@ struct slab {
 
 int slab_init(struct slab *slab, size_t item_size, uint32_t count);
 void slab_fini(struct slab *slab);
+/* The memory of the next `count`, all at once: a fault for each page takes longer. Never fails. */
+void slab_expect(struct slab *slab, uint32_t count);
 
 static inline void *slab_at(const struct slab *slab, uint32_t index)
 {

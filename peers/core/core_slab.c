@@ -5,6 +5,8 @@
 
 #include "peers/core/core.h"
 
+#define SLAB_HUGE ((uintptr_t)2 << 20)
+
 int slab_init(struct slab *slab, size_t item_size, uint32_t count)
 {
 	must(item_size >= sizeof(uint32_t));
@@ -15,6 +17,21 @@ int slab_init(struct slab *slab, size_t item_size, uint32_t count)
 	*slab = (struct slab){
 		.base = base, .item_size = item_size, .count = count, .free = XSEG_NONE};
 	return 0;
+}
+
+void slab_expect(struct slab *slab, uint32_t count)
+{
+	uint32_t left = slab->count - slab->touched;
+	uintptr_t from = (uintptr_t)slab_at(slab, slab->touched);
+	uintptr_t to = from + (count < left ? count : left) * slab->item_size;
+	/* large pages only where all of one will be used */
+	uintptr_t first = (from + SLAB_HUGE - 1) / SLAB_HUGE * SLAB_HUGE;
+	uintptr_t last = to / SLAB_HUGE * SLAB_HUGE;
+	if (first < last)
+		madvise((void *)first, last - first, MADV_HUGEPAGE);
+	from = from / XSEG_PAGE * XSEG_PAGE;
+	if (to - from >= XSEG_PAGE)
+		madvise((void *)from, (to - from) / XSEG_PAGE * XSEG_PAGE, MADV_POPULATE_WRITE);
 }
 
 void slab_fini(struct slab *slab)

@@ -186,6 +186,48 @@ int xcache_insert(struct xcache *cache, uint32_t object, uint32_t bucket, uint32
 	return error;
 }
 
+/* Those that have got their places: what they say, and into the policy's queue. */
+static void adopt_fill(struct xcache *cache, uint32_t object, const struct xcache_found *found,
+	uint32_t first, uint32_t count, bool parked, uint32_t word)
+{
+	struct xcache_entry *e = xcache_entry(cache, first);
+	for (uint32_t i = 0; i < count; i++)
+		e[i] = (struct xcache_entry){.page = found[i].page,
+			.object = object,
+			.bucket = found[i].bucket,
+			.state = parked ? XCACHE_PARKED : XCACHE_IN,
+			.prev = first + i - 1,
+			.next = first + i + 1,
+			.flags = found[i].flags,
+			.word = word};
+	e[0].prev = e[count - 1].next = XCACHE_NONE;
+	for (uint32_t i = 0; !parked && i < count; i++)
+		cache->policy->insert(cache, first + i);
+	for (uint32_t i = 0; cache->hooks.init && i < count; i++)
+		cache->hooks.init(cache->owner, first + i);
+}
+
+uint32_t xcache_adopt(struct xcache *cache, uint32_t object, const struct xcache_found *found,
+	uint32_t count, bool parked, uint32_t word, uint32_t *first)
+{
+	struct slab *entries = &cache->entries;
+	/* only of those that were never used: they lie side by side */
+	count = entries->free == XSEG_NONE ? lower(count, entries->count - entries->touched) : 0;
+	count = lower(count, xcache_room(cache));
+	struct xcache_object *o = xcache_object(cache, object);
+	*first = entries->touched;
+	count = xcache_slots_claim(cache, o, found, count, *first);
+	if (count == 0)
+		return 0;
+	entries->touched += count;
+	cache->count += count;
+	o->count += count;
+	o->stuck += parked ? count : 0;
+	xcache_object_renew(cache, object);
+	adopt_fill(cache, object, found, *first, count, parked, word);
+	return count;
+}
+
 int xcache_loose(struct xcache *cache, uint32_t *entry)
 {
 	int error = make_room(cache);
@@ -303,6 +345,14 @@ int xcache_set_policy(struct xcache *cache, const struct xcache_policy *policy)
 			policy->insert(cache, i);
 	}
 	return 0;
+}
+
+void xcache_expect(struct xcache *cache, uint32_t entries)
+{
+	uint32_t count = lower(entries, cache->limit);
+	slab_expect(&cache->entries, count);
+	/* as many as they take when they lie side by side */
+	slab_expect(&cache->wide, count / XCACHE_GROUP);
 }
 
 static uint32_t groups_of(const struct xcache_config *config)

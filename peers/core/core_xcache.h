@@ -44,6 +44,10 @@ void xcache_groups_close(struct xcache *cache);
 /* What lies at a bucket of an object. */
 void xcache_slot_set(
 	struct xcache *cache, struct xcache_object *object, uint32_t bucket, uint32_t entry);
+/* The entries first, first + 1, ... for found[0], found[1], ..., up to one whose place is taken;
+   how many. */
+uint32_t xcache_slots_claim(struct xcache *cache, struct xcache_object *object,
+	const struct xcache_found *found, uint32_t count, uint32_t first);
 void xcache_slot_clear(struct xcache *cache, struct xcache_object *object, uint32_t bucket);
 
 /* --- core_xcache_object.c ------------------------------------------------------------ */

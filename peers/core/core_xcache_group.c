@@ -95,6 +95,46 @@ void xcache_slot_set(
 	wide_at(cache, *handle)->entry[at] = entry + 1;
 }
 
+/* Nothing lies in the group yet: the form that will do for those of `found` that come in a row. */
+static uint32_t group_make(struct xcache *cache, const struct xcache_found *found, uint32_t count)
+{
+	uint32_t group = found->bucket / XCACHE_GROUP, row = 1, index;
+	while (row < count && row <= NARROW && found[row].bucket / XCACHE_GROUP == group &&
+		found[row].bucket > found[row - 1].bucket)
+		row++;
+	if (row <= NARROW)
+		return narrow_make(cache);
+	struct wide *wide = slab_get(&cache->wide, &index);
+	must(wide);
+	memset(wide, 0, sizeof(*wide));
+	return (index + 1) << 1 | 1;
+}
+
+uint32_t xcache_slots_claim(struct xcache *cache, struct xcache_object *object,
+	const struct xcache_found *found, uint32_t count, uint32_t first)
+{
+	uint32_t i = 0;
+	for (; i < count; i++) {
+		uint32_t bucket = found[i].bucket;
+		must(bucket < XCACHE_BUCKETS);
+		uint32_t *handle = &object->group[bucket / XCACHE_GROUP];
+		if (unlikely(!*handle))
+			*handle = group_make(cache, &found[i], count - i);
+		if (likely(*handle & 1)) {
+			uint32_t *place = &wide_at(cache, *handle)->entry[bucket % XCACHE_GROUP];
+			if (unlikely(*place))
+				break;
+			*place = first + i + 1;
+			continue;
+		}
+		const struct narrow *group = narrow_at(cache, *handle);
+		if (group->places >> 4 * (bucket % XCACHE_GROUP) & 15)
+			break;
+		xcache_slot_set(cache, object, bucket, first + i);
+	}
+	return i;
+}
+
 static void wide_clear(struct xcache *cache, uint32_t *handle, uint32_t at)
 {
 	struct wide *group = wide_at(cache, *handle);

@@ -223,6 +223,54 @@ END_TEST
 
 /* --- objects ------------------------------------------------------------------------- */
 
+/* Many at once: found, parked or in the queues, up to one whose place is taken or to the limit. */
+START_TEST(adopted)
+{
+	static const uint16_t at[] = {0, 1, 2, 3, 4, 5, 6, 7, 40, 42, 41, 800, 801, 9, 1};
+	struct xcache_found found[sizeof(at) / sizeof(at[0])];
+	uint32_t object, first, count = sizeof(at) / sizeof(at[0]);
+	for (uint32_t i = 0; i < count; i++)
+		found[i] = (struct xcache_found){.page = 70 + i, .bucket = at[i], .flags = 9};
+	for (unsigned park = 0; park < 2; park++) {
+		struct xcache *cache = open_silent(policies[_i], 4, 20);
+		struct xseg_key key = key_of(1);
+		ck_assert_int_eq(xcache_get_object(cache, &key, &object), 0);
+		xcache_ref_object(cache, object);
+		xcache_expect(cache, 20);
+		ck_assert_uint_eq(xcache_adopt(cache, object, found, 10, park, 7, &first), 10);
+		ck_assert_uint_eq(xcache_adopt(cache, object, found + 10, 5, park, 7, &first), 4);
+		ck_assert_uint_eq(first, 10);
+		ck_assert_uint_eq(xcache_count(cache), 14);
+		ck_assert_uint_eq(xcache_object(cache, object)->count, 14);
+		ck_assert_uint_eq(xcache_object(cache, object)->stuck, park ? 14 : 0);
+		for (uint32_t i = 0; i < 14; i++) {
+			uint32_t entry = xcache_lookup(cache, object, at[i]);
+			const struct xcache_entry *e = xcache_entry(cache, entry);
+			ck_assert_uint_eq(entry, i);
+			ck_assert(e->page == 70 + i && e->bucket == at[i] && e->word == 7);
+			ck_assert(e->flags == 9 && e->refs == 0 && e->object == object);
+			ck_assert_uint_eq(e->state, park ? XCACHE_PARKED : XCACHE_IN);
+			ck_assert(!park || e->prev == (i % 10 ? i - 1 : XCACHE_NONE));
+			ck_assert(!park || e->next == (i == 9 || i == 13 ? XCACHE_NONE : i + 1));
+		}
+		ck_assert_uint_eq(xcache_lookup(cache, object, 8), XCACHE_NONE);
+		/* only as many as there is room for; none when some have gone: one by one then */
+		xcache_limit(cache, 4, 16);
+		key = key_of(2);
+		ck_assert_int_eq(xcache_get_object(cache, &key, &object), 0);
+		ck_assert_uint_eq(xcache_adopt(cache, object, found, 10, park, 7, &first), 2);
+		ck_assert_uint_eq(xcache_evict(cache, 3), park ? 0 : 3);
+		xcache_remove(cache, first);
+		ck_assert_uint_eq(xcache_adopt(cache, object, found, 1, park, 7, &first), 0);
+		for (uint32_t i = 0; i < 16; i++)
+			if (xcache_entry(cache, i)->state != XCACHE_FREE)
+				xcache_remove(cache, i);
+		ck_assert_uint_eq(xcache_count(cache), 0);
+		xcache_close(cache);
+	}
+}
+END_TEST
+
 START_TEST(oldest_object_goes)
 {
 	struct owner o;
@@ -595,6 +643,7 @@ int main(void)
 	UNIT_TEST(suite, removed);
 	UNIT_TEST(suite, refused);
 	UNIT_TEST(suite, parked);
+	UNIT_LOOP_TEST(suite, adopted, 3);
 	UNIT_TEST(suite, oldest_object_goes);
 	UNIT_TEST(suite, objects_that_cannot_go);
 	UNIT_TEST(suite, objects_held);
