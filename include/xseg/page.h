@@ -79,6 +79,9 @@ static inline uint32_t xseg_page_pins(uint64_t word) { return (uint32_t)(word >>
 static inline uint16_t xseg_page_owner(uint64_t word) { return (uint16_t)(word >> 32); }
 static inline uint16_t xseg_page_epoch(uint64_t word) { return (uint16_t)(word >> 48); }
 
+/* So far ahead, descriptors are asked for that are looked at in a row: memory takes that long. */
+#define XSEG_PAGE_AHEAD 128u
+
 /*
  * The next page from *cursor (0 first) on that `port` keeps, XSEG_NONE: that any port keeps.
  * *cursor goes behind it; XSEG_NONE: that was all. All descriptors in a row: the memory takes the
@@ -88,6 +91,7 @@ static inline uint32_t xseg_page_next_kept(const struct xseg *seg, uint32_t port
 {
 	while (*cursor < seg->page_count) {
 		uint32_t page = (*cursor)++;
+		__builtin_prefetch(&seg->descriptors[page + XSEG_PAGE_AHEAD]);
 		uint64_t word =
 			atomic_load_explicit(&seg->descriptors[page].word, memory_order_acquire);
 		if (xseg_page_state(word) == XSEG_PAGE_KEPT &&

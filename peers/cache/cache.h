@@ -571,6 +571,7 @@ void cache_flow_used(struct peer *peer, struct cache_flow *flow, int32_t count);
 /* --- cache_meta.c: kept records of objects, volumes' settings, the phase --------------------- */
 /* bucket of the descriptor of a page of records */
 #define CACHE_META_BUCKET 0xffffu
+#define CACHE_META_RECORDS (XSEG_PAGE / 32u)			     /* of a page */
 int cache_meta_open(struct peer *first, char *why, size_t why_size); /* finds or makes */
 /* A record that says `key`; -EAGAIN: no page for it now. */
 int cache_meta_object(struct peer *peer, const struct xseg_key *key, uint32_t *record);
@@ -594,6 +595,10 @@ bool cache_meta_room(const struct peer *peer);
 uint32_t cache_epoch_enter(struct peer *peer, struct cache_flow *flow);
 /* The entry (PARKED or LOOSE, page kept and described) is dirty in that epoch. */
 void cache_epoch_add(struct peer *peer, struct cache_flow *flow, uint32_t entry, uint32_t epoch);
+/* Many at once: `list` of them, linked by cache_epoch_link(), their page and flags (CACHE_E_DIRTY)
+   and word (the epoch) filled in. It is empty afterwards. */
+void cache_epoch_join(
+	struct peer *peer, struct cache_flow *flow, struct cache_list *list, uint32_t epoch);
 /* Entered, and nothing was added after all (no room): cache_epoch_add() needs to be called within
    the same turn as cache_epoch_enter(), or this. */
 void cache_epoch_leave(struct peer *peer);

@@ -1,23 +1,46 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* After a start: the pages that this port keeps become entries again. */
+/*
+ * After a start: the pages that this port keeps become entries again.
+ *
+ * One walk over the descriptors collects what is of one record and of one kind (clean, or dirty in
+ * one epoch) in the record's batch; a full batch goes into the index as a whole. So neither the
+ * object nor its queue is looked for page by page, in whatever order its pages lie.
+ */
+#include <base/crash.h>
 #include <errno.h>
 #include <peer/keep.h>
+#include <stdlib.h>
 #include <xseg/page.h>
 
 #include "peers/cache/cache.h"
+
+#define ADOPT_BATCH 16u	  /* pages */
+#define ADOPT_TABLE 4096u /* batches at most: objects of 16 GiB */
+#define ADOPT_CLEAN 0u	  /* kind */
+
+/* Of one record; another one that needs its place in the table has it put in before. */
+struct adopt_batch {
+	struct cache_object *object; /* held; NULL: none; &others */
+	uint32_t record, count;
+	uint64_t kind; /* ADOPT_CLEAN, or dirty: epoch << 1 | 1 */
+	struct xcache_found found[ADOPT_BATCH];
+};
 
 struct adopt {
 	struct peer *peer;
 	struct cache *cache;
 	const struct xseg *seg;
-	uint64_t count;
+	uint64_t count, sequence;
 	bool passing;
-	struct cache_object *last; /* held */
-	uint32_t last_record;
+	struct adopt_batch *batches; /* by the record's low bits */
+	uint32_t mask;
 	int error;
 	char *why;
 	size_t why_size;
 };
+
+/* In the place of an object that is another shard's. */
+static struct cache_object others;
 
 /* What a descriptor says, read once. */
 struct adopt_page {
@@ -156,11 +179,64 @@ static void adopt_mine(
 		adopt_take(adopt, object, error, entry, page);
 }
 
-/* The object that a record names, if it is ours. Neighbours are of one object, as a rule. */
+/* --- batches ----------------------------------------------------------------------------- */
+
+/* Those that went into the index as a whole. */
+static void adopt_took(
+	struct adopt *adopt, const struct adopt_batch *batch, uint32_t first, uint32_t count)
+{
+	struct cache_object *object = batch->object;
+	struct cache_list list = {first, first + count - 1, count};
+	cache_flow_used(adopt->peer, object->flow, (int32_t)count);
+	adopt->count += count;
+	if (batch->kind != ADOPT_CLEAN)
+		cache_epoch_join(adopt->peer, object->flow, &list, (uint32_t)(batch->kind >> 1));
+	for (uint32_t i = 0; unlikely(batch->record != object->record) && i < count; i++) {
+		uint32_t page = xcache_entry(adopt->cache->index, first + i)->page;
+		adopt->seg->descriptors[page].object = object->record;
+	}
+}
+
+/* What cannot go in with others does so by itself. */
+static void adopt_flush(struct adopt *adopt, struct adopt_batch *batch)
+{
+	uint32_t done = 0, first, count = batch->count;
+	crash_point("cache.adopt.batch");
+	bool dirty = batch->kind != ADOPT_CLEAN;
+	while (done < count && !adopt->error) {
+		uint32_t took =
+			xcache_adopt(adopt->cache->index, batch->object->index, &batch->found[done],
+				count - done, dirty, (uint32_t)(batch->kind >> 1), &first);
+		if (took)
+			adopt_took(adopt, batch, first, took);
+		done += took;
+		if (done < count) {
+			struct adopt_page page = adopt_look(adopt->seg, batch->found[done++].page);
+			adopt_mine(adopt, batch->object, &page);
+		}
+	}
+	batch->count = 0;
+}
+
+static void adopt_let_go(struct adopt *adopt, struct adopt_batch *batch)
+{
+	if (batch->count)
+		adopt_flush(adopt, batch);
+	if (batch->object && batch->object != &others)
+		xcache_unref_object(adopt->cache->index, batch->object->index);
+	batch->object = NULL;
+}
+
+static void adopt_let_all_go(struct adopt *adopt)
+{
+	for (uint32_t i = 0; i <= adopt->mask; i++)
+		adopt_let_go(adopt, &adopt->batches[i]);
+}
+
+/* The object that a record names, if it is ours; &others, or NULL: the page was seen to. */
 static struct cache_object *adopt_object(struct adopt *adopt, const struct adopt_page *page)
 {
 	struct peer *peer = adopt->peer;
-	struct xcache *index = adopt->cache->index;
 	struct cache_object *object;
 	struct xseg_key key;
 	if (!cache_meta_key(peer, page->record, &key)) {
@@ -170,42 +246,67 @@ static struct cache_object *adopt_object(struct adopt *adopt, const struct adopt
 		return NULL;
 	}
 	if (!cache_key_is_mine(peer, &key))
-		return NULL;
+		return &others;
 	int error = cache_object_adopt(peer, &key, page->record, &object);
-	if (error && page->dirty)
+	if (unlikely(error == -ENOSPC)) {
+		/* the objects of batches are held: clean ones may go when they are not */
+		adopt_let_all_go(adopt);
+		error = cache_object_adopt(peer, &key, page->record, &object);
+	}
+	if (!error) {
+		xcache_ref_object(adopt->cache->index, object->index);
+		return object;
+	}
+	if (page->dirty)
 		adopt_fail(adopt, error,
 			"it has dirty data of more objects or volumes than its options allow; give "
 			"it more");
-	else if (error)
+	else
 		peer_page_drop(peer, page->page);
-	if (error)
-		return NULL;
-	xcache_ref_object(index, object->index);
-	if (adopt->last)
-		xcache_unref_object(index, adopt->last->index);
-	adopt->last = object;
-	adopt->last_record = page->record;
-	return object;
+	return NULL;
 }
 
-static void adopt_page(struct adopt *adopt, uint32_t number)
+/* The batch is another record's, or nobody's yet; false: the page is not for us. */
+static bool adopt_begin(
+	struct adopt *adopt, struct adopt_batch *batch, const struct adopt_page *page)
 {
-	struct peer *peer = adopt->peer;
+	adopt_let_go(adopt, batch);
+	if (adopt->error)
+		return false;
+	struct cache_object *object = adopt_object(adopt, page);
+	batch->object = object;
+	batch->record = page->record;
+	return object && object != &others;
+}
+
+/* --- the walk ------------------------------------------------------------------------------- */
+
+static inline void adopt_page(struct adopt *adopt, uint32_t number)
+{
 	struct adopt_page page = adopt_look(adopt->seg, number);
-	if (page.bucket == CACHE_META_BUCKET)
+	if (unlikely(page.bucket == CACHE_META_BUCKET))
 		return;
-	if (page.sequence > adopt->cache->sequence)
-		adopt->cache->sequence = page.sequence;
-	if (page.bucket >= XCACHE_BUCKETS || !page.valid || (!page.dirty && adopt->passing)) {
-		if (peer->shard == 0)
-			peer_page_drop(peer, number);
+	if (page.sequence > adopt->sequence)
+		adopt->sequence = page.sequence;
+	if (unlikely(page.bucket >= XCACHE_BUCKETS || !page.valid ||
+		     (!page.dirty && adopt->passing))) {
+		if (adopt->peer->shard == 0)
+			peer_page_drop(adopt->peer, number);
 		return;
 	}
-	struct cache_object *object = adopt->last;
-	if (!object || page.record != adopt->last_record)
-		object = adopt_object(adopt, &page);
-	if (object)
-		adopt_mine(adopt, object, &page);
+	struct adopt_batch *batch = &adopt->batches[page.record & adopt->mask];
+	if (unlikely(!batch->object || batch->record != page.record) &&
+		!adopt_begin(adopt, batch, &page))
+		return;
+	if (batch->object == &others)
+		return;
+	uint64_t kind = page.dirty ? (uint64_t)page.epoch << 1 | 1 : ADOPT_CLEAN;
+	if (unlikely(batch->count == ADOPT_BATCH || batch->kind != kind))
+		adopt_flush(adopt, batch);
+	batch->kind = kind;
+	batch->found[batch->count++] = (struct xcache_found){.page = number,
+		.bucket = (uint16_t)page.bucket,
+		.flags = (uint16_t)(page.valid << 8 | (page.dirty ? CACHE_E_DIRTY : 0))};
 }
 
 static void adopt_walk(struct adopt *adopt)
@@ -216,6 +317,21 @@ static void adopt_walk(struct adopt *adopt)
 		adopt_page(adopt, page);
 }
 
+/* A batch for each record, as far as there are; memory for this shard's part of the entries. */
+static int adopt_open(struct adopt *adopt)
+{
+	const struct cache_shared *shared = cache_shared(adopt->peer);
+	uint32_t records = atomic_load(&shared->record_page_count) * CACHE_META_RECORDS;
+	uint32_t count = 1;
+	while (count < records && count < ADOPT_TABLE)
+		count *= 2;
+	adopt->mask = count - 1;
+	adopt->batches = calloc(count, sizeof(*adopt->batches));
+	if (adopt->batches && !adopt->passing)
+		xcache_expect(adopt->cache->index, shared->kept_pages / adopt->peer->shards);
+	return adopt->batches ? 0 : -ENOMEM;
+}
+
 int cache_bucket_adopt(struct peer *peer, char *why, size_t why_size)
 {
 	struct adopt adopt = {.peer = peer,
@@ -224,9 +340,14 @@ int cache_bucket_adopt(struct peer *peer, char *why, size_t why_size)
 		.passing = cache_phase_now(peer) == CACHE_PASSING,
 		.why = why,
 		.why_size = why_size};
+	if (adopt_open(&adopt)) {
+		adopt_fail(&adopt, -ENOMEM, "no memory");
+		return adopt.error;
+	}
 	adopt_walk(&adopt);
-	if (adopt.last)
-		xcache_unref_object(adopt.cache->index, adopt.last->index);
+	adopt_let_all_go(&adopt);
+	free(adopt.batches);
+	adopt.cache->sequence = adopt.sequence;
 	peer_count(peer, CACHE_ADOPTED, adopt.count);
 	return adopt.error;
 }

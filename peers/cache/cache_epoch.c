@@ -139,24 +139,46 @@ static bool epoch_published(const struct cache_volume *volume, unsigned shard, u
 	return low != CACHE_NO_EPOCH && !cache_epoch_before(epoch, low);
 }
 
-void cache_epoch_add(struct peer *peer, struct cache_flow *flow, uint32_t entry, uint32_t number)
+/* The epoch, where so many are about to be put. */
+static inline struct cache_epoch *epoch_grow(
+	struct peer *peer, struct cache_flow *flow, uint32_t number, uint32_t count)
 {
-	struct cache *cache = cache_of(peer);
 	struct cache_volume *volume = flow->volume;
 	struct cache_epoch *epoch = epoch_find(flow, number);
-	struct xcache_entry *e = at(cache, entry);
 	if (!epoch)
 		epoch = epoch_make(peer, flow, number);
-	e->flags |= CACHE_E_DIRTY;
-	e->word = number;
 	epoch->journaled = false;
-	cache_epoch_link(cache, &epoch->dirty, entry, false);
 	cache_epoch_raise(&volume->touched, number);
-	if (unlikely(!cache->adopted))
+	if (unlikely(!cache_of(peer)->adopted))
 		cache_epoch_raise(&volume->open, epoch_after(number));
 	must(epoch_published(volume, peer->shard, number));
-	flow_dirty(peer, flow, 1);
+	flow_dirty(peer, flow, (int32_t)count);
 	cache_flow_list(peer, flow);
+	return epoch;
+}
+
+void cache_epoch_add(struct peer *peer, struct cache_flow *flow, uint32_t entry, uint32_t number)
+{
+	struct cache_epoch *epoch = epoch_grow(peer, flow, number, 1);
+	struct xcache_entry *e = at(cache_of(peer), entry);
+	e->flags |= CACHE_E_DIRTY;
+	e->word = number;
+	cache_epoch_link(cache_of(peer), &epoch->dirty, entry, false);
+}
+
+void cache_epoch_join(
+	struct peer *peer, struct cache_flow *flow, struct cache_list *list, uint32_t number)
+{
+	struct cache_list *dirty = &epoch_grow(peer, flow, number, list->count)->dirty;
+	if (dirty->count == 0) {
+		*dirty = *list;
+	} else if (list->count) {
+		at(cache_of(peer), dirty->tail)->next = list->head;
+		at(cache_of(peer), list->head)->prev = dirty->tail;
+		dirty->tail = list->tail;
+		dirty->count += list->count;
+	}
+	*list = (struct cache_list){XCACHE_NONE, XCACHE_NONE, 0};
 }
 
 void cache_epoch_forget(struct peer *peer, struct cache_flow *flow, uint32_t entry)

@@ -18,7 +18,6 @@
 
 #define META_SETTINGS 0xffffffffu /* descriptor's `object` of the page of settings */
 #define META_MAGIC 0x73637973u
-#define META_RECORDS (XSEG_PAGE / sizeof(struct meta_record))
 
 struct meta_record {
 	struct xseg_key key;
@@ -26,7 +25,7 @@ struct meta_record {
 	uint32_t next;		/* in its shard's list of free ones */
 	uint64_t reserved;
 };
-fixed(sizeof(struct meta_record) == 32);
+fixed(sizeof(struct meta_record) * CACHE_META_RECORDS == XSEG_PAGE);
 
 struct meta_volume {
 	uint64_t volume;
@@ -56,13 +55,14 @@ fixed(sizeof(struct meta_settings) <= XSEG_PAGE);
 static struct meta_record *record_at(const struct peer *peer, uint32_t record)
 {
 	const struct cache_shared *shared = cache_shared(peer);
-	uint32_t ordinal = record / (uint32_t)META_RECORDS, page = 0;
+	uint32_t ordinal = record / (uint32_t)CACHE_META_RECORDS, page = 0;
 	if (ordinal < atomic_load_explicit(&shared->record_page_count, memory_order_acquire))
 		page = atomic_load_explicit(&shared->record_pages[ordinal], memory_order_acquire);
 	if (page == 0)
 		return NULL;
 	struct peer *p = (struct peer *)(uintptr_t)peer;
-	return (struct meta_record *)(void *)peer_page_memory(p, page - 1) + record % META_RECORDS;
+	return (struct meta_record *)(void *)peer_page_memory(p, page - 1) +
+	       record % CACHE_META_RECORDS;
 }
 
 bool cache_meta_key(const struct peer *peer, uint32_t record, struct xseg_key *key)
@@ -90,8 +90,9 @@ static int records_grow(struct peer *peer)
 	must(ordinal < peer_segment(peer)->page_count);
 	struct meta_record *records = (void *)peer_page_memory(peer, page);
 	memset(records, 0, XSEG_PAGE);
-	for (uint32_t i = 0; i < META_RECORDS; i++)
-		records[i].next = i + 1 < META_RECORDS ? ordinal * META_RECORDS + i + 1 : XSEG_NONE;
+	for (uint32_t i = 0; i < CACHE_META_RECORDS; i++)
+		records[i].next = i + 1 < CACHE_META_RECORDS ? ordinal * CACHE_META_RECORDS + i + 1
+							     : XSEG_NONE;
 	struct xseg_page_descriptor *about = peer_page_about(peer, page);
 	atomic_store(&about->valid, 0);
 	atomic_store(&about->dirty, 0);
@@ -102,7 +103,7 @@ static int records_grow(struct peer *peer)
 	crash_point("cache.meta.before_keep");
 	peer_page_keep(peer, page);
 	atomic_store_explicit(&shared->record_pages[ordinal], page + 1, memory_order_release);
-	cache_of(peer)->record_free = ordinal * META_RECORDS;
+	cache_of(peer)->record_free = ordinal * CACHE_META_RECORDS;
 	return 0;
 }
 
@@ -136,7 +137,7 @@ void cache_meta_sweep(struct peer *peer)
 {
 	uint32_t pages = atomic_load(&cache_shared(peer)->record_page_count);
 	struct xseg_key key;
-	for (uint32_t record = 0; record < pages * META_RECORDS; record++) {
+	for (uint32_t record = 0; record < pages * CACHE_META_RECORDS; record++) {
 		if (!cache_meta_key(peer, record, &key) || !cache_key_is_mine(peer, &key))
 			continue;
 		struct cache_object *object = cache_object_find(peer, &key);
@@ -321,40 +322,79 @@ static void open_free(struct peer *first)
 	uint32_t pages = atomic_load(&shared->record_page_count);
 	for (unsigned i = 0; i < XSEG_PORT_LANES_MAX; i++)
 		shared->record_free[i] = XSEG_NONE;
-	for (uint32_t record = pages * META_RECORDS; record-- > 0;) {
+	for (uint32_t record = pages * CACHE_META_RECORDS; record-- > 0;) {
 		struct meta_record *r = record_at(first, record);
 		if (!r || (atomic_load(&r->state) & 1u))
 			continue;
-		uint32_t *head = &shared->record_free[record / META_RECORDS % first->shards];
+		uint32_t *head = &shared->record_free[record / CACHE_META_RECORDS % first->shards];
 		r->next = *head;
 		*head = record;
 	}
 }
 
+/* What is dirty of an object, by its record + 1 (0: nothing). */
+struct open_dirty {
+	uint32_t record, first, last; /* epochs */
+};
+
+/*
+ * Collected by record, as what a record means is known when all have been found. One that needs the
+ * place of another in the table moves that to the end of the list.
+ */
+#define OPEN_TABLE 2048u
+struct open_list {
+	struct open_dirty *item; /* OPEN_TABLE by record, then those that had to go */
+	uint32_t count;
+	size_t size;
+};
+
+static int open_dirty_begin(const struct peer *first, struct open_list *list)
+{
+	list->count = OPEN_TABLE;
+	list->size = ((size_t)peer_segment(first)->page_count + OPEN_TABLE) * sizeof(*list->item);
+	list->item = mmap(NULL, list->size, PROT_READ | PROT_WRITE,
+		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	return list->item == MAP_FAILED ? -ENOMEM : 0;
+}
+
+static inline void open_note(struct open_list *list, uint32_t record, uint32_t epoch)
+{
+	struct open_dirty *item = &list->item[record % OPEN_TABLE];
+	if (unlikely(item->record != record + 1)) {
+		if (item->record)
+			list->item[list->count++] = *item;
+		*item = (struct open_dirty){record + 1, epoch, epoch};
+	} else if (unlikely(epoch != item->last)) {
+		if (cache_epoch_before(epoch, item->first))
+			item->first = epoch;
+		if (cache_epoch_before(item->last, epoch))
+			item->last = epoch;
+	}
+}
+
 /* All epochs that are dirty are closed; each shard may have some of the oldest until it has
    looked. */
-static void open_epoch(struct peer *first, uint32_t page)
+static void open_epochs(struct peer *first, const struct open_dirty *dirty)
 {
-	const struct xseg_page_descriptor *about = peer_page_about(first, page);
 	struct xseg_key key;
-	if (!cache_meta_key(first, about->object, &key))
+	if (!dirty->record || !cache_meta_key(first, dirty->record - 1, &key))
 		return;
 	struct cache_volume *volume = cache_volume_get(first, key.volume);
 	if (!volume)
 		return;
-	uint32_t epoch = about->epoch, low = atomic_load(&volume->low[0]);
+	uint32_t low = atomic_load(&volume->low[0]);
 	if (low == CACHE_NO_EPOCH) {
-		atomic_store(&volume->open, epoch + 1);
-		atomic_store(&volume->touched, epoch);
+		atomic_store(&volume->open, dirty->last + 1);
+		atomic_store(&volume->touched, dirty->last);
 	}
-	if (low == CACHE_NO_EPOCH || cache_epoch_before(epoch, low)) {
-		atomic_store(&volume->stored, epoch - 1);
-		atomic_store(&volume->wanted, epoch - 1);
+	if (low == CACHE_NO_EPOCH || cache_epoch_before(dirty->first, low)) {
+		atomic_store(&volume->stored, dirty->first - 1);
+		atomic_store(&volume->wanted, dirty->first - 1);
 		for (unsigned i = 0; i < first->shards; i++)
-			atomic_store(&volume->low[i], epoch);
+			atomic_store(&volume->low[i], dirty->first);
 	}
-	cache_epoch_raise(&volume->open, epoch + 1);
-	cache_epoch_raise(&volume->touched, epoch);
+	cache_epoch_raise(&volume->open, dirty->last + 1);
+	cache_epoch_raise(&volume->touched, dirty->last);
 }
 
 static void open_defaults(struct peer *first)
@@ -370,31 +410,25 @@ static void open_defaults(struct peer *first)
 	atomic_store(&shared->share, given.setting.share);
 }
 
-/* What is dirty, + 1, as a list of its own: what an object's number means
-   is known when all records have been found. */
-static uint32_t *open_walk(struct peer *first, size_t size)
+static void open_walk(struct peer *first, struct open_list *list)
 {
 	const struct xseg *seg = peer_segment(first);
-	struct cache_shared *shared = cache_shared(first);
-	uint32_t count = 0, *dirty = mmap(NULL, size, PROT_READ | PROT_WRITE,
-				    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (dirty == MAP_FAILED)
-		return NULL;
-	uint32_t cursor = 0, page;
+	uint32_t cursor = 0, page, kept = 0;
 	while ((page = xseg_page_next_kept(seg, first->port, &cursor)) != XSEG_NONE) {
 		const struct xseg_page_descriptor *about = &seg->descriptors[page];
-		shared->kept_pages++;
-		if (about->bucket == CACHE_META_BUCKET)
+		kept++;
+		if (unlikely(about->bucket == CACHE_META_BUCKET))
 			open_page(first, page);
 		else if (atomic_load_explicit(&about->dirty, memory_order_relaxed))
-			dirty[count++] = page + 1;
+			open_note(list, about->object, about->epoch);
 	}
-	return dirty;
+	cache_shared(first)->kept_pages = kept;
 }
 
 int cache_meta_open(struct peer *first, char *why, size_t why_size)
 {
 	struct cache_shared *shared = cache_shared(first);
+	struct open_list list;
 	size_t size = ((size_t)peer_segment(first)->page_count + 1) * sizeof(uint32_t);
 	void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE,
 		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -406,18 +440,18 @@ int cache_meta_open(struct peer *first, char *why, size_t why_size)
 	shared->record_pages_size = size; /* at close the lane has left */
 	shared->settings_page = XSEG_NONE;
 	open_defaults(first);
-	uint32_t *dirty = open_walk(first, size);
-	if (!dirty) {
+	if (open_dirty_begin(first, &list)) {
 		snprintf(why, why_size, "no memory for the list of dirty pages");
 		return -ENOMEM;
 	}
+	open_walk(first, &list);
 	open_free(first);
 	shared->replaying = shared->journal && shared->kept_pages == 0;
 	if (shared->settings_page != XSEG_NONE)
 		meta_apply(first, (void *)peer_page_memory(first, shared->settings_page));
-	for (uint32_t i = 0; dirty[i]; i++)
-		open_epoch(first, dirty[i] - 1);
-	munmap(dirty, size);
+	for (uint32_t i = 0; i < list.count; i++)
+		open_epochs(first, &list.item[i]);
+	munmap(list.item, list.size);
 	return 0;
 }
 

@@ -26,9 +26,13 @@ theory_cache_LDADD = libpeer.la libxseg.la $(URCU_LIBS) $(EVENT_LIBS) $(CRITERIO
 endif
 
 if HAVE_CHECK
-check_PROGRAMS += test_cache_flush test_cache_control
-TESTS += test_cache_flush test_cache_control
-THREAD_TESTS += test_cache_flush test_cache_control
+check_PROGRAMS += test_cache_adopt test_cache_flush test_cache_control
+TESTS += test_cache_adopt test_cache_flush test_cache_control
+THREAD_TESTS += test_cache_adopt test_cache_flush test_cache_control
+test_cache_adopt_SOURCES = tests/unit/test_cache_adopt.c tests/unit/cache_rig.c \
+	tests/unit/cache_rig.h $(cached_sources) $(core_rig_tests)
+test_cache_adopt_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(URCU_CFLAGS) $(EVENT_CFLAGS)
+test_cache_adopt_LDADD = $(core_libs_tests)
 test_cache_flush_SOURCES = tests/unit/test_cache_flush.c tests/unit/cache_rig.c \
 	tests/unit/cache_rig.h $(cached_sources) $(core_rig_tests)
 test_cache_flush_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(URCU_CFLAGS) $(EVENT_CFLAGS)

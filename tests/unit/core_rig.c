@@ -302,13 +302,19 @@ void rig_begin(struct rig *rig, uint64_t size, unsigned lanes, const char *const
 	rig_serve(rig, lanes, specs);
 }
 
-void rig_again(struct rig *rig, unsigned lanes, const char *const *specs)
+void rig_halt(struct rig *rig)
 {
 	client_close(&rig->client);
 	memset(&rig->client, 0, sizeof(rig->client));
 	ck_assert(host_stop(&rig->host, NULL));
 	host_fini(&rig->host);
 	memset(&rig->host, 0, sizeof(rig->host));
+}
+
+void rig_again(struct rig *rig, unsigned lanes, const char *const *specs)
+{
+	if (rig->host.joined)
+		rig_halt(rig);
 	rig_serve(rig, lanes, specs);
 }
 

@@ -36,7 +36,9 @@ struct rig {
 
 /* A segment of `size` bytes (0: default), a host with these peers ("a=t_store"; NULL ends). */
 void rig_begin(struct rig *rig, uint64_t size, unsigned lanes, const char *const *specs);
-/* Its peers end, and others begin in the same segment. */
+/* Its peers end. */
+void rig_halt(struct rig *rig);
+/* Its peers end, if they have not yet, and others begin in the same segment. */
 void rig_again(struct rig *rig, unsigned lanes, const char *const *specs);
 /* The client asks that peer from now on. */
 void rig_ask(struct rig *rig, const char *peer);
