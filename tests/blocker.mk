@@ -23,7 +23,7 @@ if HAVE_CHECK
 check_PROGRAMS += test_blocker_pagemap
 TESTS += test_blocker_pagemap
 test_blocker_pagemap_SOURCES = tests/unit/test_blocker_pagemap.c peers/blocker/pagemap.c \
-	peers/blocker/pagemap.h tests/lib/fixture.c tests/lib/fixture.h tests/lib/unit.h
+	peers/blocker/pagemap.h
 test_blocker_pagemap_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)
-test_blocker_pagemap_LDADD = libxseg.la $(CHECK_LIBS)
+test_blocker_pagemap_LDADD = $(unit_libs) libxseg.la $(CHECK_LIBS)
 endif

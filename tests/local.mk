@@ -1,4 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
+# What test programs share is compiled once; of these archives each program gets what it asks for.
+check_LTLIBRARIES += libfixture.la
+libfixture_la_SOURCES = tests/lib/fixture.c tests/lib/fixture.h \
+	tests/property/volume_rig.c tests/property/volume_rig.h
+# flags of its own: others compile the fixture for themselves, without libtool
+libfixture_la_CFLAGS = $(AM_CFLAGS)
+if HAVE_CHECK
+check_LTLIBRARIES += libunit.la
+libunit_la_SOURCES = tests/lib/unit.h tests/lib/lane_rig.c tests/lib/lane_rig.h \
+	tests/unit/core_rig.c tests/unit/core_rig.h tests/unit/cache_rig.c tests/unit/cache_rig.h
+libunit_la_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(URCU_CFLAGS) $(EVENT_CFLAGS)
+endif
+unit_libs = libunit.la libfixture.la
+
 include tests/xseg.mk
 include tests/volume.mk
 include tests/nbd.mk
@@ -11,5 +25,3 @@ include tests/watch.mk
 include tests/scenario/kill.mk
 include tests/crash/local.mk
 include tests/cache.mk
-include tests/unit/cache.mk
-include tests/cached.mk

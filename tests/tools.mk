@@ -4,37 +4,34 @@ tools_unit_tests = test_pipeline test_pipeline_keep test_ctl_output test_fsck te
 	test_ctl_table test_kept
 check_PROGRAMS += $(tools_unit_tests)
 TESTS += $(tools_unit_tests)
-tools_test_sources = tests/lib/fixture.c tests/lib/fixture.h tests/lib/unit.h
 
-test_pipeline_SOURCES = tests/unit/test_pipeline.c $(tools_test_sources)
+test_pipeline_SOURCES = tests/unit/test_pipeline.c
 test_pipeline_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(JANSSON_CFLAGS)
-test_pipeline_LDADD = libtools.la libxseg.la $(JANSSON_LIBS) $(INIH_LIBS) $(CHECK_LIBS)
+test_pipeline_LDADD = $(unit_libs) libtools.la libxseg.la $(JANSSON_LIBS) $(INIH_LIBS) $(CHECK_LIBS)
 
-test_pipeline_keep_SOURCES = tests/unit/test_pipeline_keep.c $(tools_test_sources)
+test_pipeline_keep_SOURCES = tests/unit/test_pipeline_keep.c
 test_pipeline_keep_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(JANSSON_CFLAGS)
-test_pipeline_keep_LDADD = libtools.la libxseg.la $(JANSSON_LIBS) $(INIH_LIBS) $(CHECK_LIBS)
+test_pipeline_keep_LDADD = $(unit_libs) libtools.la libxseg.la $(JANSSON_LIBS) $(INIH_LIBS) $(CHECK_LIBS)
 
-test_pipeline_diff_SOURCES = tests/unit/test_pipeline_diff.c $(tools_test_sources)
+test_pipeline_diff_SOURCES = tests/unit/test_pipeline_diff.c
 test_pipeline_diff_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(JANSSON_CFLAGS)
-test_pipeline_diff_LDADD = libtools.la libxseg.la $(JANSSON_LIBS) $(INIH_LIBS) $(CHECK_LIBS)
+test_pipeline_diff_LDADD = $(unit_libs) libtools.la libxseg.la $(JANSSON_LIBS) $(INIH_LIBS) $(CHECK_LIBS)
 
-test_ctl_table_SOURCES = tests/unit/test_ctl_table.c $(tools_test_sources)
+test_ctl_table_SOURCES = tests/unit/test_ctl_table.c
 test_ctl_table_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(JANSSON_CFLAGS)
-test_ctl_table_LDADD = libctl.la $(TOOLS_LIBS) $(SMARTCOLS_LIBS) $(EVENT_EXTRA_LIBS) $(CHECK_LIBS)
+test_ctl_table_LDADD = $(unit_libs) libctl.la $(TOOLS_LIBS) $(SMARTCOLS_LIBS) $(EVENT_EXTRA_LIBS) $(CHECK_LIBS)
 
-test_kept_SOURCES = tests/unit/test_kept.c tests/lib/lane_rig.c tests/lib/lane_rig.h \
-	$(tools_test_sources)
+test_kept_SOURCES = tests/unit/test_kept.c
 test_kept_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(JANSSON_CFLAGS)
-test_kept_LDADD = libtools.la libxseg.la $(JANSSON_LIBS) $(INIH_LIBS) $(CHECK_LIBS)
+test_kept_LDADD = $(unit_libs) libtools.la libxseg.la $(JANSSON_LIBS) $(INIH_LIBS) $(CHECK_LIBS)
 
-test_fsck_SOURCES = tests/unit/test_fsck.c tests/lib/lane_rig.c tests/lib/lane_rig.h \
-	$(tools_test_sources)
+test_fsck_SOURCES = tests/unit/test_fsck.c
 test_fsck_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(JANSSON_CFLAGS)
-test_fsck_LDADD = libtools.la libxseg.la $(JANSSON_LIBS) $(INIH_LIBS) $(CHECK_LIBS)
+test_fsck_LDADD = $(unit_libs) libtools.la libxseg.la $(JANSSON_LIBS) $(INIH_LIBS) $(CHECK_LIBS)
 
-test_ctl_output_SOURCES = tests/unit/test_ctl_output.c $(tools_test_sources)
+test_ctl_output_SOURCES = tests/unit/test_ctl_output.c
 test_ctl_output_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(JANSSON_CFLAGS)
-test_ctl_output_LDADD = libctl.la $(TOOLS_LIBS) $(SMARTCOLS_LIBS) $(EVENT_EXTRA_LIBS) $(CHECK_LIBS)
+test_ctl_output_LDADD = $(unit_libs) libctl.la $(TOOLS_LIBS) $(SMARTCOLS_LIBS) $(EVENT_EXTRA_LIBS) $(CHECK_LIBS)
 endif
 
 tools_scenarios = tests/scenario/xsegctl_output.sh tests/scenario/xsegctl_segment.sh \

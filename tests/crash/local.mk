@@ -13,10 +13,9 @@ endif
 if HAVE_CHECK
 check_PROGRAMS += test_stamp
 TESTS += test_stamp
-test_stamp_SOURCES = tests/unit/test_stamp.c tests/lib/fixture.c tests/lib/fixture.h \
-	tests/lib/unit.h $(stamp_core)
+test_stamp_SOURCES = tests/unit/test_stamp.c $(stamp_core)
 test_stamp_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)
-test_stamp_LDADD = libxseg.la $(CHECK_LIBS)
+test_stamp_LDADD = $(unit_libs) libxseg.la $(CHECK_LIBS)
 endif
 
 # -rpath makes libtool build modules that are not installed
@@ -47,6 +46,6 @@ if !SANITIZED
 check_PROGRAMS += step
 TESTS += step
 step_SOURCES = tests/crash/step.c tests/crash/step.h tests/crash/step_scenes.c \
-	tests/crash/step_world.c tests/lib/fixture.c tests/lib/fixture.h
-step_LDADD = libxseg.la
+	tests/crash/step_world.c
+step_LDADD = libfixture.la libxseg.la
 endif

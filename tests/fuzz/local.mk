@@ -4,7 +4,7 @@
 FUZZER_FLAGS = $(AM_LDFLAGS) -fsanitize=fuzzer,address,undefined
 
 EXTRA_PROGRAMS += fuzz_nbd
-fuzz_nbd_SOURCES = tests/fuzz/fuzz_nbd.c $(nbd_rig_sources)
+fuzz_nbd_SOURCES = tests/fuzz/fuzz_nbd.c
 fuzz_nbd_CFLAGS = $(AM_CFLAGS) $(EVENT_CFLAGS) $(OPENSSL_CFLAGS)
 fuzz_nbd_LDFLAGS = $(FUZZER_FLAGS)
 fuzz_nbd_LDADD = $(nbd_rig_libs)
@@ -17,7 +17,7 @@ fuzz_pipeline_LDFLAGS = $(FUZZER_FLAGS)
 fuzz_pipeline_LDADD = libtools.la libxseg.la $(JANSSON_LIBS) $(INIH_LIBS)
 
 # modules export one name each; here two of them live in one program
-EXTRA_LTLIBRARIES = libfuzz_volume.la libfuzz_memory.la
+EXTRA_LTLIBRARIES += libfuzz_volume.la libfuzz_memory.la
 libfuzz_volume_la_SOURCES = $(volume_la_SOURCES)
 libfuzz_volume_la_CFLAGS = $(AM_CFLAGS) $(XXHASH_CFLAGS) -Dpeer_module=fuzz_volume_module
 libfuzz_memory_la_SOURCES = $(blocker_memory_la_SOURCES)
