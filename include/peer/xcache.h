@@ -58,6 +58,7 @@ struct xcache_object {
 	uint32_t refs;	       /* held by the owner: never evicted as a whole */
 	uint32_t stuck;	       /* the index's: entries that cannot go now, PARKED or with refs */
 	uint32_t mark;	       /* the owner's */
+	uint32_t beyond;       /* the index's: not counted in the limit, see xcache_hold_object() */
 	void *owner;	       /* the owner's */
 	uint32_t group[XCACHE_BUCKETS / 16]; /* the index's: of 16 entries each, 0: none */
 };
@@ -119,6 +120,12 @@ int xcache_set_policy(struct xcache *cache, const struct xcache_policy *policy);
 uint32_t xcache_find_object(struct xcache *cache, const struct xseg_key *key);
 /* Found or made. -ENOSPC: as many as allowed, and none that could go as a whole. */
 int xcache_get_object(struct xcache *cache, const struct xseg_key *key, uint32_t *object);
+/*
+ * The same with a ref, and none goes for it: one that is made is beyond the limit, as long as all
+ * are fewer than the index was opened for (-ENOSPC). Nothing may be inserted into it until
+ * xcache_get_object() has made room for it.
+ */
+int xcache_hold_object(struct xcache *cache, const struct xseg_key *key, uint32_t *object);
 struct xcache_object *xcache_object(struct xcache *cache, uint32_t object);
 void xcache_ref_object(struct xcache *cache, uint32_t object);
 void xcache_unref_object(struct xcache *cache, uint32_t object);

@@ -89,6 +89,7 @@ struct cache_volume {
 	_Atomic uint32_t wanted;   /* up to and with this one somebody waits for `stored` */
 	_Atomic uint32_t failures; /* grows: a write-back or flush has failed */
 	_Atomic uint32_t redo;	   /* grows: a flush has failed, what was written is in doubt */
+	_Atomic uint64_t calm_ns;  /* for want of room alone no epoch is closed before */
 	/* writes that went past the epochs, as far as answered, and as far as flushed */
 	_Alignas(64) _Atomic uint64_t through, through_flushed; /* from here on: each turn */
 	_Atomic int error;	/* of the last write-back or flush; 0: none */
@@ -193,7 +194,7 @@ TAILQ_HEAD(cache_barrier_queue, cache_barrier);
 struct cache_worth {
 	uint32_t fills, again; /* buckets */
 	uint32_t calls, misses;
-	uint64_t ns; /* of the calls */
+	uint64_t idle_ns; /* of the lane, while it waited for the calls */
 	bool low;
 };
 
@@ -218,6 +219,8 @@ struct cache_flow {
 	uint32_t dirty, used; /* on this shard */
 	uint64_t retry_ns;    /* the store failed: not before */
 	uint64_t backoff_ns;
+	uint64_t flush_ns;	      /* when the store's flush was sent */
+	uint64_t past_ns;	      /* a write that went past has failed: none before that time */
 	TAILQ_ENTRY(cache_flow) link; /* of those with something dirty */
 	LIST_ENTRY(cache_flow) chain;
 	struct cache_tally tally;
@@ -272,10 +275,10 @@ struct cache_work {
 	struct cache_object *object;
 	struct job *job;	 /* who asked; NULL: nobody waits */
 	struct job_queue joined; /* they asked for a part of the same */
-	uint64_t since_ns;
+	uint64_t idle_ns;	 /* the lane's, when it began */
 	uint32_t changes, passed;
 	uint32_t count; /* pages held; 0: the job's own are used */
-	bool ahead, around;
+	bool ahead, around, past;
 	struct cache_barrier barrier;
 	uint32_t pages[CACHE_FILL_PAGES];
 };
@@ -334,11 +337,14 @@ struct cache {
 	const struct job *retrying; /* it has waited for room, and is at the head */
 	uint32_t sweep;		    /* cache_bucket_evict_flow() goes on there */
 	uint32_t pinned_shown;
-	bool filling;	 /* who waited for a fill is answered */
-	uint32_t passed; /* turns in which all was passed on: a fill from before is not kept */
+	uint32_t objects_max; /* that the index may have */
+	bool filling;	      /* who waited for a fill is answered */
+	uint32_t passed;      /* turns in which all was passed on: a fill from before is not kept */
 	struct xseg_page_descriptor *descriptors; /* of the segment */
 	uint32_t through;			  /* writes on their way past the buckets */
 	uint64_t pool_seen_ns;			  /* when the pool was looked at */
+	uint64_t turn_ns;			  /* when this turn began */
+	uint64_t idle_ns;			  /* of all turns in which nothing was read */
 };
 
 /* A figure of the volume's has changed: it is added to the shared ones at the end of the turn. */
@@ -444,9 +450,10 @@ static inline unsigned cache_read_overtaken(struct job *job)
 int cache_write_buckets(struct peer *peer, struct cache_object *object, struct job *job,
 	uint32_t epoch, bool donate);
 void cache_write_end(struct peer *peer);
-/* The store has a job's data: buckets that are there take it over, whole ones come in if there is
-   room. Never fails: what cannot be kept is forgotten. */
-void cache_write_clean(struct peer *peer, struct cache_object *object, struct job *job);
+/* The store has a job's data: buckets that are there take it over; with `insert`, whole ones come
+   in if there is room. Never fails: what cannot be kept is forgotten. */
+void cache_write_clean(
+	struct peer *peer, struct cache_object *object, struct job *job, bool insert);
 /* Before it is sent: were we killed then, nobody could say which of both versions the store has. */
 void cache_write_invalidate(struct peer *peer, struct cache_object *object, struct job *job);
 /* The job waits for the store: buckets [first, first + count) are not all there. */
@@ -460,7 +467,10 @@ void cache_fill_ahead(
 bool cache_fill_stream(struct peer *peer, struct cache_object *object, const struct job *job);
 /* A miss that is better passed on: what is fetched is seldom read again, and the store is fast. */
 bool cache_fill_skips(struct cache *cache, struct cache_flow *flow);
-void cache_fill_paid(struct cache *cache, struct cache_flow *flow, uint32_t count, uint64_t ns);
+void cache_fill_paid(
+	struct cache *cache, struct cache_flow *flow, uint32_t count, uint64_t idle_ns);
+/* Past us, to the store: nothing of it is dirty. */
+void cache_fill_pass(struct peer *peer, struct cache_flow *flow, struct job *job);
 /* A read that hit what was read ahead. */
 void cache_fill_follow(struct peer *peer, struct cache_object *object, const struct job *job);
 
@@ -475,6 +485,9 @@ extern const struct cache_mode_ops *const cache_modes[3];
 /* Past the buckets, to the store: `around` leaves none behind. Also for a ZERO. */
 void cache_mode_through(
 	struct peer *peer, struct cache_object *object, struct job *job, bool around);
+/* A write that there is no room for, and nothing of which is dirty: to the store, and no bucket
+   comes in for it. Should the store refuse it, it waits for room after all. */
+void cache_mode_past(struct peer *peer, struct cache_object *object, struct job *job);
 
 /* --- cache_bucket.c: entries and their pages ------------------------------------------------- */
 /* The hooks of the index. */
@@ -487,6 +500,14 @@ int cache_object_get(struct peer *peer, const struct xseg_key *key, struct cache
 int cache_object_adopt(struct peer *peer, const struct xseg_key *key, uint32_t record,
 	struct cache_object **object);
 struct cache_object *cache_object_find(struct peer *peer, const struct xseg_key *key);
+/* For a write that goes past, with a ref, when there are as many objects as may be: it has no
+   record, so no bucket may come into it until cache_object_get() has found room. */
+int cache_object_past(struct peer *peer, const struct xseg_key *key, struct cache_object **object);
+#define CACHE_OBJECTS_PAST 64u
+static inline bool cache_object_is_past(const struct cache_object *object)
+{
+	return object->record == XCACHE_NONE;
+}
 /* The object of an entry, loose ones too (their page says of which: a loose entry holds a ref). */
 struct cache_object *cache_entry_object(struct peer *peer, uint32_t entry);
 /* Sectors that hold data, mirrored from the descriptor in the high byte of an entry's flags. */
@@ -608,8 +629,10 @@ void cache_epoch_remove(struct peer *peer, struct cache_flow *flow, uint32_t ent
 bool cache_epoch_is_closed(const struct cache_flow *flow, uint32_t epoch);
 /* Closes the open epoch if it has anything in it; the last closed one. */
 uint32_t cache_epoch_close(struct peer *peer, struct cache_flow *flow);
-/* May `count` more buckets become dirty? (hard limit) False: wait; write-back is told to hurry. */
-bool cache_epoch_room(struct peer *peer, uint32_t count);
+/* May `count` more buckets become dirty? CACHE_ROOM_LITTLE: what can do without had better (half
+   way from the soft to the hard limit); CACHE_ROOM_NONE: wait. Write-back is told to hurry. */
+enum cache_room { CACHE_ROOM_NONE, CACHE_ROOM_LITTLE, CACHE_ROOM_ENOUGH };
+enum cache_room cache_epoch_room(struct peer *peer, uint32_t count);
 
 /* For cache_flush.c: the lists of an epoch, and its numbers. */
 void cache_epoch_link(struct cache *cache, struct cache_list *list, uint32_t entry, bool first);

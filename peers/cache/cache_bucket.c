@@ -94,7 +94,7 @@ static int object_get(struct peer *peer, const struct xseg_key *key, uint32_t re
 	if (unlikely(error))
 		return error;
 	*object = owner_of(cache, index);
-	if (likely((*object)->record != XCACHE_NONE))
+	if (likely(!cache_object_is_past(*object)))
 		return 0;
 	return object_complete(peer, *object, key, record);
 }
@@ -108,6 +108,21 @@ int cache_object_adopt(struct peer *peer, const struct xseg_key *key, uint32_t r
 	struct cache_object **object)
 {
 	return object_get(peer, key, record, object);
+}
+
+int cache_object_past(struct peer *peer, const struct xseg_key *key, struct cache_object **object)
+{
+	struct cache *cache = cache_of(peer);
+	struct cache_flow *flow = cache_flow_get(peer, key->volume);
+	uint32_t index;
+	if (!flow)
+		return -EMFILE;
+	int error = xcache_hold_object(cache->index, key, &index);
+	if (error)
+		return error;
+	*object = owner_of(cache, index);
+	(*object)->flow = flow;
+	return 0;
 }
 
 struct cache_object *cache_object_find(struct peer *peer, const struct xseg_key *key)

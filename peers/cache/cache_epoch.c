@@ -239,16 +239,20 @@ bool cache_dirty_over(const struct peer *peer, uint64_t percent, uint32_t more)
 	return (uint64_t)dirty + more > size * percent / 100;
 }
 
-bool cache_epoch_room(struct peer *peer, uint32_t count)
+enum cache_room cache_epoch_room(struct peer *peer, uint32_t count)
 {
 	struct cache *cache = cache_of(peer);
 	struct cache_shared *shared = cache_shared(peer);
 	const struct cache_options *options = cache_options(peer);
 	if (likely(!cache_dirty_over(peer, options->dirty_soft, count)))
-		return true;
+		return CACHE_ROOM_ENOUGH;
 	if (!atomic_load_explicit(&shared->pressed, memory_order_relaxed) &&
 		!atomic_exchange(&shared->pressed, true))
 		cache_kick_others(peer);
 	cache->hurry = true;
-	return !cache_dirty_over(peer, options->dirty_hard, count) || !cache_dirty_over(peer, 0, 0);
+	if (!cache_dirty_over(peer, (options->dirty_soft + options->dirty_hard) / 2, count))
+		return CACHE_ROOM_ENOUGH;
+	bool some = !cache_dirty_over(peer, options->dirty_hard, count) ||
+		    !cache_dirty_over(peer, 0, 0);
+	return some ? CACHE_ROOM_LITTLE : CACHE_ROOM_NONE;
 }

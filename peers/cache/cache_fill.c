@@ -31,11 +31,11 @@ static uint32_t job_count(const struct job *job)
 
 /* --- past us ---------------------------------------------------------------------- */
 
-static void fill_pass(struct peer *peer, struct cache_object *object, struct job *job)
+void cache_fill_pass(struct peer *peer, struct cache_flow *flow, struct job *job)
 {
 	uint32_t count = job_count(job);
-	object->flow->tally.bypasses += count;
-	cache_tally(cache_of(peer), object->flow);
+	flow->tally.bypasses += count;
+	cache_tally(cache_of(peer), flow);
 	peer_count(peer, CACHE_BYPASSES, count);
 	job_forward(job, CACHE_STORE);
 }
@@ -187,7 +187,8 @@ static void fill_count(struct peer *peer, struct cache_work *work, uint32_t byte
 	if (!count)
 		return;
 	if (!work->ahead)
-		cache_fill_paid(cache_of(peer), flow, count, peer_now_ns(peer) - work->since_ns);
+		cache_fill_paid(
+			cache_of(peer), flow, count, cache_of(peer)->idle_ns - work->idle_ns);
 	flow->tally.fills += count;
 	cache_tally(cache_of(peer), flow);
 	peer_count(peer, work->ahead ? CACHE_AHEAD : CACHE_FILLS, count);
@@ -215,7 +216,7 @@ static void fill_overtaken(struct peer *peer, struct cache_work *work)
 		return;
 	work->hold.go = NULL; /* it must not join this one */
 	if (cache_read_overtaken(job) > FILL_TRIES && fill_may_pass(peer, work->object, job))
-		fill_pass(peer, work->object, job);
+		cache_fill_pass(peer, work->object->flow, job);
 	else
 		cache_read(peer, work->object, job);
 }
@@ -298,7 +299,7 @@ static int fill_pages(struct peer *peer, struct cache_work *work, uint32_t count
 static void fill_start(struct peer *peer, struct cache_work *work)
 {
 	work->changes = work->object->changes;
-	work->since_ns = peer_now_ns(peer);
+	work->idle_ns = cache_of(peer)->idle_ns;
 	work->passed = cache_of(peer)->passed;
 	if (!fill_send(peer, work))
 		peer_retry(peer, fill_send, work);
@@ -357,7 +358,7 @@ static void fill_through(struct peer *peer, struct cache_object *object, struct 
 {
 	uint32_t first = ((uint32_t)job->offset + cache_read_at(job)) / XSEG_PAGE;
 	if (fill_may_pass(peer, object, job)) {
-		fill_pass(peer, object, job);
+		cache_fill_pass(peer, object->flow, job);
 		return;
 	}
 	struct cache_work *work =
@@ -406,7 +407,7 @@ void cache_fill_read(struct peer *peer, struct cache_object *object, struct job 
 	bool alone = !job->context && count == job_count(job);
 	bool pass = cache_fill_stream(peer, object, job) || cache_fill_skips(cache, object->flow);
 	if (pass && alone && fill_may_pass(peer, object, job))
-		fill_pass(peer, object, job);
+		cache_fill_pass(peer, object->flow, job);
 	else
 		fill_job(peer, object, job, first, count);
 	xcache_unref_object(cache->index, index);

@@ -25,6 +25,7 @@
 #define FLUSH_BACKOFF_MIN_NS 10000000u
 #define FLUSH_BACKOFF_MAX_NS 5000000000u
 #define FLUSH_STOP_FAILURES 5u /* then a stop leaves the rest to the successor */
+#define FLUSH_CALM 16u /* flushes for want of room take at most one part of the time in so many */
 #define FLUSH_SLOTS_NS 200000u /* no free request: look again */
 
 static uint32_t load(_Atomic uint32_t *place) { return atomic_load(place); }
@@ -170,15 +171,38 @@ static bool flow_clean(struct peer *peer, struct cache_flow *flow)
 
 /* --- when -------------------------------------------------------------------------------- */
 
-static bool in_a_hurry(struct peer *peer)
+/* Somebody waits until there is room, here or on another shard. */
+static bool is_waited_for(struct peer *peer)
 {
 	const struct cache *cache = cache_of(peer);
+	struct cache_shared *shared = cache_shared(peer);
+	if (cache->stopping || cache->waiting_count > 0 || cache->shrinking ||
+		cache_phase_now(peer) != CACHE_CACHING ||
+		(shared->journal && cache_journal_hurry(shared->journal)))
+		return true;
+	for (unsigned i = 0; i < peer->shards; i++)
+		if (atomic_load_explicit(&shared->waiting[i], memory_order_relaxed))
+			return true;
+	return false;
+}
+
+static bool in_a_hurry(struct peer *peer)
+{
 	const struct cache_shared *shared = cache_shared(peer);
-	return cache->stopping || cache->waiting_count > 0 || cache->shrinking ||
-	       cache_phase_now(peer) != CACHE_CACHING ||
-	       atomic_load_explicit(&shared->pressed, memory_order_relaxed) ||
-	       (shared->journal && cache_journal_hurry(shared->journal)) ||
-	       cache_dirty_over(peer, cache_options(peer)->dirty_soft, 0);
+	return atomic_load_explicit(&shared->pressed, memory_order_relaxed) ||
+	       cache_dirty_over(peer, cache_options(peer)->dirty_soft, 0) || is_waited_for(peer);
+}
+
+/*
+ * When the open epoch, the oldest that there is, is to be closed. Little room alone is no reason to
+ * flush the store again and again: meanwhile writes go past.
+ */
+static uint64_t flow_close_ns(struct peer *peer, struct cache_flow *flow, uint64_t until)
+{
+	if (low_of(flow) != load(&flow->volume->open) || !in_a_hurry(peer))
+		return until;
+	uint64_t calm = atomic_load(&flow->volume->calm_ns);
+	return is_waited_for(peer) ? 0 : calm < until ? calm : until;
 }
 
 /* The open one, when its time has come; what waits for it alone goes on. */
@@ -191,9 +215,9 @@ static void flow_close(struct peer *peer, struct cache_flow *flow)
 	bool asked = !cache_epoch_before(load(&volume->wanted), open) &&
 		     !cache_epoch_before(load(&volume->stored), open - 1);
 	if (last && last->number == open && last->dirty.count > 0) {
-		uint64_t until = last->since_ns + cache_options(peer)->epoch;
-		asked |= peer_now_ns(peer) >= until || last->dirty.count >= FLUSH_EPOCH_BUCKETS ||
-			 (in_a_hurry(peer) && low_of(flow) == open);
+		uint64_t until =
+			flow_close_ns(peer, flow, last->since_ns + cache_options(peer)->epoch);
+		asked |= peer_now_ns(peer) >= until || last->dirty.count >= FLUSH_EPOCH_BUCKETS;
 		if (!asked)
 			wake_at(cache, until);
 	}
@@ -314,6 +338,8 @@ static void flush_stored(struct peer *peer, struct cache_flow *flow)
 	struct cache *cache = cache_of(peer);
 	struct cache_volume *volume = flow->volume;
 	crash_point("cache.flush.stored");
+	uint64_t now = peer_now_ns(peer);
+	atomic_store(&volume->calm_ns, now + FLUSH_CALM * (now - flow->flush_ns));
 	cache_epoch_raise(&volume->wanted, flow->sent_epoch);
 	atomic_store(&volume->stored, flow->sent_epoch);
 	atomic_store(&volume->through_flushed, flow->sent_through);
@@ -377,6 +403,7 @@ static bool flush_send(struct peer *peer, struct cache_flow *flow)
 	call->key.volume = atomic_load(&volume->id);
 	call->context = flow;
 	cache->calls_out++;
+	flow->flush_ns = peer_now_ns(peer);
 	crash_point("cache.flush.before_store");
 	call_submit(call, CACHE_STORE, flush_done);
 	return true;

@@ -15,6 +15,33 @@ static bool io_is_passed(struct peer *peer, const struct job *job)
 	       (cache_phase_now(peer) == CACHE_PASSING && xcache_count(cache_of(peer)->index) == 0);
 }
 
+static uint32_t io_buckets(const struct job *job)
+{
+	return ((uint32_t)job->offset + job->length - 1) / XSEG_PAGE -
+	       (uint32_t)job->offset / XSEG_PAGE + 1;
+}
+
+/* Of an object that nothing is cached of. NULL: without a place to keep it, or when that is not
+   worth another object's, it is passed on. */
+static struct cache_object *io_read_object(struct peer *peer, struct job *job)
+{
+	struct cache_object *object;
+	struct cache_flow *flow = NULL;
+	if (cache_phase_now(peer) == CACHE_CACHING)
+		flow = cache_flow_get(peer, job->key.volume);
+	if (unlikely(!flow)) {
+		job_forward(job, CACHE_STORE);
+		return NULL;
+	}
+	if (!cache_fill_skips(cache_of(peer), flow) &&
+		cache_object_get(peer, &job->key, &object) == 0)
+		return object;
+	flow->tally.misses += io_buckets(job);
+	peer_count(peer, CACHE_MISSES, io_buckets(job));
+	cache_fill_pass(peer, flow, job);
+	return NULL;
+}
+
 void cache_io_read(struct peer *peer, struct job *job)
 {
 	struct cache_object *object;
@@ -23,15 +50,8 @@ void cache_io_read(struct peer *peer, struct job *job)
 		return;
 	}
 	object = cache_object_find(peer, &job->key);
-	if (unlikely(!object)) {
-		/* without a place to keep it, it is read as if there were no cache */
-		if (cache_phase_now(peer) != CACHE_CACHING ||
-			cache_object_get(peer, &job->key, &object)) {
-			job_forward(job, CACHE_STORE);
-			return;
-		}
-	}
-	cache_read(peer, object, job);
+	if (likely(object && !cache_object_is_past(object)) || (object = io_read_object(peer, job)))
+		cache_read(peer, object, job);
 }
 
 /* --- writes ----------------------------------------------------------------------- */
@@ -98,12 +118,13 @@ void cache_io_write(struct peer *peer, struct job *job)
 	int error = cache_object_get(peer, &job->key, &object);
 	if (unlikely(error == -EMFILE)) {
 		job_forward(job, CACHE_STORE);
-	} else if (unlikely(error)) {
+	} else if (unlikely(error) && cache_object_past(peer, &job->key, &object)) {
 		cache_wait(peer, job);
 	} else {
 		/* to make room for it all of its buckets may go */
 		uint32_t index = object->index;
-		xcache_ref_object(cache->index, index);
+		if (likely(!error))
+			xcache_ref_object(cache->index, index);
 		io_write(peer, object, job);
 		xcache_unref_object(cache->index, index);
 	}
@@ -207,6 +228,9 @@ void cache_io_turn(struct peer *peer)
 	struct cache *cache = cache_of(peer);
 	struct cache_flow *flow;
 	cache->passed += cache_phase_now(peer) == CACHE_PASSING;
+	if (LIST_EMPTY(&cache->tallied))
+		cache->idle_ns += peer_now_ns(peer) - cache->turn_ns;
+	cache->turn_ns = peer_now_ns(peer);
 	while (unlikely((flow = LIST_FIRST(&cache->tallied)) != NULL)) {
 		struct cache_volume *volume = flow->volume;
 		LIST_REMOVE(flow, tallied);

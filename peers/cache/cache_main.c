@@ -70,7 +70,7 @@ static const struct xseg_counter main_counters[] = {
 	[CACHE_FILLS] = {"fills", "", "buckets read from the store"},
 	[CACHE_FILL_BYTES] = {"fill_bytes", "B", "bytes read from the store"},
 	[CACHE_AHEAD] = {"ahead", "", "buckets read ahead"},
-	[CACHE_BYPASSES] = {"bypasses", "", "buckets read past the cache"},
+	[CACHE_BYPASSES] = {"bypasses", "", "buckets read or written past the cache"},
 	[CACHE_DONATED] = {"donated", "", "buckets written without a copy"},
 	[CACHE_COPIED] = {"copied", "", "whole buckets written with a copy"},
 	[CACHE_PARTIAL] = {"partial", "", "buckets written in part"},
@@ -120,7 +120,8 @@ void cache_size_apply(struct peer *peer)
 {
 	cache_of(peer)->shrinking = true;
 	uint64_t buckets = atomic_load(&cache_shared(peer)->size) / XSEG_PAGE;
-	xcache_limit(cache_of(peer)->index, objects_of(peer, buckets),
+	cache_of(peer)->objects_max = objects_of(peer, buckets);
+	xcache_limit(cache_of(peer)->index, cache_of(peer)->objects_max,
 		(uint32_t)(buckets / peer->shards));
 	if (peer->shard == 0)
 		atomic_store_explicit(&peer->stats->counters[PEER_COUNTER(CACHE_SIZE)],
@@ -275,7 +276,8 @@ static int main_pools(struct peer *peer, uint32_t entries, uint32_t objects)
 {
 	struct cache *cache = cache_of(peer);
 	uint32_t requests = peer_segment(peer)->request_count + 64;
-	int error = pool_open(&cache->objects, sizeof(struct cache_object), objects + 64);
+	int error = pool_open(
+		&cache->objects, sizeof(struct cache_object), objects + CACHE_OBJECTS_PAST);
 	if (!error)
 		error = pool_open(&cache->flows_pool, sizeof(struct cache_flow), CACHE_VOLUMES_MAX);
 	if (!error)
@@ -300,7 +302,7 @@ static int main_index(struct peer *peer)
 	uint64_t part = 2 * most / peer->shards;
 	uint32_t entries = (uint32_t)(part < most ? part : most);
 	uint32_t objects = objects_of(peer, most);
-	struct xcache_config config = {.objects_max = objects,
+	struct xcache_config config = {.objects_max = objects + CACHE_OBJECTS_PAST,
 		.entries_max = entries,
 		.policy = cache_policy_of(atomic_load(&cache_shared(peer)->policy)),
 		.hooks = &cache_hooks,

@@ -46,6 +46,22 @@ static int writeback_try(struct peer *peer, struct cache_object *object, struct 
 	return 0;
 }
 
+/*
+ * When there is no room, a write that finds nothing dirty in its place may overtake what is dirty
+ * elsewhere: had anybody flushed in between, that would be at the store. Where a FLUSH is answered
+ * before that (ack), it may not; nor to a store that fails.
+ */
+static bool writeback_may_pass(
+	struct peer *peer, const struct cache_object *object, uint32_t first, uint32_t count)
+{
+	const struct cache_flow *flow = object->flow;
+	uint32_t ack = atomic_load_explicit(&flow->volume->ack, memory_order_relaxed);
+	return ack == CACHE_ACK_BLOCKER && flow->retry_ns == 0 &&
+	       flow->past_ns <= peer_now_ns(peer) &&
+	       atomic_load_explicit(&flow->volume->error, memory_order_relaxed) == 0 &&
+	       !cache_bucket_any_dirty(peer, object, first, count);
+}
+
 static void writeback_write(struct peer *peer, struct cache_object *object, struct job *job)
 {
 	uint32_t first = (uint32_t)job->offset / XSEG_PAGE;
@@ -55,8 +71,18 @@ static void writeback_write(struct peer *peer, struct cache_object *object, stru
 		cache_mode_through(peer, object, job, false);
 		return;
 	}
-	if (likely(cache_epoch_room(peer, count)) && likely(writeback_try(peer, object, job) == 0))
+	enum cache_room room = CACHE_ROOM_NONE;
+	if (likely(!cache_object_is_past(object)))
+		room = cache_epoch_room(peer, count);
+	bool past = unlikely(room != CACHE_ROOM_ENOUGH) &&
+		    writeback_may_pass(peer, object, first, count);
+	if (likely(room != CACHE_ROOM_NONE) && likely(!past) &&
+		likely(writeback_try(peer, object, job) == 0))
 		return;
+	if (past || writeback_may_pass(peer, object, first, count)) {
+		cache_mode_past(peer, object, job);
+		return;
+	}
 	/* the pool is low: clean buckets are the first to go */
 	if (peer_pages_low(peer))
 		xcache_evict(cache_of(peer)->index, 2 * count);

@@ -8,6 +8,8 @@
 
 #include "peers/cache/cache.h"
 
+#define THROUGH_PAST_AGAIN_NS 100000000u /* no write past a store that has refused one */
+
 static void through_end(struct peer *peer, struct cache_work *work)
 {
 	cache_gate_leave(peer, &work->hold);
@@ -22,7 +24,16 @@ static void through_settle(struct peer *peer, struct cache_work *work, int error
 	if (error || work->around || work->job->op != XSEG_OP_WRITE)
 		cache_bucket_forget(peer, object, work->hold.first, work->hold.count);
 	else
-		cache_write_clean(peer, object, work->job);
+		cache_write_clean(peer, object, work->job, !work->past);
+}
+
+/* Who is not to hear of it waits: the write-back it then becomes is tried again and again. */
+static void through_refused(struct peer *peer, struct cache_work *work)
+{
+	struct job *job = work->job;
+	work->object->flow->past_ns = peer_now_ns(peer) + THROUGH_PAST_AGAIN_NS;
+	through_end(peer, work);
+	cache_wait(peer, job);
 }
 
 static void through_done(struct call *call)
@@ -36,6 +47,10 @@ static void through_done(struct call *call)
 	crash_point("cache.through.written");
 	through_settle(peer, work, error);
 	crash_point("cache.through.settled");
+	if (error && work->past) {
+		through_refused(peer, work);
+		return;
+	}
 	if (error)
 		job_fail(job, error);
 	else
@@ -90,8 +105,8 @@ static void through_enter(struct peer *peer, struct cache_hold *hold)
 	cache_flush_barrier(peer, work->object->flow, &work->barrier);
 }
 
-void cache_mode_through(
-	struct peer *peer, struct cache_object *object, struct job *job, bool around)
+static void through_begin(
+	struct peer *peer, struct cache_object *object, struct job *job, bool around, bool past)
 {
 	struct cache_work *work = cache_pool_get(&cache_of(peer)->works);
 	uint32_t first = (uint32_t)job->offset / XSEG_PAGE;
@@ -106,8 +121,25 @@ void cache_mode_through(
 	work->object = object;
 	work->job = job;
 	work->around = around;
+	work->past = past;
 	if (cache_gate_enter(peer, object, &work->hold))
 		through_enter(peer, &work->hold);
+}
+
+void cache_mode_through(
+	struct peer *peer, struct cache_object *object, struct job *job, bool around)
+{
+	through_begin(peer, object, job, around, false);
+}
+
+void cache_mode_past(struct peer *peer, struct cache_object *object, struct job *job)
+{
+	uint32_t count = ((uint32_t)job->offset + job->length - 1) / XSEG_PAGE -
+			 (uint32_t)job->offset / XSEG_PAGE + 1;
+	object->flow->tally.bypasses += count;
+	cache_tally(cache_of(peer), object->flow);
+	peer_count(peer, CACHE_BYPASSES, count);
+	through_begin(peer, object, job, false, true);
 }
 
 static void writethrough_write(struct peer *peer, struct cache_object *object, struct job *job)

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What to fetch, and what not. Who reads in order gets what comes next before it is asked for, or,
- * when that is too much to be kept, is passed on. And where what was fetched is seldom read again
- * while the store is as fast as we are, most misses are passed on: a fill costs more than it saves.
+ * when that is too much to be kept, is passed on. And where what was fetched is read again so
+ * seldom that the store's time is less than ours, most misses are passed on: a fill costs more than
+ * it saves.
  */
 #include "peers/cache/cache.h"
 
-#define AHEAD_LEAST 65536u /* bytes */
-#define AHEAD_READS 4u	   /* in a row, before anything is read ahead */
-#define WORTH_FILLS 512u   /* buckets fetched, before it is looked at what they were worth */
-#define WORTH_SHARE 4u	   /* read again: less than one of so many is not worth it */
-#define WORTH_TRY 8u	   /* one miss in so many is fetched all the same */
-#define WORTH_FAST_NS 60000u
+#define AHEAD_LEAST 65536u    /* bytes */
+#define AHEAD_READS 4u	      /* in a row, before anything is read ahead */
+#define WORTH_FILLS_MIN 512u  /* buckets fetched, before it is looked at what they were worth: */
+#define WORTH_FILLS_MAX 8192u /* an eighth of the cache, so that they have had their time */
+#define WORTH_SHARE 4u	      /* read again: one of so many is always worth it */
+#define WORTH_TRY 64u	      /* one miss in so many is fetched all the same */
+#define WORTH_COST_NS 4000u   /* of a fill: copied, another one evicted */
 
 static uint64_t stream_place(const struct job *job)
 {
@@ -70,25 +72,44 @@ void cache_fill_follow(struct peer *peer, struct cache_object *object, const str
 
 /* --- what fills are worth --------------------------------------------------------------- */
 
+/* A bucket that comes takes another one's place, or a whole object's. */
+static bool worth_is_full(const struct cache *cache)
+{
+	return xcache_room(cache->index) == 0 ||
+	       xcache_object_count(cache->index) >= cache->objects_max;
+}
+
+static uint32_t worth_fills(const struct cache *cache)
+{
+	uint32_t part = xcache_count(cache->index) / 8;
+	part = part < WORTH_FILLS_MAX ? part : WORTH_FILLS_MAX;
+	return part > WORTH_FILLS_MIN ? part : WORTH_FILLS_MIN;
+}
+
 bool cache_fill_skips(struct cache *cache, struct cache_flow *flow)
 {
 	struct cache_worth *worth = &flow->worth;
-	return worth->low && xcache_room(cache->index) == 0 && worth->misses++ % WORTH_TRY != 0;
+	return worth->low && worth_is_full(cache) && worth->misses++ % WORTH_TRY != 0;
 }
 
-/* Only of a full cache: before, what is fetched takes nobody's place. */
-void cache_fill_paid(struct cache *cache, struct cache_flow *flow, uint32_t count, uint64_t ns)
+/*
+ * Only of a full cache: before, what is fetched takes nobody's place. A fill that is read again
+ * saves what the store takes: not until the answer is there, that may be our own queue, but for
+ * how long the lane had nothing else to do meanwhile.
+ */
+void cache_fill_paid(struct cache *cache, struct cache_flow *flow, uint32_t count, uint64_t idle_ns)
 {
 	struct cache_worth *worth = &flow->worth;
-	if (xcache_room(cache->index) > 0)
+	if (!worth_is_full(cache))
 		return;
 	worth->fills += count;
-	worth->ns += ns;
+	worth->idle_ns += idle_ns;
 	worth->calls++;
-	if (worth->fills < WORTH_FILLS)
+	if (worth->fills < worth_fills(cache))
 		return;
+	uint64_t saved_ns = worth->idle_ns / worth->calls * worth->again;
 	worth->low = worth->again * WORTH_SHARE < worth->fills &&
-		     worth->ns / worth->calls < WORTH_FAST_NS;
+		     saved_ns < (uint64_t)worth->fills * WORTH_COST_NS;
 	worth->fills = worth->again = worth->calls = 0;
-	worth->ns = 0;
+	worth->idle_ns = 0;
 }

@@ -275,6 +275,7 @@ int cache_write_buckets(struct peer *peer, struct cache_object *object, struct j
 	w.epoch = epoch;
 	w.donate = donate;
 	must(epoch != CACHE_NO_EPOCH && w.cache->scratch.drop_count == 0);
+	must(!cache_object_is_past(object));
 	int error = write_reserve(&w);
 	if (unlikely(error))
 		return error;
@@ -318,8 +319,8 @@ static void clean_replace(
 static void clean_insert(struct write *w, uint32_t i, const struct write_piece *piece)
 {
 	uint32_t page, entry;
-	if (piece->mask != CACHE_ALL_SECTORS || cache_phase_now(w->peer) != CACHE_CACHING ||
-		(w->job->flags & XSEG_F_NO_CACHE) ||
+	if (piece->mask != CACHE_ALL_SECTORS || cache_object_is_past(w->object) ||
+		cache_phase_now(w->peer) != CACHE_CACHING || (w->job->flags & XSEG_F_NO_CACHE) ||
 		!cache_flow_allowed(w->peer, w->object->flow, 1) ||
 		peer_page_hold(w->peer, &page, 1))
 		return;
@@ -336,14 +337,16 @@ static void clean_insert(struct write *w, uint32_t i, const struct write_piece *
 	cache_flow_used(w->peer, w->object->flow, 1);
 }
 
-void cache_write_clean(struct peer *peer, struct cache_object *object, struct job *job)
+void cache_write_clean(struct peer *peer, struct cache_object *object, struct job *job, bool insert)
 {
 	struct write w = write_begin(peer, object, job);
 	for (uint32_t i = 0; i < w.count; i++) {
 		struct write_piece piece = write_piece(&w, i);
 		uint32_t entry = xcache_lookup(w.cache->index, object->index, w.first + i), page;
-		if (entry == XCACHE_NONE)
+		if (entry == XCACHE_NONE && insert)
 			clean_insert(&w, i, &piece);
+		else if (entry == XCACHE_NONE)
+			continue;
 		else if ((xcache_entry(w.cache->index, entry)->flags & CACHE_E_DIRTY) ||
 			 peer_page_hold(peer, &page, 1))
 			cache_bucket_forget(peer, object, w.first + i, 1);

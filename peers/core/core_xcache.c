@@ -160,6 +160,7 @@ static void insert_new(struct xcache *cache, uint32_t object, uint32_t bucket, u
 	struct xcache_object *o = xcache_object(cache, object);
 	entry_make(cache, object, bucket, entry)->state = XCACHE_IN;
 	xcache_slot_set(cache, o, bucket, *entry);
+	must(!o->beyond);
 	o->count++;
 	xcache_object_renew(cache, object);
 	cache->policy->insert(cache, *entry);

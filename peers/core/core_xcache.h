@@ -27,6 +27,7 @@ struct xcache {
 	void *owner;
 	uint32_t limit, count; /* entries */
 	uint32_t object_limit, object_count;
+	uint32_t beyond;	 /* objects that are not counted: xcache_hold_object() */
 	uint32_t last;		 /* object found last */
 	uint32_t oldest, newest; /* objects, by last insert */
 	uint32_t chosen;	 /* the victim that the owner is asked about now */

@@ -88,7 +88,7 @@ static void object_free(struct xcache *cache, uint32_t object)
 		cache->last = XCACHE_NONE;
 	o->stuck = XCACHE_NONE; /* says that it is free, see xcache_next_object() */
 	slab_put(&cache->objects, object);
-	cache->object_count--;
+	*(o->beyond ? &cache->beyond : &cache->object_count) -= 1;
 }
 
 void xcache_object_settle(struct xcache *cache, uint32_t object)
@@ -139,24 +139,56 @@ static int make_room(struct xcache *cache)
 	return went || cache->object_count < cache->object_limit ? 0 : -ENOSPC;
 }
 
+/* All that it was opened for are there. */
+static bool is_full(const struct xcache *cache)
+{
+	return cache->object_count + cache->beyond >= cache->objects.count;
+}
+
+static void object_make(
+	struct xcache *cache, const struct xseg_key *key, bool beyond, uint32_t *object)
+{
+	struct xcache_object *o = slab_get(&cache->objects, object);
+	must(o);
+	uint32_t *head = head_of(cache, key);
+	*o = (struct xcache_object){.key = *key, .next = *head, .beyond = beyond};
+	*head = *object + 1;
+	order_push(cache, *object);
+	*(beyond ? &cache->beyond : &cache->object_count) += 1;
+	cache->last = *object;
+	if (cache->hooks.object_init)
+		cache->hooks.object_init(cache->owner, *object);
+}
+
 int xcache_get_object(struct xcache *cache, const struct xseg_key *key, uint32_t *object)
 {
 	*object = xcache_find_object(cache, key);
-	if (*object != XCACHE_NONE)
+	if (likely(*object != XCACHE_NONE) && likely(!xcache_object(cache, *object)->beyond))
 		return 0;
 	int error = make_room(cache);
 	if (error)
 		return error;
-	struct xcache_object *o = slab_get(&cache->objects, object);
-	must(o);
-	uint32_t *head = head_of(cache, key);
-	*o = (struct xcache_object){.key = *key, .next = *head};
-	*head = *object + 1;
-	order_push(cache, *object);
-	cache->object_count++;
-	cache->last = *object;
-	if (cache->hooks.object_init)
-		cache->hooks.object_init(cache->owner, *object);
+	if (*object != XCACHE_NONE) {
+		xcache_object(cache, *object)->beyond = false;
+		cache->beyond--;
+		cache->object_count++;
+	} else if (is_full(cache)) {
+		return -ENOSPC;
+	} else {
+		object_make(cache, key, false, object);
+	}
+	return 0;
+}
+
+int xcache_hold_object(struct xcache *cache, const struct xseg_key *key, uint32_t *object)
+{
+	*object = xcache_find_object(cache, key);
+	if (*object == XCACHE_NONE) {
+		if (is_full(cache))
+			return -ENOSPC;
+		object_make(cache, key, true, object);
+	}
+	xcache_ref_object(cache, *object);
 	return 0;
 }
 

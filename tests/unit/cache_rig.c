@@ -13,6 +13,7 @@ extern const struct peer_ops *const peer_module; /* the cache: it is linked in *
 
 struct crig_shard {
 	struct job_queue held;
+	struct job_queue late; /* until arg0 */
 };
 
 static struct crig_store *store_of(const struct peer *peer) { return peer->shared; }
@@ -42,7 +43,7 @@ static int store_result(struct peer *peer, const struct job *job)
 	struct crig_store *store = store_of(peer);
 	if (job->op == XSEG_OP_FLUSH)
 		return atomic_load(&store->fail_flush);
-	if (!store_inside(job) && job->op != XSEG_OP_DELETE)
+	if (!store_inside(job) && job->op != XSEG_OP_DELETE && job->op != XSEG_OP_READ)
 		return -EINVAL;
 	return job->op == XSEG_OP_WRITE ? atomic_load(&store->fail_write) : 0;
 }
@@ -63,7 +64,12 @@ static void store_do(struct peer *peer, struct job *job)
 		return;
 	}
 	switch (job->op) {
-	case XSEG_OP_READ: job_put_bytes(job, 0, bytes, job->length); break;
+	case XSEG_OP_READ:
+		if (store_inside(job))
+			job_put_bytes(job, 0, bytes, job->length);
+		else
+			job_zero_bytes(job, 0, job->length);
+		break;
 	case XSEG_OP_WRITE: job_get_bytes(job, 0, bytes, job->length); break;
 	case XSEG_OP_ZERO:
 	case XSEG_OP_DISCARD: memset(bytes, 0, job->length); break;
@@ -74,24 +80,48 @@ static void store_do(struct peer *peer, struct job *job)
 	job_complete(job, job->op <= XSEG_OP_WRITE ? job->length : 0);
 }
 
+static bool store_holds(struct crig_store *store, const struct job *job)
+{
+	return (atomic_load(&store->hold) && job->op != XSEG_OP_READ) ||
+	       (atomic_load(&store->hold_flush) && job->op == XSEG_OP_FLUSH);
+}
+
 static void store_take(struct peer *peer, struct job *job)
 {
 	struct crig_store *store = store_of(peer);
 	struct crig_shard *shard = peer->state;
-	if (!atomic_load(&store->hold) || job->op == XSEG_OP_READ) {
+	uint64_t late_ns = job->op == XSEG_OP_READ    ? atomic_load(&store->read_ns)
+			   : job->op == XSEG_OP_FLUSH ? atomic_load(&store->flush_ns)
+						      : 0;
+	if (store_holds(store, job)) {
+		atomic_fetch_add(&store->held, 1);
+		TAILQ_INSERT_TAIL(&shard->held, job, link);
+	} else if (late_ns) {
+		job->arg0 = peer_now_ns(peer) + late_ns;
+		TAILQ_INSERT_TAIL(&shard->late, job, link);
+	} else {
 		store_do(peer, job);
-		return;
 	}
-	atomic_fetch_add(&store->held, 1);
-	TAILQ_INSERT_TAIL(&shard->held, job, link);
+}
+
+static bool store_poll_late(struct peer *peer)
+{
+	struct crig_shard *shard = peer->state;
+	struct job *job = TAILQ_FIRST(&shard->late);
+	if (!job || peer_now_ns(peer) < job->arg0)
+		return false;
+	TAILQ_REMOVE(&shard->late, job, link);
+	store_do(peer, job);
+	return true;
 }
 
 static bool store_poll(struct peer *peer)
 {
 	struct crig_shard *shard = peer->state;
 	struct job *job = TAILQ_FIRST(&shard->held);
-	if (!job || atomic_load(&store_of(peer)->hold))
-		return false;
+	bool moved = store_poll_late(peer);
+	if (!job || store_holds(store_of(peer), job))
+		return moved;
 	TAILQ_REMOVE(&shard->held, job, link);
 	atomic_fetch_sub(&store_of(peer)->held, 1);
 	store_do(peer, job);
@@ -102,8 +132,11 @@ static bool store_poll(struct peer *peer)
 static bool store_sleep(struct peer *peer)
 {
 	struct crig_shard *shard = peer->state;
+	const struct job *late = TAILQ_FIRST(&shard->late);
 	if (!TAILQ_EMPTY(&shard->held))
 		peer_wake_at(peer, peer_now_ns(peer) + 1000000);
+	else if (late)
+		peer_wake_at(peer, late->arg0);
 	return true;
 }
 
@@ -112,6 +145,7 @@ static int store_start(struct peer *peer, char *why, size_t why_size)
 	struct crig_shard *shard = peer->state;
 	(void)why, (void)why_size;
 	TAILQ_INIT(&shard->held);
+	TAILQ_INIT(&shard->late);
 	return 0;
 }
 

@@ -28,7 +28,9 @@ struct crig_event {
 struct crig_store {
 	_Atomic int fail_write, fail_flush; /* a flush that fails loses everything */
 	_Atomic bool hold;		    /* writes and flushes wait until it is false */
+	_Atomic bool hold_flush;	    /* flushes alone */
 	_Atomic uint32_t held;
+	_Atomic uint64_t read_ns, flush_ns; /* so long they take */
 	pthread_mutex_t mutex;
 	uint32_t count;
 	struct crig_event events[CRIG_EVENTS];

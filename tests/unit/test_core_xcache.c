@@ -337,6 +337,51 @@ START_TEST(objects_held)
 }
 END_TEST
 
+/* Beyond the limit nobody goes; to be one of those that count it needs room like any other. */
+START_TEST(objects_beyond)
+{
+	struct xcache *cache = open_silent(&xcache_lru, 6, 100);
+	struct xseg_key key;
+	uint32_t object, held[2];
+	xcache_limit(cache, 4, 100);
+	for (uint32_t i = 0; i < 4; i++)
+		xcache_park(cache, put_in(cache, i, 1));
+	for (uint32_t i = 0; i < 2; i++) {
+		key = key_of(10 + i);
+		ck_assert_int_eq(xcache_get_object(cache, &key, &object), -ENOSPC);
+		ck_assert_int_eq(xcache_hold_object(cache, &key, &held[i]), 0);
+		ck_assert_uint_eq(xcache_find_object(cache, &key), held[i]);
+		ck_assert_int_eq(xcache_get_object(cache, &key, &object), -ENOSPC);
+	}
+	ck_assert_uint_eq(xcache_object_count(cache), 4);
+	key = key_of(12);
+	ck_assert_int_eq(xcache_hold_object(cache, &key, &object), -ENOSPC);
+	xcache_unref_object(cache, held[0]);
+	key = key_of(10);
+	ck_assert_uint_eq(xcache_find_object(cache, &key), XCACHE_NONE);
+	/* one goes: the other one takes its place among the four, and may have entries */
+	key = key_of(0);
+	uint32_t first = xcache_find_object(cache, &key);
+	xcache_unpark(cache, xcache_lookup(cache, first, 1));
+	key = key_of(11);
+	ck_assert_int_eq(xcache_get_object(cache, &key, &object), 0);
+	ck_assert_uint_eq(object, held[1]);
+	ck_assert_uint_eq(xcache_object_count(cache), 4);
+	put_in(cache, 11, 2);
+	xcache_unref_object(cache, object);
+	ck_assert_uint_eq(xcache_find_object(cache, &key), object);
+	/* all that it was opened for: not one more, even where the limit would allow it */
+	xcache_limit(cache, 6, 100);
+	for (uint32_t i = 20; i < 22; i++) {
+		key = key_of(i);
+		ck_assert_int_eq(xcache_hold_object(cache, &key, &object), 0);
+	}
+	key = key_of(22);
+	ck_assert_int_eq(xcache_get_object(cache, &key, &object), -ENOSPC);
+	xcache_close(cache);
+}
+END_TEST
+
 /* Every bucket of an object, in and out in other orders: groups change their form on the way. */
 START_TEST(whole_object)
 {
@@ -647,6 +692,7 @@ int main(void)
 	UNIT_TEST(suite, oldest_object_goes);
 	UNIT_TEST(suite, objects_that_cannot_go);
 	UNIT_TEST(suite, objects_held);
+	UNIT_TEST(suite, objects_beyond);
 	UNIT_TEST(suite, whole_object);
 	UNIT_TEST(suite, limits_move);
 	UNIT_TEST(suite, policy_changes);
