@@ -186,24 +186,26 @@ static bool is_waited_for(struct peer *peer)
 	return false;
 }
 
-static bool in_a_hurry(struct peer *peer)
+/*
+ * When write-back has to hurry: 0: now, CALM: it need not. Little room alone is no reason to flush
+ * the store again and again, where writes go past meanwhile.
+ */
+#define CALM UINT64_MAX
+
+static uint64_t hurry_ns(struct peer *peer, const struct cache_flow *flow)
 {
 	const struct cache_shared *shared = cache_shared(peer);
-	return atomic_load_explicit(&shared->pressed, memory_order_relaxed) ||
-	       cache_dirty_over(peer, cache_options(peer)->dirty_soft, 0) || is_waited_for(peer);
+	struct cache_volume *volume = flow->volume;
+	if (is_waited_for(peer))
+		return 0;
+	if (!atomic_load_explicit(&shared->pressed, memory_order_relaxed) &&
+		!cache_dirty_over(peer, cache_options(peer)->dirty_soft, 0))
+		return CALM;
+	bool past = atomic_load_explicit(&volume->ack, memory_order_relaxed) == CACHE_ACK_BLOCKER;
+	return past ? atomic_load_explicit(&volume->calm_ns, memory_order_relaxed) : 0;
 }
 
-/*
- * When the open epoch, the oldest that there is, is to be closed. Little room alone is no reason to
- * flush the store again and again: meanwhile writes go past.
- */
-static uint64_t flow_close_ns(struct peer *peer, struct cache_flow *flow, uint64_t until)
-{
-	if (low_of(flow) != load(&flow->volume->open) || !in_a_hurry(peer))
-		return until;
-	uint64_t calm = atomic_load(&flow->volume->calm_ns);
-	return is_waited_for(peer) ? 0 : calm < until ? calm : until;
-}
+static uint64_t earlier(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
 /* The open one, when its time has come; what waits for it alone goes on. */
 static void flow_close(struct peer *peer, struct cache_flow *flow)
@@ -215,20 +217,15 @@ static void flow_close(struct peer *peer, struct cache_flow *flow)
 	bool asked = !cache_epoch_before(load(&volume->wanted), open) &&
 		     !cache_epoch_before(load(&volume->stored), open - 1);
 	if (last && last->number == open && last->dirty.count > 0) {
-		uint64_t until =
-			flow_close_ns(peer, flow, last->since_ns + cache_options(peer)->epoch);
+		uint64_t until = last->since_ns + cache_options(peer)->epoch;
+		if (low_of(flow) == open)
+			until = earlier(until, hurry_ns(peer, flow));
 		asked |= peer_now_ns(peer) >= until || last->dirty.count >= FLUSH_EPOCH_BUCKETS;
 		if (!asked)
 			wake_at(cache, until);
 	}
 	if (asked)
 		cache_epoch_close(peer, flow);
-}
-
-/* Does somebody wait for that epoch? */
-static bool epoch_urgent(struct peer *peer, struct cache_flow *flow, uint32_t number)
-{
-	return !cache_epoch_before(load(&flow->volume->wanted), number) || in_a_hurry(peer);
 }
 
 /* Has everything that is older left all shards? */
@@ -257,10 +254,11 @@ static bool epoch_due(struct peer *peer, struct cache_flow *flow, const struct c
 		wake_at(cache, flow->retry_ns);
 		return false;
 	}
-	if (epoch_urgent(peer, flow, epoch->number))
+	uint64_t hurry = hurry_ns(peer, flow);
+	if (!cache_epoch_before(load(&flow->volume->wanted), epoch->number) || now >= hurry)
 		return true;
 	if (now < until || now < cache->rate_ns) {
-		wake_at(cache, now < until ? until : cache->rate_ns);
+		wake_at(cache, earlier(hurry, now < until ? until : cache->rate_ns));
 		return false;
 	}
 	return true;
