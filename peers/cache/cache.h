@@ -11,6 +11,7 @@
  *   cache_io.c       a request comes in: phase, gate, mode        cache_read.c     hits, misses
  *   cache_write.c    buckets from writes: donated, copied, partial
  *   cache_mode_*.c   what a write does in each mode, behind cache_modes[]
+ *   cache_past.c     writes handed on as they are, on their way past us
  *   cache_fill.c     from the store into buckets, read-ahead, bypass
  *   cache_bucket.c   entries and pages: put, drop, clean        cache_adopt.c    after a start
  *   cache_gate.c     who has which part of an object, who waits for it
@@ -90,6 +91,7 @@ struct cache_volume {
 	_Atomic uint32_t failures; /* grows: a write-back or flush has failed */
 	_Atomic uint32_t redo;	   /* grows: a flush has failed, what was written is in doubt */
 	_Atomic uint64_t calm_ns;  /* for want of room alone no epoch is closed before */
+	_Atomic uint32_t past;	   /* shards that have notes of writes on their way past them */
 	/* writes that went past the epochs, as far as answered, and as far as flushed */
 	_Alignas(64) _Atomic uint64_t through, through_flushed; /* from here on: each turn */
 	_Atomic int error;	/* of the last write-back or flush; 0: none */
@@ -198,6 +200,17 @@ struct cache_worth {
 	bool low;
 };
 
+/* Is what was written through read before it is written again or goes? See
+   cache_mode_writethrough.c. */
+struct cache_kept {
+	uint32_t read, lost; /* buckets */
+	uint32_t calls, misses;
+	uint64_t ns; /* of the calls */
+	bool low;
+};
+
+struct cache_past;
+
 struct cache_flow {
 	struct cache_volume *volume;
 	struct cache_epoch_queue epochs; /* oldest first */
@@ -216,6 +229,8 @@ struct cache_flow {
 	struct cache_stream streams[CACHE_STREAMS];
 	unsigned stream_next;
 	struct cache_worth worth;
+	struct cache_kept kept;
+	uint32_t past;	      /* notes */
 	uint32_t dirty, used; /* on this shard */
 	uint64_t retry_ns;    /* the store failed: not before */
 	uint64_t backoff_ns;
@@ -261,6 +276,7 @@ enum {
 	CACHE_E_DOOMED = 1 << 3,  /* drop it when it has been written */
 	CACHE_E_WRITTEN = 1 << 4, /* at the store, not flushed there: still dirty */
 	CACHE_E_FILLED = 1 << 5,  /* fetched for somebody, and not read again yet */
+	CACHE_E_THROUGH = 1 << 6, /* written through, and not read yet */
 };
 
 /* --- a shard --------------------------------------------------------------------------------- */
@@ -305,6 +321,7 @@ struct cache {
 	struct job_queue waiting; /* for room, in order */
 	uint32_t waiting_count;
 	struct cache_pins *pins;
+	struct cache_past *past;
 	/* fixed pools: see cache_main.c */
 	struct cache_pool {
 		void *base;
@@ -482,12 +499,35 @@ struct cache_mode_ops {
 extern const struct cache_mode_ops cache_mode_writethrough, cache_mode_writeback,
 	cache_mode_writearound;
 extern const struct cache_mode_ops *const cache_modes[3];
+/* Is a write that goes through better handed on as it is? In write-through, most are where what
+   they leave behind is seldom read, and the store is fast. */
+bool cache_mode_hands_on(struct cache_flow *flow, uint32_t mode);
 /* Past the buckets, to the store: `around` leaves none behind. Also for a ZERO. */
 void cache_mode_through(
 	struct peer *peer, struct cache_object *object, struct job *job, bool around);
 /* A write that there is no room for, and nothing of which is dirty: to the store, and no bucket
    comes in for it. Should the store refuse it, it waits for room after all. */
 void cache_mode_past(struct peer *peer, struct cache_object *object, struct job *job);
+
+/* --- cache_past.c: writes that are handed on as they are -------------------------------------- */
+int cache_past_open(struct peer *peer);
+void cache_past_close(struct peer *peer);
+/* After a start: what a predecessor has handed on and nobody has answered yet. */
+void cache_past_adopt(struct peer *peer);
+/* Hands the job on if nobody holds its buckets and nothing in them is dirty; they are forgotten
+   first, and none is made until it has ended. False: it has to be waited for. object: NULL when
+   there is none. */
+bool cache_past_write(
+	struct peer *peer, struct cache_flow *flow, struct cache_object *object, struct job *job);
+/* Is one of these on its way there? Then nothing of that place may be kept. */
+bool cache_past_overlaps(
+	struct peer *peer, const struct cache_object *object, uint32_t first, uint32_t count);
+/* Now and then: those that have ended are let go. */
+void cache_past_turn(struct peer *peer);
+bool cache_past_any(const struct peer *peer);
+/* Has anything but a read that was passed on, in whichever phase, not been answered yet? Looks at
+   all requests. */
+bool cache_past_is_out(const struct peer *peer);
 
 /* --- cache_bucket.c: entries and their pages ------------------------------------------------- */
 /* The hooks of the index. */
@@ -664,6 +704,8 @@ extern peer_handler_f cache_sync_flush;
 void cache_sync_write(struct peer *peer, struct cache_flow *flow, struct job *job, uint32_t epoch);
 /* Something was written past the buckets: the store owes a flush. */
 void cache_sync_wrote(struct peer *peer, struct cache_flow *flow);
+/* A flush is asked for: what is handed on and may have been answered has to be covered by it. */
+void cache_sync_owes(struct peer *peer, struct cache_flow *flow);
 
 /* --- cache_bar.c: what the store has to do itself -------------------------------------------- */
 #define CACHE_BAR_SIZE 512u /* an item of the pool `bars` */

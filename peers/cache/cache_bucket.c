@@ -50,6 +50,7 @@ static bool bucket_evict(void *owner, uint32_t entry)
 	e->page = XCACHE_NONE;
 	cache_flow_used(peer, object->flow, -1);
 	object->flow->tally.evictions++;
+	object->flow->kept.lost += (e->flags & CACHE_E_THROUGH) != 0;
 	cache_tally(cache, object->flow);
 	peer_count(peer, CACHE_EVICTED, 1);
 	return true;

@@ -149,31 +149,13 @@ static void set_phase(struct peer *peer, enum cache_phase phase, bool beginning)
 	cache_meta_save(peer);
 }
 
-/* Changes that were passed on and that nobody has answered yet: below us, not known here. */
-static bool passed_on_is_out(const struct peer *peer)
-{
-	const struct xseg *seg = peer_segment(peer);
-	for (uint32_t i = 0; i < seg->request_count; i++) {
-		const struct xseg_request *request = &seg->requests[i];
-		uint64_t word = atomic_load_explicit(&request->word, memory_order_acquire);
-		unsigned state = xseg_word_state(word), frames = xseg_word_frame(word);
-		if (state != XSEG_REQUEST_SUBMITTED && state != XSEG_REQUEST_TAKEN)
-			continue;
-		for (unsigned k = 0; k < frames && k < XSEG_FRAMES; k++)
-			if (request->frame[k].port == peer->port &&
-				request->frame[k].op != XSEG_OP_READ)
-				return true;
-	}
-	return false;
-}
-
 static void lead_begin_wait(struct peer *peer)
 {
 	struct cache *cache = cache_of(peer);
 	if (peer_now_ns(peer) < cache->control_ns)
 		return;
 	cache->control_ns = peer_now_ns(peer) + CONTROL_AGAIN_NS;
-	if (passed_on_is_out(peer))
+	if (cache_past_is_out(peer))
 		return;
 	set_phase(peer, CACHE_CACHING, false);
 	log_info("cached", "%s: caching", peer->name);
@@ -532,6 +514,7 @@ static void flush_go(struct peer *peer, struct control_flush *flush)
 	flush->waits = false;
 	while ((flow = flush_next(peer, flush))) {
 		flush->ended = false;
+		cache_sync_owes(peer, flow);
 		flush->barrier = (struct cache_barrier){.done = flush_passed,
 			.context = flush,
 			.through = atomic_load(&flow->volume->through)};

@@ -341,12 +341,13 @@ static void fill_enter(struct peer *peer, struct cache_work *work)
 		fill_start(peer, work);
 }
 
-/* Room for them in buckets? */
-static bool fill_keeps(
-	struct peer *peer, struct cache_object *object, const struct job *job, uint32_t count)
+/* Room for them in buckets, and will they be what the store has? */
+static bool fill_keeps(struct peer *peer, struct cache_object *object, const struct job *job,
+	uint32_t first, uint32_t count)
 {
 	struct cache_flow *flow = object->flow;
-	if ((job && (job->flags & XSEG_F_NO_CACHE)) || cache_phase_now(peer) != CACHE_CACHING)
+	if ((job->flags & XSEG_F_NO_CACHE) || cache_phase_now(peer) != CACHE_CACHING ||
+		cache_past_overlaps(peer, object, first, count))
 		return false;
 	return cache_flow_allowed(peer, flow, count) ||
 	       (cache_bucket_evict_flow(peer, flow, count) >= count &&
@@ -373,7 +374,7 @@ static void fill_job(struct peer *peer, struct cache_object *object, struct job 
 	uint32_t first, uint32_t count)
 {
 	struct cache_work *work = NULL;
-	if (fill_keeps(peer, object, job, count)) {
+	if (fill_keeps(peer, object, job, first, count)) {
 		work = fill_begin(peer, object, job, first, count);
 		if (!work) {
 			cache_wait(peer, job);
@@ -430,6 +431,7 @@ void cache_fill_ahead(
 		end--;
 	if (first >= end || cache->waiting_count || peer_pages_low(peer) ||
 		!cache_gate_free(object, first, end - first, true) ||
+		cache_past_overlaps(peer, object, first, end - first) ||
 		!cache_flow_allowed(peer, object->flow, end - first))
 		return;
 	struct cache_work *work = fill_begin(peer, object, NULL, first, end - first);

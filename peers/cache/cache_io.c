@@ -100,7 +100,24 @@ static void io_write(struct peer *peer, struct cache_object *object, struct job 
 	uint32_t mode = atomic_load_explicit(&object->flow->volume->mode, memory_order_relaxed);
 	if (unlikely(cache_phase_now(peer) != CACHE_CACHING || mode >= countof(cache_modes)))
 		mode = CACHE_WRITETHROUGH;
+	/* in another mode, so that it is not at the store before what was asked for earlier */
+	if (mode == CACHE_WRITEBACK && unlikely(cache_past_any(peer)) &&
+		cache_past_overlaps(peer, object, first, count))
+		mode = CACHE_WRITEAROUND;
 	cache_modes[mode]->write(peer, object, job);
+}
+
+/* Needs no place of its own: it is not made only for that. Whoever ends another phase waits for all
+   that was handed on, so in those nothing is. */
+static bool io_hands_on(struct peer *peer, struct job *job)
+{
+	struct cache_flow *flow = cache_flow_get(peer, job->key.volume);
+	if (unlikely(!flow))
+		return false;
+	uint32_t mode = atomic_load_explicit(&flow->volume->mode, memory_order_relaxed);
+	return mode != CACHE_WRITEBACK && cache_phase_now(peer) == CACHE_CACHING &&
+	       cache_mode_hands_on(flow, mode) &&
+	       cache_past_write(peer, flow, cache_object_find(peer, &job->key), job);
 }
 
 void cache_io_write(struct peer *peer, struct job *job)
@@ -115,6 +132,8 @@ void cache_io_write(struct peer *peer, struct job *job)
 		cache_wait(peer, job);
 		return;
 	}
+	if (io_hands_on(peer, job))
+		return;
 	int error = cache_object_get(peer, &job->key, &object);
 	if (unlikely(error == -EMFILE)) {
 		job_forward(job, CACHE_STORE);
@@ -200,6 +219,7 @@ static void io_look_at_pool(struct peer *peer)
 	if (likely(now - cache->pool_seen_ns < POOL_LOOK_NS))
 		return;
 	cache->pool_seen_ns = now;
+	cache_past_turn(peer);
 	uint32_t want = seg->page_count / 8 + seg->page_count / 64;
 	uint32_t there = xseg_page_free_count(seg);
 	if (likely(there >= want))
@@ -211,7 +231,8 @@ static void io_look_at_pool(struct peer *peer)
 uint64_t cache_io_due_ns(const struct peer *peer)
 {
 	const struct cache *cache = cache_of(peer);
-	return cache->writing || cache->through ? peer_now_ns(peer) + POOL_LOOK_NS : 0;
+	bool looks = cache->writing || cache->through || cache_past_any(peer);
+	return looks ? peer_now_ns(peer) + POOL_LOOK_NS : 0;
 }
 
 /* --- figures of volumes ------------------------------------------------------------- */

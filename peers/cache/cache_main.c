@@ -331,6 +331,7 @@ static void main_release(struct peer *peer)
 {
 	struct cache *cache = cache_of(peer);
 	cache_pin_close(peer);
+	cache_past_close(peer);
 	if (cache->index)
 		xcache_close(cache->index);
 	cache->index = NULL;
@@ -374,6 +375,8 @@ static int main_start(struct peer *peer, char *why, size_t why_size)
 	int error = main_index(peer);
 	if (!error)
 		error = cache_pin_open(peer);
+	if (!error)
+		error = cache_past_open(peer);
 	if (error)
 		snprintf(why, why_size, "no memory for the index of the cache");
 	if (!error)
@@ -384,6 +387,8 @@ static int main_start(struct peer *peer, char *why, size_t why_size)
 		main_release(peer);
 		return error;
 	}
+	if (cache_phase_now(peer) != CACHE_PASSING)
+		cache_past_adopt(peer);
 	cache_meta_sweep(peer);
 	cache_size_apply(peer);
 	main_settle(peer);
@@ -423,7 +428,10 @@ static void main_stop(struct peer *peer)
 			(unsigned long long)cache->dirty * XSEG_PAGE);
 	for (unsigned i = 0; i < CACHE_FLOW_CHAINS; i++)
 		LIST_FOREACH(flow, &cache->flows[i], chain)
-	cache_flow_list(peer, flow);
+		{
+			cache_sync_owes(peer, flow);
+			cache_flow_list(peer, flow);
+		}
 }
 
 static bool main_idle(struct peer *peer)

@@ -2,6 +2,11 @@
 /*
  * Write-through: answered when the store has it; then buckets take it over. Nobody else reads or
  * writes that part of the object meanwhile.
+ *
+ * To keep it costs a call of our own, a copy, and a page. Where what is written is seldom read
+ * before it is written again or goes, and the store is fast, most writes are handed on as they
+ * are instead (cache_past.c), as all are that are to leave nothing behind. A few are kept all the
+ * same, to see whether that has changed.
  */
 #include <base/crash.h>
 #include <errno.h>
@@ -9,6 +14,31 @@
 #include "peers/cache/cache.h"
 
 #define THROUGH_PAST_AGAIN_NS 100000000u /* no write past a store that has refused one */
+#define KEPT_ENOUGH 128u /* buckets of which it is known, before it is looked at */
+#define KEPT_SHARE 4u	 /* read: less than one of so many is not worth it */
+#define KEPT_TRY 256u	 /* one write in so many is kept all the same */
+#define KEPT_FAST_NS 60000u
+
+static void through_judge(struct cache_kept *kept)
+{
+	uint32_t known = kept->read + kept->lost;
+	if (likely(known < KEPT_ENOUGH))
+		return;
+	/* without calls there is nothing new about the store */
+	bool fast = kept->calls ? kept->ns / kept->calls < KEPT_FAST_NS : kept->low;
+	kept->low = kept->read * KEPT_SHARE < known && fast;
+	kept->read = kept->lost = kept->calls = 0;
+	kept->ns = 0;
+}
+
+bool cache_mode_hands_on(struct cache_flow *flow, uint32_t mode)
+{
+	struct cache_kept *kept = &flow->kept;
+	if (mode != CACHE_WRITETHROUGH)
+		return mode == CACHE_WRITEAROUND;
+	through_judge(kept);
+	return kept->low && kept->misses++ % KEPT_TRY != 0;
+}
 
 static void through_end(struct peer *peer, struct cache_work *work)
 {
@@ -21,6 +51,8 @@ static void through_settle(struct peer *peer, struct cache_work *work, int error
 {
 	struct cache_object *object = work->object;
 	cache_sync_wrote(peer, object->flow);
+	work->object->flow->kept.calls++;
+	work->object->flow->kept.ns += peer_now_ns(peer) - work->since_ns;
 	if (error || work->around || work->job->op != XSEG_OP_WRITE)
 		cache_bucket_forget(peer, object, work->hold.first, work->hold.count);
 	else
@@ -79,8 +111,12 @@ static bool through_send(struct peer *peer, void *context)
 /* Nothing of it is dirty any more. */
 static void through_go(struct peer *peer, struct cache_work *work)
 {
+	struct cache_hold *hold = &work->hold;
+	work->since_ns = peer_now_ns(peer);
+	/* which of both the store has in the end nobody could say */
+	work->around |= cache_past_overlaps(peer, work->object, hold->first, hold->count);
 	if (work->around || work->job->op != XSEG_OP_WRITE)
-		cache_bucket_forget(peer, work->object, work->hold.first, work->hold.count);
+		cache_bucket_forget(peer, work->object, hold->first, hold->count);
 	else
 		cache_write_invalidate(peer, work->object, work->job);
 	if (!through_send(peer, work))

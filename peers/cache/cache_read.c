@@ -37,6 +37,9 @@ static void read_copy_pages(struct peer *peer, struct job *job, const uint32_t *
 	}
 }
 
+/* Somebody wants to know when a bucket is read for the first time. */
+#define READ_FIRST (CACHE_E_AHEAD | CACHE_E_FILLED | CACHE_E_THROUGH)
+
 /* The pages of all of it; false: something is missing. */
 static inline bool read_find(struct cache *cache, const struct cache_object *object,
 	const struct job *job, uint32_t *count, bool *ahead)
@@ -52,10 +55,11 @@ static inline bool read_find(struct cache *cache, const struct cache_object *obj
 			return false;
 		/* the client's CPU has had it last, for its unpin */
 		cpu_prefetch_own(&cache->descriptors[e->page]);
-		if (unlikely(e->flags & (CACHE_E_AHEAD | CACHE_E_FILLED)) && !cache->filling) {
+		if (unlikely(e->flags & READ_FIRST) && !cache->filling) {
 			*ahead |= (e->flags & CACHE_E_AHEAD) != 0;
 			object->flow->worth.again += (e->flags & CACHE_E_FILLED) != 0;
-			e->flags &= (uint16_t) ~(CACHE_E_AHEAD | CACHE_E_FILLED);
+			object->flow->kept.read += (e->flags & CACHE_E_THROUGH) != 0;
+			e->flags &= (uint16_t)~READ_FIRST;
 		}
 		xcache_hit(cache->index, entry);
 		cache->scratch.pages[bucket - first] = e->page;

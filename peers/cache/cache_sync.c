@@ -219,6 +219,8 @@ static void sync_wait(struct peer *peer, struct cache_flow *flow, struct job *jo
 {
 	/* what failed before it was asked is not its business */
 	cache_sync_failures(peer, flow);
+	if (job->op == XSEG_OP_FLUSH)
+		cache_sync_owes(peer, flow);
 	job->arg0 = epoch;
 	job->arg1 = job->op == XSEG_OP_FLUSH ? atomic_load(&flow->volume->through) : 0;
 	TAILQ_INSERT_TAIL(&flow->syncs, job, link);
@@ -264,4 +266,10 @@ void cache_sync_wrote(struct peer *peer, struct cache_flow *flow)
 {
 	(void)peer;
 	atomic_fetch_add(&flow->volume->through, 1);
+}
+
+void cache_sync_owes(struct peer *peer, struct cache_flow *flow)
+{
+	if (atomic_load(&flow->volume->past))
+		cache_sync_wrote(peer, flow);
 }

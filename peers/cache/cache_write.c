@@ -311,7 +311,8 @@ static void clean_replace(
 	cache_bucket_describe(w->peer, w->object, w->first + i, page, valid, 0, 0);
 	peer_page_keep(w->peer, page);
 	e->page = page;
-	e->flags = (uint16_t)(valid << 8 | (e->flags & CACHE_E_AHEAD));
+	w->object->flow->kept.lost += (e->flags & CACHE_E_THROUGH) != 0;
+	e->flags = (uint16_t)(valid << 8 | (e->flags & CACHE_E_AHEAD) | CACHE_E_THROUGH);
 	crash_point("cache.write.through_kept");
 	peer_page_drop(w->peer, old);
 }
@@ -333,7 +334,7 @@ static void clean_insert(struct write *w, uint32_t i, const struct write_piece *
 	peer_page_keep(w->peer, page);
 	struct xcache_entry *e = xcache_entry(w->cache->index, entry);
 	e->page = page;
-	e->flags = (uint16_t)(piece->mask << 8);
+	e->flags = (uint16_t)(piece->mask << 8 | CACHE_E_THROUGH);
 	cache_flow_used(w->peer, w->object->flow, 1);
 }
 

@@ -43,4 +43,7 @@ verify a size=24M,epoch=20ms prepare=write,mix=50,qd=64,time=2s
 verify b size=24M,epoch=5ms,dirty-soft=5,dirty-hard=10 prepare=write,mix=40,qd=32,bs=512,time=2s
 verify c size=24M,mode=writethrough prepare=write,mix=50,qd=32,bs=8K,time=2s
 verify d size=24M,pins=16,read-ahead=1M prepare=write,mix=50,qd=8,bs=128K,time=2s
+# handed on as they are: all of them; most of them
+verify e size=24M,mode=writearound prepare=write,mix=60,qd=32,time=2s
+verify f size=96M,mode=writethrough prepare=write,mix=10,qd=32,time=2s
 tap_end

@@ -82,8 +82,9 @@ static void store_do(struct peer *peer, struct job *job)
 
 static bool store_holds(struct crig_store *store, const struct job *job)
 {
-	return (atomic_load(&store->hold) && job->op != XSEG_OP_READ) ||
-	       (atomic_load(&store->hold_flush) && job->op == XSEG_OP_FLUSH);
+	bool flush = job->op == XSEG_OP_FLUSH;
+	bool passes = job->op == XSEG_OP_READ || (flush && atomic_load(&store->flushes_pass));
+	return (atomic_load(&store->hold) && !passes) || (atomic_load(&store->hold_flush) && flush);
 }
 
 static void store_take(struct peer *peer, struct job *job)
@@ -189,6 +190,7 @@ void crig_begin(struct crig *crig, unsigned lanes, const char *options)
 	module_register(peer_module);
 	module_register(&store_ops);
 	crig->lanes = lanes;
+	crig->is_apart = false;
 	rig_begin(&crig->rig, 24u << 20, lanes, crig_specs(crig, options));
 	rig_ask(&crig->rig, "cache");
 }
@@ -199,12 +201,49 @@ void crig_again(struct crig *crig, const char *options)
 	rig_ask(&crig->rig, "cache");
 }
 
+static void apart_start(struct crig *crig, const char *options)
+{
+	char why[WHY_SIZE] = "";
+	const struct host_config config = {
+		.segment = crig->rig.seg.name, .lanes = 1, .workers = 2, .drain_ns = 10000000000u};
+	memset(&crig->apart, 0, sizeof(crig->apart));
+	ck_assert_msg(host_add(&crig->apart, crig_specs(crig, options)[0], why) == 0, "%s", why);
+	ck_assert_msg(host_start(&crig->apart, &config, why) == 0, "%s", why);
+	crig->is_apart = true;
+}
+
+static void apart_stop(struct crig *crig)
+{
+	ck_assert(host_stop(&crig->apart, NULL));
+	host_fini(&crig->apart);
+	crig->is_apart = false;
+}
+
+void crig_apart_begin(struct crig *crig, const char *options)
+{
+	static const char *const store[] = {"store=c_store", NULL};
+	module_register(peer_module);
+	module_register(&store_ops);
+	crig->lanes = 1;
+	rig_begin(&crig->rig, 24u << 20, 1, store);
+	apart_start(crig, options);
+	rig_ask(&crig->rig, "cache");
+}
+
+void crig_apart_again(struct crig *crig, const char *options)
+{
+	apart_stop(crig);
+	apart_start(crig, options);
+}
+
 /* What the cache keeps stays kept; all else is free. */
 void crig_end(struct crig *crig)
 {
 	struct rig *rig = &crig->rig;
 	struct xseg_usage usage;
 	client_close(&rig->client);
+	if (crig->is_apart)
+		apart_stop(crig);
 	ck_assert(host_stop(&rig->host, NULL));
 	host_fini(&rig->host);
 	xseg_segment_usage(&rig->seg, &usage);

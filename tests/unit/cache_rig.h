@@ -29,6 +29,7 @@ struct crig_store {
 	_Atomic int fail_write, fail_flush; /* a flush that fails loses everything */
 	_Atomic bool hold;		    /* writes and flushes wait until it is false */
 	_Atomic bool hold_flush;	    /* flushes alone */
+	_Atomic bool flushes_pass;	    /* flushes do not, even so */
 	_Atomic uint32_t held;
 	_Atomic uint64_t read_ns, flush_ns; /* so long they take */
 	pthread_mutex_t mutex;
@@ -41,12 +42,18 @@ struct crig {
 	struct rig rig;
 	unsigned lanes;
 	char cache[256];
+	struct host apart; /* the cache's, when the store has one to itself */
+	bool is_apart;
 };
 
 /* options: of the cache, ",age=1h..." */
 void crig_begin(struct crig *crig, unsigned lanes, const char *options);
 /* Stops both and starts them in the same segment; `stops`: what host_stop() is to say. */
 void crig_again(struct crig *crig, const char *options);
+/* Each in a host of its own, on one lane; crig_apart_again() starts the cache anew, and the client
+   and what the store has goes on. */
+void crig_apart_begin(struct crig *crig, const char *options);
+void crig_apart_again(struct crig *crig, const char *options);
 void crig_end(struct crig *crig);
 struct crig_store *crig_store(struct crig *crig);
 /* Events of that op so far (shard 0's, of FLUSH), and the place of the nth one, from 0 on. */
