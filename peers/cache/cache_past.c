@@ -127,8 +127,11 @@ bool cache_past_any(const struct peer *peer) { return !TAILQ_EMPTY(&cache_of(pee
 void cache_past_turn(struct peer *peer)
 {
 	struct past_queue *notes = &cache_of(peer)->past->notes;
-	struct past_note *note;
-	for (unsigned i = 0; i < PAST_LOOK_MAX && (note = TAILQ_FIRST(notes)); i++) {
+	const struct past_note *last = TAILQ_LAST(notes, past_queue);
+	bool end = !last;
+	for (unsigned i = 0; i < PAST_LOOK_MAX && !end; i++) {
+		struct past_note *note = TAILQ_FIRST(notes);
+		end = note == last;
 		if (note_spent(peer, note)) {
 			note_remove(peer, note);
 		} else {
