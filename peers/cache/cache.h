@@ -203,9 +203,9 @@ struct cache_worth {
 /* Is what was written through read before it is written again or goes? See
    cache_mode_writethrough.c. */
 struct cache_kept {
-	uint32_t read, lost; /* buckets */
-	uint32_t calls, misses;
-	uint64_t ns; /* of the calls */
+	uint32_t read, lost;  /* buckets */
+	uint32_t calls, slow; /* of them */
+	uint32_t misses;
 	bool low;
 };
 

@@ -25,10 +25,9 @@ static void through_judge(struct cache_kept *kept)
 	if (likely(known < KEPT_ENOUGH))
 		return;
 	/* without calls there is nothing new about the store */
-	bool fast = kept->calls ? kept->ns / kept->calls < KEPT_FAST_NS : kept->low;
+	bool fast = kept->calls ? kept->slow * 2 < kept->calls : kept->low;
 	kept->low = kept->read * KEPT_SHARE < known && fast;
-	kept->read = kept->lost = kept->calls = 0;
-	kept->ns = 0;
+	kept->read = kept->lost = kept->calls = kept->slow = 0;
 }
 
 bool cache_mode_hands_on(struct cache_flow *flow, uint32_t mode)
@@ -51,8 +50,8 @@ static void through_settle(struct peer *peer, struct cache_work *work, int error
 {
 	struct cache_object *object = work->object;
 	cache_sync_wrote(peer, object->flow);
-	work->object->flow->kept.calls++;
-	work->object->flow->kept.ns += peer_now_ns(peer) - work->since_ns;
+	object->flow->kept.calls++;
+	object->flow->kept.slow += peer_now_ns(peer) - work->since_ns > KEPT_FAST_NS;
 	if (error || work->around || work->job->op != XSEG_OP_WRITE)
 		cache_bucket_forget(peer, object, work->hold.first, work->hold.count);
 	else
