@@ -14,9 +14,9 @@
 #include "peers/cache/cache.h"
 
 #define THROUGH_PAST_AGAIN_NS 100000000u /* no write past a store that has refused one */
-#define KEPT_ENOUGH 128u /* buckets of which it is known, before it is looked at */
-#define KEPT_SHARE 4u	 /* read: less than one of so many is not worth it */
-#define KEPT_TRY 256u	 /* one write in so many is kept all the same */
+#define KEPT_ENOUGH 128u		 /* buckets of which it is known, before it is looked at */
+#define KEPT_SHARE 4u			 /* read: less than one of so many is not worth it */
+#define KEPT_TRY 256u			 /* one write in so many is kept all the same */
 #define KEPT_FAST_NS 60000u
 
 static void through_judge(struct cache_kept *kept)
