@@ -308,7 +308,11 @@ static int main_index(struct peer *peer)
 		.hooks = &cache_hooks,
 		.owner = peer};
 	int error = main_pools(peer, entries, objects);
-	return error ? error : xcache_open(&cache->index, &config);
+	if (!error)
+		error = xcache_open(&cache->index, &config);
+	if (!error) /* the others are for writes that go past: nothing is taken over into them */
+		xcache_limit(cache->index, objects, entries);
+	return error;
 }
 
 /* Each shard was taken to have some of the oldest: which it does not have is known now. */
