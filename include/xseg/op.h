@@ -69,11 +69,12 @@ enum {
 /* What an operation is addressed to. Names are made of it only inside a blocker. */
 struct xseg_key {
 	uint64_t volume; /* never 0, never reused */
-	uint32_t epoch;	 /* 0 for data in this version; XSEG_EPOCH_* for records */
+	uint32_t epoch;	 /* of the data: to XSEG_EPOCH_DATA_MAX; XSEG_EPOCH_* for records */
 	uint32_t object; /* number within the volume: offset / object size */
 };
 fixed(sizeof(struct xseg_key) == 16);
 
+#define XSEG_EPOCH_DATA_MAX 0x7fffffffu
 #define XSEG_EPOCH_NAME 0xfffffffeu   /* record: volume = hash of a name -> its id */
 #define XSEG_EPOCH_VOLUME 0xffffffffu /* record: the volume record */
 

@@ -25,7 +25,7 @@ fixed(sizeof(struct bar) <= CACHE_BAR_SIZE);
 /* Records, and all while the cache passes on and has nothing in it. */
 static bool bar_is_passed(struct peer *peer, const struct job *job)
 {
-	return job->key.epoch != 0 || job->key.volume == 0 ||
+	return job->key.epoch > XSEG_EPOCH_DATA_MAX || job->key.volume == 0 ||
 	       (cache_phase_now(peer) == CACHE_PASSING && xcache_count(cache_of(peer)->index) == 0);
 }
 

@@ -10,7 +10,7 @@
    passes on and nothing is left in it. */
 static bool io_is_passed(struct peer *peer, const struct job *job)
 {
-	return job->key.epoch != 0 || job->length == 0 ||
+	return job->key.epoch > XSEG_EPOCH_DATA_MAX || job->length == 0 ||
 	       job->offset + job->length > XSEG_OBJECT_MAX ||
 	       (cache_phase_now(peer) == CACHE_PASSING && xcache_count(cache_of(peer)->index) == 0);
 }

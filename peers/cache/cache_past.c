@@ -70,7 +70,9 @@ void cache_past_close(struct peer *peer)
 
 static uint32_t past_hash(const struct xseg_key *key)
 {
-	return (uint32_t)(((key->volume << 10) + key->object) * 0x9e3779b97f4a7c15ull >> 40) %
+	return (uint32_t)(((key->volume << 10) + ((uint64_t)key->epoch << 32) + key->object) *
+				  0x9e3779b97f4a7c15ull >>
+			  40) %
 	       PAST_CHAINS;
 }
 
@@ -144,8 +146,8 @@ void cache_past_turn(struct peer *peer)
 static bool note_overlaps(
 	const struct past_note *note, const struct xseg_key *key, struct past_range range)
 {
-	return note->key.object == key->object && note->key.volume == key->volume &&
-	       note->first < range.first + range.count &&
+	return note->key.object == key->object && note->key.epoch == key->epoch &&
+	       note->key.volume == key->volume && note->first < range.first + range.count &&
 	       range.first < (uint32_t)note->first + note->count;
 }
 
@@ -259,8 +261,9 @@ static void past_adopt(struct peer *peer, const struct xseg_frame *frame, uint64
 {
 	struct xseg_frame f = *frame;
 	bool writes = f.op == XSEG_OP_WRITE || f.op == XSEG_OP_ZERO;
-	if (!writes || f.key.epoch != 0 || f.length == 0 || f.length > XSEG_OBJECT_MAX ||
-		f.offset > XSEG_OBJECT_MAX - f.length || !cache_key_is_mine(peer, &f.key))
+	if (!writes || f.key.epoch > XSEG_EPOCH_DATA_MAX || f.length == 0 ||
+		f.length > XSEG_OBJECT_MAX || f.offset > XSEG_OBJECT_MAX - f.length ||
+		!cache_key_is_mine(peer, &f.key))
 		return;
 	struct cache_flow *flow = cache_flow_get(peer, f.key.volume);
 	if (flow)

@@ -241,7 +241,7 @@ static void sync_at_once(struct peer *peer, struct cache_flow *flow, struct job 
 void cache_sync_flush(struct peer *peer, struct job *job)
 {
 	struct cache_flow *flow = NULL;
-	if (job->key.volume && job->key.epoch == 0)
+	if (job->key.volume && job->key.epoch <= XSEG_EPOCH_DATA_MAX)
 		flow = cache_flow_get(peer, job->key.volume);
 	/* what was passed on is not known here; what is dirty would not be there */
 	bool passing = flow && cache_phase_now(peer) == CACHE_PASSING && flow->dirty == 0 &&
