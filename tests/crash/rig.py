@@ -294,8 +294,9 @@ class Rig:
         return self
 
     def revive_keeper(self):
+        """It ends with the status, and that is 1 while one that was killed is not back yet."""
         if not self.keeper():
-            self.ctl("up", self.conf, seconds=60)
+            self.ctl("up", self.conf, seconds=60, exits=(0, 1))
         self.keeper()
 
     def set_plan(self, peer, text):
