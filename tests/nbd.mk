@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The rig stands in for the core, so it is an archive of its own. Tests and a fuzzer.
 EXTRA_LTLIBRARIES += libnbdtest.la
+CLEANFILES += libnbdtest.la
 libnbdtest_la_SOURCES = tests/unit/nbd_rig.c tests/unit/nbd_rig.h $(front_nbd_la_SOURCES)
 libnbdtest_la_CFLAGS = $(AM_CFLAGS) $(EVENT_CFLAGS) $(OPENSSL_CFLAGS)
 nbd_rig_libs = libnbdtest.la libfixture.la libxseg.la $(EVENT_LIBS) $(OPENSSL_LIBS)

@@ -18,6 +18,7 @@ fuzz_pipeline_LDADD = libtools.la libxseg.la $(JANSSON_LIBS) $(INIH_LIBS)
 
 # modules export one name each; here two of them live in one program
 EXTRA_LTLIBRARIES += libfuzz_volume.la libfuzz_memory.la
+CLEANFILES += libfuzz_volume.la libfuzz_memory.la
 libfuzz_volume_la_SOURCES = $(volume_la_SOURCES)
 libfuzz_volume_la_CFLAGS = $(AM_CFLAGS) $(XXHASH_CFLAGS) -Dpeer_module=fuzz_volume_module
 libfuzz_memory_la_SOURCES = $(blocker_memory_la_SOURCES)
