@@ -204,7 +204,12 @@ START_TEST(test_limit)
 		ended++;
 	}
 	ck_assert_uint_eq(ended, countof(requests));
-	ck_assert_uint_le(crig_state(&crig).dirty, crig_state(&crig).size);
+	/* each lane takes the store's mutex: what went past one lane and came back through the
+	   client's own mapping has an order then that a thread sanitizer can see */
+	ck_assert_int_eq(crig_flush(&crig), 0);
+	struct cache_state state = crig_state(&crig);
+	ck_assert_uint_le(state.dirty, state.size);
+	ck_assert_uint_le(state.used, state.size);
 	crig_end(&crig);
 }
 END_TEST
