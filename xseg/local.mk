@@ -12,7 +12,7 @@ libxseg_la_SOURCES = \
 	xseg/base/histogram.c xseg/base/crc32c.c include/base/crc32c.h \
 	include/base/crash.h include/base/probe.h xseg/base/crash.c \
 	include/xseg/reap.h xseg/xseg_reap.c \
-	xseg/xseg_segment.c xseg/xseg_create.c xseg/xseg_layout.c xseg/xseg_layout.h \
+	xseg/xseg_segment.c xseg/xseg_create.c xseg/xseg_layout.c xseg/xseg_layout.h xseg/xseg_map.c \
 	xseg/xseg_op.c xseg/xseg_page.c xseg/xseg_ring.c \
 	xseg/xseg_request.c xseg/xseg_port.c xseg/xseg_bell.c xseg/xseg_registry.c \
 	xseg/xseg_stats.c xseg/xseg_usage.c xseg/xseg_data.c xseg/xseg_data.h xseg/xseg_lane.c

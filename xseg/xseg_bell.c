@@ -64,7 +64,7 @@ void xseg_bell_ring_slow(struct xseg_ringer *ringer, uint32_t lane)
 	if (atomic_exchange_explicit(&bell->asleep, 0, memory_order_seq_cst) == 0)
 		return;
 	probe1(ring, lane);
-	if (bell->kind == XSEG_BELL_FD)
+	if (xseg_peek(bell->kind) == XSEG_BELL_FD)
 		ring_fd(ringer, lane);
 	else
 		syscall(SYS_futex, &bell->asleep, FUTEX_WAKE, 1, NULL, NULL, 0);
@@ -73,7 +73,7 @@ void xseg_bell_ring_slow(struct xseg_ringer *ringer, uint32_t lane)
 void xseg_bell_init(const struct xseg *seg, uint32_t lane)
 {
 	struct xseg_bell *bell = &seg->lanes[lane].bell;
-	bell->kind = XSEG_BELL_FUTEX;
+	xseg_poke(bell->kind, XSEG_BELL_FUTEX);
 	atomic_store(&bell->asleep, 0);
 	/* where the kernel refuses it to us, the others must fence; they read this at each ring */
 	bool refused = syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0) != 0;
@@ -96,14 +96,14 @@ int xseg_bell_open_fd(const struct xseg *seg, uint32_t lane, int *fd)
 	*fd = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC);
 	if (*fd < 0)
 		return -errno;
-	seg->lanes[lane].bell.kind = XSEG_BELL_FD;
+	xseg_poke(seg->lanes[lane].bell.kind, XSEG_BELL_FD);
 	return 0;
 }
 
 void xseg_bell_close_fd(const struct xseg *seg, uint32_t lane, int fd)
 {
 	close(fd);
-	seg->lanes[lane].bell.kind = XSEG_BELL_FUTEX;
+	xseg_poke(seg->lanes[lane].bell.kind, XSEG_BELL_FUTEX);
 }
 
 /*

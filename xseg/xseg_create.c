@@ -156,7 +156,7 @@ static int build(int fd, const struct xseg_config *config, uint64_t size, char *
 		super->checksum = layout_checksum(super);
 		atomic_store_explicit(&super->magic, XSEG_MAGIC, memory_order_release);
 	}
-	munmap(base, size);
+	layout_unmap(base, size);
 	return ret;
 }
 

@@ -8,7 +8,6 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 
 static uint64_t round_up(uint64_t n, uint64_t to) { return (n + to - 1) / to * to; }
 
@@ -84,30 +83,6 @@ uint32_t xseg_layout_hash(void)
 		XSEG_PORTS_MAX, XSEG_EDGES_MAX, XSEG_COUNTERS, XSEG_HISTOGRAMS, HISTOGRAM_BUCKETS,
 		XSEG_OP_COUNT, XSEG_TABLE_COUNT};
 	return crc32c(0, shape, sizeof(shape));
-}
-
-void *layout_map(int fd, uint64_t size)
-{
-	/* address space with a huge page to spare, then the file at the aligned place in it */
-	uint8_t *space = mmap(NULL, size + LAYOUT_HUGE, PROT_NONE,
-		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (space == MAP_FAILED)
-		return MAP_FAILED;
-	uint64_t before = round_up((uintptr_t)space, LAYOUT_HUGE) - (uintptr_t)space;
-	uint8_t *base =
-		mmap(space + before, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
-	int error = errno;
-	if (base == MAP_FAILED) {
-		munmap(space, size + LAYOUT_HUGE);
-		errno = error;
-		return MAP_FAILED;
-	}
-	uint64_t end = round_up(size, XSEG_PAGE);
-	if (before)
-		munmap(space, before);
-	if (LAYOUT_HUGE > before + (end - size))
-		munmap(base + end, LAYOUT_HUGE - before - (end - size));
-	return base;
 }
 
 void layout_boot_id(uint8_t id[16])

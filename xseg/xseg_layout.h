@@ -13,8 +13,12 @@ uint32_t layout_pages_for(uint64_t size, uint32_t lanes, uint32_t requests);
 /* crc32c of what is written once in the superblock. */
 uint32_t layout_checksum(const struct xseg_superblock *super);
 #define LAYOUT_HUGE (2u << 20)
-/* Maps the file so that huge pages can be mapped as such; MAP_FAILED and errno. */
+/*
+ * Maps the file so that huge pages can be mapped as such; MAP_FAILED and errno. Under the thread
+ * sanitizer all maps of a file in a process are one.
+ */
 void *layout_map(int fd, uint64_t size);
+void layout_unmap(void *base, uint64_t size);
 /* This boot's id; zeros when the kernel does not tell. */
 void layout_boot_id(uint8_t id[16]);
 /* Puts one sentence into why (which may be NULL) and returns `error`. */

@@ -93,7 +93,7 @@ int xseg_port_reserve(const struct xseg *seg, const char *name, uint32_t *port)
 		if (!port_claim(record))
 			continue;
 		snprintf(record->name, sizeof(record->name), "%s", name);
-		record->lane_count = 0;
+		xseg_poke(record->lane_count, 0u);
 		port_show(seg, name, i, port);
 		return 0;
 	}
@@ -125,8 +125,9 @@ int xseg_port_bind(const struct xseg *seg, const char *name, uint32_t peer, uint
 		    xseg_life_word(XSEG_LIFE_DRAINING, epoch, peer), memory_order_acq_rel,
 		    memory_order_relaxed))
 		return -EEXIST;
-	record->lane_count = lane_count;
-	memcpy(record->lane, lanes, lane_count);
+	xseg_poke(record->lane_count, lane_count);
+	for (uint32_t i = 0; i < lane_count; i++)
+		xseg_poke(record->lane[i], lanes[i]);
 	atomic_store_explicit(
 		&record->word, xseg_life_word(XSEG_LIFE_ALIVE, epoch, peer), memory_order_release);
 	return 0;
@@ -164,7 +165,7 @@ uint32_t xseg_port_lane(const struct xseg *seg, uint32_t port, const struct xseg
 {
 	const struct xseg_port_record *record = &seg->ports[port];
 	uint64_t word = atomic_load_explicit(&record->word, memory_order_acquire);
-	uint32_t count = record->lane_count, which = 0;
+	uint32_t count = xseg_peek(record->lane_count), which = 0;
 	bool drains = xseg_life_of(word) == XSEG_LIFE_DRAINING && frame->lane != XSEG_LANE_ANY;
 	if ((xseg_life_of(word) != XSEG_LIFE_ALIVE && !drains) || count == 0 ||
 		count > XSEG_PORT_LANES_MAX)
@@ -173,7 +174,7 @@ uint32_t xseg_port_lane(const struct xseg *seg, uint32_t port, const struct xseg
 		which = frame->lane < count ? frame->lane : 0;
 	else if (count > 1 && (frame->op <= XSEG_OP_DELETE || frame->op == XSEG_OP_INFO))
 		which = xseg_port_shard(&frame->key, frame->offset, count);
-	uint32_t lane = record->lane[which];
+	uint32_t lane = xseg_peek(record->lane[which]);
 	return lane < seg->lane_count ? lane : XSEG_NONE;
 }
 

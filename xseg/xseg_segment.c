@@ -150,6 +150,6 @@ int xseg_segment_join(const char *name, struct xseg *seg, char why[XSEG_WHY_SIZE
 void xseg_segment_leave(struct xseg *seg)
 {
 	if (seg->base)
-		munmap(seg->base, seg->size);
+		layout_unmap(seg->base, seg->size);
 	memset(seg, 0, sizeof(*seg));
 }

@@ -121,6 +121,13 @@ struct xseg_page_descriptor {
 };
 fixed(sizeof(struct xseg_page_descriptor) == 32);
 
+/*
+ * Words that somebody may look at while their owner changes them: whole, in no order. What hangs on
+ * the value is looked at once more under the word that does order.
+ */
+#define xseg_peek(word) __atomic_load_n(&(word), __ATOMIC_RELAXED)
+#define xseg_poke(word, value) __atomic_store_n(&(word), (value), __ATOMIC_RELAXED)
+
 /* A run of pages. */
 struct xseg_extent {
 	uint32_t page;

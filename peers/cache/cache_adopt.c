@@ -54,7 +54,7 @@ static inline struct adopt_page adopt_look(const struct xseg *seg, uint32_t page
 	const struct xseg_page_descriptor *about = &seg->descriptors[page];
 	struct adopt_page found = {.page = page,
 		.bucket = about->bucket,
-		.record = about->object,
+		.record = xseg_peek(about->object),
 		.epoch = about->epoch,
 		.valid = atomic_load_explicit(&about->valid, memory_order_relaxed),
 		.dirty = atomic_load_explicit(&about->dirty, memory_order_relaxed),
@@ -76,7 +76,7 @@ static inline void adopt_name(
 	struct adopt *adopt, const struct cache_object *object, const struct adopt_page *page)
 {
 	if (unlikely(page->record != object->record))
-		adopt->seg->descriptors[page->page].object = object->record;
+		xseg_poke(adopt->seg->descriptors[page->page].object, object->record);
 }
 
 static void adopt_entry(struct adopt *adopt, struct cache_object *object, uint32_t entry,
@@ -193,7 +193,7 @@ static void adopt_took(
 		cache_epoch_join(adopt->peer, object->flow, &list, (uint32_t)(batch->kind >> 1));
 	for (uint32_t i = 0; unlikely(batch->record != object->record) && i < count; i++) {
 		uint32_t page = xcache_entry(adopt->cache->index, first + i)->page;
-		adopt->seg->descriptors[page].object = object->record;
+		xseg_poke(adopt->seg->descriptors[page].object, object->record);
 	}
 }
 

@@ -47,8 +47,8 @@ void rig_end(struct rig *rig);
 struct rig_store *rig_store(struct rig *rig, const char *peer);
 struct host_peer *rig_peer(struct rig *rig, const char *peer);
 /*
- * Looking at what belongs to a lane. It is safe here (a word, or what an answer made known), but
- * the thread sanitizer cannot see why: client and host map the segment at different addresses.
+ * Looking at what belongs to a lane that goes on. A word is whole, and what was asked for has been
+ * answered; the thread sanitizer cannot know that this is enough.
  */
 #define RIG_PEEK __attribute__((no_sanitize("thread"), noinline))
 uint32_t rig_jobs(struct rig *rig, const char *peer);
