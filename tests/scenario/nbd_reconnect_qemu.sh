@@ -35,13 +35,16 @@ qemu_commands >"$SCENE_DIR/commands"
 # shellcheck disable=SC2016  # expanded by the inner shell
 scene_spawn qemu bash -c \
     'exec qemu-io --image-opts "$1" <"$2" 2>&1' qemu "$NODE" "$SCENE_DIR/commands"
+# its first connection it makes once: reconnect-delay is for those that it has had
+qemu_writes() { grep -q 'wrote 65536/65536' "$SCENE_DIR/qemu.out"; }
+scene_until 60 qemu_writes || tap_not_ok "qemu-io is under way"
 for ((round = 0; round < ROUNDS; round++)); do
     kill_pause
     kill_again front
 done
 scene_until 60 kill_ended qemu
 scene_stop qemu
-tap_is "qemu-io ends" "$?" 0
+tap_is "qemu-io ends" "$?" 0 || tail -n 5 "$SCENE_DIR/qemu.out" | sed 's/^/#   /'
 tap_is "all was written" "$(grep -c 'wrote 65536/65536' "$SCENE_DIR/qemu.out")" 160
 tap_is "and read, twice" "$(grep -c 'read 65536/65536' "$SCENE_DIR/qemu.out")" 320
 tap_is "no error" "$(qemu_faults)" 0 || grep -E 'failed|error|Error|verif' "$SCENE_DIR/qemu.out" |
