@@ -50,8 +50,9 @@ static void through_settle(struct peer *peer, struct cache_work *work, int error
 {
 	struct cache_object *object = work->object;
 	cache_sync_wrote(peer, object->flow);
-	object->flow->kept.calls++;
-	object->flow->kept.slow += peer_now_ns(peer) - work->since_ns > KEPT_FAST_NS;
+	/* what went past says nothing of what keeping costs */
+	object->flow->kept.calls += !work->past;
+	object->flow->kept.slow += !work->past && peer_now_ns(peer) - work->since_ns > KEPT_FAST_NS;
 	if (error || work->around || work->job->op != XSEG_OP_WRITE)
 		cache_bucket_forget(peer, object, work->hold.first, work->hold.count);
 	else

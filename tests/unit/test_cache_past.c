@@ -40,6 +40,17 @@ static void held_end(struct crig *crig, struct held *held)
 	ck_assert_int_eq(done->result, 0);
 }
 
+/* All that the client has asked for, now that the store goes on. */
+static void held_end_all(struct crig *crig, unsigned count)
+{
+	struct client_request *done;
+	atomic_store(&crig_store(crig)->hold, false);
+	for (unsigned n = 0; n < count; n++) {
+		ck_assert_int_eq(client_collect(&crig->rig.client, &done), 0);
+		ck_assert_int_eq(done->result, 0);
+	}
+}
+
 /* The store's READs that this one takes. */
 static uint32_t reads(struct crig *crig, uint32_t object, uint64_t offset, uint8_t value)
 {
@@ -75,15 +86,13 @@ START_TEST(test_flush)
 {
 	struct crig crig;
 	struct held held;
-	struct client_request flush = {.op = XSEG_OP_FLUSH, .key = {.volume = 1}}, *done;
+	struct client_request flush = {.op = XSEG_OP_FLUSH, .key = {.volume = 1}};
 	crig_begin(&crig, 1, AROUND);
 	ck_assert_int_eq(crig_flush(&crig), 0);
 	held_start(&crig, &held, 1, 0, 2);
 	ck_assert_int_eq(client_start(&crig.rig.client, &flush), 0);
 	RIG_UNTIL(atomic_load(&crig_store(&crig)->held) > 1);
-	atomic_store(&crig_store(&crig)->hold, false);
-	for (unsigned n = 0; n < 2; n++)
-		ck_assert_int_eq(client_collect(&crig.rig.client, &done), 0);
+	held_end_all(&crig, 2);
 	usleep(_i * 20000);
 	uint32_t flushes = crig_count(&crig, XSEG_OP_FLUSH);
 	ck_assert_int_eq(crig_flush(&crig), 0);
@@ -103,16 +112,13 @@ START_TEST(test_mode)
 {
 	struct crig crig;
 	struct held first, second;
-	struct client_request *done;
 	crig_begin(&crig, (unsigned)_i + 1, AROUND);
 	held_start(&crig, &first, 1, 0, 2);
 	ck_assert_int_eq(crig_set(&crig, 0, CACHE_WRITEBACK, CACHE_ACK_BLOCKER), 0);
 	held_start(&crig, &second, 1, 0, 3);
 	/* beside it there is nothing in its way */
 	ck_assert_int_eq(crig_write(&crig, 1, 4096, 4096, 4, 0), 0);
-	atomic_store(&crig_store(&crig)->hold, false);
-	for (unsigned n = 0; n < 2; n++)
-		ck_assert_int_eq(client_collect(&crig.rig.client, &done), 0);
+	held_end_all(&crig, 2);
 	ck_assert(crig_has(&crig, 1, 0, 4096, 3));
 	ck_assert(crig_reads(&crig, 1, 0, 4096, 3));
 	ck_assert_uint_eq(crig_state(&crig).dirty, 4096);
@@ -165,14 +171,11 @@ START_TEST(test_kept)
 {
 	struct crig crig;
 	struct held first, second;
-	struct client_request *done;
 	crig_begin(&crig, (unsigned)_i + 1, AROUND);
 	held_start(&crig, &first, 1, 0, 2);
 	ck_assert_int_eq(crig_set(&crig, 0, CACHE_WRITETHROUGH, CACHE_ACK_BLOCKER), 0);
 	held_start(&crig, &second, 1, 0, 3);
-	atomic_store(&crig_store(&crig)->hold, false);
-	for (unsigned n = 0; n < 2; n++)
-		ck_assert_int_eq(client_collect(&crig.rig.client, &done), 0);
+	held_end_all(&crig, 2);
 	ck_assert_uint_eq(reads(&crig, 1, 0, 3), 1);
 	crig_end(&crig);
 }
