@@ -115,6 +115,8 @@ for verb in sys.argv[2:]:
     try:
         if what == "write":
             handle.pwrite(b"\x77" * 4096, offset)
+        elif what == "cover":
+            handle.pwrite(bytes(2 << 20), offset)
         elif what == "read":
             handle.pread(4096, offset)
         elif what == "trim":
@@ -127,7 +129,8 @@ for verb in sys.argv[2:]:
 handle.shutdown()
 PY
 }
-tap_is "before" "$(at write:3 flush:0)" "ok ok "
+# what the load writes to has its space then
+tap_is "before" "$(at cover:0 write:3 flush:0)" "ok ok ok "
 fill
 tap_is "full: who needs space is told; others are not" \
     "$(at write:3 write:40 read:3 read:40 write:3 flush:0)" "ok ENOSPC ok ok ok ok "

@@ -49,7 +49,8 @@ def run(wire, options):
 
 def main():
     options = dict(word.split("=", 1) for word in sys.argv[2:])
-    with nbd.Wire(nbd.Place(sys.argv[1])) as wire:
+    # its server may be stopped for as long as somebody looks at it
+    with nbd.Wire(nbd.Place(sys.argv[1]), timeout=600) as wire:
         wire.greet()
         wire.go()
         run(wire, options)
