@@ -366,38 +366,45 @@ def cache_store_worse(context):
 # --- what the checks are worth -------------------------------------------------------------------
 
 
-def logged_lie(context, rules):
-    """What the record of a store that is lied to says of it, and what the guest's checker says."""
-    with CacheScene(context, cache=BACK, conserve=False) as scene:
-        scene.rig.meddle(rules)
-        scene.stay(1.5)
-        stamp, scene.stamp = scene.stamp, None
-        result = stamp.finish()
-        wrong, _ = judge_log(Story(scene.story_path), read_log(scene.rig.log_path))
-        check(scene.rig.counters("meddle0").get("lies"), "nobody lied")
-    return result, wrong
+def logged_lie(context, rules, found):
+    """A store that is lied to: until `found`(what its record says, what the guest's checker says).
+
+    On a busy machine a round may have so few lies that all were overwritten before anybody could
+    have seen them.
+    """
+    for _ in range(4):
+        with CacheScene(context, cache=BACK, conserve=False) as scene:
+            scene.rig.meddle(rules)
+            scene.stay(1.5)
+            stamp, scene.stamp = scene.stamp, None
+            result = stamp.finish()
+            wrong, _ = judge_log(Story(scene.story_path), read_log(scene.rig.log_path))
+            check(scene.rig.counters("meddle0").get("lies"), "nobody lied")
+        if found(wrong, result):
+            return
+    check(False, f"not found: {wrong}, {result}")
 
 
 @case()
 def cache_lie_flush(context):
     """negative control: a FLUSH that does not reach the store is found in the record"""
-    _, wrong = logged_lie(context, "lie=flush")
-    check(any(w.startswith("flushed") for w in wrong), f"not found: {wrong}")
+    logged_lie(context, "lie=flush",
+               lambda wrong, _: any(w.startswith("flushed") for w in wrong))
 
 
 @case()
 def cache_lie_reorder(context):
     """negative control: a write that comes to the store after later epochs is found"""
-    _, wrong = logged_lie(context, "lie=reorder every=7")
-    check(any(w.startswith(("prefix", "older")) for w in wrong), f"not found: {wrong}")
+    # one that is late by a FLUSH is missing in what was flushed, too
+    logged_lie(context, "lie=reorder every=7",
+               lambda wrong, _: any(w.startswith(("prefix", "older", "flushed")) for w in wrong))
 
 
 @case()
 def cache_lie_lose(context):
     """negative control: a write that the store forgets is found, in the record and by the guest"""
-    result, wrong = logged_lie(context, "lie=lose every=9")
-    check(wrong, "the record knows nothing of it")
-    check(result["old"] or result["lost"], f"the guest has not noticed: {result}")
+    logged_lie(context, "lie=lose every=9",
+               lambda wrong, result: wrong and (result["old"] or result["lost"]))
 
 
 def forget_dirty(rig):

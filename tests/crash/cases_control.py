@@ -10,14 +10,15 @@ from rig import Failed, check, until
 CASES, case = table()
 
 
-def must_fail(context, words, run):
-    try:
-        run()
-    except Failed as e:
-        text = str(e)
-        context.numbers.setdefault("caught", []).append(text.split("\n")[0][:120])
-        check(any(word in text for word in words), f"failed for another reason: {text}")
-        return
+def must_fail(context, words, run, tries=1):
+    for _ in range(tries):
+        try:
+            run()
+        except Failed as e:
+            text = str(e)
+            context.numbers.setdefault("caught", []).append(text.split("\n")[0][:120])
+            check(any(word in text for word in words), f"failed for another reason: {text}")
+            return
     raise Failed(f"nobody noticed; one of {words} was to be said")
 
 
@@ -34,7 +35,8 @@ def control_lies(context):
     lies = {"lose": ("'lost'", "'old'"), "tear": ("'torn'", "'mixed'"), "swap": ("'misplaced'",),
             "error": ("'EIO'",)}
     for lie, words in lies.items():
-        must_fail(context, words, lambda lie=lie: kill_over(context, lie=lie))
+        # a lie that is overwritten before it is read is none: on a busy machine all may be
+        must_fail(context, words, lambda lie=lie: kill_over(context, lie=lie), tries=4)
 
 
 @case(ci=True)

@@ -53,8 +53,11 @@ def check(true, text):
         raise Failed(text)
 
 
+PATIENCE = 6    # a busy machine's seconds in one of an idle one: nothing is to fail for being slow
+
+
 def until(seconds, true, what, pause=0.01):
-    end = time.monotonic() + seconds
+    end = time.monotonic() + seconds * PATIENCE
     while True:
         value = true()
         if value:
