@@ -268,8 +268,8 @@ scene_now() {
     echo "${up/./}"
 }
 
-# Polls CMD every 20 ms. SECONDS are those of an idle machine; a busy one has SCENE_PATIENCE times as
-# many, since a test is not to fail for being slow.
+# Polls CMD every 20 ms. SECONDS are those of an idle machine; a busy one has SCENE_PATIENCE times
+# as many, since a test is not to fail for being slow.
 scene_until() {
     local end=$(($(scene_now) + $1 * 100 * ${SCENE_PATIENCE:-6}))
     shift
