@@ -65,7 +65,7 @@ def adopt(table, options, cache):
 def with_cache(rig, size):
     """The crash tests' pipeline, with a cache above its store."""
     with open(rig.conf, encoding="ascii") as file:
-        text = file.read().replace("edge.store=file0", "edge.store=cache0")
+        text = file.read().replace("edge.store=file0", "edge.store=cache0", 1)
     with open(rig.conf, "w", encoding="ascii") as file:
         file.write(text + "\n[host cache0]\nrestart-limit=0\nrestart-delay-max=0s\n"
                    f"\n[peer cache0]\nhost=cache0\nrole=cached\nedge.store=file0\nsize={size}\n")

@@ -173,8 +173,8 @@ def references(place, quick=True):
 class Table:
     """Figures of all rounds, then rows of medians with their reference and goal."""
 
-    def __init__(self):
-        self.samples, self.rows = {}, []
+    def __init__(self, prefix="cache"):
+        self.prefix, self.samples, self.rows = prefix, {}, []
 
     def add(self, name, value):
         self.samples.setdefault(name, []).append((value, os.getloadavg()[0]))
@@ -215,7 +215,7 @@ class Table:
 
     def write(self, path):
         rows = [{**{key: row[key] for key in ("value", "unit", "reference", "ratio", "load1")},
-                 "name": "cache." + row["name"]} for row in self.rows]
+                 "name": f"{self.prefix}.{row['name']}"} for row in self.rows]
         with open(path, "w", encoding="utf-8") as file:
             json.dump(rows, file, indent=1)
             file.write("\n")

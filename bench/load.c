@@ -41,6 +41,8 @@ static const struct peer_option load_options[] = {
 	OPTION_SIZE(O, span, "span", .min = 512, .max = XSEG_OBJECT_MAX, .initial = "4M",
 		.help = "used of each object, from its beginning"),
 	OPTION_COUNT(O, volume, "volume", .min = 1, .initial = "1", .help = "its number"),
+	OPTION_BOOL(O, linear, "linear", .initial = "no",
+		.help = "asks a composer: for offsets in the volume, not for objects"),
 	OPTION_COUNT(O, count, "count", .unit = "operations", .help = "ends after so many"),
 	OPTION_TIME(O, time, "time",
 		.help = "ends after that; neither this nor count: after one round"),
@@ -259,6 +261,10 @@ static bool load_send_place(struct load *load, const struct load_place *place)
 	call->key = (struct xseg_key){.volume = load_options_of(load)->volume, .object = object};
 	call->offset = place->offset;
 	call->length = place->length;
+	if (load_options_of(load)->linear) {
+		call->key.object = 0;
+		call->offset += (uint64_t)object * XSEG_OBJECT_MAX;
+	}
 	if (unlikely(call_pages(call, place->length))) {
 		call_end(call);
 		return load_starved(load);

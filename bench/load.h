@@ -24,7 +24,7 @@ struct load_options {
 	uint64_t pattern, mix, bs, qd, size, span, volume, count, time, verify, seed, flush;
 	uint64_t prepare, chunk;
 	char *theta, *trace, *report;
-	bool donate, pin, fill, fresh, fua;
+	bool donate, pin, fill, fresh, fua, linear;
 };
 
 /* --- traces ------------------------------------------------------------------- */

@@ -27,21 +27,31 @@ bench_cache_LDADD = libxseg.la
 bench_port_SOURCES = bench/bench_port.c $(bench_shared)
 bench_port_LDADD = libxseg.la
 
+# a test runs it, too
+check_PROGRAMS += bench_volume
+bench_volume_SOURCES = bench/bench_volume.c bench/asker.c bench/asker.h $(bench_shared)
+bench_volume_LDADD = libpeer.la libxseg.la
+
 # the load, a peer: not installed; tests use it, too
 check_LTLIBRARIES += load.la
 load_la_SOURCES = bench/load.c bench/load.h bench/load_check.c bench/load_plan.c \
 	bench/load_stat.c bench/load_trace.c
 load_la_LDFLAGS = $(MODULE_LDFLAGS) -rpath /nowhere
 load_la_LIBADD = -lm
+# a hop and nothing else, a peer
+check_LTLIBRARIES += forward.la
+forward_la_SOURCES = bench/forward.c
+forward_la_LDFLAGS = $(MODULE_LDFLAGS) -rpath /nowhere
 TESTS += tests/scenario/bench_load.sh tests/scenario/bench_tables.sh
 EXTRA_DIST += tests/scenario/bench_load.sh tests/scenario/bench_tables.sh
 
 bench_helpers = bench/run.sh bench/instructions.sh bench/memory.sh bench/path.sh bench/recovery.sh \
-	bench/cache.sh
+	bench/cache.sh bench/volumes.sh
 EXTRA_DIST += $(bench_helpers) bench/path.py bench/path_servers.py \
-	bench/cache.py bench/cache_pipeline.py bench/cache_rig.py bench/instructions.txt bench/recovery.py
+	bench/cache.py bench/cache_pipeline.py bench/cache_rig.py bench/instructions.txt bench/recovery.py \
+	bench/volumes.py bench/volumes_rig.py
 CLEANFILES += bench.json $(bench_builds)
 
 .PHONY: bench
-bench: all $(bench_builds) load.la blocker_meddle.la
+bench: all $(bench_builds) bench_volume load.la forward.la blocker_meddle.la
 	SKERRY_BUILD='$(abs_top_builddir)' bash $(srcdir)/bench/run.sh --json bench.json $(BENCH_FLAGS)

@@ -137,7 +137,8 @@ class Skerry(Server):
         self.control("segment", "create", self.segment, "--size", str(self.place.size + 768 * MIB))
         self.created = True
         front = f"nbd0=front_nbd,listen=unix:{self.socket},edge.volume=vol0"
-        parts = (self.place.store, "vol0=volume,edge.store=store0", front)
+        parts = (self.place.store, "map0=mapperd,edge.store=store0",
+                 "vol0=volume,edge.store=store0,edge.map=map0", front)
         if self.stacked:
             self.peer(*reversed(parts))
         else:

@@ -2,12 +2,12 @@
 # Documents: prose lies here, what follows from tables and headers is generated in the build tree.
 
 DOCS_PROSE = docs/architecture.md docs/cache.md docs/life-of-a-request.md docs/write-a-peer.md docs/cookbook.md \
-	docs/failure.md docs/keeper.md docs/operations.md docs/benchmarks.md docs/format-volume-record.md docs/watching.md
+	docs/failure.md docs/keeper.md docs/operations.md docs/benchmarks.md docs/format-map.md docs/watching.md
 dist_doc_DATA += $(DOCS_PROSE)
 EXTRA_DIST += docs/decisions docs/layout.awk
 
 MAN_PROSE = docs/man/skerry.7 docs/man/skerry-pipeline.5 docs/man/xsegpeer.1
-MAN_ROLES = docs/man/front_nbd.7 docs/man/volume.7 docs/man/cached.7 docs/man/blocker_null.7 \
+MAN_ROLES = docs/man/front_nbd.7 docs/man/volume.7 docs/man/mapperd.7 docs/man/cached.7 docs/man/blocker_null.7 \
 	docs/man/blocker_memory.7 docs/man/blocker_pattern.7 docs/man/blocker_file.7
 MAN_TABLES = $(MAN_ROLES) docs/man/xsegctl.1 docs/man/xsegd.8
 EXTRA_DIST += $(MAN_PROSE:=.scd)

@@ -21,7 +21,10 @@ include tests/blocker.mk
 include tests/unit/core.mk
 include tests/tools.mk
 include tests/scenario/nbd.mk
+include tests/scenario/guest.mk
 include tests/watch.mk
 include tests/scenario/kill.mk
 include tests/crash/local.mk
 include tests/cache.mk
+include tests/map.mk
+include tests/mapperd.mk

@@ -7,7 +7,7 @@ libnbdtest_la_CFLAGS = $(AM_CFLAGS) $(EVENT_CFLAGS) $(OPENSSL_CFLAGS)
 nbd_rig_libs = libnbdtest.la libfixture.la libxseg.la $(EVENT_LIBS) $(OPENSSL_LIBS)
 
 if HAVE_CHECK
-nbd_unit_tests = test_nbd_command test_nbd_conn test_nbd_handshake test_nbd_listen
+nbd_unit_tests = test_nbd_command test_nbd_conn test_nbd_dirty test_nbd_handshake test_nbd_listen
 check_PROGRAMS += $(nbd_unit_tests)
 TESTS += $(nbd_unit_tests)
 
@@ -22,6 +22,10 @@ test_nbd_handshake_LDADD = $(nbd_rig_libs) $(CHECK_LIBS)
 test_nbd_conn_SOURCES = tests/unit/test_nbd_conn.c
 test_nbd_conn_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(EVENT_CFLAGS) $(OPENSSL_CFLAGS)
 test_nbd_conn_LDADD = $(nbd_rig_libs) $(CHECK_LIBS)
+
+test_nbd_dirty_SOURCES = tests/unit/test_nbd_dirty.c
+test_nbd_dirty_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(EVENT_CFLAGS) $(OPENSSL_CFLAGS)
+test_nbd_dirty_LDADD = $(nbd_rig_libs) $(CHECK_LIBS)
 
 test_nbd_listen_SOURCES = tests/unit/test_nbd_listen.c
 test_nbd_listen_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(EVENT_CFLAGS) $(OPENSSL_CFLAGS)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 if HAVE_CHECK
 tools_unit_tests = test_pipeline test_pipeline_keep test_ctl_output test_fsck test_pipeline_diff \
-	test_ctl_table test_kept
+	test_ctl_table test_ctl_volume test_kept
 check_PROGRAMS += $(tools_unit_tests)
 TESTS += $(tools_unit_tests)
 
@@ -21,6 +21,11 @@ test_ctl_table_SOURCES = tests/unit/test_ctl_table.c
 test_ctl_table_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(JANSSON_CFLAGS)
 test_ctl_table_LDADD = $(unit_libs) libctl.la $(TOOLS_LIBS) $(SMARTCOLS_LIBS) $(EVENT_EXTRA_LIBS) $(CHECK_LIBS)
 
+test_ctl_volume_SOURCES = tests/unit/test_ctl_volume.c
+test_ctl_volume_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(JANSSON_CFLAGS)
+test_ctl_volume_LDADD = $(unit_libs) libctl.la libmaptest.la $(TOOLS_LIBS) $(SMARTCOLS_LIBS) \
+	$(EVENT_EXTRA_LIBS) $(XXHASH_LIBS) $(CHECK_LIBS)
+
 test_kept_SOURCES = tests/unit/test_kept.c
 test_kept_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(JANSSON_CFLAGS)
 test_kept_LDADD = $(unit_libs) libtools.la libxseg.la $(JANSSON_LIBS) $(INIH_LIBS) $(CHECK_LIBS)
@@ -39,6 +44,13 @@ tools_scenarios = tests/scenario/xsegctl_output.sh tests/scenario/xsegctl_segmen
 	tests/scenario/xsegctl_keeper.sh
 TESTS += $(tools_scenarios)
 EXTRA_DIST += $(tools_scenarios) tests/scenario/xsegctl_lib.sh
+
+ctl_volume_scenarios = tests/scenario/cookbook_volumes.sh \
+	tests/scenario/volume_image.sh tests/scenario/volume_import.sh \
+	tests/scenario/volume_two_hosts.sh tests/scenario/volume_two_hosts_cache.sh \
+	tests/scenario/volume_verbs.sh
+TESTS += $(ctl_volume_scenarios)
+EXTRA_DIST += $(ctl_volume_scenarios)
 
 ctl_scenarios = tests/scenario/ctl_cache.sh tests/scenario/ctl_config.sh tests/scenario/ctl_job.sh \
 	tests/scenario/ctl_kill.sh tests/scenario/ctl_plug.sh tests/scenario/ctl_socket.sh

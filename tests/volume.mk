@@ -1,34 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
+
 if HAVE_CHECK
-check_LTLIBRARIES += libvolumetest.la
-libvolumetest_la_SOURCES = peers/volume/volume_record.c peers/volume/volume_extent.c \
-	peers/volume/volume_table.c
-libvolumetest_la_CFLAGS = $(AM_CFLAGS) $(XXHASH_CFLAGS)
-volume_unit_tests = test_volume_record test_volume_span test_volume_extent test_volume_table \
-	test_volume_admin
+volume_unit_tests = test_volume_span test_volume_extent test_volume_table \
+	test_volume_admin test_volume_control test_volume_hold test_volume_limit
 check_PROGRAMS += $(volume_unit_tests)
 TESTS += $(volume_unit_tests)
-
-test_volume_record_SOURCES = tests/unit/test_volume_record.c
-test_volume_record_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(XXHASH_CFLAGS)
-test_volume_record_LDADD = libvolumetest.la $(unit_libs) libxseg.la $(CHECK_LIBS) $(XXHASH_LIBS)
 
 test_volume_span_SOURCES = tests/unit/test_volume_span.c
 test_volume_span_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)
 test_volume_span_LDADD = $(unit_libs) libxseg.la $(CHECK_LIBS)
 
-test_volume_extent_SOURCES = tests/unit/test_volume_extent.c
+test_volume_extent_SOURCES = tests/unit/test_volume_extent.c peers/volume/volume_extent.c
 test_volume_extent_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)
-test_volume_extent_LDADD = libvolumetest.la $(unit_libs) libxseg.la $(CHECK_LIBS)
+test_volume_extent_LDADD = $(unit_libs) libxseg.la $(CHECK_LIBS)
 
-test_volume_table_SOURCES = tests/unit/test_volume_table.c
+test_volume_table_SOURCES = tests/unit/test_volume_table.c peers/volume/volume_table.c \
+	peers/volume/volume_open.c peers/volume/volume_limit.c
 test_volume_table_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(XXHASH_CFLAGS)
-test_volume_table_LDADD = libvolumetest.la $(unit_libs) libxseg.la $(CHECK_LIBS) $(XXHASH_LIBS)
+test_volume_table_LDADD = $(unit_libs) libxseg.la $(CHECK_LIBS) $(XXHASH_LIBS)
 
 test_volume_admin_SOURCES = tests/unit/test_volume_admin.c
 test_volume_admin_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(XXHASH_CFLAGS)
-test_volume_admin_LDADD = libvolumetest.la $(unit_libs) libpeer.la libxseg.la $(URCU_LIBS) \
-	$(EVENT_LIBS) $(CHECK_LIBS) $(XXHASH_LIBS)
+test_volume_admin_LDADD = $(unit_libs) libpeer.la libxseg.la $(URCU_LIBS) $(EVENT_LIBS) $(CHECK_LIBS) \
+	$(XXHASH_LIBS)
+
+test_volume_control_SOURCES = tests/unit/test_volume_control.c
+test_volume_control_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)
+test_volume_control_LDADD = libmaptest.la $(unit_libs) libpeer.la libxseg.la $(URCU_LIBS) $(EVENT_LIBS) $(CHECK_LIBS)
+
+test_volume_hold_SOURCES = tests/unit/test_volume_hold.c
+test_volume_hold_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)
+test_volume_hold_LDADD = $(unit_libs) libpeer.la libxseg.la $(URCU_LIBS) $(EVENT_LIBS) $(CHECK_LIBS)
+
+test_volume_limit_SOURCES = tests/unit/test_volume_limit.c peers/volume/volume_limit.c
+test_volume_limit_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)
+test_volume_limit_LDADD = $(unit_libs) libxseg.la $(CHECK_LIBS)
 endif
 
 check_PROGRAMS += volume_model
@@ -41,3 +47,31 @@ volume_model_LDADD = libfixture.la libpeer.la libxseg.la $(URCU_LIBS) $(EVENT_LI
 check_LTLIBRARIES += blocker_lossy.la
 blocker_lossy_la_SOURCES = tests/lib/blocker_lossy.c
 blocker_lossy_la_LDFLAGS = $(MODULE_LDFLAGS) -rpath /nowhere
+
+# the data path: notes over a floor in the test, partial objects and trees of volumes as processes
+if HAVE_CHECK
+check_PROGRAMS += test_volume_note test_volume_child
+TESTS += test_volume_note test_volume_child
+test_volume_note_SOURCES = tests/unit/test_volume_note.c peers/volume/volume_note.c \
+	peers/volume/volume_tell.c
+test_volume_note_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)
+test_volume_note_LDADD = $(unit_libs) libxseg.la $(CHECK_LIBS)
+
+test_volume_child_SOURCES = tests/unit/test_volume_child.c
+test_volume_child_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)
+test_volume_child_LDADD = $(unit_libs) libpeer.la libxseg.la $(URCU_LIBS) $(EVENT_LIBS) $(CHECK_LIBS)
+endif
+
+check_PROGRAMS += volume_tree
+TESTS += volume_tree
+volume_tree_SOURCES = tests/property/volume_tree.c
+volume_tree_CFLAGS = $(AM_CFLAGS)
+volume_tree_LDADD = libfixture.la libpeer.la libxseg.la $(URCU_LIBS) $(EVENT_LIBS)
+
+# sizes, names, many clones, long chains
+TESTS += tests/scenario/volume_limits.sh
+EXTRA_DIST += tests/scenario/volume_limits.sh tests/scenario/volume_edges.py
+
+volume_scenarios = tests/scenario/volume_full.sh
+TESTS += $(volume_scenarios)
+EXTRA_DIST += $(volume_scenarios)

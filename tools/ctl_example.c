@@ -39,14 +39,43 @@ static const struct {
 	{&ctl_cache_drop, "xsegctl cache drop cache0\n"},
 	{&ctl_cache_resize, "xsegctl cache resize cache0 512M\n"},
 	{&ctl_cache_policy, "xsegctl cache policy cache0 lru\n"},
-	{&ctl_volume_create, "xsegctl volume create disk --size 10G\n"},
+	{&ctl_volume_create, "xsegctl volume create disk --size 10G\n"
+			     "xsegctl volume create vm1 --from debian-12 --size 40G\n"},
 	{&ctl_volume_rm, "xsegctl volume rm disk --yes\n"},
-	{&ctl_volume_list, "xsegctl volume list --json\n"},
+	{&ctl_volume_list, "xsegctl volume list --json\n"
+			   "xsegctl volume list --tree\n"},
 	{&ctl_volume_info, "xsegctl volume info disk\n"},
+	{&ctl_volume_clone, "xsegctl volume clone debian-12 vm1\n"
+			    "xsegctl volume clone debian-12 vm2 --size 40G\n"},
+	{&ctl_volume_snapshot,
+		"xsegctl volume snapshot disk monday\n"
+		"xsegctl volume snapshot disk monday --freeze 'virsh domfsfreeze vm1' "
+		"--thaw 'virsh domfsthaw vm1'\n"},
+	{&ctl_volume_rollback, "xsegctl volume rollback disk monday --yes\n"},
+	{&ctl_volume_resize, "xsegctl volume resize disk 20G\n"
+			     "xsegctl volume resize disk 5G --dry-run\n"},
+	{&ctl_volume_rename, "xsegctl volume rename disk old-disk\n"},
+	{&ctl_volume_protect, "xsegctl volume protect debian-12\n"},
+	{&ctl_volume_unprotect, "xsegctl volume unprotect debian-12\n"},
+	{&ctl_volume_flatten, "xsegctl volume flatten vm1 --progress=plain\n"
+			      "xsegctl volume flatten vm1 --detach\n"},
+	{&ctl_volume_diff, "xsegctl volume diff monday disk --json\n"},
+	{&ctl_volume_limit, "xsegctl volume limit vm1 --iops 2000 --bandwidth 200M --burst 2s\n"
+			    "xsegctl volume limit vm1 --iops 0\n"},
+	{&ctl_volume_break, "xsegctl volume break-lock disk --dry-run\n"
+			    "xsegctl volume break-lock disk --yes\n"},
+	{&ctl_volume_gc, "xsegctl volume gc --rate 500\n"
+			 "xsegctl volume gc --wait\n"},
+	{&ctl_volume_fsck, "xsegctl volume fsck\n"
+			   "xsegctl volume fsck disk --repair\n"},
 	{&ctl_import_verb, "xsegctl volume import debian.raw disk --progress=plain\n"
 			   "xsegctl volume import debian.raw disk --detach\n"
+			   "xsegctl volume import debian-12.qcow2 debian-12\n"
+			   "xsegctl volume import debian-12.1.qcow2 debian-12.1 --base golden\n"
 			   "zcat image.gz | xsegctl volume import - disk --size 10G\n"},
 	{&ctl_export_verb, "xsegctl volume export disk disk.raw --yes\n"
+			   "xsegctl volume export monday monday.qcow2 --format qcow2\n"
+			   "xsegctl volume export tuesday tuesday.qcow2 --since monday\n"
 			   "xsegctl volume export disk - | gzip >disk.gz\n"},
 	{&ctl_config_check, "xsegctl config check demo.conf\n"},
 	{&ctl_config_diff, "xsegctl config diff demo.conf\n"},

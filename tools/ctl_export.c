@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* volume export: a volume becomes a raw image; holes stay holes; the file appears when whole. */
+/* volume export: a volume, or what was written to it since a snapshot, becomes an image; holes stay
+   holes; the file appears when whole. */
 #include <base/must.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -13,7 +14,11 @@
 #include <unistd.h>
 
 #include "tools/ctl_copy.h"
+#include "tools/ctl_map.h"
+#include "tools/ctl_volume_image.h"
 #include "tools/ctl_work.h"
+
+#define CLUSTER 65536u /* qcow2's: what is written of one must be all of it */
 
 /* What comes next in the image; pieces end in the order in which they began. */
 struct piece {
@@ -43,6 +48,10 @@ struct export
 	struct client_request status;
 	struct xseg_status_extent extents[XSEG_PAGE / sizeof(struct xseg_status_extent)];
 	bool status_done;
+	bool qcow2;
+	struct ctl_image image;
+	struct xseg_volume_info since; /* id 0: all of it */
+	uint64_t at;		       /* of what was written since: all before is there */
 };
 
 /* --- the file --------------------------------------------------------------------------- */
@@ -124,6 +133,36 @@ static int target_beside(struct export *export)
 	return 0;
 }
 
+/* In the file that target_beside() has made. */
+static int target_image(struct export *export)
+{
+	struct ctl *ctl = export->ctl;
+	bool based = export->since.id != 0;
+	int rc = ctl_image_make(ctl, export->temporary, export->info.size, based);
+	return rc ? rc : ctl_image_open(ctl, export->temporary, "qcow2", true, &export->image);
+}
+
+/* "monday.qcow2", beside it: what the last export was most likely called. */
+static int target_base(struct export *export)
+{
+	char base[VOLUME_NAME_LENGTH_MAX + 16];
+	const char *given = ctl_value(export->ctl, "base");
+	if (!export->since.id)
+		return 0;
+	snprintf(base, sizeof(base), "%s.qcow2", export->since.name);
+	return ctl_image_base(export->ctl, export->temporary, given ? given : base);
+}
+
+/* qemu-nbd has written all and ended. */
+static int image_finish(struct export *export)
+{
+	int error = ctl_image_flush(&export->image);
+	int rc = error ? target_fault(export, "written", -error) : 0;
+	if (!rc)
+		rc = ctl_image_close(export->ctl, export->path, &export->image);
+	return rc ? rc : target_base(export);
+}
+
 static int target_open(struct export *export)
 {
 	struct stat st;
@@ -144,11 +183,12 @@ static int target_open(struct export *export)
 static int target_finish(struct export *export)
 {
 	struct stat st;
-	if (!export->temporary[0])
-		return 0;
+	int rc = export->qcow2 ? image_finish(export) : 0;
+	if (rc || !export->temporary[0])
+		return rc;
 	if (fdatasync(export->fd) || fstat(export->fd, &st))
 		return target_fault(export, "made durable", errno);
-	if ((uint64_t)st.st_size != export->info.size)
+	if (!export->qcow2 && (uint64_t)st.st_size != export->info.size)
 		return fault_set(&export->ctl->fault, FAULT_FAILED, export->path, NULL,
 			"'%s' has become %lld bytes long, not %llu", export->path,
 			(long long)st.st_size, (unsigned long long)export->info.size);
@@ -162,6 +202,9 @@ static int target_finish(struct export *export)
 
 static void target_close(struct export *export)
 {
+	struct fault first = export->ctl->fault;
+	if (ctl_image_close(export->ctl, export->path, &export->image))
+		export->ctl->fault = first; /* only after another one */
 	if (export->temporary[0])
 		unlink(export->temporary);
 	if (export->fd >= 0)
@@ -189,10 +232,31 @@ static int write_all(struct export *export, const uint8_t *data, uint32_t length
 
 /* --- pieces ----------------------------------------------------------------------------- */
 
+/* Above a base zeros must be said, too. */
+static int image_piece(struct export *export, const struct piece *piece)
+{
+	uint32_t at = 0, run, length = piece->length;
+	int error = 0;
+	while (!error && at < length) {
+		uint32_t from = at;
+		bool any = ctl_copy_run(piece->buffer, length, &at, &run);
+		at = any ? at : length;
+		if (at > from && export->since.id)
+			error = ctl_image_zero(&export->image, at - from, piece->offset + from);
+		if (any && !error)
+			error = ctl_image_write(
+				&export->image, piece->buffer + at, run, piece->offset + at);
+		at += any ? run : 0;
+	}
+	return error ? target_fault(export, "written", -error) : 0;
+}
+
 static int write_piece(struct export *export, const struct piece *piece)
 {
 	uint32_t at = 0, run;
 	int rc = 0;
+	if (export->qcow2)
+		return image_piece(export, piece);
 	if (export->stream)
 		return write_all(export, piece->buffer, piece->length, piece->offset);
 	while (!rc && !piece->zero && ctl_copy_run(piece->buffer, piece->length, &at, &run)) {
@@ -289,8 +353,9 @@ static int add_extent(struct export *export, uint64_t offset, uint64_t length, b
 {
 	int rc = 0;
 	if (zero && !export->stream) {
+		int error = export->since.id ? ctl_image_zero(&export->image, length, offset) : 0;
 		export->written += length;
-		return 0;
+		return error ? target_fault(export, "written", -error) : 0;
 	}
 	while (!rc && length) {
 		uint64_t room = export->plan.chunk - offset % export->plan.chunk;
@@ -350,7 +415,46 @@ static int export_window(struct export *export, uint64_t offset, uint32_t *looke
 	return rc;
 }
 
-static int copy(struct export *export)
+/* --- what was written since --------------------------------------------------------------- */
+
+/* Whole clusters: whatever is read and written beside what differs is right, too. A positive number
+   ends the walk, with the fault set. */
+static int since_stretch(void *context, const struct map_stretch *stretch)
+{
+	struct export *export = context;
+	uint64_t end = (stretch->offset + stretch->length + CLUSTER - 1) / CLUSTER * CLUSTER;
+	uint64_t from = stretch->offset / CLUSTER * CLUSTER;
+	bool whole = stretch->offset % CLUSTER == 0 &&
+		     (stretch->length % CLUSTER == 0 || end >= export->info.size);
+	if (end > export->info.size)
+		end = export->info.size;
+	if (from < export->at)
+		from = export->at;
+	if (from >= end)
+		return 0;
+	export->at = end;
+	bool zero = whole && (stretch->flags & XSEG_STATUS_ZERO);
+	return add_extent(export, from, end - from, zero) ? 1 : 0;
+}
+
+/* The answers of pieces that are under way must not be taken for the map's: one client each. */
+static int copy_since(struct export *export)
+{
+	struct client asking;
+	int rc = ctl_join_composer(export->ctl, &asking);
+	if (rc)
+		return rc;
+	ctl_copy_patience(export->ctl, &asking);
+	int error = ctl_map_diff(&asking, export->since.id, export->info.id, since_stretch, export);
+	client_close(&asking);
+	if (error == -EINTR)
+		return ctl_interrupted_fault(export->ctl, export->info.name);
+	if (error < 0)
+		return ctl_map_fault(export->ctl, &export->info, "cannot be compared", error, NULL);
+	return error ? -(int)export->ctl->fault.code : 0;
+}
+
+static int copy_all(struct export *export)
 {
 	uint64_t offset = 0;
 	uint32_t looked;
@@ -361,11 +465,19 @@ static int copy(struct export *export)
 		if (!rc && ctl_interrupted())
 			rc = ctl_interrupted_fault(export->ctl, export->info.name);
 	}
+	return rc;
+}
+
+static int copy(struct export *export)
+{
+	int rc = export->since.id ? copy_since(export) : copy_all(export);
 	while (!rc && export->used) {
 		rc = write_ready(export);
 		if (!rc && export->used)
 			rc = collect(export);
 	}
+	if (export->since.id)
+		return rc;
 	if (!rc && export->written != export->info.size)
 		rc = fault_set(&export->ctl->fault, FAULT_FAILED, export->path, NULL,
 			"%llu bytes came instead of %llu", (unsigned long long)export->written,
@@ -389,6 +501,10 @@ static int volume_open(struct export *export, const char *name)
 			"xsegctl: note: volume '%s' is open elsewhere; what is written "
 			"meanwhile may be in the image or not\n",
 			name);
+	const char *since = ctl_value(ctl, "since");
+	rc = since ? ctl_volume_find(ctl, &export->client, since, &export->since) : 0;
+	if (rc)
+		return rc;
 	rc = ctl_volume_tell(&export->client, XSEG_OP_OPEN, XSEG_F_READ_ONLY, export->info.id);
 	return rc ? ctl_volume_fault(ctl, name, "cannot be opened", rc) : 0;
 }
@@ -416,6 +532,8 @@ static int export_opened(struct export *export)
 	for (unsigned i = 0; i < export->plan.depth; i++)
 		must(export->pieces[i].buffer = malloc(export->plan.chunk));
 	int rc = target_open(export);
+	if (!rc && export->qcow2)
+		rc = target_image(export);
 	if (!rc)
 		rc = copy(export);
 	export->work->done = export->written;
@@ -473,6 +591,29 @@ static int target_ask(struct export *export)
 	return ctl_given(export->ctl, "dry-run") ? 0 : target_exists(export);
 }
 
+/* An image that is not raw is a file. */
+static int format_check(struct export *export)
+{
+	struct ctl *ctl = export->ctl;
+	struct stat st;
+	const char *format = ctl_value(ctl, "format"), *since = ctl_value(ctl, "since");
+	bool raw = format && !strcmp(format, "raw");
+	export->qcow2 = since || (format && !raw);
+	if (since && raw)
+		return fault_set(&ctl->fault, FAULT_USAGE, export->path, NULL,
+			"--since makes a qcow2 image: raw has no word for what is elsewhere");
+	if (ctl_given(ctl, "base") && !since)
+		return fault_set(
+			&ctl->fault, FAULT_USAGE, export->path, NULL, "--base goes with --since");
+	if (since && !volume_name_check(since))
+		return ctl_volume_name_check(ctl, since);
+	bool file = strcmp(export->path, "-") && (stat(export->path, &st) || S_ISREG(st.st_mode));
+	if (export->qcow2 && !file)
+		return fault_set(&ctl->fault, FAULT_USAGE, export->path, NULL,
+			"a qcow2 image is written to a file, '%s' is none", export->path);
+	return 0;
+}
+
 static int run_export(struct ctl *ctl)
 {
 	struct export *export = calloc(1, sizeof(*export));
@@ -480,6 +621,7 @@ static int run_export(struct ctl *ctl)
 	export->ctl = ctl;
 	export->path = ctl->argv[1];
 	export->fd = -1;
+	export->image.fd = -1;
 	struct ctl_work work = {.ctl = ctl,
 		.kind = "volume.export",
 		.object = ctl->argv[0],
@@ -489,6 +631,8 @@ static int run_export(struct ctl *ctl)
 		.columns = export_columns,
 		.column_count = countof(export_columns) - 1};
 	int rc = ctl_volume_name_check(ctl, ctl->argv[0]);
+	if (!rc)
+		rc = format_check(export);
 	if (!rc)
 		rc = target_ask(export);
 	if (!rc && ctl_given(ctl, "dry-run"))
@@ -500,11 +644,22 @@ static int run_export(struct ctl *ctl)
 	return rc;
 }
 
+static const char *const formats[] = {"raw", "qcow2", NULL};
+static const struct ctl_option option_format = {
+	"format", 0, "FORMAT", "raw (default) or qcow2", formats};
+static const struct ctl_option option_since = {"since", 0, "SNAP",
+	"only what may differ from this snapshot, as qcow2 above an image of that", NULL};
+static const struct ctl_option option_base = {"base", 0, "FILE",
+	"with --since: the image of SNAP as the new one names it (default: SNAP.qcow2)", NULL};
+
 const struct ctl_verb ctl_export_verb = {"volume", "export", "NAME FILE", 2, 2,
-	"write a volume to a raw image",
-	"\tHoles stay holes. The file is written beside and gets its name when it is whole; one "
+	"write a volume to an image",
+	"\tRaw or qcow2 (through qemu-img and qemu-nbd), whole or what was written since a "
+	"snapshot; an image of that, and this one above it, are the volume again, for qemu and for "
+	"*volume import*. Holes stay holes. The file is written beside and gets its name when it "
+	"is whole; one "
 	"that exists is only replaced with --yes. FILE may be a device, or - for stdout. It is a "
 	"job (see *job list*) that goes on when the terminal is gone.\n",
 	run_export,
-	{&ctl_option_yes, &ctl_option_progress, &ctl_option_via, &ctl_option_detach,
-		&ctl_option_dry_run}};
+	{&ctl_option_yes, &option_format, &option_since, &option_base, &ctl_option_progress,
+		&ctl_option_via, &ctl_option_detach, &ctl_option_dry_run}};

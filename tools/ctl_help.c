@@ -170,8 +170,7 @@ void ctl_help_man(void)
 	     "Commands for segments and volumes speak to the segment itself and work while the "
 	     "keeper, *xsegd*(8), is away. *up*, *down*, *peer*, *edge set*, *config* and *job "
 	     "cancel* need the keeper. *status*, *stats* and lists ask the keeper where there is "
-	     "one, and "
-	     "read the segment where there is none.\n\n"
+	     "one, and read the segment where there is none. *ls* is short for *list*.\n\n"
 	     "Data goes to stdout, everything else to stderr. Sizes are written 4096, 4K, 4KiB "
 	     "or 4kB (decimal); times 500ms, 30s, 2m. Commands that destroy refuse what is in "
 	     "use; they ask on a terminal and need *--yes* elsewhere.\n\n# COMMANDS\n");

@@ -269,6 +269,8 @@ static int options_read(struct ctl *ctl, int argc, char **argv)
 
 const struct ctl_verb *ctl_verb_find(const char *noun, const char *verb)
 {
+	if (verb && !strcmp(verb, "ls"))
+		verb = "list";
 	for (unsigned i = 0; ctl_verbs[i]; i++) {
 		const struct ctl_verb *v = ctl_verbs[i];
 		if (strcmp(v->noun, noun))

@@ -1,39 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* volume create, rm, list and info: asked of the composer, through the segment itself. */
-#include "tools/ctl_volume.h"
+/* volume create and rm: asked of the composer, through the segment itself. */
 
 #include <base/must.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-#define LIST_AT_ONCE 64u
+#include "tools/ctl_map.h"
 
 const struct ctl_option ctl_volume_option_size = {"size", 0, "SIZE", "size of the volume", NULL};
+static const struct ctl_option option_from = {"from", 0, "SNAP",
+	"a clone of this snapshot or volume, see 'volume clone'; --size may be larger", NULL};
 const struct ctl_option ctl_volume_option_object_size = {"object-size", 0, "SIZE",
-	"size of its objects, a power of two, 4K to 4M (default 4M)", NULL};
-
-static const struct ctl_column volume_columns[] = {
-	{"name", "NAME", CTL_TEXT},
-	{"size", "SIZE", CTL_SIZE},
-	{"object_size", "OBJECT", CTL_SIZE},
-	{"state", "STATE", CTL_TEXT},
-	{"opens", "OPENS", CTL_COUNT},
-	{"created_ns", "CREATED", CTL_DATE},
-};
-
-static const struct ctl_column info_columns[] = {
-	{"name", "name", CTL_TEXT},
-	{"id", "id", CTL_TEXT},
-	{"size", "size", CTL_SIZE},
-	{"object_size", "object size", CTL_SIZE},
-	{"objects", "objects", CTL_COUNT},
-	{"state", "state", CTL_TEXT},
-	{"opens", "opens", CTL_COUNT},
-	{"read_only", "read-only", CTL_TEXT},
-	{"fixed", "fixed", CTL_TEXT},
-	{"created_ns", "created", CTL_DATE},
-};
+	"size of its objects, a power of two, 4K to 4M (default: what the mapper says, 4M)", NULL};
 
 static const struct ctl_column made_columns[] = {
 	{"name", "name", CTL_TEXT},
@@ -92,6 +71,10 @@ int ctl_volume_fault(struct ctl *ctl, const char *name, const char *what, int er
 	const char *hint = NULL;
 	if (error == -ETIMEDOUT)
 		hint = "'xsegctl status' says who is not well; --timeout sets the limit";
+	if (error == -EILSEQ)
+		return fault_set(&ctl->fault, FAULT_FAILED, name,
+			"'xsegctl volume fsck' says what to do",
+			"volume '%s' %s: its record is damaged", name, what);
 	return fault_set(&ctl->fault, fault_code_of_errno(error), name, hint, "volume '%s' %s: %s",
 		name, what, error == -ETIMEDOUT ? "nobody answers" : strerror(-error));
 }
@@ -135,12 +118,12 @@ int ctl_volume_find(
 	return rc ? ctl_volume_fault(ctl, name, "cannot be asked", rc) : 0;
 }
 
-static const char *state_name(uint32_t state)
+const char *ctl_volume_state(uint32_t state)
 {
 	static const char *const names[] = {[XSEG_VOLUME_READY] = "ready",
 		[XSEG_VOLUME_IMPORTING] = "importing",
 		[XSEG_VOLUME_REMOVING] = "removing"};
-	return state >= XSEG_VOLUME_READY && state < countof(names) ? names[state] : "unknown";
+	return state >= XSEG_VOLUME_READY && state < countof(names) ? names[state] : "damaged";
 }
 
 json_t *ctl_volume_json(const struct xseg_volume_info *info)
@@ -148,21 +131,25 @@ json_t *ctl_volume_json(const struct xseg_volume_info *info)
 	char id[24];
 	/* 64 bits do not fit what JSON readers take for a number */
 	snprintf(id, sizeof(id), "%016llx", (unsigned long long)info->id);
-	return json_pack("{s:s, s:s, s:I, s:I, s:s, s:I, s:I, s:b, s:b, s:I}", "name", info->name,
-		"id", id, "size", (json_int_t)info->size, "object_size",
-		(json_int_t)info->object_size, "state", state_name(info->state), "objects",
+	bool snapshot = info->flags & XSEG_VOLUME_SNAPSHOT;
+	json_t *out = json_pack("{s:s, s:s, s:I, s:I, s:s, s:I, s:I, s:b, s:b, s:I}", "name",
+		info->name, "id", id, "size", (json_int_t)info->size, "object_size",
+		(json_int_t)info->object_size, "state", ctl_volume_state(info->state), "objects",
 		(json_int_t)info->objects, "opens", (json_int_t)info->opens, "read_only",
 		(info->flags & XSEG_VOLUME_READ_ONLY) != 0, "fixed",
 		(info->flags & XSEG_VOLUME_FIXED) != 0, "created_ns", (json_int_t)info->created_ns);
+	json_object_set_new(out, "type", json_string(snapshot ? "snapshot" : "volume"));
+	json_object_set_new(out, "protected", json_boolean(info->flags & XSEG_VOLUME_PROTECTED));
+	return out;
 }
 
 /* --- create ----------------------------------------------------------------------------- */
 
 int ctl_volume_object_size(struct ctl *ctl, uint32_t *object_size)
 {
-	uint64_t size = *object_size;
+	uint64_t size = 0;
 	int rc = ctl_value_size(ctl, "object-size", &size);
-	if (rc)
+	if (rc || !ctl_given(ctl, "object-size"))
 		return rc;
 	bool power = size && (size & (size - 1)) == 0;
 	if (!power || size < XSEG_PAGE || size > XSEG_OBJECT_MAX)
@@ -174,8 +161,7 @@ int ctl_volume_object_size(struct ctl *ctl, uint32_t *object_size)
 
 static int create_wanted(struct ctl *ctl, struct xseg_volume_info *info)
 {
-	*info = (struct xseg_volume_info){
-		.object_size = XSEG_OBJECT_MAX, .state = XSEG_VOLUME_READY};
+	*info = (struct xseg_volume_info){.state = XSEG_VOLUME_READY};
 	int rc = ctl_volume_name_check(ctl, ctl->argv[0]);
 	if (rc)
 		return rc;
@@ -205,7 +191,8 @@ static int create_compare(struct ctl *ctl, struct client *client, struct xseg_vo
 		return fault_set(&ctl->fault, FAULT_CONFLICT, info->name,
 			"choose another name, or remove it with 'xsegctl volume rm'",
 			"volume '%s' exists: %llu bytes in objects of %u, %s", info->name,
-			(unsigned long long)found.size, found.object_size, state_name(found.state));
+			(unsigned long long)found.size, found.object_size,
+			ctl_volume_state(found.state));
 	*info = found;
 	return 0;
 }
@@ -230,6 +217,8 @@ static int create(struct ctl *ctl, struct client *client, struct xseg_volume_inf
 	if (rc)
 		return rc;
 	json_t *object = ctl_volume_json(info);
+	if (!info->object_size) /* a plan that leaves it to the mapper */
+		json_object_del(object, "object_size");
 	json_object_set_new(object, "changed", json_boolean(made == 0 && !plan));
 	json_object_set_new(object, "dry_run", json_boolean(plan));
 	ctl_output_one(ctl, object, made_columns, MADE_COUNT(plan));
@@ -240,6 +229,12 @@ static int run_create(struct ctl *ctl)
 {
 	struct xseg_volume_info info;
 	struct client client;
+	if (ctl_given(ctl, "from") && ctl_given(ctl, "object-size"))
+		return fault_set(&ctl->fault, FAULT_USAGE, ctl->argv[0], NULL,
+			"--from and --object-size do not go together: a clone has the objects of "
+			"its source");
+	if (ctl_given(ctl, "from"))
+		return ctl_snap_clone(ctl, ctl_value(ctl, "from"), ctl->argv[0]);
 	int rc = create_wanted(ctl, &info);
 	if (!rc)
 		rc = ctl_join_composer(ctl, &client);
@@ -250,21 +245,23 @@ static int run_create(struct ctl *ctl)
 	return rc;
 }
 
-const struct ctl_verb ctl_volume_create = {"volume", "create", "NAME", 1, 1, "make an empty volume",
-	"\tIt takes no space until it is written. A volume that exists with the same parameters is "
-	"fine (changed: false).\n",
+const struct ctl_verb ctl_volume_create = {"volume", "create", "NAME", 1, 1, "make a volume",
+	"\tEmpty, or with *--from* with the contents of a snapshot or a volume. It takes no space "
+	"until it is written. A volume that exists with the same parameters is fine (changed: "
+	"false).\n",
 	run_create,
-	{&ctl_volume_option_size, &ctl_volume_option_object_size, &ctl_option_via,
+	{&ctl_volume_option_size, &option_from, &ctl_volume_option_object_size, &ctl_option_via,
 		&ctl_option_dry_run}};
 
 /* --- rm --------------------------------------------------------------------------------- */
 
 static int rm_allowed(struct ctl *ctl, const struct xseg_volume_info *info)
 {
-	if (info->flags & XSEG_VOLUME_FIXED)
-		return fault_set(&ctl->fault, FAULT_BUSY, info->name,
-			"take 'fixed=' out of the pipeline file",
-			"volume '%s' comes from the configuration", info->name);
+	int rc = ctl_map_changeable(ctl, info);
+	if (rc)
+		return rc;
+	if (info->flags & XSEG_VOLUME_PROTECTED)
+		return ctl_map_fault(ctl, info, "cannot be removed", -EPERM, NULL);
 	if (info->opens)
 		return fault_set(&ctl->fault, FAULT_BUSY, info->name,
 			"let its clients disconnect first",
@@ -272,29 +269,78 @@ static int rm_allowed(struct ctl *ctl, const struct xseg_volume_info *info)
 	return 0;
 }
 
+/* REMOVE says no more than that it is refused: who has it open is in its detail, its children are
+   in a list. */
+static int rm_refused(
+	struct ctl *ctl, struct client *client, const struct xseg_volume_info *info, int error)
+{
+	struct ctl_map_call call = {.blamed = true};
+	struct map_detail detail;
+	int rc = error == -ENOTEMPTY ? ctl_map_childless(ctl, client, info) : 0;
+	if (rc)
+		return rc;
+	if (error == -EBUSY && ctl_map_detail(client, info->id, &detail) == 0)
+		call.trouble.owner = detail.home;
+	if (error == -EBUSY && !call.trouble.owner.owner)
+		return fault_set(&ctl->fault, FAULT_BUSY, info->name,
+			"let its clients disconnect first", "volume '%s' is attached", info->name);
+	return ctl_map_fault(ctl, info, "cannot be removed", error, &call);
+}
+
+/* A plan asks what the deed would be refused for; without maps there are no children. */
+static int rm_plan(struct ctl *ctl, struct client *client, const struct xseg_volume_info *info)
+{
+	struct map_head_info head;
+	if (ctl_map_head(client, info->id, &head) == -EOPNOTSUPP)
+		return 0;
+	return ctl_map_childless(ctl, client, info);
+}
+
+/* A damaged one has lost its name, and is listed by its id. */
+static bool rm_finds_damaged(struct client *client, const char *name, struct xseg_volume_info *info)
+{
+	char again[24];
+	uint64_t id = strtoull(name, NULL, 16);
+	snprintf(again, sizeof(again), "%016llx", (unsigned long long)id);
+	struct client_request request = {.op = XSEG_OP_INFO,
+		.key.volume = id,
+		.length = (uint32_t)sizeof(*info),
+		.receive = info,
+		.receive_size = sizeof(*info)};
+	if (strcmp(again, name) != 0 || id == 0 || ctl_volume_do(client, &request) != -EILSEQ)
+		return false;
+	*info = (struct xseg_volume_info){.id = id};
+	return true;
+}
+
+static int rm_find(
+	struct ctl *ctl, struct client *client, const char *name, struct xseg_volume_info *info)
+{
+	if (rm_finds_damaged(client, name, info))
+		return 0;
+	return ctl_volume_find(ctl, client, name, info);
+}
+
 static int rm(struct ctl *ctl, struct client *client, const char *name)
 {
 	static const struct ctl_column columns[] = {{"name", "name", CTL_TEXT},
 		{"size", "size", CTL_SIZE}, {"removed", "removed", CTL_TEXT},
 		{"dry_run", "dry run", CTL_TEXT}};
-	struct xseg_volume_info info;
+	struct xseg_volume_info info = {0};
 	char deed[384];
 	bool plan = ctl_given(ctl, "dry-run");
-	int rc = ctl_volume_find(ctl, client, name, &info);
+	int rc = rm_find(ctl, client, name, &info);
 	if (!rc)
 		rc = rm_allowed(ctl, &info);
-	snprintf(deed, sizeof(deed), "remove volume '%s' and all its data", name);
+	snprintf(deed, sizeof(deed), "remove %s '%s' and all its data",
+		info.flags & XSEG_VOLUME_SNAPSHOT ? "snapshot" : "volume", name);
 	if (!rc && !plan)
 		rc = ctl_ask(ctl, deed);
-	if (!rc && !plan) {
-		int gone = ctl_volume_tell(client, XSEG_OP_REMOVE, 0, info.id);
-		if (gone == -EBUSY)
-			rc = fault_set(&ctl->fault, FAULT_BUSY, name,
-				"let its clients disconnect first", "volume '%s' is attached",
-				name);
-		else if (gone)
-			rc = ctl_volume_fault(ctl, name, "cannot be removed", gone);
-	}
+	if (!rc && plan)
+		rc = rm_plan(ctl, client, &info);
+	int gone = rc || plan ? 0 : ctl_volume_tell(client, XSEG_OP_REMOVE, 0, info.id);
+	if (gone)
+		rc = rm_refused(ctl, client, &info, gone);
 	if (rc)
 		return rc;
 	ctl_output_one(ctl,
@@ -317,75 +363,10 @@ static int run_rm(struct ctl *ctl)
 	return rc;
 }
 
-const struct ctl_verb ctl_volume_rm = {"volume", "rm", "NAME", 1, 1, "remove a volume and its data",
-	"\tRefuses while somebody has it open.\n", run_rm,
-	{&ctl_option_yes, &ctl_option_dry_run, &ctl_option_via}};
-
-/* --- list and info ---------------------------------------------------------------------- */
-
-static int list(struct client *client, json_t *rows)
-{
-	static struct xseg_volume_info infos[LIST_AT_ONCE];
-	uint64_t cursor = 0;
-	do {
-		struct client_request request = {.op = XSEG_OP_LIST,
-			.length = sizeof(infos),
-			.arg0 = cursor,
-			.receive = infos,
-			.receive_size = sizeof(infos)};
-		int rc = ctl_volume_do(client, &request);
-		if (rc)
-			return rc;
-		uint32_t count = request.answer_length / sizeof(infos[0]);
-		for (uint32_t i = 0; i < count && i < LIST_AT_ONCE; i++) {
-			infos[i].name[VOLUME_NAME_LENGTH_MAX] = 0;
-			json_array_append_new(rows, ctl_volume_json(&infos[i]));
-		}
-		if (request.value == cursor && cursor)
-			return -EPROTO; /* it would never end */
-		cursor = request.value;
-	} while (cursor && !ctl_interrupted());
-	return 0;
-}
-
-static int run_list(struct ctl *ctl)
-{
-	struct client client;
-	int rc = ctl_join_composer(ctl, &client);
-	if (rc)
-		return rc;
-	json_t *rows = json_array();
-	rc = list(&client, rows);
-	client_close(&client);
-	if (rc) {
-		json_decref(rows);
-		return fault_set(&ctl->fault, fault_code_of_errno(rc), NULL,
-			rc == -ETIMEDOUT ? "'xsegctl status' says who is not well" : NULL,
-			"volumes cannot be listed: %s",
-			rc == -ETIMEDOUT ? "the composer does not answer" : strerror(-rc));
-	}
-	ctl_output_rows(ctl, "volumes", rows, volume_columns, countof(volume_columns));
-	return 0;
-}
-
-const struct ctl_verb ctl_volume_list = {
-	"volume", "list", "", 0, 0, "list volumes", NULL, run_list, {&ctl_option_via}};
-
-static int run_info(struct ctl *ctl)
-{
-	struct xseg_volume_info info;
-	struct client client;
-	int rc = ctl_volume_name_check(ctl, ctl->argv[0]);
-	if (!rc)
-		rc = ctl_join_composer(ctl, &client);
-	if (rc)
-		return rc;
-	rc = ctl_volume_find(ctl, &client, ctl->argv[0], &info);
-	client_close(&client);
-	if (!rc)
-		ctl_output_one(ctl, ctl_volume_json(&info), info_columns, countof(info_columns));
-	return rc;
-}
-
-const struct ctl_verb ctl_volume_info = {
-	"volume", "info", "NAME", 1, 1, "show one volume", NULL, run_info, {&ctl_option_via}};
+const struct ctl_verb ctl_volume_rm = {"volume", "rm", "NAME", 1, 1,
+	"remove a volume or a snapshot and its data",
+	"\tRefuses while somebody has it open, while snapshots or clones hang from it, and while "
+	"it "
+	"is protected; says which and who. What others share stays. A volume whose record is "
+	"damaged is removed by its id, as _xsegctl volume list_ shows it.\n",
+	run_rm, {&ctl_option_yes, &ctl_option_dry_run, &ctl_option_via}};

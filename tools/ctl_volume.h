@@ -21,7 +21,11 @@ int ctl_volume_name_check(struct ctl *ctl, const char *name);
 int ctl_volume_object_size(struct ctl *ctl, uint32_t *object_size);
 /* "volume 'disk': cannot be written: No space left on device" */
 int ctl_volume_fault(struct ctl *ctl, const char *name, const char *what, int error);
+const char *ctl_volume_state(uint32_t state);
 json_t *ctl_volume_json(const struct xseg_volume_info *info);
+
+/* A clone named `name`, as 'volume clone' makes it, and what is said of it (ctl_snap.c). */
+int ctl_snap_clone(struct ctl *ctl, const char *source, const char *name);
 
 extern const struct ctl_option ctl_volume_option_size, ctl_volume_option_object_size;
 

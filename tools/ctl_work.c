@@ -219,10 +219,12 @@ static int undo(struct ctl *ctl, const json_t *record, bool *whole, const char *
 	const char *file = json_string_value(json_object_get(detail, "temporary"));
 	*left = "nothing of it is left";
 	if (!strcmp(kind, "volume.import"))
-		return ctl_import_undo(ctl, detail, whole);
+		return ctl_import_tidy(ctl, detail, whole, left);
 	if (file && unlink(file) && errno != ENOENT)
 		return fault_set(&ctl->fault, FAULT_FAILED, file, NULL,
 			"'%s' cannot be removed: %s", file, strerror(errno));
+	if (!strcmp(kind, "volume.flatten"))
+		*left = "what was copied stays; said again it goes on";
 	if (!strncmp(kind, "cache.", 6))
 		*left = "the cache serves, wherever it stands; said again it goes on";
 	if (json_is_true(json_object_get(detail, "keeper")))

@@ -41,7 +41,8 @@ int ctl_work_tidy(struct ctl *ctl, const char *segment, unsigned id);
 /* All that were killed; the first error. */
 int ctl_work_tidy_all(struct ctl *ctl, const char *segment);
 
-/* ctl_import.c: what a killed import has made is removed; *whole: it was complete. */
-int ctl_import_undo(struct ctl *ctl, const json_t *detail, bool *whole);
+/* ctl_import.c: what a killed import has made stays; *whole: it was complete; *left: what to
+   say. */
+int ctl_import_tidy(struct ctl *ctl, const json_t *detail, bool *whole, const char **left);
 
 #endif

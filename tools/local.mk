@@ -17,13 +17,17 @@ libctl_la_SOURCES = \
 	tools/ctl.h tools/ctl_ask.c tools/ctl_cache.c tools/ctl_cache.h tools/ctl_cache_ask.c \
 	tools/ctl_copy.c tools/ctl_copy.h tools/ctl_export.c \
 	tools/ctl_complete.c \
-	tools/ctl_config.c tools/ctl_example.c tools/ctl_help.c tools/ctl_help.h tools/ctl_import.c tools/ctl_job.c tools/ctl_join.c tools/ctl_option.c \
+	tools/ctl_config.c tools/ctl_example.c tools/ctl_help.c tools/ctl_help.h tools/ctl_import.c tools/ctl_import.h \
+	tools/ctl_import_copy.c tools/ctl_import_source.c tools/ctl_job.c tools/ctl_join.c tools/ctl_option.c \
 	tools/ctl_output.c tools/ctl_output.h tools/ctl_peer.c tools/ctl_pipeline.c tools/ctl_plug.c \
 	tools/ctl_plug.h tools/ctl_settle.c tools/ctl_unplug.c \
 	tools/ctl_progress.c tools/ctl_progress.h tools/ctl_reap.c tools/ctl_remote.c \
 	tools/ctl_remote.h tools/ctl_rpc.c tools/ctl_rpc.h tools/ctl_work.c tools/ctl_work.h \
 	tools/ctl_segment.c tools/ctl_stats.c tools/ctl_status.c tools/ctl_status.h \
-	tools/ctl_table.c tools/ctl_events.c tools/ctl_fsck.c tools/ctl_log.c tools/ctl_metrics.c tools/ctl_top.c tools/ctl_trace.c tools/ctl_watch.c tools/ctl_watch.h tools/ctl_volume.c tools/ctl_volume.h
+	tools/ctl_table.c tools/ctl_events.c tools/ctl_fsck.c tools/ctl_log.c tools/ctl_metrics.c tools/ctl_top.c tools/ctl_trace.c tools/ctl_watch.c tools/ctl_watch.h tools/ctl_volume.c tools/ctl_volume.h \
+	tools/ctl_map.c tools/ctl_map.h tools/ctl_map_diff.c tools/ctl_map_sweep.c tools/ctl_map_sweep.h \
+	tools/ctl_map_tree.c tools/ctl_snap.c tools/ctl_volume_change.c tools/ctl_volume_flatten.c tools/ctl_volume_image.c tools/ctl_volume_image.h \
+	tools/ctl_volume_info.c tools/ctl_volume_list.c
 libctl_la_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS) $(SMARTCOLS_CFLAGS) $(EVENT_CFLAGS) \
 	$(EVENT_EXTRA_CFLAGS)
 

@@ -32,7 +32,7 @@ enum xseg_op {
 	XSEG_OP_PREFETCH, /* a hint, no data */
 	XSEG_OP_STATUS,	  /* out: xseg_status_extent[]; value = how many */
 	/* objects only */
-	XSEG_OP_COPY, /* key.object <- arg0 = source object, arg1 = source volume; offset, length */
+	XSEG_OP_COPY,	/* key <- object arg0 (high half: epoch) of volume arg1; offset, length */
 	XSEG_OP_DELETE, /* the whole object; fine when absent */
 	XSEG_OP_CAS,	/* a record of key, see xseg_cas below */
 	/* volumes, and stores where noted */
@@ -69,14 +69,15 @@ enum {
 /* What an operation is addressed to. Names are made of it only inside a blocker. */
 struct xseg_key {
 	uint64_t volume; /* never 0, never reused */
-	uint32_t epoch;	 /* of the data: to XSEG_EPOCH_DATA_MAX; XSEG_EPOCH_* for records */
+	uint32_t epoch;	 /* of data: to XSEG_EPOCH_DATA_MAX; maps; XSEG_EPOCH_*: records */
 	uint32_t object; /* number within the volume: offset / object size */
 };
 fixed(sizeof(struct xseg_key) == 16);
 
-#define XSEG_EPOCH_DATA_MAX 0x7fffffffu
-#define XSEG_EPOCH_NAME 0xfffffffeu   /* record: volume = hash of a name -> its id */
-#define XSEG_EPOCH_VOLUME 0xffffffffu /* record: the volume record */
+#define XSEG_EPOCH_DATA_MAX 0x7fffffffu /* from there on: of maps */
+#define XSEG_EPOCH_HOME 0xfffffffdu	/* record: who may write to the volume */
+#define XSEG_EPOCH_NAME 0xfffffffeu	/* record: volume = hash of a name -> its id */
+#define XSEG_EPOCH_VOLUME 0xffffffffu	/* record: the volume record, object = 0 or 1 */
 
 /*
  * CAS: conditional put of a record of at most XSEG_RECORD_MAX bytes; atomic and durable
@@ -86,10 +87,28 @@ fixed(sizeof(struct xseg_key) == 16);
  *   PUT     arg0 = expected version (0: must be absent); length bytes of data.
  *           value = new version. -EEXIST / -ESTALE with value = version found.
  *   DELETE  arg0 = expected version. -ENOENT, -ESTALE.
- * Versions grow by one at each put and start at 1.
+ * Versions grow by one at each put. A record that was deleted and is put again has other ones than
+ * it had before. A record that is damaged is -EILSEQ to whoever asks for it,
+ * with value = XSEG_CAS_DAMAGED; a PUT or DELETE that expects this goes ahead.
  */
 enum xseg_cas { XSEG_CAS_GET, XSEG_CAS_PUT, XSEG_CAS_DELETE };
+#define XSEG_CAS_DAMAGED (UINT64_MAX - 1)
 #define XSEG_RECORD_MAX 4096u
+
+/*
+ * CONTROLs that go down from whoever owns volumes to their store; caches on the way do their part
+ * and hand them on. -EOPNOTSUPP: a store that no two segments share.
+ *
+ *   FENCE   key.volume is ours to write to since arg1, a term of its home record; nobody else had
+ *           it since term `offset` (0: not known). From the answer on all stores of the same
+ *           objects refuse writes that come from elsewhere (-ESTALE), and none is on its way any
+ *           more. With XSEG_F_READ_ONLY: nobody may write to it, until the next term. -ESTALE:
+ *           another has a higher one; -ETIMEDOUT: writes of another one's do not come to an end.
+ *   LEAVE   somebody else may be the next one to write to it: all that was written is at the
+ *           store when it is answered
+ */
+#define XSEG_CONTROL_FENCE 0x10000u
+#define XSEG_CONTROL_LEAVE 0x10001u
 
 enum xseg_volume_state { XSEG_VOLUME_READY = 1, XSEG_VOLUME_IMPORTING, XSEG_VOLUME_REMOVING };
 
@@ -100,11 +119,12 @@ struct xseg_volume_info {
 	uint32_t state;	      /* enum xseg_volume_state */
 	uint64_t objects;     /* known to exist; INFO only */
 	uint64_t created_ns;  /* wall clock */
+	uint64_t parent;      /* INFO, LIST: what a snapshot or clone was made of; 0: nothing */
 	uint32_t opens;	      /* INFO, LIST: fronts that have it open */
 	uint32_t flags;	      /* XSEG_VOLUME_* */
 	char name[VOLUME_NAME_LENGTH_MAX + 1];
 };
-fixed(sizeof(struct xseg_volume_info) == 304);
+fixed(sizeof(struct xseg_volume_info) == 312);
 
 /*
  * Where in the data a name is asked for, with its 0: where the answer has it, too. The composer may

@@ -17,15 +17,17 @@ blocker_memory_la_LDFLAGS = $(MODULE_LDFLAGS)
 blocker_file_la_SOURCES = \
 	peers/blocker/file/blocker_file.c peers/blocker/file/file.h \
 	peers/blocker/file/file_disk.c peers/blocker/file/file_disk.h \
+	peers/blocker/file/file_fence.c peers/blocker/file/file_fence.h \
+	peers/blocker/file/file_lock.c \
 	peers/blocker/file/file_flush.c peers/blocker/file/file_gate.c \
 	peers/blocker/file/file_home.c peers/blocker/file/file_home.h peers/blocker/file/file_list.c \
 	peers/blocker/file/file_object.c peers/blocker/file/file_op.c \
 	peers/blocker/file/file_record.c peers/blocker/file/file_store.c \
 	peers/blocker/file/file_threads.c \
 	peers/blocker/range.h peers/blocker/record.c peers/blocker/record.h
-blocker_file_la_CFLAGS = $(AM_CFLAGS)
+blocker_file_la_CFLAGS = $(AM_CFLAGS) $(XXHASH_CFLAGS)
 blocker_file_la_LDFLAGS = $(MODULE_LDFLAGS)
-blocker_file_la_LIBADD =
+blocker_file_la_LIBADD = $(XXHASH_LIBS)
 if HAVE_LIBURING
 blocker_file_la_SOURCES += peers/blocker/file/file_uring.c
 blocker_file_la_CFLAGS += $(URING_CFLAGS) $(EVENT_CFLAGS)

@@ -278,8 +278,7 @@ static bool peek(struct pagestore_shared *shared, const struct xseg_key *key,
 
 int pagestore_copy(struct pagestore *store, struct job *job)
 {
-	struct xseg_key source = {.volume = job->arg1, .object = (uint32_t)job->arg0};
-	source.epoch = job->key.epoch;
+	struct xseg_key source = copy_source(job);
 	int error = range_check(job);
 	struct range_piece piece;
 	uint8_t bytes[XSEG_PAGE];

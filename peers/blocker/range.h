@@ -18,6 +18,14 @@ static inline int range_check(const struct job *job)
 	return job->length <= XSEG_OBJECT_MAX - job->offset ? 0 : -EINVAL;
 }
 
+/* What COPY copies from. */
+static inline struct xseg_key copy_source(const struct job *job)
+{
+	return (struct xseg_key){.volume = job->arg1,
+		.epoch = (uint32_t)(job->arg0 >> 32),
+		.object = (uint32_t)job->arg0};
+}
+
 /* The part of a range that lies in one page of the object. */
 struct range_piece {
 	uint32_t page;	 /* number within the object */

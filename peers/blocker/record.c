@@ -4,6 +4,20 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+
+/*
+ * A new record's begins at the clock, in ns: what was dropped and is put again has none of the
+ * versions that it had before, as long as the clock is not set back by just so much.
+ */
+uint64_t record_version_next(uint64_t found)
+{
+	struct timespec now;
+	if (found != 0 && found != XSEG_CAS_DAMAGED)
+		return found + 1;
+	clock_gettime(CLOCK_REALTIME, &now);
+	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
 
 int record_check(const struct job *job, uint64_t found)
 {
@@ -85,7 +99,7 @@ static int put(struct record_table *table, struct job *job, uint32_t place, uint
 	if (!record)
 		return error ? error : -ENOMEM;
 	record->key = job->key;
-	record->version = found + 1;
+	record->version = record_version_next(found);
 	record->size = job->length;
 	job_get_bytes(job, 0, record->data, job->length);
 	struct record **slot = &table->records[place];
@@ -117,7 +131,8 @@ int record_cas(struct record_table *table, struct job *job, uint64_t *value)
 	switch (job->arg1) {
 	case XSEG_CAS_PUT:
 		error = put(table, job, place, *value);
-		*value += error == 0;
+		if (!error)
+			*value = table->records[place]->version;
 		return error;
 	case XSEG_CAS_DELETE: forget(table, place); return 0;
 	default:

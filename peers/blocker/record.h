@@ -12,11 +12,11 @@
 #include <errno.h>
 #include <peer/job.h>
 
-#define RECORD_COUNT_MAX 65536u
+#define RECORD_COUNT_MAX (1u << 20) /* four for a volume: its two halves, its name, its home */
 
 struct record {
 	struct xseg_key key;
-	uint64_t version; /* from 1 */
+	uint64_t version; /* not 0 */
 	uint32_t size;
 	uint8_t data[];
 };
@@ -29,9 +29,12 @@ struct record_table {
 
 static inline bool record_is(const struct xseg_key *key)
 {
-	return key->epoch == XSEG_EPOCH_NAME || key->epoch == XSEG_EPOCH_VOLUME;
+	return key->epoch == XSEG_EPOCH_NAME || key->epoch == XSEG_EPOCH_VOLUME ||
+	       key->epoch == XSEG_EPOCH_HOME;
 }
 
+/* Of a record put over one of that version (0: there was none). */
+uint64_t record_version_next(uint64_t found);
 /* May a CAS job go ahead when the record's version is `found` (0: absent)? */
 int record_check(const struct job *job, uint64_t found);
 int record_compare(const struct xseg_key *a, const struct xseg_key *b);

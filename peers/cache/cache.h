@@ -94,7 +94,11 @@ struct cache_volume {
 	_Atomic uint32_t past;	   /* shards that have notes of writes on their way past them */
 	/* writes that went past the epochs, as far as answered, and as far as flushed */
 	_Alignas(64) _Atomic uint64_t through, through_flushed; /* from here on: each turn */
-	_Atomic int error;	/* of the last write-back or flush; 0: none */
+	_Atomic int error;	    /* of the last write-back or flush; 0: none */
+	_Atomic uint64_t term;	    /* of its home record, as told last; 0: not yet */
+	_Atomic uint64_t next_term; /* what is older is being thrown away */
+	_Atomic bool voids;	    /* up to and with void_epoch nothing is written back any more */
+	_Atomic uint32_t void_epoch;
 	_Atomic uint64_t used;	/* buckets */
 	_Atomic uint64_t dirty; /* buckets, loose ones too */
 	_Atomic uint64_t hits, misses, fills, bypasses, evictions, written, write_calls;
@@ -345,7 +349,8 @@ struct cache {
 	uint32_t doing, leading;
 	bool shrinking; /* more than the limit is cached */
 	struct job *control;
-	struct job *begin; /* waits for the drain under way to be broken off */
+	struct job *begin;	 /* waits for the drain under way to be broken off */
+	struct job_queue fences; /* wait for what is clean to be dropped */
 	uint64_t control_ns;
 	uint32_t record_free; /* kept records of objects that are free: a list through them */
 	bool stopping;
@@ -707,6 +712,10 @@ void cache_sync_write(struct peer *peer, struct cache_flow *flow, struct job *jo
 void cache_sync_wrote(struct peer *peer, struct cache_flow *flow);
 /* A flush is asked for: what is handed on and may have been answered has to be covered by it. */
 void cache_sync_owes(struct peer *peer, struct cache_flow *flow);
+/* XSEG_CONTROL_LEAVE and _FENCE: the job goes on when the store has all there is, or fails. */
+void cache_sync_leave(struct peer *peer, struct job *job);
+/* A FENCE that has waited for that: what is clean is dropped, and it is handed on. */
+void cache_control_fenced(struct peer *peer, struct job *job);
 
 /* --- cache_bar.c: what the store has to do itself -------------------------------------------- */
 #define CACHE_BAR_SIZE 512u /* an item of the pool `bars` */

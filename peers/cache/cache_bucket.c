@@ -269,8 +269,11 @@ uint32_t cache_bucket_drop_clean(struct peer *peer, uint64_t volume)
 	uint32_t cursor = 0, index, dropped = 0;
 	while ((index = xcache_next_object(cache->index, &cursor)) != XCACHE_NONE) {
 		const struct xcache_object *x = xcache_object(cache->index, index);
-		if (!volume || x->key.volume == volume)
-			dropped += object_drop_clean(peer, x->owner, XCACHE_BUCKETS);
+		if (volume && x->key.volume != volume)
+			continue;
+		struct cache_object *object = x->owner;
+		dropped += object_drop_clean(peer, object, XCACHE_BUCKETS);
+		object->changes++; /* what is on its way here may be older */
 	}
 	return dropped;
 }

@@ -26,6 +26,7 @@ enum control_lead {
 	LEAD_BEGIN_LOOK,
 	LEAD_BEGIN_WAIT,
 	LEAD_DROP,
+	LEAD_FENCE,
 	LEAD_FIT,
 	LEAD_POLICY,
 };
@@ -194,6 +195,40 @@ static bool lead_broken_off(struct peer *peer)
 	return true;
 }
 
+/* What outlives the process: all that is here of the volume is of this term, or as good. */
+static void fence_keep(struct peer *peer, struct cache_volume *volume, uint64_t term)
+{
+	if (atomic_exchange(&volume->term, term) != term)
+		cache_meta_save(peer);
+}
+
+static void lead_fenced(struct peer *peer)
+{
+	struct cache *cache = cache_of(peer);
+	struct job *job = cache->control;
+	struct cache_volume *volume = cache_volume_find(peer, job->key.volume);
+	cache->leading = LEAD_NOTHING;
+	cache->control = NULL;
+	if (volume)
+		fence_keep(peer, volume, job->arg1);
+	crash_point("cache.control.fenced");
+	job_forward(job, CACHE_STORE);
+}
+
+/* The next volume that another has had: what we know of it may be old. */
+static bool lead_fence(struct peer *peer)
+{
+	struct cache *cache = cache_of(peer);
+	struct job *job = TAILQ_FIRST(&cache->fences);
+	if (likely(!job))
+		return false;
+	TAILQ_REMOVE(&cache->fences, job, link);
+	cache->control = job;
+	atomic_store(&cache_shared(peer)->drop_volume, job->key.volume);
+	lead(peer, ASK_DROP, LEAD_FENCE);
+	return true;
+}
+
 /* All shards have done what was asked. */
 static void lead_next(struct peer *peer)
 {
@@ -210,6 +245,7 @@ static void lead_next(struct peer *peer)
 		break;
 	case LEAD_BEGIN_LOOK: cache->leading = LEAD_BEGIN_WAIT; break;
 	case LEAD_BEGIN_WAIT: lead_begin_wait(peer); break;
+	case LEAD_FENCE: lead_fenced(peer); break;
 	case LEAD_DROP: lead_end(peer, 0, atomic_load(&shared->drop_count)); break;
 	default: lead_end(peer, atomic_load(&shared->ask_error), 0);
 	}
@@ -221,6 +257,8 @@ static bool lead_turn(struct peer *peer)
 	struct cache *cache = cache_of(peer);
 	struct cache_shared *shared = cache_shared(peer);
 	if (likely(cache->leading == LEAD_NOTHING)) {
+		if (unlikely(lead_fence(peer)))
+			return true;
 		if (likely(cache_phase_now(peer) != CACHE_DRAINING))
 			return false;
 		lead(peer, ASK_LOOK, LEAD_DRAIN_LOOK);
@@ -257,7 +295,8 @@ bool cache_control_turn(struct peer *peer)
 bool cache_control_busy(const struct peer *peer)
 {
 	const struct cache *cache = cache_of(peer);
-	return cache->doing != ASK_NOTHING || cache->leading != LEAD_NOTHING || cache->shrinking;
+	return cache->doing != ASK_NOTHING || !TAILQ_EMPTY(&cache->fences) ||
+	       cache->leading != LEAD_NOTHING || cache->shrinking;
 }
 
 /* --- asked: state ------------------------------------------------------------------------ */
@@ -537,6 +576,59 @@ static void control_flush(struct peer *peer, struct job *job)
 	flush_go(peer, flush);
 }
 
+/* --- asked: whose a volume is ------------------------------------------------------------- */
+
+void cache_control_fenced(struct peer *peer, struct job *job)
+{
+	struct cache *cache = cache_of(peer);
+	TAILQ_INSERT_TAIL(&cache->fences, job, link);
+	cache->hurry = true;
+}
+
+/* What was not written back in time is another's to have written over. */
+static void fence_void(struct peer *peer, struct cache_volume *volume)
+{
+	uint64_t dirty = atomic_load(&volume->dirty) * XSEG_PAGE, id = atomic_load(&volume->id);
+	if (dirty == 0)
+		return;
+	log_error("cached",
+		"%s: volume %016llx was taken over by another host: %llu bytes that were not "
+		"written back to the store are dropped",
+		peer->name, (unsigned long long)id, (unsigned long long)dirty);
+	/* it is closed before the FENCE goes on: what is written afterwards is in a later one */
+	atomic_store(&volume->void_epoch, cache_epoch_goal(cache_flow_get(peer, id)));
+	atomic_store(&volume->voids, true);
+}
+
+/*
+ * The volume is ours since `term`, and nobody else had it since `line`. What was told last is older
+ * than that: another has written to it meanwhile. Not told yet: what is dirty was left by whoever
+ * was this cache before us, and stays.
+ */
+static void control_fence(struct peer *peer, struct job *job)
+{
+	struct cache_volume *volume = cache_volume_get(peer, job->key.volume);
+	uint64_t term = job->arg1, line = job->offset ? job->offset : term;
+	if (!volume || (job->flags & XSEG_F_READ_ONLY)) {
+		job_forward(job, CACHE_STORE);
+		return;
+	}
+	uint64_t seen = atomic_load(&volume->term);
+	atomic_store(&volume->next_term, term);
+	if (seen != 0 && (seen >= line || seen + 1 == term)) {
+		fence_keep(peer, volume, term);
+		job_forward(job, CACHE_STORE);
+		return;
+	}
+	job->offset = line;
+	if (seen != 0)
+		fence_void(peer, volume);
+	if (seen != 0 && atomic_load(&volume->dirty) != 0)
+		cache_sync_leave(peer, job);
+	else
+		cache_control_fenced(peer, job);
+}
+
 /* --- the door ---------------------------------------------------------------------------- */
 
 /* A drain that goes on from before answers whoever asks for it now; begin breaks it off. */
@@ -580,6 +672,8 @@ void cache_control(struct peer *peer, struct job *job)
 	case CACHE_STATE: control_state(peer, job); break;
 	case CACHE_VOLUMES: control_volumes(peer, job); break;
 	case CACHE_FLUSH: control_flush(peer, job); break;
+	case XSEG_CONTROL_FENCE: control_fence(peer, job); break;
+	case XSEG_CONTROL_LEAVE: cache_sync_leave(peer, job); break;
 	case CACHE_SET:
 		error = control_set(peer, job);
 		if (error)

@@ -371,6 +371,7 @@ static int main_start(struct peer *peer, char *why, size_t why_size)
 	cache->peer = peer;
 	cache->record_free = shared->record_free[peer->shard];
 	TAILQ_INIT(&cache->waiting);
+	TAILQ_INIT(&cache->fences);
 	TAILQ_INIT(&cache->dirty_flows);
 	LIST_INIT(&cache->tallied);
 	LIST_INIT(&cache->untold);

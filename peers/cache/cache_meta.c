@@ -40,6 +40,7 @@ struct meta_given {
 };
 
 #define META_VOLUMES 164u
+#define META_NO_SETTING 0xffffu /* as mode: only the term counts, which is in `reserved` */
 struct meta_settings {
 	uint32_t magic, count;
 	struct meta_given options, now;
@@ -170,6 +171,29 @@ static void meta_now(const struct peer *peer, struct meta_given *now)
 			.share = atomic_load(&shared->share)}};
 }
 
+/* A term that is too large for its place is as one that is not known. */
+static uint32_t meta_term(const struct cache_volume *volume)
+{
+	uint64_t term = atomic_load(&volume->term);
+	return term <= UINT32_MAX ? (uint32_t)term : 0;
+}
+
+/* Those without a setting of their own, as far as there is room. */
+static uint32_t meta_terms(
+	const struct cache_shared *shared, struct meta_volume *out, uint32_t count)
+{
+	for (uint32_t i = 0; i < CACHE_VOLUME_SLOTS && count < META_VOLUMES; i++) {
+		const struct cache_volume *volume = &shared->volumes[i];
+		uint64_t id = atomic_load(&volume->id);
+		if (id == 0 || atomic_load(&volume->own_setting) || meta_term(volume) == 0)
+			continue;
+		out[count].volume = id;
+		out[count++].setting = (struct cache_setting){
+			.mode = META_NO_SETTING, .reserved = meta_term(volume)};
+	}
+	return count;
+}
+
 static uint32_t meta_volumes(const struct cache_shared *shared, struct meta_volume *out)
 {
 	uint32_t count = 0;
@@ -181,9 +205,10 @@ static uint32_t meta_volumes(const struct cache_shared *shared, struct meta_volu
 		out[count].volume = id;
 		out[count++].setting = (struct cache_setting){.mode = atomic_load(&volume->mode),
 			.ack = atomic_load(&volume->ack),
-			.share = atomic_load(&volume->share)};
+			.share = atomic_load(&volume->share),
+			.reserved = meta_term(volume)};
 	}
-	return count;
+	return meta_terms(shared, out, count);
 }
 
 bool cache_meta_room(const struct peer *peer)
@@ -270,6 +295,8 @@ static void meta_apply(struct peer *first, const struct meta_settings *saved)
 	for (uint32_t i = 0; i < saved->count; i++) {
 		const struct meta_volume *from = &saved->volumes[i];
 		struct cache_volume *volume = cache_volume_get(first, from->volume);
+		if (volume)
+			atomic_store(&volume->term, from->setting.reserved);
 		if (!volume || from->setting.mode > CACHE_WRITEAROUND ||
 			from->setting.ack > CACHE_ACK_VOLATILE)
 			continue;

@@ -126,11 +126,22 @@ static void run_end(struct cache_run *run)
 static void run_answered(struct call *call)
 {
 	struct cache_run *run = call->context;
-	if (call->result)
+	if (call->result && call->op == XSEG_OP_WRITE)
 		run->error = call->result;
 	call_end(call);
 	if (--run->pending == 0)
 		run_end(run);
+}
+
+/*
+ * Somebody else has had the volume since: what was written before is not to be seen any more. A
+ * hint in place of the write, so that all goes the way it always goes.
+ */
+static bool is_void(const struct cache_run *run)
+{
+	const struct cache_volume *volume = run->flow->volume;
+	return unlikely(atomic_load(&volume->voids)) &&
+	       !cache_epoch_before(atomic_load(&volume->void_epoch), run->epoch->number);
 }
 
 /* --- the calls --------------------------------------------------------------------------- */
@@ -142,7 +153,7 @@ static int run_call(struct cache_run *run, const struct xseg_key *key, uint32_t 
 	if (error)
 		return error;
 	struct call *call = *out;
-	call->op = XSEG_OP_WRITE;
+	call->op = is_void(run) ? XSEG_OP_PREFETCH : XSEG_OP_WRITE;
 	call->key = *key;
 	call->offset = at;
 	call->length = length;

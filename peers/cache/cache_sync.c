@@ -14,10 +14,26 @@
 
 #include "peers/cache/cache_flush.h"
 
-static void sync_complete(struct job *job)
+/* Those that came as controls go on from here; only a FENCE has an offset: since which term. */
+static void sync_control(struct peer *peer, struct job *job)
+{
+	const struct cache_volume *volume = cache_volume_find(peer, job->key.volume);
+	bool fence = job->offset != 0;
+	job->arg0 = fence ? XSEG_CONTROL_FENCE : XSEG_CONTROL_LEAVE;
+	job->arg1 = fence && volume ? atomic_load(&volume->next_term) : 0;
+	if (fence)
+		cache_control_fenced(peer, job);
+	else
+		job_forward(job, CACHE_STORE);
+}
+
+static void sync_complete(struct peer *peer, struct job *job)
 {
 	crash_point("cache.sync.answer");
-	job_complete(job, job->op == XSEG_OP_WRITE ? job->length : 0);
+	if (unlikely(job->op == XSEG_OP_CONTROL))
+		sync_control(peer, job);
+	else
+		job_complete(job, job->op == XSEG_OP_WRITE ? job->length : 0);
 }
 
 static bool stored(const struct cache_flow *flow, uint32_t epoch)
@@ -52,7 +68,8 @@ static bool sync_is_true(struct peer *peer, const struct cache_flow *flow, const
 	uint32_t epoch = (uint32_t)job->arg0;
 	if (atomic_load(&flow->volume->through_flushed) < job->arg1)
 		return false;
-	return stored(flow, epoch) || (journal_acks(peer, flow) && journaled(flow, epoch));
+	return stored(flow, epoch) ||
+	       (job->op != XSEG_OP_CONTROL && journal_acks(peer, flow) && journaled(flow, epoch));
 }
 
 bool cache_sync_answer(struct peer *peer, struct cache_flow *flow)
@@ -64,7 +81,7 @@ bool cache_sync_answer(struct peer *peer, struct cache_flow *flow)
 		if (!sync_is_true(peer, flow, job))
 			continue;
 		TAILQ_REMOVE(&flow->syncs, job, link);
-		sync_complete(job);
+		sync_complete(peer, job);
 		moved = true;
 	}
 	return moved;
@@ -83,6 +100,7 @@ bool cache_sync_failures(struct peer *peer, struct cache_flow *flow)
 	for (job = TAILQ_FIRST(&flow->syncs); job; job = next) {
 		next = TAILQ_NEXT(job, link);
 		bool by_store = atomic_load(&volume->through_flushed) < job->arg1;
+		by_store |= job->op == XSEG_OP_CONTROL;
 		if (sync_is_true(peer, flow, job) || (journal_acks(peer, flow) && !by_store))
 			continue;
 		TAILQ_REMOVE(&flow->syncs, job, link);
@@ -219,14 +237,15 @@ static void sync_wait(struct peer *peer, struct cache_flow *flow, struct job *jo
 {
 	/* what failed before it was asked is not its business */
 	cache_sync_failures(peer, flow);
-	if (job->op == XSEG_OP_FLUSH)
+	bool all = job->op == XSEG_OP_FLUSH || job->op == XSEG_OP_CONTROL;
+	if (all)
 		cache_sync_owes(peer, flow);
 	job->arg0 = epoch;
-	job->arg1 = job->op == XSEG_OP_FLUSH ? atomic_load(&flow->volume->through) : 0;
+	job->arg1 = all ? atomic_load(&flow->volume->through) : 0;
 	TAILQ_INSERT_TAIL(&flow->syncs, job, link);
 	cache_flow_list(peer, flow);
 	cache_of(peer)->hurry = true;
-	if (!journal_acks(peer, flow))
+	if (!journal_acks(peer, flow) || job->op == XSEG_OP_CONTROL)
 		cache_flush_want(peer, flow, epoch);
 	cache_flush_flow(peer, flow);
 }
@@ -235,7 +254,7 @@ static void sync_wait(struct peer *peer, struct cache_flow *flow, struct job *jo
 static void sync_at_once(struct peer *peer, struct cache_flow *flow, struct job *job)
 {
 	cache_epoch_close(peer, flow);
-	sync_complete(job);
+	sync_complete(peer, job);
 }
 
 void cache_sync_flush(struct peer *peer, struct job *job)
@@ -252,6 +271,15 @@ void cache_sync_flush(struct peer *peer, struct job *job)
 		sync_at_once(peer, flow, job);
 	else
 		sync_wait(peer, flow, job, cache_epoch_goal(flow));
+}
+
+void cache_sync_leave(struct peer *peer, struct job *job)
+{
+	struct cache_flow *flow = cache_flow_get(peer, job->key.volume);
+	if (flow)
+		sync_wait(peer, flow, job, cache_epoch_goal(flow));
+	else
+		job_forward(job, CACHE_STORE);
 }
 
 void cache_sync_write(struct peer *peer, struct cache_flow *flow, struct job *job, uint32_t epoch)

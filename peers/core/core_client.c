@@ -122,6 +122,9 @@ static int client_receive_data(struct client *client, struct client_request *req
 		return -EBADMSG;
 	uint32_t size = request->answer_length < request->receive_size ? request->answer_length
 								       : request->receive_size;
+	/* beside its error a role may say more, see <peer/map.h> */
+	if (request->result != 0)
+		size = request->op == XSEG_OP_CONTROL ? request->receive_size : 0;
 	return client_copy(&data, request->receive, size, false);
 }
 
@@ -138,8 +141,8 @@ static void client_take(struct client *client, uint32_t slot)
 		request->result = result > 0 || result < -4095 ? -EIO : result;
 		request->answer_length = r->length;
 		request->value = r->value;
-		if (request->result == 0 && request->receive_size)
-			request->result = client_receive_data(client, request);
+		int error = request->receive_size ? client_receive_data(client, request) : 0;
+		request->result = request->result ? request->result : error;
 		client_answered(client, request);
 	}
 	xseg_put(client->lane, slot);

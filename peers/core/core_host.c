@@ -166,6 +166,18 @@ static int host_peer_join(struct host *host, struct host_peer *peer, char *why)
 	return error;
 }
 
+/* One that its role can do without, and that nobody has named: peer->edge[] is XSEG_NONE. */
+static bool host_edge_is_spared(const struct host *host, const struct host_peer *peer, unsigned e)
+{
+	char name[XSEG_EDGE_NAME_MAX];
+	uint32_t edge;
+	if (peer->ops->edges_needed == 0 || e < peer->ops->edges_needed || peer->edge[e].target)
+		return false;
+	snprintf(name, sizeof(name), "%s:%s", peer->name, peer->ops->edges[e]);
+	return xseg_edge_find(&host->seg, name, &edge) != 0 ||
+	       xseg_edge_port(&host->seg, edge) == XSEG_NONE;
+}
+
 /* The edge as the option says, else as the segment has it; one that leads nowhere is an error. */
 static int host_peer_edge(struct host *host, struct host_peer *peer, unsigned e, char *why)
 {
@@ -198,6 +210,10 @@ static int host_peer_edges(struct host *host, struct host_peer *peer, char *why)
 	unsigned e = 0;
 	for (; peer->ops->edges && peer->ops->edges[e]; e++) {
 		must(e < PEER_EDGES_MAX);
+		if (host_edge_is_spared(host, peer, e)) {
+			peer->edge_index[e] = XSEG_NONE;
+			continue;
+		}
 		int error = host_peer_edge(host, peer, e, why);
 		if (error)
 			return error;

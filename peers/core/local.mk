@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 noinst_LTLIBRARIES += libpeer.la
 libpeer_la_SOURCES = \
-	include/peer/call.h include/peer/client.h include/peer/job.h include/peer/keep.h \
+	include/peer/call.h include/peer/client.h include/peer/job.h include/peer/keep.h include/peer/map.h \
 	include/peer/notify.h include/peer/cache.h include/peer/xcache.h \
 	include/peer/option.h \
 	include/peer/peer.h include/peer/worker.h \

@@ -103,6 +103,7 @@ struct nbd_export {
 	TAILQ_ENTRY(nbd_export) link;
 	uint64_t volume;
 	uint32_t users;		 /* connections */
+	uint32_t changers;	 /* of them: those that may alter it */
 	uint32_t writers;	 /* requests in flight that alter it */
 	struct nbd_conn *wanted; /* waits for the writers to end; no new ones meanwhile */
 	struct nbd_request *holder;
@@ -111,12 +112,16 @@ struct nbd_export {
 
 /* --- a request ------------------------------------------------------------------- */
 
+/* All chunks of the reply, one for each context, one after the other. */
 #define NBD_STATUS_MAX 512u
+#define NBD_STATUS_HEADER (NBD_CHUNK_HEADER + 4u)
 struct nbd_status {
 	struct nbd_status *next;
-	uint32_t count;
+	uint32_t context; /* under way */
+	uint32_t count;	  /* its descriptors so far */
+	uint32_t begin, size;
 	call_done_f *done;
-	uint8_t wire[NBD_STATUS_MAX * 8];
+	uint8_t wire[(1 + NBD_DIRTY_MAX) * (NBD_STATUS_HEADER + NBD_STATUS_MAX * 8)];
 };
 
 /* A part of a write that begins or ends inside a sector. */
@@ -200,19 +205,25 @@ enum nbd_lookup_what {
 	NBD_LOOKUP_LIST,
 	NBD_LOOKUP_DEFAULT,
 	NBD_LOOKUP_NAME,
-	NBD_LOOKUP_ADOPT, /* by id, for a client of our predecessor */
+	NBD_LOOKUP_SNAPSHOTS, /* all there are: their ids */
+	NBD_LOOKUP_HEADS,     /* what they are, one by one */
+	NBD_LOOKUP_ADOPT,     /* by id, for a client of our predecessor */
 	NBD_LOOKUP_CLOSE
 };
 
 struct nbd_lookup {
 	enum nbd_lookup_what what;
-	bool open;	 /* NAME: opens it, else only asks */
+	bool open; /* NAME: opens it, else only asks */
+	bool read_only;
 	bool asked;	 /* a call is under way */
 	unsigned seen;	 /* DEFAULT: volumes there are */
 	uint64_t volume; /* ADOPT */
 	uint64_t cursor;
 	call_done_f *done;
 	char name[VOLUME_NAME_LENGTH_MAX + 1];
+	/* HEADS: by id, or (NULL) by the names that the client has said */
+	uint64_t *ids;
+	uint32_t id_count, id_room, at;
 };
 
 struct nbd_conn {
@@ -366,13 +377,20 @@ int nbd_haggle_begin(struct nbd_conn *conn, bool trusted);
 void nbd_haggle_parse(struct nbd_conn *conn);
 bool nbd_haggle_send(struct nbd_conn *conn);
 void nbd_haggle_end(struct nbd_conn *conn);
-/* What nbd_export_list() and nbd_export_find() found. */
+/* What nbd_export_list(), nbd_dirty_find() and nbd_export_find() found. */
 void nbd_haggle_listed(struct nbd_conn *conn, int error);
+void nbd_haggle_snapshots(struct nbd_conn *conn, int error);
 void nbd_haggle_found(struct nbd_conn *conn, int error, const struct xseg_volume_info *info);
 
 /* nbd_export.c: volumes by name; nbd_export_close() when the connection is dead. */
 void nbd_export_list(struct nbd_conn *conn);
-void nbd_export_find(struct nbd_conn *conn, const char *name, bool open);
+void nbd_export_find(struct nbd_conn *conn, const char *name, bool open, bool read_only);
+/* For those who look something up: begins, ends (true: the connection has died meanwhile). */
+void nbd_lookup_begin(struct nbd_conn *conn, enum nbd_lookup_what what);
+void nbd_lookup_step(struct nbd_conn *conn);
+bool nbd_lookup_over(struct nbd_conn *conn);
+struct call *nbd_lookup_call(struct nbd_conn *conn, enum xseg_op op, uint32_t bytes);
+struct call *nbd_lookup_list_call(struct nbd_conn *conn);
 void nbd_export_close(struct nbd_conn *conn);
 void nbd_export_adopt(struct nbd_conn *conn, uint64_t volume);
 int nbd_export_use(struct nbd_conn *conn);
@@ -445,6 +463,18 @@ void nbd_patch_begin(struct nbd_request *request, struct call *write, uint32_t a
 int nbd_status_begin(struct nbd_request *request);
 void nbd_status_put(struct nbd *nbd, struct nbd_status *status);
 void nbd_status_free_all(struct nbd *nbd);
+/* So much of the request is like that; false: no more fits. */
+bool nbd_status_add_to(struct nbd_request *request, uint64_t to, uint32_t flags);
+
+/* nbd_dirty.c: skerry:dirty:SNAP */
+/* Snapshots that the handshake asks for. */
+void nbd_dirty_find(struct nbd_conn *conn);
+struct call *nbd_dirty_head_call(struct nbd_conn *conn);
+void nbd_dirty_answered(struct nbd_conn *conn, struct call *call);
+/* What may differ from the snapshot of the context under way; NULL: the pool is low. */
+struct call *nbd_dirty_call(const struct nbd_request *request);
+/* True: the next piece is wanted, too. */
+bool nbd_dirty_take(struct nbd_request *request, const struct call *call);
 
 /* nbd_address.c: one `listen` option becomes one or more listeners. */
 int nbd_address_listen(

@@ -71,7 +71,7 @@ static bool again_open(struct peer *peer, void *context)
 	}
 	call->key.volume = export->volume;
 	call->arg0 = export->users;
-	call->flags = nbd_of(peer)->options->read_only ? XSEG_F_READ_ONLY : 0;
+	call->flags = export->changers ? 0 : XSEG_F_READ_ONLY;
 	call_submit(call, NBD_EDGE_VOLUME, again_opened);
 	return true;
 }

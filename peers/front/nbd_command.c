@@ -66,7 +66,8 @@ enum nbd_error nbd_command_check(
 		return session->structured ? NBD_EOVERFLOW : NBD_EINVAL;
 	if (command->type == NBD_CMD_WRITE && command->length > session->payload_max)
 		return NBD_EINVAL;
-	if (command->type == NBD_CMD_BLOCK_STATUS && (!session->meta || !command->length))
+	bool contexts = session->meta || session->dirty_count;
+	if (command->type == NBD_CMD_BLOCK_STATUS && (!contexts || !command->length))
 		return NBD_EINVAL;
 	return nbd_range_check(session, command);
 }

@@ -13,6 +13,13 @@
 
 #define NBD_BLOCK_MIN 512u
 #define NBD_BLOCK_PREFERRED 4096u
+#define NBD_DIRTY_MAX 8u /* snapshots that one connection can ask about */
+
+/* skerry:dirty:SNAP */
+struct nbd_dirty {
+	uint64_t snapshot; /* its id */
+	uint64_t size;	   /* what lies behind is not in it */
+};
 
 /* What the handshake agreed on. */
 struct nbd_session {
@@ -24,6 +31,9 @@ struct nbd_session {
 	bool meta;	   /* base:allocation */
 	bool blocks_known; /* the client asked for block sizes, and so keeps to them */
 	bool patching;	   /* writes of parts of sectors can be served */
+	uint8_t dirty_count;
+	uint32_t object_size; /* when dirty_count > 0 */
+	struct nbd_dirty dirty[NBD_DIRTY_MAX];
 };
 
 struct nbd_command {

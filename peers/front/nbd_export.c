@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Exports are the volumes of the composer below: listed, looked up, opened and closed here. */
+#include <base/name.h>
 #include <errno.h>
+#include <peer/map.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "peers/front/nbd.h"
 
@@ -38,7 +41,7 @@ static int nbd_export_info(const struct call *call, struct xseg_volume_info *inf
 
 /* --- one step of a look-up ------------------------------------------------------- */
 
-static struct call *nbd_lookup_call(struct nbd_conn *conn, enum xseg_op op, uint32_t bytes)
+struct call *nbd_lookup_call(struct nbd_conn *conn, enum xseg_op op, uint32_t bytes)
 {
 	struct call *call;
 	if (call_begin(conn->nbd->peer, &call))
@@ -60,12 +63,12 @@ static struct call *nbd_lookup_name_call(struct nbd_conn *conn)
 	if (!call)
 		return NULL;
 	call->length = (uint32_t)strlen(lookup->name);
-	call->flags = conn->nbd->options->read_only ? XSEG_F_READ_ONLY : 0;
+	call->flags = conn->lookup.read_only ? XSEG_F_READ_ONLY : 0;
 	call_put_bytes(call, XSEG_NAME_AT, lookup->name, call->length + 1);
 	return call;
 }
 
-static struct call *nbd_lookup_list_call(struct nbd_conn *conn)
+struct call *nbd_lookup_list_call(struct nbd_conn *conn)
 {
 	struct call *call = nbd_lookup_call(conn, XSEG_OP_LIST, NBD_LIST_PAGES * XSEG_PAGE);
 	if (call) {
@@ -88,7 +91,7 @@ static struct call *nbd_lookup_adopt_call(struct nbd_conn *conn)
 	struct call *call = nbd_lookup_call(conn, XSEG_OP_OPEN, XSEG_PAGE);
 	if (call) {
 		call->key.volume = conn->lookup.volume;
-		call->flags = conn->nbd->options->read_only ? XSEG_F_READ_ONLY : 0;
+		call->flags = conn->lookup.read_only ? XSEG_F_READ_ONLY : 0;
 	}
 	return call;
 }
@@ -99,6 +102,7 @@ static struct call *nbd_lookup_next_call(struct nbd_conn *conn)
 	case NBD_LOOKUP_NAME: return nbd_lookup_name_call(conn);
 	case NBD_LOOKUP_ADOPT: return nbd_lookup_adopt_call(conn);
 	case NBD_LOOKUP_CLOSE: return nbd_lookup_close_call(conn);
+	case NBD_LOOKUP_HEADS: return nbd_dirty_head_call(conn);
 	default: return nbd_lookup_list_call(conn);
 	}
 }
@@ -118,7 +122,7 @@ static bool nbd_lookup_issue(struct peer *peer, void *context)
 	return true;
 }
 
-static void nbd_lookup_step(struct nbd_conn *conn)
+void nbd_lookup_step(struct nbd_conn *conn)
 {
 	struct peer *peer = conn->nbd->peer;
 	if (!nbd_lookup_issue(peer, conn))
@@ -128,9 +132,11 @@ static void nbd_lookup_step(struct nbd_conn *conn)
 /* --- answers --------------------------------------------------------------------- */
 
 /* A look-up of a connection that has died meanwhile ends here. */
-static bool nbd_lookup_over(struct nbd_conn *conn)
+bool nbd_lookup_over(struct nbd_conn *conn)
 {
 	conn->lookup.what = NBD_LOOKUP_NONE;
+	free(conn->lookup.ids);
+	conn->lookup.ids = NULL;
 	if (conn->state == NBD_CONN_HAGGLING)
 		return false;
 	conn->nbd->again = true;
@@ -178,11 +184,47 @@ static void nbd_lookup_listed(struct nbd_conn *conn, int error)
 	}
 }
 
+/* Who has it open, and since when. */
+static void nbd_lookup_blame(struct nbd_conn *conn, const struct call *call)
+{
+	struct map_trouble trouble;
+	char since[32] = "";
+	struct tm tm;
+	if (call->result != -EBUSY || call->value != 1 || conn->state != NBD_CONN_HAGGLING ||
+		call->data_size < MAP_ANSWER_AT + sizeof(trouble))
+		return;
+	call_get_bytes(call, MAP_ANSWER_AT, &trouble, sizeof(trouble));
+	trouble.owner.host[sizeof(trouble.owner.host) - 1] = 0;
+	text_make_utf8(trouble.owner.host);
+	time_t seconds = (time_t)(trouble.owner.since_ns / 1000000000u);
+	if (trouble.owner.host[0] && gmtime_r(&seconds, &tm))
+		strftime(since, sizeof(since), " since %F %T UTC", &tm);
+	if (trouble.owner.host[0])
+		snprintf(conn->handshake->holder, sizeof(conn->handshake->holder), "host '%s'%s",
+			trouble.owner.host, since);
+}
+
+/* What nobody can write to is opened for reading. */
+static bool nbd_lookup_again_to_read(struct nbd_lookup *lookup, int error)
+{
+	if ((error != -EROFS && error != -EPERM) || !lookup->open || lookup->read_only)
+		return false;
+	lookup->read_only = true;
+	return true;
+}
+
 static void nbd_lookup_named(struct nbd_conn *conn, struct call *call)
 {
 	struct xseg_volume_info info;
 	int error = nbd_export_info(call, &info);
+	nbd_lookup_blame(conn, call);
 	call_end(call);
+	if (nbd_lookup_again_to_read(&conn->lookup, error)) {
+		nbd_lookup_step(conn);
+		return;
+	}
+	if (!error && conn->lookup.read_only)
+		info.flags |= XSEG_VOLUME_READ_ONLY;
 	if (!error && conn->lookup.open)
 		conn->session.volume = info.id; /* to be closed, whatever comes now */
 	if (!nbd_lookup_over(conn))
@@ -237,13 +279,15 @@ static void nbd_lookup_done(struct call *call)
 	case NBD_LOOKUP_NAME: nbd_lookup_named(conn, call); return;
 	case NBD_LOOKUP_ADOPT: nbd_lookup_adopted(conn, call); return;
 	case NBD_LOOKUP_CLOSE: nbd_lookup_closed(conn, call); return;
+	case NBD_LOOKUP_SNAPSHOTS:
+	case NBD_LOOKUP_HEADS: nbd_dirty_answered(conn, call); return;
 	default: nbd_lookup_page(conn, call); return;
 	}
 }
 
 /* --- entry points ---------------------------------------------------------------- */
 
-static void nbd_lookup_begin(struct nbd_conn *conn, enum nbd_lookup_what what)
+void nbd_lookup_begin(struct nbd_conn *conn, enum nbd_lookup_what what)
 {
 	must(conn->lookup.what == NBD_LOOKUP_NONE);
 	conn->lookup.asked = false;
@@ -256,9 +300,10 @@ static void nbd_lookup_begin(struct nbd_conn *conn, enum nbd_lookup_what what)
 
 void nbd_export_list(struct nbd_conn *conn) { nbd_lookup_begin(conn, NBD_LOOKUP_LIST); }
 
-void nbd_export_find(struct nbd_conn *conn, const char *name, bool open)
+void nbd_export_find(struct nbd_conn *conn, const char *name, bool open, bool read_only)
 {
 	const struct peer_list *exports = &conn->nbd->options->exports;
+	conn->lookup.read_only = read_only || conn->nbd->options->read_only;
 	conn->lookup.open = open;
 	if (!*name && exports->count == 1)
 		name = exports->item[0];
@@ -276,6 +321,7 @@ void nbd_export_close(struct nbd_conn *conn) { nbd_lookup_begin(conn, NBD_LOOKUP
 void nbd_export_adopt(struct nbd_conn *conn, uint64_t volume)
 {
 	conn->lookup.volume = volume;
+	conn->lookup.read_only = conn->session.flags & NBD_FLAG_READ_ONLY;
 	nbd_lookup_begin(conn, NBD_LOOKUP_ADOPT);
 }
 
@@ -295,6 +341,7 @@ int nbd_export_use(struct nbd_conn *conn)
 		TAILQ_INSERT_TAIL(&nbd->exports, export, link);
 	}
 	export->users++;
+	export->changers += !(conn->session.flags & NBD_FLAG_READ_ONLY);
 	conn->export = export;
 	return 0;
 }
@@ -303,7 +350,10 @@ void nbd_export_unuse(struct nbd_conn *conn)
 {
 	struct nbd_export *export = conn->export;
 	conn->export = NULL;
-	if (!export || --export->users)
+	if (!export)
+		return;
+	export->changers -= !(conn->session.flags & NBD_FLAG_READ_ONLY);
+	if (--export->users)
 		return;
 	must(!export->writers && !export->holder && TAILQ_EMPTY(&export->waiting));
 	TAILQ_REMOVE(&conn->nbd->exports, export, link);

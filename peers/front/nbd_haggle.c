@@ -75,7 +75,11 @@ static void nbd_haggle_act(struct nbd_conn *conn)
 	case NBD_ASK_INFO:
 	case NBD_ASK_OPEN:
 		nbd_conn_wait(conn, NBD_WAIT_ANSWER);
-		nbd_export_find(conn, h->name, ask == NBD_ASK_OPEN);
+		nbd_export_find(conn, h->name, ask == NBD_ASK_OPEN, h->wants_read_only);
+		break;
+	case NBD_ASK_SNAPSHOTS:
+		nbd_conn_wait(conn, NBD_WAIT_ANSWER);
+		nbd_dirty_find(conn);
 		break;
 	case NBD_ASK_TLS: nbd_haggle_secure(conn); break;
 	case NBD_ASK_SERVE: nbd_haggle_serve(conn); break;
@@ -127,9 +131,8 @@ void nbd_haggle_parse(struct nbd_conn *conn)
 static void nbd_haggle_answered(struct nbd_conn *conn, enum nbd_ask ask)
 {
 	conn->ask = ask;
+	nbd_conn_wake(conn, NBD_WAIT_ANSWER); /* first: the answer may be the next question */
 	nbd_haggle_send(conn);
-	if (conn->state < NBD_CONN_DEAD)
-		nbd_conn_wake(conn, NBD_WAIT_ANSWER);
 }
 
 void nbd_haggle_listed(struct nbd_conn *conn, int error)
@@ -138,6 +141,14 @@ void nbd_haggle_listed(struct nbd_conn *conn, int error)
 		nbd_log(conn, "asks for the list of exports, which cannot be read: %s",
 			strerror(-error));
 	nbd_haggle_answered(conn, nbd_handshake_list_end(conn->handshake, error));
+}
+
+void nbd_haggle_snapshots(struct nbd_conn *conn, int error)
+{
+	if (error)
+		nbd_log(conn, "asks for snapshots of '%s', which cannot be listed: %s",
+			conn->handshake->name, strerror(-error));
+	nbd_haggle_answered(conn, nbd_handshake_snapshots_end(conn->handshake, error));
 }
 
 void nbd_haggle_found(struct nbd_conn *conn, int error, const struct xseg_volume_info *info)

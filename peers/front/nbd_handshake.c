@@ -5,6 +5,8 @@
 #include <base/must.h>
 #include <base/sm.h>
 #include <errno.h>
+#include <peer/map.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 static const struct sm_state nbd_handshake_table[NBD_HANDSHAKE_STATES] = {
@@ -63,11 +65,19 @@ static enum nbd_ask nbd_handshake_ack(struct nbd_handshake *h)
 	return NBD_ASK_BYTES;
 }
 
+static void nbd_handshake_unset(struct nbd_handshake *h)
+{
+	h->meta = false;
+	h->set_count = 0;
+}
+
 /* --- the options ----------------------------------------------------------------- */
 
 static enum nbd_ask nbd_handshake_name(
 	struct nbd_handshake *h, const uint8_t *name, uint32_t size, enum nbd_ask ask)
 {
+	h->wants_read_only = nbd_option_wants_read_only(name, &size);
+	h->holder[0] = 0;
 	if (nbd_option_name(name, size, h->name))
 		return nbd_handshake_refuse(h, NBD_REP_ERR_UNKNOWN, "no export can have that name");
 	return nbd_handshake_ask(h, ask);
@@ -89,7 +99,7 @@ static enum nbd_ask nbd_handshake_meta(struct nbd_handshake *h, const uint8_t *d
 	bool listing = h->option == NBD_OPT_LIST_META_CONTEXT;
 	struct nbd_option_query query;
 	if (!listing)
-		h->meta = false; /* also when this one fails */
+		nbd_handshake_unset(h); /* also when this one fails */
 	if (!h->structured)
 		return nbd_handshake_refuse(
 			h, NBD_REP_ERR_INVALID, "ask for structured replies first");
@@ -97,6 +107,7 @@ static enum nbd_ask nbd_handshake_meta(struct nbd_handshake *h, const uint8_t *d
 		return nbd_handshake_refuse(
 			h, NBD_REP_ERR_INVALID, "lengths inside the option do not fit");
 	h->meta_matched = nbd_option_selects_allocation(&query, listing);
+	nbd_option_dirty(&query, listing, &h->dirty);
 	return nbd_handshake_name(h, query.name, query.name_size, NBD_ASK_INFO);
 }
 
@@ -144,7 +155,7 @@ static enum nbd_ask nbd_handshake_bare(struct nbd_handshake *h, uint32_t size)
 static enum nbd_ask nbd_handshake_option(
 	struct nbd_handshake *h, const uint8_t *data, uint32_t size)
 {
-	if (!h->fixed && h->option != NBD_OPT_EXPORT_NAME)
+	if (!h->newstyle && h->option != NBD_OPT_EXPORT_NAME)
 		return nbd_handshake_end(h, "options from a client that is not 'fixed newstyle'");
 	if (h->option == NBD_OPT_ABORT)
 		return nbd_handshake_abort(h);
@@ -172,8 +183,7 @@ static enum nbd_ask nbd_handshake_flags(struct nbd_handshake *h, const uint8_t *
 	uint32_t flags = nbd_get32(data);
 	if (flags & ~(uint32_t)(NBD_FLAG_FIXED_NEWSTYLE | NBD_FLAG_NO_ZEROES))
 		return nbd_handshake_end(h, "client flags that nobody defined");
-	h->fixed
-	= flags & NBD_FLAG_FIXED_NEWSTYLE;
+	h->newstyle = flags & NBD_FLAG_FIXED_NEWSTYLE;
 	h->no_zeroes = flags & NBD_FLAG_NO_ZEROES;
 	nbd_handshake_move(h, NBD_HANDSHAKE_OPTION);
 	return NBD_ASK_BYTES;
@@ -196,7 +206,7 @@ static enum nbd_ask nbd_handshake_skip(struct nbd_handshake *h, size_t size, siz
 	if (h->skip)
 		return NBD_ASK_BYTES;
 	if (h->option == NBD_OPT_SET_META_CONTEXT)
-		h->meta = false;
+		nbd_handshake_unset(h);
 	nbd_handshake_move(h, NBD_HANDSHAKE_OPTION);
 	bool closed = h->tls_required && !h->secure;
 	return nbd_handshake_refuse(h, closed ? NBD_REP_ERR_TLS_REQD : NBD_REP_ERR_TOO_BIG,
@@ -280,7 +290,7 @@ static uint16_t nbd_handshake_export_flags(
 {
 	unsigned flags = NBD_FLAG_HAS_FLAGS | NBD_FLAG_SEND_FLUSH | NBD_FLAG_SEND_FUA |
 			 NBD_FLAG_CAN_MULTI_CONN | NBD_FLAG_SEND_CACHE;
-	if (h->read_only || info->flags & XSEG_VOLUME_READ_ONLY)
+	if (h->read_only || info->flags & (XSEG_VOLUME_READ_ONLY | XSEG_VOLUME_SNAPSHOT))
 		flags |= NBD_FLAG_READ_ONLY;
 	else
 		flags |= NBD_FLAG_SEND_TRIM | NBD_FLAG_SEND_WRITE_ZEROES | NBD_FLAG_SEND_FAST_ZERO;
@@ -292,7 +302,7 @@ static uint16_t nbd_handshake_export_flags(
 static struct nbd_session nbd_handshake_session(
 	const struct nbd_handshake *h, const struct xseg_volume_info *info)
 {
-	return (struct nbd_session){
+	struct nbd_session session = {
 		.volume = info->id,
 		.size = info->size,
 		.payload_max = h->payload_max,
@@ -302,6 +312,12 @@ static struct nbd_session nbd_handshake_session(
 		.blocks_known = h->option == NBD_OPT_GO && h->infos & 1u << NBD_INFO_BLOCK_SIZE,
 		.patching = h->patching,
 	};
+	if (h->set_count && h->meta_volume == info->id && !strcmp(h->meta_name, info->name)) {
+		session.object_size = info->object_size;
+		session.dirty_count = (uint8_t)h->set_count;
+		memcpy(session.dirty, h->set, sizeof(session.dirty));
+	}
+	return session;
 }
 
 static void nbd_handshake_tell(struct nbd_handshake *h, const struct xseg_volume_info *info)
@@ -322,23 +338,67 @@ static void nbd_handshake_tell_old(struct nbd_handshake *h)
 	nbd_put16(nbd_put64(at, h->session.size), h->session.flags);
 }
 
-static enum nbd_ask nbd_handshake_contexts(struct nbd_handshake *h, const char *name)
+static enum nbd_ask nbd_handshake_contexts(
+	struct nbd_handshake *h, const struct xseg_volume_info *info)
 {
 	bool setting = h->option == NBD_OPT_SET_META_CONTEXT;
 	if (setting) {
 		h->meta = h->meta_matched;
-		strcpy(h->meta_name, name);
+		strcpy(h->meta_name, info->name);
 	}
+	h->meta_volume = info->id;
 	if (h->meta_matched)
-		nbd_option_reply_context(&h->out, h->option, setting ? NBD_CONTEXT_ALLOCATION : 0);
+		nbd_option_reply_context(&h->out, h->option, setting ? NBD_CONTEXT_ALLOCATION : 0,
+			NBD_ALLOCATION, "");
+	bool maps = !(info->flags & XSEG_VOLUME_FIXED) && volume_name_check(info->name) &&
+		    info->object_size >= MAP_GRANULE;
+	if (maps && (h->dirty.all || h->dirty.count))
+		return nbd_handshake_ask(h, NBD_ASK_SNAPSHOTS);
 	return nbd_handshake_ack(h);
+}
+
+void nbd_handshake_snapshot(struct nbd_handshake *h, const char *name, uint64_t id, uint64_t size)
+{
+	bool setting = h->option == NBD_OPT_SET_META_CONTEXT;
+	for (unsigned i = 0; setting && i < h->set_count; i++)
+		if (h->set[i].snapshot == id)
+			return;
+	if (setting ? h->set_count == NBD_DIRTY_MAX : h->out.size > NBD_LIST_MAX)
+		return;
+	nbd_option_reply_context(&h->out, h->option, setting ? NBD_CONTEXT_DIRTY + h->set_count : 0,
+		NBD_DIRTY, name);
+	if (setting)
+		h->set[h->set_count++] = (struct nbd_dirty){.snapshot = id, .size = size};
+}
+
+enum nbd_ask nbd_handshake_snapshots_end(struct nbd_handshake *h, int error)
+{
+	nbd_handshake_move(h, NBD_HANDSHAKE_OPTION);
+	if (!error)
+		return nbd_handshake_ack(h);
+	if (h->option == NBD_OPT_SET_META_CONTEXT)
+		nbd_handshake_unset(h);
+	return nbd_handshake_refuse(
+		h, NBD_REP_ERR_PLATFORM, "the list of snapshots cannot be read now");
+}
+
+/* Somebody has it. Whoever only reads need not wait until he is done. */
+static enum nbd_ask nbd_handshake_busy(struct nbd_handshake *h)
+{
+	if (!h->holder[0])
+		return nbd_handshake_refuse(h, NBD_REP_ERR_POLICY, "the export is busy");
+	snprintf(h->refusal, sizeof(h->refusal),
+		"the export is open for writing on %s; as '%s" NBD_READ_ONLY_SUFFIX
+		"' it can be read",
+		h->holder, h->name);
+	return nbd_handshake_refuse(h, NBD_REP_ERR_POLICY, h->refusal);
 }
 
 static enum nbd_ask nbd_handshake_missing(struct nbd_handshake *h, int error)
 {
 	switch (-error) {
 	case ENOENT: return nbd_handshake_refuse(h, NBD_REP_ERR_UNKNOWN, "there is no such export");
-	case EBUSY:
+	case EBUSY: return nbd_handshake_busy(h);
 	case EAGAIN: return nbd_handshake_refuse(h, NBD_REP_ERR_POLICY, "the export is busy");
 	case ESHUTDOWN:
 		return nbd_handshake_refuse(h, NBD_REP_ERR_SHUTDOWN, "the server is stopping");
@@ -355,7 +415,7 @@ enum nbd_ask nbd_handshake_found(
 	if (error)
 		return nbd_handshake_missing(h, error);
 	if (h->option == NBD_OPT_LIST_META_CONTEXT || h->option == NBD_OPT_SET_META_CONTEXT)
-		return nbd_handshake_contexts(h, info->name);
+		return nbd_handshake_contexts(h, info);
 	h->session = nbd_handshake_session(h, info);
 	if (h->option == NBD_OPT_EXPORT_NAME)
 		nbd_handshake_tell_old(h);
@@ -371,5 +431,6 @@ void nbd_handshake_secured(struct nbd_handshake *h)
 {
 	nbd_handshake_move(h, NBD_HANDSHAKE_OPTION);
 	h->secure = true;
-	h->structured = h->meta = false;
+	h->structured = false;
+	nbd_handshake_unset(h);
 }

@@ -6,7 +6,7 @@
 
 #include "peers/front/nbd_handshake.h"
 
-#define NBD_ALLOCATION "base:allocation"
+#define NBD_SKERRY "skerry:"
 
 uint8_t *nbd_bytes_add(struct nbd_bytes *bytes, size_t size)
 {
@@ -90,6 +90,47 @@ bool nbd_option_selects_allocation(const struct nbd_option_query *query, bool li
 	return listing && !query->count;
 }
 
+/* One query; false: it is of no interest, or there are too many. */
+static bool nbd_option_dirty_one(const uint8_t *text, uint32_t size, struct nbd_option_dirty *dirty)
+{
+	const uint32_t prefix = (uint32_t)strlen(NBD_DIRTY);
+	char *name = dirty->name[dirty->count];
+	bool begins = size >= prefix && !memcmp(text, NBD_DIRTY, prefix);
+	if ((begins && size == prefix) ||
+		(size == strlen(NBD_SKERRY) && !memcmp(text, NBD_SKERRY, size)))
+		dirty->all = true;
+	else if (begins && dirty->count < NBD_DIRTY_MAX &&
+		 size - prefix <= VOLUME_NAME_LENGTH_MAX &&
+		 !memchr(text + prefix, 0, size - prefix)) {
+		memcpy(name, text + prefix, size - prefix);
+		name[size - prefix] = 0;
+		return volume_name_check(name);
+	}
+	return false;
+}
+
+void nbd_option_dirty(
+	const struct nbd_option_query *query, bool listing, struct nbd_option_dirty *dirty)
+{
+	const uint8_t *at = query->rest;
+	dirty->count = 0;
+	dirty->all = listing && !query->count;
+	for (uint32_t i = 0; i < query->count; i++) {
+		uint32_t size = nbd_get32(at);
+		dirty->count += nbd_option_dirty_one(at + 4, size, dirty);
+		at += 4 + size;
+	}
+}
+
+bool nbd_option_wants_read_only(const uint8_t *name, uint32_t *size)
+{
+	const uint32_t suffix = (uint32_t)strlen(NBD_READ_ONLY_SUFFIX);
+	if (*size < suffix || memcmp(name + *size - suffix, NBD_READ_ONLY_SUFFIX, suffix))
+		return false;
+	*size -= suffix;
+	return true;
+}
+
 int nbd_option_name(const uint8_t *name, uint32_t size, char out[VOLUME_NAME_LENGTH_MAX + 1])
 {
 	if (size > VOLUME_NAME_LENGTH_MAX || memchr(name, 0, size))
@@ -136,9 +177,13 @@ void nbd_option_reply_name(struct nbd_bytes *out, uint32_t option, const char *n
 	memcpy(nbd_put16(at, NBD_INFO_NAME), name, size);
 }
 
-void nbd_option_reply_context(struct nbd_bytes *out, uint32_t option, uint32_t context)
+void nbd_option_reply_context(struct nbd_bytes *out, uint32_t option, uint32_t context,
+	const char *space, const char *name)
 {
-	uint32_t size = (uint32_t)strlen(NBD_ALLOCATION);
-	uint8_t *at = nbd_option_reply(out, option, NBD_REP_META_CONTEXT, 4 + size);
-	memcpy(nbd_put32(at, context), NBD_ALLOCATION, size);
+	size_t first = strlen(space), second = strlen(name);
+	uint8_t *at =
+		nbd_option_reply(out, option, NBD_REP_META_CONTEXT, (uint32_t)(4 + first + second));
+	at = nbd_put32(at, context);
+	memcpy(at, space, first);
+	memcpy(at + first, name, second);
 }

@@ -5,7 +5,8 @@
  * it from there and the client notices nothing. What was agreed with the client is in the name that
  * the socket is stored under.
  *
- * TLS cannot be passed on, nor more than NBD_PASS_MAX connections: they are drained, as in a stop.
+ * TLS cannot be passed on, nor what was agreed about snapshots (the name has no room for it), nor
+ * more than NBD_PASS_MAX connections: they are drained, as in a stop.
  */
 #include <base/crash.h>
 #include <base/notify.h>
@@ -60,7 +61,7 @@ static bool pass_may(const struct nbd_conn *conn)
 {
 	return notify_handover() && conn->state == NBD_CONN_SERVING && !conn->ended &&
 	       conn->transport == &nbd_transport_socket && conn->in == conn->out &&
-	       strlen(conn->nbd->peer->name) <= NBD_OWNER_MAX;
+	       !conn->session.dirty_count && strlen(conn->nbd->peer->name) <= NBD_OWNER_MAX;
 }
 
 bool nbd_pass_begin(struct nbd_conn *conn)

@@ -45,8 +45,10 @@ uint32_t nbd_reply_data(uint8_t *to, uint64_t cookie, uint64_t offset, uint32_t 
 	return NBD_CHUNK_HEADER + 8;
 }
 
-uint32_t nbd_reply_status(uint8_t *to, uint64_t cookie, uint32_t context, uint32_t count)
+uint32_t nbd_reply_status(uint8_t *to, uint64_t cookie, uint32_t context, uint32_t count, bool last)
 {
 	nbd_put32(nbd_put_chunk(to, NBD_CHUNK_BLOCK_STATUS, cookie, 4 + 8 * count), context);
+	if (!last)
+		nbd_put16(to + 4, 0);
 	return NBD_CHUNK_HEADER + 4;
 }

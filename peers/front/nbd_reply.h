@@ -3,10 +3,13 @@
  * Headers of replies in the transmission phase. Pure.
  *
  * Each function writes to `to` (NBD_REPLY_MAX bytes) and returns how many. Structured ones are the
- * only chunk of their reply. The cookie is as it came off the wire. Threads: any.
+ * last chunk of their reply unless they are told otherwise. The cookie is as it came off the wire.
+ * Threads: any.
  */
 #ifndef SKERRY_FRONT_NBD_REPLY_H
 #define SKERRY_FRONT_NBD_REPLY_H
+
+#include <stdbool.h>
 
 #include "peers/front/nbd_proto.h"
 
@@ -18,6 +21,7 @@ uint32_t nbd_reply_error(uint8_t *to, uint64_t cookie, enum nbd_error error);
 /* `length` bytes of data follow. */
 uint32_t nbd_reply_data(uint8_t *to, uint64_t cookie, uint64_t offset, uint32_t length);
 /* `count` descriptors of 8 bytes follow. */
-uint32_t nbd_reply_status(uint8_t *to, uint64_t cookie, uint32_t context, uint32_t count);
+uint32_t nbd_reply_status(
+	uint8_t *to, uint64_t cookie, uint32_t context, uint32_t count, bool last);
 
 #endif

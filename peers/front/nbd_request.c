@@ -170,8 +170,7 @@ static uint32_t nbd_request_answer(struct nbd_request *request, enum nbd_error e
 		return structured ? nbd_reply_error(request->header, command->cookie, error)
 				  : nbd_reply_simple(request->header, command->cookie, error);
 	if (command->type == NBD_CMD_BLOCK_STATUS)
-		return nbd_reply_status(request->header, command->cookie, NBD_CONTEXT_ALLOCATION,
-			request->status->count);
+		return 0; /* its headers are in request->status */
 	if (command->type != NBD_CMD_READ || !structured)
 		return nbd_reply_simple(request->header, command->cookie, NBD_OK);
 	if (!command->length)

@@ -11,7 +11,7 @@ uint32_t nbd_body_size(const struct nbd_request *request)
 		return 0;
 	if (request->command.type == NBD_CMD_READ)
 		return request->command.length;
-	return request->status ? request->status->count * 8 : 0;
+	return request->status ? request->status->size : 0;
 }
 
 /* As much of [at, at + length) of a call's data as `max` pieces hold; 0: none. */

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* BLOCK_STATUS: what of the volume is data, zero, hole; asked for piece by piece, joined. */
+/*
+ * BLOCK_STATUS: what of the volume is data, zero, hole; what has changed since a snapshot. Asked
+ * for piece by piece, joined; one context after the other.
+ */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -18,7 +21,7 @@ static struct nbd_status *nbd_status_get(struct nbd *nbd)
 	else
 		status = malloc(sizeof(*status));
 	if (status)
-		status->count = 0;
+		status->size = 0;
 	return status;
 }
 
@@ -40,7 +43,7 @@ void nbd_status_free_all(struct nbd *nbd)
 /* One more stretch, joined to the last when it is alike; false: full. */
 static bool nbd_status_add(struct nbd_status *status, uint32_t length, uint32_t flags)
 {
-	uint8_t *last = status->wire + 8 * (size_t)status->count - 8;
+	uint8_t *last = status->wire + status->size - 8;
 	if (status->count && nbd_get32(last + 4) == flags &&
 		nbd_get32(last) <= NBD_STATUS_LENGTH_MAX - length) {
 		nbd_put32(last, nbd_get32(last) + length);
@@ -49,9 +52,51 @@ static bool nbd_status_add(struct nbd_status *status, uint32_t length, uint32_t 
 	if (status->count == NBD_STATUS_MAX)
 		return false;
 	nbd_put32(nbd_put32(last + 8, length), flags);
+	status->size += 8;
 	status->count++;
 	return true;
 }
+
+bool nbd_status_add_to(struct nbd_request *request, uint64_t to, uint32_t flags)
+{
+	to = to < request->end ? to : request->end;
+	while (request->next < to) {
+		uint64_t left = to - request->next;
+		uint32_t length =
+			left < NBD_STATUS_LENGTH_MAX ? (uint32_t)left : NBD_STATUS_LENGTH_MAX;
+		if (!nbd_status_add(request->status, length, flags))
+			return false;
+		request->next += length;
+	}
+	return true;
+}
+
+/* --- contexts -------------------------------------------------------------------- */
+
+static void nbd_status_begin_context(struct nbd_request *request, uint32_t context)
+{
+	struct nbd_status *status = request->status;
+	status->context = context;
+	status->begin = status->size;
+	status->size += NBD_STATUS_HEADER;
+	status->count = 0;
+	request->next = request->command.offset;
+}
+
+/* False: that was the last one. */
+static bool nbd_status_next_context(struct nbd_request *request)
+{
+	struct nbd_status *status = request->status;
+	uint32_t next = status->context + 1;
+	bool last = next == NBD_CONTEXT_DIRTY + request->conn->session.dirty_count;
+	nbd_reply_status(status->wire + status->begin, request->command.cookie, status->context,
+		status->count, last);
+	if (!last)
+		nbd_status_begin_context(request, next);
+	return !last;
+}
+
+/* --- base:allocation ------------------------------------------------------------- */
 
 /* Stretches as the volume tells them, cut to the request; false: no more are wanted. */
 static bool nbd_status_take(struct nbd_request *request, const struct call *call)
@@ -87,7 +132,9 @@ static bool nbd_status_done(struct nbd_request *request, struct call *call)
 {
 	uint64_t before = request->next;
 	bool more = false;
-	if (call->result == -EOPNOTSUPP)
+	if (request->status->context != NBD_CONTEXT_ALLOCATION)
+		more = nbd_dirty_take(request, call);
+	else if (call->result == -EOPNOTSUPP)
 		more = nbd_status_unknown(request);
 	else if (call->result)
 		nbd_request_note(request, call->result);
@@ -97,6 +144,7 @@ static bool nbd_status_done(struct nbd_request *request, struct call *call)
 	call_end(call);
 	request->pending--;
 	if (request->command.flags & NBD_CMD_FLAG_REQ_ONE && request->status->count > 1) {
+		request->status->size -= 8 * (request->status->count - 1);
 		request->status->count = 1;
 		more = false;
 	}
@@ -113,8 +161,11 @@ static bool nbd_status_go_on(struct peer *peer, void *context)
 {
 	struct nbd_request *request = context;
 	(void)peer;
-	struct call *call = nbd_call_new(request, XSEG_OP_STATUS, request->next,
-		nbd_cut(request->next, request->end, XSEG_OBJECT_MAX), XSEG_PAGE);
+	struct call *call =
+		request->status->context != NBD_CONTEXT_ALLOCATION
+			? nbd_dirty_call(request)
+			: nbd_call_new(request, XSEG_OP_STATUS, request->next,
+				  nbd_cut(request->next, request->end, XSEG_OBJECT_MAX), XSEG_PAGE);
 	if (!call)
 		return false;
 	request->pending++;
@@ -126,7 +177,10 @@ static void nbd_status_answered(struct call *call)
 {
 	struct nbd_request *request = call->context;
 	struct peer *peer = request->conn->nbd->peer;
-	if (!nbd_status_done(request, call))
+	bool more = nbd_status_done(request, call);
+	if (!more && !request->error)
+		more = nbd_status_next_context(request);
+	if (!more)
 		nbd_status_finish(request);
 	else if (!nbd_status_go_on(peer, request))
 		peer_retry(peer, nbd_status_go_on, request);
@@ -136,8 +190,11 @@ int nbd_status_begin(struct nbd_request *request)
 {
 	struct nbd *nbd = request->conn->nbd;
 	request->status = nbd_status_get(nbd);
-	if (request->status)
+	if (request->status) {
 		request->status->done = nbd_status_answered;
+		nbd_status_begin_context(request,
+			request->conn->session.meta ? NBD_CONTEXT_ALLOCATION : NBD_CONTEXT_DIRTY);
+	}
 	if (request->status && nbd_status_go_on(nbd->peer, request))
 		return 0;
 	if (request->status)

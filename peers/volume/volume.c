@@ -7,27 +7,39 @@
 #include <errno.h>
 #include <string.h>
 
+#include "peers/volume/volume_child.h"
+#include "peers/volume/volume_flush.h"
+#include "peers/volume/volume_hold.h"
+#include "peers/volume/volume_limit.h"
+#include "peers/volume/volume_notes.h"
+
 static const struct peer_option volume_options[] = {
 	OPTION_SIZE(struct volume_options, object_size, "object-size", .min = XSEG_PAGE,
 		.max = XSEG_OBJECT_MAX, .initial = "4M", .unit = "bytes",
-		.help = "size of the objects of new volumes: a power of two"),
-	OPTION_LIST(struct volume_options, fixed, "fixed", .unit = "NAME:SIZE",
+		.help = "of the volumes of fixed: a power of two (others: see mapperd)"),
+	OPTION_LIST(struct volume_options, configured, "fixed", .unit = "NAME:SIZE",
 		.help = "NAME:SIZE, a volume without a record: for stores that keep none"),
 	OPTION_END,
 };
 
-static const char *const volume_edges[] = {"store", NULL};
+static const char *const volume_edges[] = {"store", "map", NULL};
 
 static const struct xseg_counter volume_counters[] = {
 	[VOLUME_FORWARDED] = {"forwarded", "", "requests handed on as they are, to one object"},
 	[VOLUME_SPLIT] = {"split", "", "requests that lay in several objects"},
 	[VOLUME_HOLES] = {"holes", "", "objects found absent, answered without the store"},
-	[VOLUME_LOADS] = {"loads", "", "volumes read from the store"},
-	[VOLUME_TIDIED] = {"tidied", "", "records deleted that a killed composer left half made"},
+	[VOLUME_LOADS] = {"loads", "", "volumes asked for at the mapper"},
+	[VOLUME_PAGES] = {"pages", "", "pages of maps asked for at the mapper"},
+	[VOLUME_CHILD_READS] = {"child_reads", "", "reads that several objects had a part of"},
+	[VOLUME_CHILD_WRITES] = {"child_writes", "",
+		"writes to objects that are shared or partial"},
+	[VOLUME_COPIED] = {"copied", "", "granules of 4 KiB completed from parents"},
+	[VOLUME_TOLD] = {"told", "", "news of objects that the mapper was told"},
+	[VOLUME_MADE] = {"made", "", "objects made by their first write"},
 	{NULL, NULL, NULL},
 };
 
-size_t volume_fixed_name(const char *text, char name[VOLUME_NAME_LENGTH_MAX + 1])
+size_t volume_configured_name(const char *text, char name[VOLUME_NAME_LENGTH_MAX + 1])
 {
 	const char *colon = strrchr(text, ':');
 	size_t length = colon ? (size_t)(colon - text) : 0;
@@ -38,20 +50,18 @@ size_t volume_fixed_name(const char *text, char name[VOLUME_NAME_LENGTH_MAX + 1]
 	return length;
 }
 
-static int add_fixed(struct peer *peer, const char *text, char *why, size_t why_size)
+static int add_configured(struct peer *peer, const char *text, char *why, size_t why_size)
 {
 	const struct volume_options *options = peer->options;
-	struct volume_record record = {
-		.object_size = (uint32_t)options->object_size, .state = XSEG_VOLUME_READY};
-	size_t length = volume_fixed_name(text, record.name);
-	if (length == 0 || size_parse(text + length + 1, &record.size) != 0) {
+	char name[VOLUME_NAME_LENGTH_MAX + 1];
+	uint64_t size;
+	size_t length = volume_configured_name(text, name);
+	if (length == 0 || size_parse(text + length + 1, &size) != 0) {
 		snprintf(why, why_size, "fixed=%s: write NAME:SIZE, as in disk0:10G", text);
 		return -EINVAL;
 	}
-	record.id = volume_name_hash(record.name);
-	int rc = volume_record_check(&record);
-	if (rc == 0)
-		rc = volume_table_add_fixed(peer->shared, &record);
+	int rc = volume_table_add_configured(
+		peer->shared, name, size, (uint32_t)options->object_size);
 	if (rc == -EINVAL)
 		snprintf(why, why_size,
 			"fixed=%s: the size must be a multiple of %u and not 0, the name UTF-8 "
@@ -61,6 +71,29 @@ static int add_fixed(struct peer *peer, const char *text, char *why, size_t why_
 		snprintf(why, why_size, "fixed=%s: %s", text,
 			rc == -EEXIST ? "there is one of that name already" : strerror(-rc));
 	return rc;
+}
+
+/* What depends on the mapper: without one there are volumes of the configuration only. */
+static int open_maps(struct peer *first, char *why, size_t why_size)
+{
+	if (!volume_has_map(first))
+		return 0;
+	int rc = volume_note_open(first, why, why_size);
+	if (rc == 0)
+		rc = volume_child_open(first);
+	if (rc != 0 && why[0] == 0)
+		snprintf(why, why_size, "no memory");
+	return rc;
+}
+
+static void volume_close(struct peer *first)
+{
+	struct volume_shared *shared = first->shared;
+	if (shared->children)
+		volume_child_close(first);
+	volume_note_close(first);
+	volume_hold_close(first);
+	volume_table_close(shared);
 }
 
 static int volume_open(struct peer *first, char *why, size_t why_size)
@@ -77,19 +110,27 @@ static int volume_open(struct peer *first, char *why, size_t why_size)
 		snprintf(why, why_size, "mutex: %s", strerror(-rc));
 		return rc;
 	}
-	for (size_t i = 0; rc == 0 && i < options->fixed.count; i++)
-		rc = add_fixed(first, options->fixed.item[i], why, why_size);
+	rc = volume_hold_open(first);
 	if (rc != 0)
-		volume_table_close(first->shared);
+		snprintf(why, why_size, "no memory");
+	for (size_t i = 0; rc == 0 && i < options->configured.count; i++)
+		rc = add_configured(first, options->configured.item[i], why, why_size);
+	if (rc == 0)
+		rc = open_maps(first, why, why_size);
+	if (rc != 0)
+		volume_close(first);
 	return rc;
 }
-
-static void volume_close(struct peer *first) { volume_table_close(first->shared); }
 
 static int volume_start(struct peer *peer, char *why, size_t why_size)
 {
 	struct volume_shard *shard = peer->state;
 	TAILQ_INIT(&shard->loads);
+	TAILQ_INIT(&shard->fetches);
+	TAILQ_INIT(&shard->parts);
+	TAILQ_INIT(&shard->holds);
+	TAILQ_INIT(&shard->held);
+	TAILQ_INIT(&shard->limited);
 	int rc = volume_cache_open(shard);
 	if (rc != 0)
 		snprintf(why, why_size, "no memory");
@@ -98,27 +139,94 @@ static int volume_start(struct peer *peer, char *why, size_t why_size)
 
 static void volume_finish(struct peer *peer) { volume_cache_close(peer); }
 
+/* Whoever gives a volume back is nobody's job; and the others are wanted for its hold. */
+static bool volume_idle(struct peer *peer)
+{
+	const struct volume_shard *shard = peer->state;
+	if (shard->background || atomic_load(&volume_shared(peer)->busy) != 0)
+		return false;
+	return peer->shard != 0 || !volume_has_map(peer) ||
+	       (shard->adopted && !volume_lease_waits(peer));
+}
+
+/* What is noted is told, and what nobody has open is given back: who comes after us may be none. */
+static void volume_stop(struct peer *peer)
+{
+	struct volume_shard *shard = peer->state;
+	shard->adopted = false;
+	shard->look_ns = 0;
+}
+
+/* Nothing is to be looked at: as a rule, and in each turn, so it is to cost next to nothing. */
+static inline bool is_quiet(const struct peer *peer)
+{
+	const struct volume_shard *shard = peer->state;
+	const struct volume_shared *shared = peer->shared;
+	const struct notes *notes = shared->notes;
+	if (!TAILQ_EMPTY(&shard->holds) || !TAILQ_EMPTY(&shard->limited) ||
+		!TAILQ_EMPTY(&shard->parts) ||
+		atomic_load_explicit(&shared->releases, memory_order_acquire) !=
+			shard->releases_seen ||
+		atomic_load_explicit(&shared->tour_count[peer->shard], memory_order_acquire) > 0)
+		return false;
+	if (!notes)
+		return true;
+	if (atomic_load_explicit(&notes->ready_count[peer->shard], memory_order_acquire) > 0)
+		return false;
+	return peer->shard != 0 || (peer_now_ns(peer) < shard->look_ns &&
+					   atomic_load_explicit(&notes->count,
+						   memory_order_relaxed) < VOLUME_NOTES_SOFT);
+}
+
+static bool volume_poll(struct peer *peer)
+{
+	const struct volume_shard *shard = peer->state;
+	if (likely(is_quiet(peer)))
+		return false;
+	bool moved = volume_hold_poll(peer);
+	moved |= volume_limit_poll(peer);
+	if (volume_has_map(peer)) {
+		moved |= volume_note_poll(peer);
+		moved |= volume_child_poll(peer);
+		moved |= volume_lease_poll(peer);
+		moved |= volume_adopt_poll(peer);
+		volume_flush_poll(peer);
+	}
+	uint64_t due = volume_hold_due(peer);
+	if (!TAILQ_EMPTY(&shard->limited) && shard->limited_until_ns < due)
+		due = shard->limited_until_ns;
+	if (due != UINT64_MAX)
+		peer_wake_at(peer, due);
+	return moved;
+}
+
 static const struct peer_ops volume_ops = {
 	.name = "volume",
 	.summary = "makes volumes of the objects in a store",
 	.description =
-		"The composer keeps a record of each volume in the store below it and finds the "
-		"object that a request lies in. A request that lies in one object is handed on; "
-		"one that does not is split and its answers joined. What was never written is "
-		"answered with zeros without asking the store.\n\n"
-		"One composer at a time may serve a store: what it knows of holes and of who has a "
-		"volume open is its own.",
+		"The composer finds the object that a request lies in. A request that lies in one "
+		"object is handed on; one that does not is split and its answers joined. What was "
+		"never written is answered with zeros without asking the store. Which objects make "
+		"a volume is kept by the mapper, down the edge *map*: the composer remembers what "
+		"it has asked for, and tells the mapper what is new at each flush.\n\n"
+		"Snapshots and clones share objects; the first write to a shared one makes an "
+		"object of the volume's own, which has what was written and no more: the rest is "
+		"read from where it was.\n\n"
+		"Without a mapper there are the volumes of the configuration only.",
 	.options = volume_options,
 	.options_size = sizeof(struct volume_options),
 	.state_size = sizeof(struct volume_shard),
 	.shared_size = sizeof(struct volume_shared),
 	.edges = volume_edges,
+	.edges_needed = 1,
 	.counters = volume_counters,
 	.open = volume_open,
 	.close = volume_close,
 	.start = volume_start,
 	.finish = volume_finish,
-	.idle = volume_tidy_idle,
+	.stop = volume_stop,
+	.idle = volume_idle,
+	.poll = volume_poll,
 	.dump = volume_table_dump,
 	.on =
 		{
@@ -135,7 +243,8 @@ static const struct peer_ops volume_ops = {
 			[XSEG_OP_LIST] = volume_list,
 			[XSEG_OP_CREATE] = volume_admin_create,
 			[XSEG_OP_UPDATE] = volume_admin_update,
-			[XSEG_OP_REMOVE] = volume_remove,
+			[XSEG_OP_REMOVE] = volume_admin_remove,
+			[XSEG_OP_CONTROL] = volume_control,
 		},
 };
 PEER_MODULE(volume_ops);

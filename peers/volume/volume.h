@@ -2,11 +2,20 @@
 /*
  * The composer: makes volumes of the objects in the store below.
  *
- * Two floors of state. A `struct volume` is the whole process's: its record, which objects there
- * are, who has it open. Each shard has a private cache of pointers to them, so that a request
- * costs one look-up without a lock; the table's mutex is held only to find, insert or change one.
- * A volume is never unloaded while it exists: a second copy of its presence bitmap would miss
- * the bits set in the first.
+ * Which objects make a volume stands in its map, which the mapper keeps (<peer/map.h>); the
+ * composer remembers what it has asked for, and tells the mapper what is new. Two floors of
+ * state: a `struct volume` is the whole process's; each shard has a private cache of pointers to
+ * them, so that a request costs one look-up without a lock. The table's mutex is held only to
+ * find, insert or change one. A volume is never unloaded while it exists.
+ *
+ *   volume.c         options, turns            volume_enter.c    who may go on at once, and who not
+ *   volume_table.c   what is loaded            volume_io.c       to which object a request goes
+ *   volume_open.c    who has it open           volume_map.c      pages of maps
+ *   volume_load.c    from the mapper           volume_note.c     what the mapper has not been told
+ *   volume_lease.c   ours to write to          volume_child.c    objects that have a part only
+ *   volume_hold.c    writes wait a moment      volume_first.c    objects that are not there yet
+ *   volume_flush.c   FLUSH                     volume_tell.c     the mapper hears of them
+ *   volume_admin.c, volume_list.c, volume_control.c: what is asked by people
  *
  * Units: bytes. Errors: 0 or -errno. Ownership: see each struct. Threads: a shard's functions
  * on its lane; volume_table_*: any. Blocking: none but that mutex, held for a few instructions
@@ -17,32 +26,35 @@
 
 #include <base/sm.h>
 #include <peer/call.h>
+#include <peer/map.h>
 #include <peer/worker.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/queue.h>
 #include <xseg/layout.h>
 
-#include "peers/volume/volume_record.h"
-
-#define VOLUME_STORE 0u /* the edge */
+#define VOLUME_STORE 0u /* the edges */
+#define VOLUME_MAP 1u
+#define VOLUME_PAGES_MAX 32768u /* of a map: 2^24 objects */
 #define VOLUME_BUCKETS 1024u
-#define VOLUME_COUNT_MAX 65536u	 /* volumes in use at once */
-#define VOLUME_LIST_BYTES 65536u /* keys asked of the store at a time */
-#define VOLUME_LIST_KEYS (VOLUME_LIST_BYTES / sizeof(struct xseg_key))
-#define VOLUME_WINDOW 32u /* requests of one administrative job in flight */
+#define VOLUME_COUNT_MAX 65536u /* volumes in use at once */
 
 enum volume_counter {
 	VOLUME_FORWARDED,
 	VOLUME_SPLIT,
 	VOLUME_HOLES,
 	VOLUME_LOADS,
-	VOLUME_TIDIED,
+	VOLUME_PAGES, /* of maps, asked for */
+	VOLUME_CHILD_READS,
+	VOLUME_CHILD_WRITES,
+	VOLUME_COPIED, /* granules completed from parents */
+	VOLUME_TOLD,
+	VOLUME_MADE, /* objects */
 };
 
 struct volume_options {
 	uint64_t object_size;
-	struct peer_list fixed;
+	struct peer_list configured;
 };
 
 /* How often a client (a lane) has a volume open. */
@@ -59,33 +71,60 @@ struct volume_opener {
 struct volume {
 	/* read for every request */
 	_Atomic uint64_t
-		admitted; /* bit per client lane that is known to have it open; 0: removing */
-	uint64_t size;
+		admitted; /* bit per client lane that is known to have it open; 0: removing, held,
+			     or limited: whoever asks looks closer */
+	_Atomic uint64_t size;
+	uint64_t id;
 	unsigned object_shift;
 	bool read_only;
-	_Atomic uint64_t *present; /* bit per object; NULL: all are treated as present */
+	uint16_t self;		 /* its index among the owners */
+	_Atomic uint32_t epoch;	 /* for new objects */
+	_Atomic uint32_t frozen; /* own objects up to this are shared */
+	/* by number of the page; NULL: a volume of the configuration, see volume_map.h */
+	_Atomic(struct volume_page *) *pages;
+	_Atomic uint32_t forgets; /* how often its pages were forgotten */
+	uint64_t owners[MAP_OWNERS];
 	/* guarded by the table's mutex */
-	struct volume_record record;
+	struct map_head_info head; /* as the mapper said last */
 	uint8_t state;
-	bool fixed;    /* from the configuration: has no record */
-	bool removing; /* somebody is at it just now */
-	uint32_t refs; /* caches that point here */
+	bool configured;     /* has no record */
+	bool removing;	     /* somebody is at it just now */
+	bool acquired;	     /* ours to write to */
+	uint64_t release_ns; /* it could not be given back: not before then */
+	_Atomic bool lost;   /* it was taken away from us while it was open: nothing is written */
+	uint32_t refs;	     /* caches that point here */
+	struct volume_hold *hold;
+	uint32_t makers;	    /* that make objects for no request: a hold waits for them */
+	struct volume_limit *limit; /* NULL: none */
 	struct volume_opener opener[XSEG_LANES_MAX];
 	LIST_ENTRY(volume) link;
+	LIST_ENTRY(volume) ours; /* of those acquired */
 };
 LIST_HEAD(volume_list, volume);
+
+struct volume_tour;
+TAILQ_HEAD(volume_tour_queue, volume_tour);
+struct volume_hold;
+TAILQ_HEAD(volume_hold_queue, volume_hold);
 
 struct volume_shared {
 	pthread_mutex_t lock;
 	struct volume_list buckets[VOLUME_BUCKETS];
+	struct volume_list acquired;
 	uint32_t count;
-	_Atomic uint64_t gone; /* volumes removed so far */
-	_Atomic bool tidied;   /* or at it */
-	_Atomic bool alone;    /* nothing of a predecessor is on its way any more */
+	_Atomic uint64_t gone;	   /* volumes removed so far */
+	struct notes *notes;	   /* volume_note.h; NULL: no mapper */
+	struct children *children; /* volume_child.h */
 	uint64_t started_ns;
 	/* fronts that were there before: epoch of each lane that has opened all again */
 	_Atomic uint16_t told[XSEG_LANES_MAX];
 	_Atomic bool all_told;
+	/* volume_hold.c */
+	struct volume_tour_queue tours[XSEG_LANES_MAX]; /* by shard; with the mutex */
+	_Atomic uint32_t tour_count[XSEG_LANES_MAX];
+	_Atomic uint32_t releases; /* holds that have ended */
+	_Atomic uint64_t *aside; /* bit per request slot: it waits here, and has done nothing yet */
+	_Atomic uint32_t busy;	 /* releases of volumes and the like under way: nobody is idle */
 };
 
 struct volume_slot {
@@ -101,28 +140,48 @@ struct volume_shard {
 	uint32_t mask, used;
 	uint64_t gone_seen;
 	struct volume_load_queue loads;
-	bool tidying;
+	TAILQ_HEAD(, map_fetch) fetches;		  /* volume_map.c */
+	TAILQ_HEAD(volume_part_queue, volume_part) parts; /* volume_child.c: they wait */
+	uint32_t parts_waiting;				  /* of them, since the last look */
+	uint32_t asks;					  /* presences on their way */
+	struct volume_flush *background;		  /* volume_flush.c */
+	uint64_t background_until_ns;
+	/* volume_hold.c */
+	struct volume_hold_queue holds; /* that this lane asked for */
+	struct job_queue held;		/* jobs that met one */
+	uint32_t releases_seen;
+	/* volume_limit.c */
+	struct job_queue limited;
+	uint64_t limited_until_ns;
+	uint64_t look_ns; /* volume_lease.c: when next */
+	bool adopted;	  /* volume_adopt.c: it has begun */
 };
 
-/* --- volume_table.c: volumes of the process, caches of the shards, who has what open ------- */
-
-struct volume_client {
-	uint16_t lane, epoch;
-};
-struct volume_client volume_client_of(const struct peer *peer, const struct job *job);
+/* --- volume_table.c: volumes of the process, caches of the shards ---------------------------- */
 
 int volume_table_open(struct volume_shared *shared);
 void volume_table_close(struct volume_shared *shared);
-int volume_table_add_fixed(struct volume_shared *shared, const struct volume_record *record);
+/* One of the configuration: all its objects are there, in epoch 0. -EEXIST; -EINVAL: no volume may
+   look like this. */
+int volume_table_add_configured(
+	struct volume_shared *shared, const char *name, uint64_t size, uint32_t object_size);
 /*
- * A volume was read from the store: its record and the objects found. `gone` is the count of
- * removals before it was read. -EAGAIN: something was removed since, read again; -ENFILE.
- * `present` is taken over in any case.
+ * What the mapper said of a volume. `gone` is the count of removals before it was asked. -EAGAIN:
+ * something was removed since, ask again; -ENFILE; -EILSEQ: no volume may look like this. One
+ * that is there stays as it is.
  */
-int volume_table_insert(struct volume_shared *shared, const struct volume_record *record,
-	_Atomic uint64_t *present, uint64_t gone);
+int volume_table_insert(
+	struct volume_shared *shared, const struct map_head_info *head, uint64_t gone);
 /* The configured volume of that name: its id, or 0. */
-uint64_t volume_table_fixed_id(struct volume_shared *shared, const char *name);
+uint64_t volume_table_configured_id(struct volume_shared *shared, const char *name);
+/* May a volume look like this? 0 or -EILSEQ. */
+int volume_head_check(const struct map_head_info *head);
+/*
+ * The mapper has said it anew. Where it is (its epoch, size and owners) is only to be changed when
+ * nobody is at work on it, `all`: with volume_hold.h; else its name, state, flags and limits are.
+ */
+int volume_head_set(
+	struct peer *peer, struct volume *volume, const struct map_head_info *head, bool all);
 
 /* For people. */
 void volume_table_dump(struct peer *peer, FILE *out);
@@ -131,46 +190,24 @@ int volume_cache_open(struct volume_shard *shard);
 void volume_cache_close(struct peer *peer);
 /* NULL: not loaded. The pointer is good until the lane's next turn. */
 struct volume *volume_find(struct peer *peer, uint64_t id);
-/* Notes that a client works on it. -ENOENT: it is being removed. */
-int volume_admit(struct peer *peer, struct volume *volume, struct volume_client client);
-/* -EBUSY: it is being removed; -EROFS. again: how often the client has it open by now; 0: once more
-   than before. */
-int volume_opened(struct peer *peer, struct volume *volume, struct volume_client client,
-	bool writes, uint64_t again);
-void volume_closed(struct peer *peer, struct volume *volume, struct volume_client client);
-void volume_describe(struct peer *peer, struct volume *volume, struct xseg_volume_info *info);
-/* May a client ask for this change? */
-bool volume_state_may(unsigned from, unsigned to);
-/* To `state`; -EINVAL when it may not. */
-int volume_state_set(struct peer *peer, struct volume *volume, unsigned state);
+/* With the mutex. */
+struct volume *volume_table_find(struct volume_shared *shared, uint64_t id);
+
 /*
- * To REMOVING, also from there (a removal that did not end). -EBUSY: somebody else has it open
- * or removes it; -EPERM: it comes from the configuration. `before`: the state it was in.
+ * To REMOVING, also from there (a removal that did not end). -EBUSY: somebody else removes it;
+ * -EPERM: it comes from the configuration.
  */
-int volume_remove_begin(
-	struct peer *peer, struct volume *volume, struct volume_client client, unsigned *before);
+int volume_remove_begin(struct peer *peer, struct volume *volume);
 /* The removal failed; `state`: what its record says now. */
 void volume_remove_stop(struct peer *peer, uint64_t id, unsigned state);
 void volume_remove_end(struct peer *peer, uint64_t id);
 
-static inline bool volume_is_present(const struct volume *volume, uint32_t object)
-{
-	if (!volume->present)
-		return true;
-	uint64_t word = atomic_load_explicit(&volume->present[object / 64], memory_order_relaxed);
-	return (word >> (object % 64)) & 1;
-}
+static inline struct volume_shared *volume_shared(const struct peer *peer) { return peer->shared; }
 
-/*
- * Before the first request that makes the object goes down. A bit is never cleared: a write that
- * races with the discard of its object would be lost. Relaxed will do: who may see the write has
- * heard of its end through a ring.
- */
-static inline void volume_set_present(struct volume *volume, uint32_t object)
+/* Is there a mapper at all? Without, there are only volumes of the configuration. */
+static inline bool volume_has_map(const struct peer *peer)
 {
-	if (!volume_is_present(volume, object))
-		atomic_fetch_or_explicit(
-			&volume->present[object / 64], 1ull << (object % 64), memory_order_relaxed);
+	return peer->edge[VOLUME_MAP] != XSEG_NONE;
 }
 
 static inline uint32_t volume_slot_of(const struct volume_shard *shard, uint64_t id)
@@ -187,6 +224,33 @@ static inline struct volume *volume_cached(const struct volume_shard *shard, uin
 	return shard->slots[i].volume;
 }
 
+/* --- volume_open.c: who has it open ----------------------------------------------------------- */
+
+struct volume_client {
+	uint16_t lane, epoch;
+};
+#define VOLUME_NO_CLIENT ((struct volume_client){.lane = UINT16_MAX})
+struct volume_client volume_client_of(const struct peer *peer, const struct job *job);
+
+/* With the mutex. */
+bool volume_is_leaving(const struct volume *volume);
+/* With the mutex: a client works on it; from now on he goes on at once, if nothing stands against
+   that. */
+void volume_admit(struct volume *volume, struct volume_client client);
+/* -EBUSY: it is being removed; -EROFS. again: how often the client has it open by now; 0: once more
+   than before. */
+int volume_opened(struct peer *peer, struct volume *volume, struct volume_client client,
+	bool writes, uint64_t again);
+/* True: nobody has it open any more, and it is ours to give back. */
+bool volume_closed(struct peer *peer, struct volume *volume, struct volume_client client);
+/* How often it is open; forgets the dead. `but` alone may be at work without having opened it. */
+uint32_t volume_opens(struct peer *peer, struct volume *volume, struct volume_client but);
+/* The same, with the mutex. */
+uint32_t volume_opens_locked(struct peer *peer, struct volume *volume, struct volume_client but);
+/* With the mutex: what nobody alive has open any more, by the lanes' words alone. */
+bool volume_is_unused(const struct peer *peer, const struct volume *volume);
+void volume_describe(struct peer *peer, struct volume *volume, struct xseg_volume_info *info);
+
 /* --- volume_step.c: what may have to wait for a request slot or pages ------------------------- */
 
 /* Embedded in whatever makes requests of its own. */
@@ -201,43 +265,23 @@ struct volume_step {
  */
 struct call *volume_step_call(struct volume_step *step, void (*run)(struct volume_step *step),
 	enum xseg_op op, struct xseg_key key, uint32_t bytes);
-/* A CAS of what = XSEG_CAS_*, with room for a record. */
-struct call *volume_step_cas(struct volume_step *step, void (*run)(struct volume_step *step),
-	enum xseg_cas what, struct xseg_key key);
-/* Puts a record into a PUT. */
-void volume_call_record(struct call *call, const void *record, uint32_t size);
-/* The record a GET answered with: its size, or -errno. */
-int volume_call_answer(const struct call *call, uint8_t record[XSEG_RECORD_MAX]);
-
-static inline struct xseg_key volume_record_key(uint64_t id)
-{
-	return (struct xseg_key){.volume = id, .epoch = XSEG_EPOCH_VOLUME};
-}
-static inline struct xseg_key volume_name_key(const char *name)
-{
-	return (struct xseg_key){.volume = volume_name_hash(name), .epoch = XSEG_EPOCH_NAME};
-}
+/* A call that asks what the job does, with the job's data as its own. */
+struct call *volume_step_as(
+	struct volume_step *step, void (*run)(struct volume_step *step), const struct job *job);
+/* `run` is called again in one of the next turns. */
+void volume_step_later(struct volume_step *step, void (*run)(struct volume_step *step));
 
 /* --- volume_task.c: an administrative job -------------------------------------------------- */
 
 struct volume_task {
 	struct volume_step step; /* first */
-	struct job *job;
+	struct job *job;	 /* NULL: our own, see volume_adopt.c */
 	/* the volume was found (error 0: volume_find(id) has it), or was not */
 	void (*found)(struct volume_task *task, int error);
 	TAILQ_ENTRY(volume_task) link; /* waiting for a load */
 	uint64_t id;
 	char name[VOLUME_NAME_LENGTH_MAX + 1];
-	struct volume_record record;
-	uint64_t version, name_version; /* of the records, as last read; 0: absent */
-	unsigned state;			/* that was, or is wanted */
-	/* lists of keys */
-	uint64_t cursor, next_cursor;
-	struct xseg_key *keys;
-	uint32_t key_count, key_next, pending;
-	struct xseg_key first_key; /* of the last page: has anything changed? */
-	struct xseg_volume_info *infos;
-	int error;
+	uint64_t gone; /* removals before the mapper was asked */
 };
 TAILQ_HEAD(volume_task_queue, volume_task);
 
@@ -245,60 +289,82 @@ TAILQ_HEAD(volume_task_queue, volume_task);
 struct volume_task *volume_task_begin(struct peer *peer, struct job *job);
 /* Ends the job, too: with error, or with `length` bytes of answer. */
 void volume_task_end(struct volume_task *task, int error, uint32_t length, uint64_t value);
+/* The job is somebody else's from here on. */
+struct job *volume_task_leave(struct volume_task *task);
 static inline struct volume_task *volume_task_of(const struct call *call) { return call->context; }
-/* The name in the job's data; -EINVAL. */
-int volume_task_name(struct volume_task *task);
+/* The name at `at` in the job's data; -EINVAL. */
+int volume_task_name(struct volume_task *task, uint32_t at);
 /* By task->id or (0) task->name: task->found() when it is loaded, or cannot be. */
 void volume_task_find(struct volume_task *task, void (*found)(struct volume_task *task, int error));
 /* By key.volume or (0) the name in the data: what OPEN, INFO and REMOVE begin with. */
 void volume_task_start(
 	struct peer *peer, struct job *job, void (*found)(struct volume_task *task, int error));
 /* xseg_volume_info of task->id as the answer. */
-/* What CAS GET has brought, with its version; ends the call. 0 or -errno. */
-int volume_task_take_record(struct volume_task *task, struct call *call);
-int volume_task_take_name(
-	struct volume_task *task, struct call *call, struct volume_name_record *record);
 void volume_task_answer(struct volume_task *task);
+/* The mapper refused, and perhaps said whose fault it is: the job ends with that. */
+void volume_task_refuse(struct volume_task *task, const struct call *call);
 
-/* --- volume_load.c: from the store ------------------------------------------------------ */
+/* --- volume_load.c: from the mapper ------------------------------------------------------ */
 
+/* MAP_ACQUIRE, of the volume or (id 0) of that name. NULL: no room now. */
+struct call *volume_head_call(struct volume_step *step, void (*run)(struct volume_step *step),
+	uint64_t id, const char *name, uint64_t flags);
+/* What it has brought; 0 or -errno. */
+int volume_head_answer(const struct call *call, struct map_head_info *head);
 /* Start loading, or join those who wait: the job is dispatched again, or fails. */
 void volume_load_job(struct peer *peer, struct job *job);
 /* The same; task->found() hears of it. */
 void volume_load_task(struct volume_task *task);
 
+/* --- volume_lease.c: ours to write to ----------------------------------------------------- */
+
+/*
+ * Makes it ours (or, read_only, sees what it is now) while nobody is at work on it, and ends with
+ * task->found(). When somebody else is at it just now, the job is dispatched again instead.
+ */
+void volume_lease_want(struct volume_task *task, bool read_only);
+/* A job that writes: dispatched again when the volume is ours; fails when it cannot be. */
+void volume_lease_job(struct peer *peer, struct volume *volume, struct job *job);
+/* Nobody has it open any more: given back in the background. */
+void volume_lease_release(struct peer *peer, struct volume *volume);
+/* It was taken away from us. */
+void volume_lease_lost(struct peer *peer, uint64_t id);
+/* --- volume_adopt.c: notes of a predecessor -- each turn. */
+bool volume_adopt_poll(struct peer *peer);
+
+/* Is anything written to it lost? Then FLUSH must say so. */
+static inline bool volume_is_lost(const struct volume *volume)
+{
+	return atomic_load_explicit(&volume->lost, memory_order_relaxed);
+}
+/* Each turn. */
+bool volume_lease_poll(struct peer *peer);
+/* One that nobody has open any more, and that is to be given back now. */
+bool volume_lease_waits(struct peer *peer);
+
 /* --- volume_front.c: what those have open who were there before us ------------------------ */
 
 /* The client has opened again whatever it has open. */
 void volume_front_told(struct peer *peer, struct volume_client client);
-/* True: not all have said so; the removal goes on later, or has failed. */
+/* True: not all have said so; the job is dispatched again later, or has failed. */
 bool volume_front_await(struct peer *peer, struct job *job);
 
-/* --- volume_flight.c: what a predecessor has on its way ----------------------------------- */
-
-/* Before the store is asked which objects there are. */
-void volume_flight_note(
-	const struct peer *peer, uint64_t id, _Atomic uint64_t *present, uint64_t objects);
-
-/* --- volume_tidy.c: what a killed composer left half made ------------------------------- */
-
-/* Once in the process, in the background. */
-void volume_tidy_begin(struct peer *peer);
-bool volume_tidy_idle(struct peer *peer);
-
 /* NAME of "NAME:SIZE": its length, 0 when there is none. */
-size_t volume_fixed_name(const char *text, char name[VOLUME_NAME_LENGTH_MAX + 1]);
+size_t volume_configured_name(const char *text, char name[VOLUME_NAME_LENGTH_MAX + 1]);
 
 /* --- handlers -------------------------------------------------------------------------------- */
 
 peer_handler_f volume_io_read, volume_io_write, volume_io_zero, volume_io_discard,
 	volume_io_prefetch, volume_io_flush;
-/* The volume of a data job; NULL: the job waits for it, or has failed. */
-struct volume *volume_io_enter_slow(struct peer *peer, struct job *job);
 peer_handler_f volume_status;
 peer_handler_f volume_admin_open, volume_admin_close, volume_admin_info, volume_admin_create,
-	volume_admin_update;
-peer_handler_f volume_list, volume_remove;
+	volume_admin_update, volume_admin_remove;
+peer_handler_f volume_list, volume_control;
+
+/* --- volume_enter.c -------------------------------------------------------------------------- */
+
+/* The volume of a data job; NULL: the job waits for it, or has failed. */
+struct volume *volume_io_enter_slow(struct peer *peer, struct job *job);
 
 static inline struct volume *volume_io_enter(struct peer *peer, struct job *job)
 {

@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opening, closing, describing, creating and changing volumes. */
+/*
+ * Opening, closing, describing, creating, changing and removing volumes. What they are stands with
+ * the mapper; who has them open is known here.
+ */
 #include <base/crash.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
-#include <time.h>
 
-#include "peers/volume/volume.h"
+#include "peers/volume/volume_control.h"
+#include "peers/volume/volume_hold.h"
+#include "peers/volume/volume_note.h"
 
-/* --- open, close, info -------------------------------------------------------------- */
+/* --- open, close ------------------------------------------------------------------------ */
 
-static void open_found(struct volume_task *task, int error)
+static void open_leased(struct volume_task *task, int error)
 {
 	struct peer *peer = task->step.peer;
 	struct job *job = task->job;
@@ -20,10 +23,68 @@ static void open_found(struct volume_task *task, int error)
 		error = volume ? volume_opened(peer, volume, volume_client_of(peer, job),
 					 !(job->flags & XSEG_F_READ_ONLY), job->arg0)
 			       : -ENOENT;
+	crash_point("volume.open.counted");
 	if (error != 0)
 		volume_task_end(task, error, 0, 0);
 	else
 		volume_task_answer(task);
+}
+
+enum open { OPEN_AS_IT_IS, OPEN_LOOKS, OPEN_ACQUIRES, OPEN_WAITS };
+
+/* One that nobody has open here may have changed elsewhere since we looked. */
+static enum open look(struct peer *peer, struct volume *volume, bool writes, int *error)
+{
+	enum open open = OPEN_AS_IT_IS;
+	pthread_mutex_lock(&volume_shared(peer)->lock);
+	*error = 0;
+	if (volume_is_leaving(volume))
+		*error = -EBUSY;
+	else if (writes && volume->read_only)
+		*error = -EROFS;
+	else if (volume->hold)
+		open = OPEN_WAITS;
+	else if (volume->configured || volume->acquired)
+		open = writes && volume_is_lost(volume) &&
+				       volume_opens_locked(peer, volume, VOLUME_NO_CLIENT) == 0
+			       ? OPEN_ACQUIRES
+			       : OPEN_AS_IT_IS;
+	else if (writes)
+		open = OPEN_ACQUIRES;
+	else if (volume_opens_locked(peer, volume, VOLUME_NO_CLIENT) == 0)
+		open = OPEN_LOOKS;
+	pthread_mutex_unlock(&volume_shared(peer)->lock);
+	return open;
+}
+
+static void open_wait(struct volume_task *task, struct volume *volume)
+{
+	struct peer *peer = task->step.peer;
+	struct job *job = volume_task_leave(task);
+	job->key.volume = volume->id;
+	if (!volume_hold_wait(peer, volume, job))
+		peer->ops->on[job->op](peer, job);
+}
+
+static void open_found(struct volume_task *task, int error)
+{
+	struct peer *peer = task->step.peer;
+	bool writes = !(task->job->flags & XSEG_F_READ_ONLY);
+	struct volume *volume = error == 0 ? volume_find(peer, task->id) : NULL;
+	if (error == 0 && !volume)
+		error = -ENOENT;
+	enum open open = error == 0 ? look(peer, volume, writes, &error) : OPEN_AS_IT_IS;
+	if (error != 0) {
+		volume_task_end(task, error, 0, 0);
+		return;
+	}
+	task->found = open_leased;
+	if (open == OPEN_WAITS)
+		open_wait(task, volume);
+	else if (open == OPEN_AS_IT_IS)
+		open_leased(task, 0);
+	else
+		volume_lease_want(task, open == OPEN_LOOKS);
 }
 
 void volume_admin_open(struct peer *peer, struct job *job)
@@ -35,415 +96,146 @@ void volume_admin_open(struct peer *peer, struct job *job)
 void volume_admin_close(struct peer *peer, struct job *job)
 {
 	struct volume *volume = volume_find(peer, job->key.volume);
+	struct volume_client client = volume_client_of(peer, job);
+	bool last = false;
 	if (job->key.volume == 0)
-		volume_front_told(peer, volume_client_of(peer, job));
+		volume_front_told(peer, client);
 	else if (volume)
-		volume_closed(peer, volume, volume_client_of(peer, job));
+		last = volume_closed(peer, volume, client);
 	job_complete(job, 0);
+	if (last)
+		volume_lease_release(peer, volume);
 }
 
-static void info_found(struct volume_task *task, int error)
-{
-	if (error != 0)
-		volume_task_end(task, error, 0, 0);
-	else
-		volume_task_answer(task);
-}
+/* --- info ---------------------------------------------------------------------------------- */
 
-void volume_admin_info(struct peer *peer, struct job *job)
-{
-	volume_task_start(peer, job, info_found);
-}
-
-/* --- create ---------------------------------------------------------------------------- */
-
-/*
- * The volume record comes first; the name record is the commit point. Killed in between, a record
- * is left that no name leads to: nobody sees it, and the next process tidies it away. That one may
- * do so while we go on with it, so in the end the record is put once more: of the two, one sees a
- * version that it does not know.
- *
- * The composer may be killed and its successor be handed the same job: so what was drawn is written
- * into the job's data before anything is put, and the second time it is this very volume.
- */
-
-static uint64_t wall_clock_ns(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_REALTIME, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
-static int draw_id(uint64_t *id)
-{
-	do {
-		if (getrandom(id, sizeof(*id), 0) != sizeof(*id))
-			return -EIO;
-	} while (*id == 0);
-	return 0;
-}
-
-static void create_answer(struct volume_task *task)
-{
-	const struct volume_record *record = &task->record;
-	struct xseg_volume_info info = {
-		.id = record->id,
-		.size = record->size,
-		.object_size = record->object_size,
-		.state = record->state,
-		.created_ns = record->created_ns,
-		.flags = record->flags,
-	};
-	memcpy(info.name, record->name, sizeof(info.name));
-	job_put_bytes(task->job, 0, &info, sizeof(info));
-	volume_task_end(task, 0, sizeof(info), info.id);
-}
-
-static void create_undone(struct call *call)
+/* Who has it open, and what it is just now, is known better here. */
+static void info_answered(struct call *call)
 {
 	struct volume_task *task = volume_task_of(call);
-	call_end(call);
-	volume_task_end(task, -EEXIST, 0, 0);
-}
-
-/* Somebody else took the name while we were at it. */
-static void create_undo(struct volume_step *step)
-{
-	struct volume_task *task = (struct volume_task *)step;
-	struct call *call = volume_step_cas(
-		step, create_undo, XSEG_CAS_DELETE, volume_record_key(task->record.id));
-	if (!call)
-		return;
-	call->arg0 = task->version;
-	call_submit(call, VOLUME_STORE, create_undone);
-}
-
-static void create_confirm(struct volume_step *step);
-
-/* Whatever else went wrong: record and name are there and durable. */
-static void create_confirmed(struct call *call)
-{
-	struct volume_task *task = volume_task_of(call);
-	bool tidied = call->result == -ESTALE && call->value == 0;
-	call_end(call);
-	task->version = 0;
-	if (tidied)
-		create_confirm(&task->step);
-	else
-		create_answer(task);
-}
-
-static void create_confirm(struct volume_step *step)
-{
-	struct volume_task *task = (struct volume_task *)step;
-	uint8_t bytes[VOLUME_RECORD_SIZE];
-	struct call *call = volume_step_cas(
-		step, create_confirm, XSEG_CAS_PUT, volume_record_key(task->record.id));
-	if (!call)
-		return;
-	volume_record_encode(&task->record, bytes);
-	volume_call_record(call, bytes, sizeof(bytes));
-	call->arg0 = task->version;
-	call_submit(call, VOLUME_STORE, create_confirmed);
-}
-
-static void create_named(struct call *call)
-{
-	struct volume_task *task = volume_task_of(call);
+	struct peer *peer = task->step.peer;
+	struct xseg_volume_info info, ours;
 	int rc = call->result;
+	uint32_t length = call->answer_length;
 	call_end(call);
-	crash_point("volume.create.named");
-	if (rc == -EEXIST || rc == -ESTALE)
-		create_undo(&task->step);
-	else if (rc != 0)
-		volume_task_end(task, rc, 0, 0);
-	else
-		create_confirm(&task->step);
-}
-
-static void create_name(struct volume_step *step)
-{
-	struct volume_task *task = (struct volume_task *)step;
-	struct volume_name_record record = {.id = task->record.id};
-	uint8_t bytes[VOLUME_NAME_RECORD_SIZE];
-	struct call *call =
-		volume_step_cas(step, create_name, XSEG_CAS_PUT, volume_name_key(task->name));
-	if (!call)
-		return;
-	memcpy(record.name, task->name, sizeof(record.name));
-	volume_name_record_encode(&record, bytes);
-	volume_call_record(call, bytes, sizeof(bytes));
-	call->arg0 = task->name_version;
-	call_submit(call, VOLUME_STORE, create_named);
-}
-
-/* Is it this very volume, asked for once more? Only whose id was known before can be. */
-static bool create_is_repeated(const struct volume_task *task, const struct volume_record *record)
-{
-	return task->id == record->id && task->record.size == record->size &&
-	       task->record.object_size == record->object_size &&
-	       record->state != XSEG_VOLUME_REMOVING &&
-	       strcmp(task->record.name, record->name) == 0;
-}
-
-/* A record of our id that no name leads to: ours, if somebody was killed at it. */
-static void create_met(struct call *call)
-{
-	struct volume_task *task = volume_task_of(call);
-	struct volume_record record;
-	uint8_t bytes[XSEG_RECORD_MAX];
-	int rc = volume_call_answer(call, bytes);
-	task->version = call->value;
-	call_end(call);
-	if (rc >= 0)
-		rc = volume_record_decode(bytes, (size_t)rc, &record);
-	if (rc != 0 || !create_is_repeated(task, &record)) {
-		volume_task_end(task, -EEXIST, 0, 0);
-		return;
-	}
-	task->record = record;
-	create_name(&task->step);
-}
-
-static void create_meet(struct volume_step *step)
-{
-	struct volume_task *task = (struct volume_task *)step;
-	struct call *call = volume_step_cas(
-		step, create_meet, XSEG_CAS_GET, volume_record_key(task->record.id));
-	if (call)
-		call_submit(call, VOLUME_STORE, create_met);
-}
-
-static void create_recorded(struct call *call)
-{
-	struct volume_task *task = volume_task_of(call);
-	int rc = call->result;
-	task->version = call->value;
-	call_end(call);
-	crash_point("volume.create.recorded");
-	if (rc == -EEXIST)
-		create_meet(&task->step);
-	else if (rc != 0)
-		volume_task_end(task, rc, 0, 0);
-	else
-		create_name(&task->step);
-}
-
-static void create_record(struct volume_step *step)
-{
-	struct volume_task *task = (struct volume_task *)step;
-	uint8_t bytes[VOLUME_RECORD_SIZE];
-	task->record.id = task->id;
-	struct call *call = volume_step_cas(
-		step, create_record, XSEG_CAS_PUT, volume_record_key(task->record.id));
-	if (!call)
-		return;
-	volume_record_encode(&task->record, bytes);
-	volume_call_record(call, bytes, sizeof(bytes));
-	call->arg0 = 0;
-	call_submit(call, VOLUME_STORE, create_recorded);
-}
-
-/* The name is taken, but by whom? One that leads to no volume is replaced by ours. */
-static void create_rival(struct call *call)
-{
-	struct volume_task *task = volume_task_of(call);
-	struct volume_record record;
-	uint8_t bytes[XSEG_RECORD_MAX];
-	int rc = volume_call_answer(call, bytes);
-	call_end(call);
-	if (rc >= 0)
-		rc = volume_record_decode(bytes, (size_t)rc, &record);
-	if (rc == -ENOENT) {
-		create_record(&task->step);
-	} else if (rc == 0 && create_is_repeated(task, &record)) {
-		task->record = record;
-		create_answer(task);
-	} else {
-		volume_task_end(task, -EEXIST, 0, 0);
-	}
-}
-
-static void create_ask_rival(struct volume_step *step)
-{
-	struct volume_task *task = (struct volume_task *)step;
-	struct call *call = volume_step_cas(
-		step, create_ask_rival, XSEG_CAS_GET, volume_record_key(task->record.id));
-	if (call)
-		call_submit(call, VOLUME_STORE, create_rival);
-}
-
-/* Two names with one hash cannot both be kept; that is not "exists", so it has its own error. */
-static void create_looked(struct call *call)
-{
-	struct volume_task *task = volume_task_of(call);
-	struct volume_name_record rival;
-	uint8_t bytes[XSEG_RECORD_MAX];
-	int rc = volume_call_answer(call, bytes);
-	task->name_version = rc >= 0 ? call->value : 0;
-	call_end(call);
-	if (rc == -ENOENT) {
-		create_record(&task->step);
-		return;
-	}
-	if (rc >= 0)
-		rc = volume_name_record_decode(bytes, (size_t)rc, &rival);
-	if (rc == 0 && strcmp(rival.name, task->name) != 0)
-		rc = -ENOTUNIQ;
+	if (rc == 0 && length < sizeof(info))
+		rc = -EPROTO;
 	if (rc != 0) {
 		volume_task_end(task, rc, 0, 0);
 		return;
 	}
-	task->record.id = rival.id;
-	create_ask_rival(&task->step);
+	job_get_bytes(task->job, 0, &info, sizeof(info));
+	struct volume *volume = volume_find(peer, info.id);
+	if (volume) {
+		volume_describe(peer, volume, &ours);
+		info.opens = ours.opens;
+		if (ours.state == XSEG_VOLUME_REMOVING)
+			info.state = ours.state;
+		job_put_bytes(task->job, 0, &info, sizeof(info));
+	}
+	volume_task_end(task, 0, sizeof(info), info.id);
 }
 
-static void create_look(struct volume_step *step)
+static void info_ask(struct volume_step *step)
 {
 	struct volume_task *task = (struct volume_task *)step;
-	struct call *call =
-		volume_step_cas(step, create_look, XSEG_CAS_GET, volume_name_key(task->name));
-	if (call)
-		call_submit(call, VOLUME_STORE, create_looked);
+	struct call *call = volume_step_as(step, info_ask, task->job);
+	if (!call)
+		return;
+	call->key.volume = task->id;
+	call_submit(call, VOLUME_MAP, info_answered);
 }
 
-/* What the client wants, checked; all that he left open is filled in. */
-static int create_read(struct volume_task *task)
-{
-	const struct volume_options *options = task->step.peer->options;
-	struct xseg_volume_info info;
-	job_get_bytes(task->job, 0, &info, sizeof(info));
-	if (!memchr(info.name, 0, sizeof(info.name)))
-		return -EINVAL;
-	if (info.created_ns == 0)
-		info.created_ns = wall_clock_ns();
-	if (info.id == 0 && draw_id(&info.id) != 0)
-		return -EIO;
-	job_put_bytes(task->job, 0, &info, sizeof(info));
-	task->id = info.id;
-	memcpy(task->name, info.name, sizeof(task->name));
-	struct volume_record *record = &task->record;
-	*record = (struct volume_record){
-		.id = info.id,
-		.size = info.size,
-		.object_size = info.object_size,
-		.state = info.state != 0 ? info.state : XSEG_VOLUME_READY,
-		.flags = info.flags,
-		.created_ns = info.created_ns,
-	};
-	if (record->object_size == 0)
-		record->object_size = (uint32_t)options->object_size;
-	memcpy(record->name, info.name, sizeof(record->name));
-	if (record->state == XSEG_VOLUME_REMOVING)
-		return -EINVAL;
-	int rc = volume_record_check(record);
-	if (rc == 0 && volume_table_fixed_id(task->step.peer->shared, task->name) != 0)
-		rc = -EEXIST;
-	return rc;
-}
-
-void volume_admin_create(struct peer *peer, struct job *job)
+void volume_admin_info(struct peer *peer, struct job *job)
 {
 	struct volume_task *task = volume_task_begin(peer, job);
 	if (!task)
 		return;
-	int rc = create_read(task);
+	task->id = job->key.volume;
+	int rc = task->id == 0 ? volume_task_name(task, XSEG_NAME_AT) : 0;
+	if (rc == 0 && job->data_size < sizeof(struct xseg_volume_info))
+		rc = -EINVAL;
+	if (rc == 0 && task->id == 0)
+		task->id = volume_table_configured_id(peer->shared, task->name);
+	struct volume *volume = rc == 0 ? volume_find(peer, task->id) : NULL;
+	if (rc == 0 && !(volume && volume->configured) && !volume_has_map(peer))
+		rc = -ENOENT;
 	if (rc != 0)
 		volume_task_end(task, rc, 0, 0);
-	else
-		create_look(&task->step);
-}
-
-/* --- update ------------------------------------------------------------------------------ */
-
-static void update_in_memory(struct volume_task *task)
-{
-	struct volume *volume = volume_find(task->step.peer, task->id);
-	int rc = volume ? volume_state_set(task->step.peer, volume, task->state) : -ENOENT;
-	if (rc != 0)
-		volume_task_end(task, rc, 0, 0);
-	else
+	else if (volume && volume->configured)
 		volume_task_answer(task);
-}
-
-static void update_put(struct call *call)
-{
-	struct volume_task *task = volume_task_of(call);
-	int rc = call->result;
-	call_end(call);
-	crash_point("volume.update.put");
-	if (rc == -ESTALE || rc == -EEXIST) /* somebody changed or removed it beside us */
-		rc = -EBUSY;
-	if (rc != 0)
-		volume_task_end(task, rc, 0, 0);
 	else
-		update_in_memory(task);
+		info_ask(&task->step);
 }
 
-static void update_record(struct volume_step *step)
-{
-	struct volume_task *task = (struct volume_task *)step;
-	uint8_t bytes[VOLUME_RECORD_SIZE];
-	struct call *call =
-		volume_step_cas(step, update_record, XSEG_CAS_PUT, volume_record_key(task->id));
-	if (!call)
-		return;
-	task->record.state = task->state;
-	volume_record_encode(&task->record, bytes);
-	volume_call_record(call, bytes, sizeof(bytes));
-	call->arg0 = task->version;
-	call_submit(call, VOLUME_STORE, update_put);
-}
+/* --- create ---------------------------------------------------------------------------------- */
 
-static void update_read(struct call *call)
+/* The mapper makes it, and draws its id into the question first. */
+void volume_admin_create(struct peer *peer, struct job *job)
 {
-	struct volume_task *task = volume_task_of(call);
-	int rc = volume_task_take_record(task, call);
-	if (rc == 0 && task->record.state == task->state)
-		update_in_memory(task);
-	else if (rc == 0 && !volume_state_may(task->record.state, task->state))
-		volume_task_end(task, -EINVAL, 0, 0);
-	else if (rc != 0)
-		volume_task_end(task, rc, 0, 0);
+	struct xseg_volume_info info;
+	job_get_bytes(job, 0, &info, sizeof(info));
+	if (!memchr(info.name, 0, sizeof(info.name)) || info.size == 0)
+		job_fail(job, -EINVAL);
+	else if (volume_table_configured_id(peer->shared, info.name) != 0)
+		job_fail(job, -EEXIST);
+	else if (!volume_has_map(peer))
+		job_fail(job, -EOPNOTSUPP);
 	else
-		update_record(&task->step);
+		job_forward(job, VOLUME_MAP);
 }
 
-static void update_ask(struct volume_step *step)
-{
-	struct volume_task *task = (struct volume_task *)step;
-	struct call *call =
-		volume_step_cas(step, update_ask, XSEG_CAS_GET, volume_record_key(task->id));
-	if (call)
-		call_submit(call, VOLUME_STORE, update_read);
-}
+/* --- update ------------------------------------------------------------------------------------
+   */
 
 static void update_found(struct volume_task *task, int error)
 {
+	struct xseg_volume_info info;
 	struct volume *volume = error == 0 ? volume_find(task->step.peer, task->id) : NULL;
 	if (error == 0)
-		error = !volume ? -ENOENT : volume->fixed
-	? -EPERM : 0;
-	if (error != 0)
+		error = !volume ? -ENOENT : volume->configured ? -EPERM : 0;
+	if (error != 0) {
 		volume_task_end(task, error, 0, 0);
+		return;
+	}
+	job_get_bytes(task->job, 0, &info, sizeof(info));
+	if (info.state != XSEG_VOLUME_READY && info.state != XSEG_VOLUME_IMPORTING)
+		volume_task_end(task, -EINVAL, 0, 0);
 	else
-		update_ask(&task->step);
+		volume_change(task, volume, VOLUME_CHANGES_WORDS);
 }
 
 void volume_admin_update(struct peer *peer, struct job *job)
 {
-	struct xseg_volume_info info;
-	struct volume_task *task = volume_task_begin(peer, job);
-	if (!task)
+	volume_task_start(peer, job, update_found);
+}
+
+/* --- remove
+   -------------------------------------------------------------------------------------- */
+
+static void remove_found(struct volume_task *task, int error)
+{
+	struct peer *peer = task->step.peer;
+	struct volume *volume = error == 0 ? volume_find(peer, task->id) : NULL;
+	/* nobody can have a damaged one open; and what is not there has been removed before, if who
+	   asks was told its id: the mapper says so */
+	bool gone = error == -ENOENT && task->job->key.volume != 0 && volume_has_map(peer);
+	if (error == -EILSEQ || error == -EPROTO || gone) {
+		job_forward(volume_task_leave(task), VOLUME_MAP);
 		return;
-	job_get_bytes(job, 0, &info, sizeof(info));
-	info.name[sizeof(info.name) - 1] = 0;
-	task->id = job->key.volume != 0 ? job->key.volume : info.id;
-	task->state = info.state;
-	memcpy(task->name, info.name, sizeof(task->name));
-	bool known = info.state == XSEG_VOLUME_READY || info.state == XSEG_VOLUME_IMPORTING;
-	if (!known || (task->id == 0 && !volume_name_check(task->name)))
-		volume_task_end(task, -EINVAL, 0, 0);
+	}
+	if (error == 0)
+		error = !volume ? -ENOENT : volume->configured ? -EPERM : 0;
+	if (error == 0 && volume_opens(peer, volume, volume_client_of(peer, task->job)) > 0)
+		error = -EBUSY;
+	if (error != 0)
+		volume_task_end(task, error, 0, 0);
 	else
-		volume_task_find(task, update_found);
+		volume_change(task, volume, VOLUME_CHANGES_REMOVES);
+}
+
+void volume_admin_remove(struct peer *peer, struct job *job)
+{
+	if (!volume_front_await(peer, job))
+		volume_task_start(peer, job, remove_found);
 }

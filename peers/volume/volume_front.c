@@ -88,7 +88,7 @@ static void wait_done(struct worker_item *item)
 	}
 	free(wait);
 	if (all_told(peer))
-		volume_remove(peer, job);
+		peer->ops->on[job->op](peer, job);
 	else
 		job_fail(job, -EBUSY);
 }

@@ -1,12 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The data path: a request becomes a request to the object it lies in, or several of them. */
+/*
+ * The data path: a request becomes a request to the object that has its data. Where that is known
+ * and one object has all of it, it is handed on as it is; else it is fanned out, part by part.
+ */
 #include <base/crash.h>
 #include <errno.h>
+#include <stdlib.h>
 
-#include "peers/volume/volume.h"
+#include "peers/volume/volume_children.h"
+#include "peers/volume/volume_flush.h"
+#include "peers/volume/volume_map.h"
+#include "peers/volume/volume_note.h"
 #include "peers/volume/volume_span.h"
 
-/* What an operation does about objects that are not there. */
+/* What an operation does about objects that are not there, or read as zeros. */
 enum absent {
 	ABSENT_READS_ZERO, /* READ: zeros, made here */
 	ABSENT_IS_DONE,	   /* ZERO, DISCARD, PREFETCH: nothing is left to do */
@@ -35,55 +42,51 @@ static inline uint32_t answer_length(const struct job *job)
 
 static inline bool is_inside(const struct volume *volume, const struct job *job)
 {
-	return job->offset < volume->size && job->length <= volume->size - job->offset;
+	uint64_t size = atomic_load_explicit(&volume->size, memory_order_relaxed);
+	return job->offset < size && job->length <= size - job->offset;
 }
 
-struct volume *volume_io_enter_slow(struct peer *peer, struct job *job)
+/* What it has made is to be told before it is answered. */
+static inline bool is_told(const struct volume *volume, const struct job *job)
 {
-	if (job->key.volume == 0) {
-		job_fail(job, -EINVAL);
-		return NULL;
-	}
-	struct volume *volume = volume_find(peer, job->key.volume);
-	if (!volume) {
-		volume_load_job(peer, job);
-		return NULL;
-	}
-	int rc = volume_admit(peer, volume, volume_client_of(peer, job));
-	if (rc == 0)
-		return volume;
-	job_fail(job, rc);
-	return NULL;
+	return (job->flags & XSEG_F_FUA) && volume->pages && job->op != XSEG_OP_READ &&
+	       job->op != XSEG_OP_PREFETCH;
 }
 
-/* --- several objects ------------------------------------------------------------- */
+/* --- in parts -------------------------------------------------------------------- */
 
-static void split_done(struct job *job, int error)
+static void parts_done(struct job *job, int error)
 {
+	struct peer *peer = job->peer;
+	const struct volume *volume = volume_find(peer, job->key.volume);
 	if (error != 0)
 		job_fail(job, error);
+	else if (volume && is_told(volume, job))
+		volume_flush_then(peer, job, answer_length(job));
 	else
 		job_complete(job, answer_length(job));
 }
 
-/* How far the split has come; the job's own word while it is under way. */
-static uint32_t split_at(const struct job *job) { return (uint32_t)(uintptr_t)job->context; }
-static void split_set(struct job *job, uint32_t at) { job->context = (void *)(uintptr_t)at; }
+/* How far the parts have come; the job's own word while it is under way. */
+static uint32_t parts_at(const struct job *job) { return (uint32_t)(uintptr_t)job->context; }
+static void parts_set(struct job *job, uint32_t at) { job->context = (void *)(uintptr_t)at; }
 
-/* One object's part. Its data is a piece of the job's, so the answer cannot be in other pages. */
-static int split_send(struct peer *peer, struct job *job, const struct volume_span *span)
+/* One object's part. Its data is a piece of the job's, so the answer cannot be in other pages; and
+   where the mapper is told in the end, the store is flushed then anyway. */
+static int part_send(struct peer *peer, struct job *job, const struct volume *volume,
+	const struct volume_span *span, const struct xseg_key *key)
 {
 	struct call *call;
 	int rc = call_begin(peer, &call);
 	if (rc != 0)
 		return rc;
-	call->op = job->op;
-	call->flags = job->flags & ~(unsigned)XSEG_F_PIN;
-	call->key = (struct xseg_key){.volume = job->key.volume, .object = span->object};
+	call_as(call, job);
+	call->flags &= ~(unsigned)XSEG_F_PIN;
+	if (is_told(volume, job))
+		call->flags &= ~(unsigned)XSEG_F_FUA;
+	call->key = *key;
 	call->offset = span->offset;
 	call->length = span->length;
-	call->arg0 = job->arg0;
-	call->arg1 = job->arg1;
 	rc = has_data(job) ? call_borrow(call, job, span->at, span->length) : 0;
 	if (rc != 0) {
 		call_end(call);
@@ -94,68 +97,177 @@ static int split_send(struct peer *peer, struct job *job, const struct volume_sp
 	return 0;
 }
 
-static int split_part(
+/* The stretch as something that the fan waits for; NULL: no memory. */
+static struct volume_part *part_new(struct peer *peer, struct job *job, const struct volume *volume,
+	const struct volume_span *span)
+{
+	struct volume_part *part = calloc(1, sizeof(*part));
+	if (!part)
+		return NULL;
+	*part = (struct volume_part){.step.peer = peer,
+		.job = job,
+		.id = volume->id,
+		.object = span->object,
+		.offset = span->offset,
+		.length = span->length,
+		.at = span->at};
+	job_fan_hold(job);
+	return part;
+}
+
+static int part_hole(
 	struct peer *peer, struct job *job, struct volume *volume, const struct volume_span *span)
 {
 	if (absent_of(job) == ABSENT_IS_MADE) {
-		volume_set_present(volume, span->object);
-	} else if (!volume_is_present(volume, span->object)) {
-		peer_count(peer, VOLUME_HOLES, 1);
-		if (job->op == XSEG_OP_READ)
-			job_zero_bytes(job, span->at, span->length);
+		struct volume_part *part = part_new(peer, job, volume, span);
+		if (!part)
+			return -ENOMEM;
+		volume_first_write(part);
 		return 0;
 	}
-	return split_send(peer, job, span);
+	peer_count(peer, VOLUME_HOLES, 1);
+	if (job->op == XSEG_OP_READ)
+		job_zero_bytes(job, span->at, span->length);
+	return 0;
 }
 
+/* A hint: what is known is passed on, the rest is not worth a question. */
+static int part_prefetch(struct peer *peer, struct job *job, const struct volume *volume,
+	const struct volume_span *span)
+{
+	struct xseg_key top;
+	struct child_run run;
+	uint32_t end = span->offset + span->length;
+	struct volume_span piece = *span;
+	if (volume_where(volume, span->object, &top) != VOLUME_PARTIAL)
+		return 0;
+	for (; piece.offset < end; piece.offset += piece.length) {
+		uint32_t first = piece.offset / MAP_GRANULE, last = (end - 1) / MAP_GRANULE;
+		if (child_known(peer, &top, first, last - first + 1, &run) != 0)
+			return 0;
+		piece.length = (first + run.count) * MAP_GRANULE - piece.offset;
+		if (piece.length > end - piece.offset)
+			piece.length = end - piece.offset;
+		if (run.key.volume != 0 && part_send(peer, job, volume, &piece, &run.key) != 0)
+			return 0;
+	}
+	return 0;
+}
+
+static int part_child(
+	struct peer *peer, struct job *job, struct volume *volume, const struct volume_span *span)
+{
+	if (job->op == XSEG_OP_PREFETCH)
+		return part_prefetch(peer, job, volume, span);
+	struct volume_part *part = part_new(peer, job, volume, span);
+	if (!part)
+		return -ENOMEM;
+	if (job->op == XSEG_OP_READ)
+		volume_child_read(part);
+	else
+		volume_child_write(part);
+	return 0;
+}
+
+void volume_part_end(struct volume_part *part, int error)
+{
+	struct volume_whole *whole = part->whole;
+	struct job *job = part->job;
+	free(part);
+	if (whole)
+		whole->done(whole, error);
+	else
+		job_fan_release(job, error);
+}
+
+static int part_go(
+	struct peer *peer, struct job *job, struct volume *volume, const struct volume_span *span)
+{
+	struct xseg_key key;
+	switch (volume_where(volume, span->object, &key)) {
+	case VOLUME_OWN: return part_send(peer, job, volume, span, &key);
+	case VOLUME_SHARED:
+		if (job->op == XSEG_OP_READ || job->op == XSEG_OP_PREFETCH)
+			return part_send(peer, job, volume, span, &key);
+		return part_child(peer, job, volume, span);
+	case VOLUME_PARTIAL: return part_child(peer, job, volume, span);
+	case VOLUME_HOLE:
+	case VOLUME_ZERO: return part_hole(peer, job, volume, span);
+	case VOLUME_UNKNOWN:
+	default: return -EIO; /* parts_begin() has seen to it */
+	}
+}
+
+static void part_again(struct volume_step *step)
+{
+	struct volume_part *part = (struct volume_part *)step;
+	struct volume_span span = {.object = part->object,
+		.offset = part->offset,
+		.at = part->at,
+		.length = part->length};
+	int rc = child_volume(part) ? part_go(step->peer, part->job, part->volume, &span) : -ENOENT;
+	if (rc == -EAGAIN)
+		child_wait(part, part_again);
+	else
+		volume_part_end(part, rc);
+}
+
+void volume_part_again(struct volume_part *part) { part_again(&part->step); }
+
 /* Ends the fan early: its parts that are under way are waited for, then it fails. */
-static void split_break(struct job *job, int error)
+static void parts_break(struct job *job, int error)
 {
 	job_fan_hold(job);
 	job_fan_release(job, error);
 }
 
-static bool split_go(struct peer *peer, void *context)
+static bool parts_go(struct peer *peer, void *context)
 {
 	struct job *job = context;
 	struct volume *volume = volume_find(peer, job->key.volume);
 	struct volume_span span;
 	int rc = volume ? 0 : -ENOENT;
 	while (rc == 0 && volume_span_at(job->offset, job->length, volume->object_shift,
-				  split_at(job), &span)) {
-		rc = split_part(peer, job, volume, &span);
+				  parts_at(job), &span)) {
+		rc = part_go(peer, job, volume, &span);
 		if (rc == -EAGAIN)
 			return false;
-		split_set(job, span.at + span.length);
+		parts_set(job, span.at + span.length);
 	}
 	if (rc != 0)
-		split_break(job, rc);
+		parts_break(job, rc);
 	job_fan_ready(job);
 	return true;
 }
 
-static void split_begin(struct peer *peer, struct job *job)
+/* All that has to be known of the map is asked for before the first part goes: then none of them
+   can meet what is not known, and the job can simply be dispatched again. */
+static void parts_begin(struct peer *peer, struct job *job, struct volume *volume)
 {
-	peer_count(peer, VOLUME_SPLIT, 1);
-	split_set(job, 0);
-	job_fan(job, split_done);
-	if (!split_go(peer, job))
-		peer_retry(peer, split_go, job);
+	struct volume_span span;
+	struct xseg_key key;
+	for (uint32_t at = 0;
+		volume_span_at(job->offset, job->length, volume->object_shift, at, &span);
+		at += span.length) {
+		if (volume_where(volume, span.object, &key) == VOLUME_UNKNOWN) {
+			volume_map_want(peer, volume, span.object, job);
+			return;
+		}
+	}
+	if (!volume_span_single(job->offset, job->length, volume->object_shift))
+		peer_count(peer, VOLUME_SPLIT, 1);
+	parts_set(job, 0);
+	job_fan(job, parts_done);
+	if (!parts_go(peer, job))
+		peer_retry(peer, parts_go, job);
 }
 
-/* --- one object --------------------------------------------------------------------- */
+/* --- one object -------------------------------------------------------------------- */
 
-static void hole_answer(struct peer *peer, struct job *job)
+static inline void send_down(
+	struct peer *peer, struct job *job, const struct xseg_key *key, unsigned shift)
 {
-	peer_count(peer, VOLUME_HOLES, 1);
-	if (job->op == XSEG_OP_READ)
-		job_zero_bytes(job, 0, job->length);
-	job_complete(job, answer_length(job));
-}
-
-static inline void send_down(struct peer *peer, struct job *job, uint32_t object, unsigned shift)
-{
-	job->key.object = object;
+	job->key = *key;
 	job->offset &= (1ull << shift) - 1;
 	peer_count(peer, VOLUME_FORWARDED, 1);
 	job_forward(job, VOLUME_STORE);
@@ -164,13 +276,37 @@ static inline void send_down(struct peer *peer, struct job *job, uint32_t object
 /* Why a request is not for a volume, or not for this one. */
 static void refuse(const struct volume *volume, struct job *job, bool writes)
 {
+	uint64_t size = atomic_load_explicit(&volume->size, memory_order_relaxed);
 	if ((job->key.epoch | job->key.object) != 0)
 		job_fail(job, -EINVAL);
 	else if (is_inside(volume, job))
 		job_fail(job, -EROFS);
 	else
-		job_fail(job,
-			writes && job->offset + job->length > volume->size ? -ENOSPC : -EINVAL);
+		job_fail(job, writes && job->offset + job->length > size ? -ENOSPC : -EINVAL);
+}
+
+/* One object, but not simply there. */
+static void elsewhere(
+	struct peer *peer, struct job *job, struct volume *volume, enum volume_where where)
+{
+	unsigned shift = volume->object_shift;
+	uint32_t object = (uint32_t)(job->offset >> shift);
+	uint32_t offset = (uint32_t)(job->offset & ((1ull << shift) - 1));
+	struct xseg_key key;
+	if (where == VOLUME_UNKNOWN) {
+		volume_map_want(peer, volume, object, job);
+	} else if (where == VOLUME_PARTIAL && job->op == XSEG_OP_READ &&
+		   volume_child_source(peer, volume, object, offset, job->length, &key)) {
+		send_down(peer, job, &key, shift);
+	} else {
+		parts_begin(peer, job, volume);
+	}
+}
+
+/* A write that is to be durable when it is answered, while the mapper has not been told all. */
+static inline bool must_tell(struct peer *peer, const struct volume *volume, const struct job *job)
+{
+	return (job->flags & XSEG_F_FUA) && volume_note_any(peer, volume->id);
 }
 
 /* `writes` is known where this is called: each handler is a copy with only its own tests in it. */
@@ -187,18 +323,17 @@ static inline __attribute__((always_inline)) void io(
 	}
 	unsigned shift = volume->object_shift;
 	if (unlikely(!volume_span_single(job->offset, job->length, shift))) {
-		split_begin(peer, job);
+		parts_begin(peer, job, volume);
 		return;
 	}
-	uint32_t object = (uint32_t)(job->offset >> shift);
-	if (unlikely(!volume_is_present(volume, object))) {
-		if (absent_of(job) != ABSENT_IS_MADE) {
-			hole_answer(peer, job);
-			return;
-		}
-		volume_set_present(volume, object);
-	}
-	send_down(peer, job, object, shift);
+	struct xseg_key key;
+	enum volume_where where = volume_where(volume, (uint32_t)(job->offset >> shift), &key);
+	if (unlikely(where != VOLUME_OWN && (writes || where != VOLUME_SHARED)))
+		elsewhere(peer, job, volume, where);
+	else if (unlikely(writes && must_tell(peer, volume, job)))
+		parts_begin(peer, job, volume);
+	else
+		send_down(peer, job, &key, shift);
 }
 
 void volume_io_read(struct peer *peer, struct job *job) { io(peer, job, false); }
@@ -207,29 +342,7 @@ void volume_io_zero(struct peer *peer, struct job *job) { io(peer, job, true); }
 void volume_io_prefetch(struct peer *peer, struct job *job) { io(peer, job, false); }
 
 /*
- * The discard of a whole object goes down as a discard, too, not as DELETE: a write that is in
+ * The discard of a whole own object goes down as a discard, too, not as DELETE: a write that is in
  * flight beside it may have opened the object already, and would be lost with it.
  */
 void volume_io_discard(struct peer *peer, struct job *job) { io(peer, job, true); }
-
-/*
- * The store's flush is per volume, so one goes down as it is. Whoever asks is not noted as somebody
- * who has the volume open: on several lanes it is asked by our own, part by part.
- */
-void volume_io_flush(struct peer *peer, struct job *job)
-{
-	if (job->key.volume == 0) {
-		job_fail(job, -EINVAL);
-		return;
-	}
-	if (!volume_find(peer, job->key.volume)) {
-		volume_load_job(peer, job);
-		return;
-	}
-	job->key.epoch = 0;
-	job->key.object = 0;
-	job->offset = 0;
-	job->length = 0;
-	peer_count(peer, VOLUME_FORWARDED, 1);
-	job_forward(job, VOLUME_STORE);
-}

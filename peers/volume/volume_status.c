@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* STATUS: what of a volume is there. Absent objects are known here, the store tells the rest. */
+/*
+ * STATUS: what of a volume is there. Holes and zeros are known here; about the rest the store is
+ * asked, by the key of who has it. An answer may be short, never empty.
+ */
 #include <errno.h>
 #include <stdlib.h>
 
-#include "peers/volume/volume.h"
+#include "peers/volume/volume_children.h"
 #include "peers/volume/volume_extent.h"
 #include "peers/volume/volume_span.h"
 
-#define ASKED_MAX 64u /* objects in one request; the answer ends there */
+#define ASKED_MAX 64u /* questions to the store for one request; the answer ends there */
 #define ANSWER_BYTES 4096u
 #define ANSWER_MAX (ANSWER_BYTES / sizeof(struct xseg_status_extent))
 #define EXTENTS_MAX 4096u /* in one answer to the client */
 
 struct status {
-	struct peer *peer;
-	struct job *job;
+	struct volume_part part; /* first; for presences that have to be waited for */
 	struct call_queue calls; /* in order; context2 = where it begins in the request */
 	uint32_t pending;
 	uint32_t end; /* what was looked at */
@@ -41,7 +43,7 @@ static bool add_answer(struct status *status, const struct call *call)
 	       call->length;
 }
 
-/* An answer may be short, but not empty: only then does an error count. */
+/* Only where nothing is known yet does an error count. */
 static int join(struct status *status)
 {
 	uint32_t at = 0;
@@ -61,7 +63,7 @@ static int join(struct status *status)
 
 static void finish(struct status *status)
 {
-	struct job *job = status->job;
+	struct job *job = status->part.job;
 	int rc = join(status);
 	struct call *call;
 	while ((call = TAILQ_FIRST(&status->calls))) {
@@ -85,18 +87,21 @@ static void answered(struct call *call)
 		finish(status);
 }
 
-static int ask(struct status *status, const struct volume_span *span)
+/* What lies at status->end is an object's. */
+static int ask(struct status *status, const struct xseg_key *key, uint32_t offset, uint32_t length)
 {
 	struct call *call;
-	int rc = call_begin(status->peer, &call);
+	if (status->pending > ASKED_MAX)
+		return -EAGAIN;
+	int rc = call_begin(status->part.step.peer, &call);
 	if (rc != 0)
 		return rc;
 	call->op = XSEG_OP_STATUS;
-	call->key = (struct xseg_key){.volume = status->job->key.volume, .object = span->object};
-	call->offset = span->offset;
-	call->length = span->length;
+	call->key = *key;
+	call->offset = offset;
+	call->length = length;
 	call->context = status;
-	call->context2 = (void *)(uintptr_t)span->at;
+	call->context2 = (void *)(uintptr_t)status->end;
 	rc = call_pages(call, ANSWER_BYTES);
 	if (rc != 0) {
 		call_end(call);
@@ -108,67 +113,98 @@ static int ask(struct status *status, const struct volume_span *span)
 	return 0;
 }
 
-/* Asks about as many objects as there is room for; the answer is about those. */
-static void ask_all(struct status *status, const struct volume *volume)
+/* Run by run. */
+static int look_partial(
+	struct status *status, const struct volume_span *span, const struct xseg_key *key)
 {
-	const struct job *job = status->job;
-	struct volume_span span;
-	for (status->end = 0;
-		volume_span_at(job->offset, job->length, volume->object_shift, status->end, &span);
-		status->end += span.length) {
-		if (!volume_is_present(volume, span.object))
-			continue;
-		if (status->pending > ASKED_MAX || ask(status, &span) != 0)
+	uint32_t offset = span->offset, end = span->offset + span->length;
+	int rc = 0;
+	while (rc == 0 && offset < end) {
+		struct child_run run;
+		uint32_t first = offset / MAP_GRANULE, last = (end - 1) / MAP_GRANULE;
+		rc = child_resolve(&status->part, key, false, first, last - first + 1, &run);
+		if (rc != 0)
 			break;
+		uint32_t length = (first + run.count) * MAP_GRANULE - offset;
+		if (length > end - offset)
+			length = end - offset;
+		if (run.key.volume != 0)
+			rc = ask(status, &run.key, offset, length);
+		if (rc != 0)
+			break;
+		offset += length;
+		status->end += length;
+	}
+	return rc;
+}
+
+/* From status->end on, as far as there is room and it is known. */
+static int look(struct status *status, const struct volume *volume)
+{
+	const struct job *job = status->part.job;
+	struct volume_span span;
+	int rc = 0;
+	while (rc == 0 && volume_span_at(job->offset, job->length, volume->object_shift,
+				  status->end, &span)) {
+		struct xseg_key key;
+		switch (volume_where(volume, span.object, &key)) {
+		case VOLUME_OWN:
+		case VOLUME_SHARED: rc = ask(status, &key, span.offset, span.length); break;
+		case VOLUME_PARTIAL: rc = look_partial(status, &span, &key); continue;
+		case VOLUME_HOLE:
+		case VOLUME_ZERO: break;
+		case VOLUME_UNKNOWN:
+		default: rc = -ENODATA; break;
+		}
+		if (rc == 0)
+			status->end += span.length;
+	}
+	return rc;
+}
+
+static void begin(struct volume_step *step)
+{
+	struct status *status = (struct status *)step;
+	struct job *job = status->part.job;
+	struct peer *peer = step->peer;
+	struct volume *volume = volume_find(peer, job->key.volume);
+	status->pending = 1; /* ours, so that nothing ends while we ask */
+	int rc = volume ? look(status, volume) : -ENOENT;
+	if (status->end > 0) {
+		child_wait_not(&status->part);
+		if (--status->pending == 0)
+			finish(status);
+	} else if (rc == -EAGAIN || rc == -EINPROGRESS) {
+		child_wait(&status->part, begin);
+	} else {
+		free(status);
+		if (rc == -ENODATA)
+			volume_map_want(
+				peer, volume, (uint32_t)(job->offset >> volume->object_shift), job);
+		else
+			job_fail(job, rc);
 	}
 }
 
-static bool begin(struct peer *peer, struct job *job, const struct volume *volume)
+static void several(struct peer *peer, struct job *job)
 {
 	uint32_t room = job->data_size / sizeof(struct xseg_status_extent);
 	if (room > EXTENTS_MAX)
 		room = EXTENTS_MAX;
-	struct status *status = malloc(sizeof(*status) + room * sizeof(status->list[0]));
+	struct status *status = calloc(1, sizeof(*status) + room * sizeof(status->list[0]));
 	if (!status) {
 		job_fail(job, -ENOMEM);
-		return true;
-	}
-	status->peer = peer;
-	status->job = job;
-	status->extents = (struct volume_extents){.list = status->list, .max = room};
-	TAILQ_INIT(&status->calls);
-	status->pending = 1; /* ours, so that nothing ends while we ask */
-	ask_all(status, volume);
-	if (status->end == 0) {
-		free(status);
-		return false;
-	}
-	if (--status->pending == 0)
-		finish(status);
-	return true;
-}
-
-static bool begin_again(struct peer *peer, void *context)
-{
-	struct job *job = context;
-	const struct volume *volume = volume_find(peer, job->key.volume);
-	if (volume)
-		return begin(peer, job, volume);
-	job_fail(job, -ENOENT);
-	return true;
-}
-
-/* What almost every request is about; nothing to join. */
-static void one_object(struct peer *peer, struct job *job, const struct volume *volume)
-{
-	uint32_t object = (uint32_t)(job->offset >> volume->object_shift);
-	if (volume_is_present(volume, object)) {
-		job->key.object = object;
-		job->offset &= (1ull << volume->object_shift) - 1;
-		peer_count(peer, VOLUME_FORWARDED, 1);
-		job_forward(job, VOLUME_STORE);
 		return;
 	}
+	status->part.step.peer = peer;
+	status->part.job = job;
+	status->extents = (struct volume_extents){.list = status->list, .max = room};
+	TAILQ_INIT(&status->calls);
+	begin(&status->part.step);
+}
+
+static void absent(struct peer *peer, struct job *job)
+{
 	struct xseg_status_extent hole = {
 		.length = job->length, .flags = XSEG_STATUS_HOLE | XSEG_STATUS_ZERO};
 	peer_count(peer, VOLUME_HOLES, 1);
@@ -176,18 +212,39 @@ static void one_object(struct peer *peer, struct job *job, const struct volume *
 	job_complete_value(job, sizeof(hole), 1);
 }
 
+/* What almost every request is about; nothing to join. */
+static void one_object(struct peer *peer, struct job *job, const struct volume *volume)
+{
+	struct xseg_key key;
+	switch (volume_where(volume, (uint32_t)(job->offset >> volume->object_shift), &key)) {
+	case VOLUME_OWN:
+	case VOLUME_SHARED:
+		job->key = key;
+		job->offset &= (1ull << volume->object_shift) - 1;
+		peer_count(peer, VOLUME_FORWARDED, 1);
+		job_forward(job, VOLUME_STORE);
+		break;
+	case VOLUME_HOLE:
+	case VOLUME_ZERO: absent(peer, job); break;
+	case VOLUME_PARTIAL:
+	case VOLUME_UNKNOWN:
+	default: several(peer, job); break;
+	}
+}
+
 void volume_status(struct peer *peer, struct job *job)
 {
 	const struct volume *volume = volume_io_enter(peer, job);
 	if (!volume)
 		return;
-	bool inside = job->offset < volume->size && job->length <= volume->size - job->offset;
+	uint64_t size = atomic_load_explicit(&volume->size, memory_order_relaxed);
+	bool inside = job->offset < size && job->length <= size - job->offset;
 	if (!inside || job->length == 0 || (job->key.epoch | job->key.object) != 0) {
 		job_fail(job, -EINVAL);
 		return;
 	}
 	if (volume_span_single(job->offset, job->length, volume->object_shift))
 		one_object(peer, job, volume);
-	else if (!begin(peer, job, volume))
-		peer_retry(peer, begin_again, job);
+	else
+		several(peer, job);
 }

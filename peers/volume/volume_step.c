@@ -12,6 +12,23 @@ static bool step_again(struct peer *peer, void *context)
 	return true;
 }
 
+void volume_step_later(struct volume_step *step, void (*run)(struct volume_step *step))
+{
+	step->run = run;
+	peer_retry(step->peer, step_again, step);
+}
+
+/* It could not be had: rc is -EAGAIN. */
+static struct call *step_wait(
+	struct volume_step *step, void (*run)(struct volume_step *step), struct call *call, int rc)
+{
+	must(rc == -EAGAIN);
+	if (call)
+		call_end(call);
+	volume_step_later(step, run);
+	return NULL;
+}
+
 struct call *volume_step_call(struct volume_step *step, void (*run)(struct volume_step *step),
 	enum xseg_op op, struct xseg_key key, uint32_t bytes)
 {
@@ -24,39 +41,18 @@ struct call *volume_step_call(struct volume_step *step, void (*run)(struct volum
 		call->context = step;
 		rc = bytes > 0 ? call_pages(call, bytes) : 0;
 	}
-	if (rc == 0)
-		return call;
-	must(rc == -EAGAIN);
-	if (call)
-		call_end(call);
-	step->run = run;
-	peer_retry(step->peer, step_again, step);
-	return NULL;
+	return rc == 0 ? call : step_wait(step, run, call, rc);
 }
 
-struct call *volume_step_cas(struct volume_step *step, void (*run)(struct volume_step *step),
-	enum xseg_cas what, struct xseg_key key)
+struct call *volume_step_as(
+	struct volume_step *step, void (*run)(struct volume_step *step), const struct job *job)
 {
-	uint32_t bytes = what == XSEG_CAS_DELETE ? 0 : XSEG_RECORD_MAX;
-	struct call *call = volume_step_call(step, run, XSEG_OP_CAS, key, bytes);
-	if (call)
-		call->arg1 = what;
-	return call;
-}
-
-void volume_call_record(struct call *call, const void *record, uint32_t size)
-{
-	must(size <= XSEG_RECORD_MAX);
-	call_put_bytes(call, 0, record, size);
-	call->length = size;
-}
-
-int volume_call_answer(const struct call *call, uint8_t record[XSEG_RECORD_MAX])
-{
-	if (call->result != 0)
-		return call->result;
-	if (call->answer_length > XSEG_RECORD_MAX)
-		return -EILSEQ;
-	call_get_bytes(call, 0, record, call->answer_length);
-	return (int)call->answer_length;
+	struct call *call = NULL;
+	int rc = call_begin(step->peer, &call);
+	if (rc == 0) {
+		call_as(call, job);
+		call->context = step;
+		rc = job->data_size > 0 ? call_borrow(call, job, 0, job->data_size) : 0;
+	}
+	return rc == 0 ? call : step_wait(step, run, call, rc);
 }

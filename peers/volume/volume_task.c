@@ -15,28 +15,46 @@ struct volume_task *volume_task_begin(struct peer *peer, struct job *job)
 	}
 	task->step.peer = peer;
 	task->job = job;
-	volume_tidy_begin(peer);
 	return task;
+}
+
+struct job *volume_task_leave(struct volume_task *task)
+{
+	struct job *job = task->job;
+	free(task);
+	return job;
 }
 
 void volume_task_end(struct volume_task *task, int error, uint32_t length, uint64_t value)
 {
+	struct job *job = volume_task_leave(task);
 	if (error != 0)
-		job_fail(task->job, error);
+		job_fail(job, error);
 	else
-		job_complete_value(task->job, length, value);
-	free(task->keys);
-	free(task->infos);
-	free(task);
+		job_complete_value(job, length, value);
 }
 
-int volume_task_name(struct volume_task *task)
+void volume_task_refuse(struct volume_task *task, const struct call *call)
+{
+	struct map_trouble trouble;
+	struct job *job = volume_task_leave(task);
+	uint64_t value = 0;
+	if (call->value == 1 && call->data_size >= MAP_ANSWER_AT + sizeof(trouble) &&
+		job->data_size >= MAP_ANSWER_AT + sizeof(trouble)) {
+		call_get_bytes(call, MAP_ANSWER_AT, &trouble, sizeof(trouble));
+		job_put_bytes(job, MAP_ANSWER_AT, &trouble, sizeof(trouble));
+		value = 1;
+	}
+	job_fail_value(job, call->result, value);
+}
+
+int volume_task_name(struct volume_task *task, uint32_t at)
 {
 	const struct job *job = task->job;
 	char text[VOLUME_NAME_LENGTH_MAX + 2] = "";
-	if (job->data_size < sizeof(struct xseg_volume_info))
+	if (job->data_size < at + VOLUME_NAME_LENGTH_MAX + 1)
 		return -EINVAL;
-	job_get_bytes(job, XSEG_NAME_AT, text, VOLUME_NAME_LENGTH_MAX + 1);
+	job_get_bytes(job, at, text, VOLUME_NAME_LENGTH_MAX + 1);
 	if (!volume_name_check(text))
 		return -EINVAL;
 	strcpy(task->name, text);
@@ -51,61 +69,47 @@ static void find_by_id(struct volume_task *task)
 		volume_load_task(task);
 }
 
-int volume_task_take_record(struct volume_task *task, struct call *call)
-{
-	uint8_t bytes[XSEG_RECORD_MAX];
-	int rc = volume_call_answer(call, bytes);
-	task->version = call->value;
-	call_end(call);
-	return rc < 0 ? rc : volume_record_decode(bytes, (size_t)rc, &task->record);
-}
+static void find_by_name(struct volume_step *step);
 
-int volume_task_take_name(
-	struct volume_task *task, struct call *call, struct volume_name_record *record)
-{
-	uint8_t bytes[XSEG_RECORD_MAX];
-	int rc = volume_call_answer(call, bytes);
-	task->name_version = call->value;
-	call_end(call);
-	return rc < 0 ? rc : volume_name_record_decode(bytes, (size_t)rc, record);
-}
-
-/* A record with another name under the same hash is somebody else's. */
+/* What the mapper says of it is what a load would bring. */
 static void name_answered(struct call *call)
 {
 	struct volume_task *task = volume_task_of(call);
-	struct volume_name_record record;
-	int rc = volume_task_take_name(task, call, &record);
-	if (rc == 0 && strcmp(record.name, task->name) != 0)
-		rc = -ENOENT;
-	if (rc == -EOPNOTSUPP) /* a store without records has no such volume either */
-		rc = -ENOENT;
-	if (rc != 0) {
-		task->found(task, rc);
+	struct peer *peer = task->step.peer;
+	struct map_head_info head;
+	int rc = volume_head_answer(call, &head);
+	call_end(call);
+	if (rc == 0)
+		rc = volume_table_insert(peer->shared, &head, task->gone);
+	if (rc == -EAGAIN) {
+		find_by_name(&task->step);
 		return;
 	}
-	task->id = record.id;
-	find_by_id(task);
+	if (rc == 0)
+		task->id = head.id;
+	task->found(task, rc);
 }
 
 static void find_by_name(struct volume_step *step)
 {
 	struct volume_task *task = (struct volume_task *)step;
-	struct call *call =
-		volume_step_cas(step, find_by_name, XSEG_CAS_GET, volume_name_key(task->name));
+	task->gone = atomic_load_explicit(&volume_shared(step->peer)->gone, memory_order_acquire);
+	struct call *call = volume_head_call(step, find_by_name, 0, task->name, MAP_READ_ONLY);
 	if (call)
-		call_submit(call, VOLUME_STORE, name_answered);
+		call_submit(call, VOLUME_MAP, name_answered);
 }
 
 void volume_task_find(struct volume_task *task, void (*found)(struct volume_task *task, int error))
 {
 	task->found = found;
 	if (task->id == 0)
-		task->id = volume_table_fixed_id(task->step.peer->shared, task->name);
+		task->id = volume_table_configured_id(task->step.peer->shared, task->name);
 	if (task->id != 0)
 		find_by_id(task);
-	else
+	else if (volume_has_map(task->step.peer))
 		find_by_name(&task->step);
+	else
+		found(task, -ENOENT);
 }
 
 void volume_task_start(
@@ -115,7 +119,7 @@ void volume_task_start(
 	if (!task)
 		return;
 	task->id = job->key.volume;
-	int rc = task->id == 0 ? volume_task_name(task) : 0;
+	int rc = task->id == 0 ? volume_task_name(task, XSEG_NAME_AT) : 0;
 	if (rc != 0)
 		volume_task_end(task, rc, 0, 0);
 	else

@@ -2,6 +2,7 @@
 """A pipeline with a cache in it, and between the cache and the store peers that meddle and record.
 
   nbd0 -> vol0 -> cache0 -> meddle0 -> record0 -> file0
+            vol0 -> map0 -> file0
 
 Each is a process of its own. SKERRY_NO_CACHE=1 leaves the cache out: what the laws say of a store
 alone.
@@ -31,6 +32,7 @@ class CacheRig(Rig):
             left_out.add("cache0")
         left_out.update(set() if meddle else {"meddle0"}, set() if record else {"record0"})
         self.chain = [peer for peer in CHAIN if peer not in left_out]
+        self.peers = [*self.chain, "map0"]
         options.setdefault("size", "48M")
         options.setdefault("segment_size", "192M")
         super().__init__("split", **options)
@@ -41,7 +43,7 @@ class CacheRig(Rig):
                 raise Unfit(f"{need}.so is not built")
 
     def below(self, peer):
-        at = self.chain.index(peer) + 1
+        at = self.chain.index(peer) + 1 if peer in self.chain else len(self.chain)
         return self.chain[at] if at < len(self.chain) else None
 
     def write_conf(self, file_options, peer_options, keep):
@@ -49,11 +51,12 @@ class CacheRig(Rig):
         self.rules_path = os.path.join(self.dir, "rules")
         self.log_path = os.path.join(self.dir, "record")
         self.journal_path = os.path.join(self.dir, "cache.journal")
-        role = {"nbd0": "front_nbd", "vol0": "volume", "cache0": "cached",
+        role = {"nbd0": "front_nbd", "vol0": "volume", "map0": "mapperd", "cache0": "cached",
                 "meddle0": "blocker_meddle", "record0": "blocker_record", "file0": "blocker_file"}
         options = {
             "nbd0": {"listen": "unix:" + self.socket},
-            "vol0": {}, "cache0": dict(self.cache_options),
+            "vol0": {"edge.map": "map0"}, "map0": {"edge.store": "file0", "lease": "2s"},
+            "cache0": dict(self.cache_options),
             "meddle0": {"rules": self.rules_path}, "record0": {"log": self.log_path},
             "file0": {"dir": self.store, **file_options},
         }
@@ -62,9 +65,9 @@ class CacheRig(Rig):
             options["cache0"].setdefault("journal-size", "16M")
         with open(self.conf, "w", encoding="ascii") as f:
             f.write(f"[segment]\nname={self.name}\nsize={self.segment_size}\n")
-            for peer in self.chain:
+            for peer in self.peers:
                 f.write(f"\n[host {peer}]\n" + "".join(f"{k}={v}\n" for k, v in keep.items()))
-            for peer in self.chain:
+            for peer in self.peers:
                 f.write(f"\n[peer {peer}]\nhost={peer}\nrole={role[peer]}\n")
                 if self.below(peer):
                     f.write(f"edge.{'volume' if peer == 'nbd0' else 'store'}={self.below(peer)}\n")
@@ -145,7 +148,8 @@ class CacheRig(Rig):
                     os.unlink(path)
 
     def up_again(self):
-        self.ctl("up", self.conf, seconds=60)
+        # 1: what a journal has brought back waits until the volume is acquired (decision 0010)
+        self.ctl("up", self.conf, seconds=60, exits=(0, 1))
         self.keeper()
         self.pids()
 
@@ -159,7 +163,7 @@ class CacheRig(Rig):
         return path
 
     def close(self):
-        for peer in self.chain:
+        for peer in self.peers:
             self.set_plan(peer, None)
         try:
             if "meddle0" in self.pids():

@@ -18,7 +18,7 @@ CASES, case = table()
 def stop_peers(context):
     """SIGSTOP of each peer for a while: a pause, no error"""
     with Scene(context) as scene:
-        for peer in ("vol0",) if context.ci else PEERS:
+        for peer in ("vol0", "map0") if context.ci else PEERS:
             pid = scene.rig.pid(peer)
             os.kill(pid, signal.SIGSTOP)
             time.sleep(context.short(30, 5))
@@ -44,12 +44,13 @@ def exit_for_ever_store(context):
     """a store that exits with an error at once, for ever: given up, EIO, others live on"""
     keep = {"restart-limit": "3", "restart-window": "60s", "restart-delay-max": "100ms"}
     with Scene(context, allowed=("EIO",), keep=keep) as scene:
-        others = [scene.rig.pid(p) for p in ("nbd0", "vol0")]
+        above = ("nbd0", "vol0", "map0")
+        others = [scene.rig.pid(p) for p in above]
         scene.rig.set_plan("file0", "exit 1\n")
         scene.rig.kill("file0")
         until(20, lambda: given_up(scene, "file0"), "the keeper gives it up", pause=0.1)
         until(10, lambda: scene.stamp.last().get("errors", 0) > 0, "requests are answered")
-        check([scene.rig.pid(p) for p in ("nbd0", "vol0")] == others, "others were replaced")
+        check([scene.rig.pid(p) for p in above] == others, "others were replaced")
         scene.rig.set_plan("file0", None)
         scene.rig.ctl("peer", "start", "file0")
         scene.recover()

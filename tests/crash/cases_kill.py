@@ -50,11 +50,11 @@ def kill_stacked(context):
 
 @case(ci=True)
 def kill_two(context):
-    """SIGKILL of two peers at once, and of all three"""
-    pairs = [("nbd0", "vol0"), ("vol0", "file0"), ("nbd0", "file0"), PEERS]
+    """SIGKILL of two peers at once, and of all"""
+    pairs = [("nbd0", "vol0"), ("vol0", "file0"), ("vol0", "map0"), ("nbd0", "file0"), PEERS]
     with Scene(context) as scene:
         for _ in range(1 if context.ci else 5):
-            for group in pairs[2:] if context.ci else pairs:
+            for group in pairs[-2:] if context.ci else pairs:
                 pids = scene.rig.pids()
                 for peer in group:
                     os.kill(pids[peer], signal.SIGKILL)
@@ -67,7 +67,7 @@ def kill_two(context):
 def kill_keeper(context):
     """SIGKILL of xsegd: peers go on; its successor finds all, also what died meanwhile"""
     with Scene(context) as scene:
-        for peer in (None, "vol0") if context.ci else (None, *PEERS) * 3:
+        for peer in (None, "vol0", "map0") if context.ci else (None, *PEERS) * 3:
             before = scene.rig.pids()
             keeper = scene.rig.keeper()
             os.kill(keeper, signal.SIGKILL)
@@ -144,7 +144,7 @@ def kill_recovery(context):
     with Scene(context) as scene:
         rounds = context.short(100, 6)
         for i in range(rounds):
-            peer = PEERS[i % 3]
+            peer = PEERS[i % len(PEERS)]
             old = scene.rig.kill(peer)
             successor = scene.rig.wait_successor(peer, old)
             time.sleep(context.random.random() * 0.02)
@@ -206,7 +206,8 @@ def strike(scene, peer, point, seconds=0.4):
 
 
 # where a point can be met; others in any peer
-ROOMS = {"front_nbd": ("nbd0",), "volume": ("vol0",), "blocker_file": ("file0",)}
+ROOMS = {"front_nbd": ("nbd0",), "volume": ("vol0",), "mapper": ("map0",),
+         "blocker_file": ("file0",)}
 ADMIN = """
 for i in 1 2 3; do
     "$0" -s "$1" volume import "$2" x --progress=none --timeout 3s
@@ -233,7 +234,8 @@ def strike_admin(scene, peer, point):
 
 def strike_at(scene, point, peer, hit, met):
     try:
-        admin = point.startswith(("volume.", "blocker_file.object", "blocker_file.record"))
+        admin = point.startswith(("volume.", "mapper.", "blocker_file.object",
+                                  "blocker_file.record", "blocker_file.fence"))
         if (strike_admin if admin else strike)(scene, peer, f"{point}:{hit}"):
             met.add(point)
     except Failed as e:

@@ -24,10 +24,11 @@ import cases_control
 import cases_fault
 import cases_flip
 import cases_kill
+import cases_volume
 from rig import Failed, Unfit
 
 CASES = {**cases_control.CASES, **cases_kill.CASES, **cases_fault.CASES, **cases_flip.CASES,
-         **cases_cache.CASES, **cases_cache_ask.CASES}
+         **cases_cache.CASES, **cases_cache_ask.CASES, **cases_volume.CASES}
 
 
 class Context:

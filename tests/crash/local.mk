@@ -30,7 +30,8 @@ TESTS += tests/scenario/stamp.sh
 EXTRA_DIST += tests/scenario/stamp.sh tests/lib/blocker_liar.c tests/crash/ci.sh \
 	tests/crash/crash.py tests/crash/rig.py tests/crash/case.py tests/crash/cases_kill.py \
 	tests/crash/cases_control.py \
-	tests/crash/cases_fault.py tests/crash/cases_flip.py tests/crash/run.sh
+	tests/crash/cases_fault.py tests/crash/cases_flip.py tests/crash/run.sh \
+	tests/crash/cases_volume.py tests/crash/volume_life.py
 
 # All faults, 1000 kills (minutes), or faults at random for HOURS; in a build of their own with
 # crash points. ARGS goes to tests/crash/crash.py: make crash ARGS='--seed 7 kill_random'

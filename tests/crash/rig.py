@@ -15,16 +15,16 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOP = os.path.dirname(os.path.dirname(HERE))
-PEERS = ("nbd0", "vol0", "file0")
+PEERS = ("nbd0", "vol0", "map0", "file0")
 
 MAGAZINE = 256  # pages that a lane keeps at hand
 
 # peer -> host, from one process for each to one for all
 SHAPES = {
-    "split": {"nbd0": "nbd0", "vol0": "vol0", "file0": "file0"},
-    "pair": {"nbd0": "front", "vol0": "front", "file0": "file0"},
-    "below": {"nbd0": "nbd0", "vol0": "below", "file0": "below"},
-    "stacked": {"nbd0": "all", "vol0": "all", "file0": "all"},
+    "split": {"nbd0": "nbd0", "vol0": "vol0", "map0": "map0", "file0": "file0"},
+    "pair": {"nbd0": "front", "vol0": "front", "map0": "front", "file0": "file0"},
+    "below": {"nbd0": "nbd0", "vol0": "below", "map0": "below", "file0": "below"},
+    "stacked": {"nbd0": "all", "vol0": "all", "map0": "all", "file0": "all"},
 }
 
 # Between the keeper and a program: what is in $CRASH_PLAN/PEER.sh happens to the process that has
@@ -153,7 +153,7 @@ class Stamp:
 
 
 class Rig:
-    """One segment, one keeper, three peers, one volume."""
+    """One segment, one keeper, four peers, one volume."""
 
     def __init__(self, shape="split", size="16M", segment_size="64M", file_options=None,
                  peer_options=None, keep=None, blocker_dir=None, shm_dir=None, wrapped=True,
@@ -206,7 +206,8 @@ class Rig:
         keep = {"restart-limit": "0", "restart-delay-max": "0s", **keep}
         options = {
             "nbd0": {"role": "front_nbd", "listen": "unix:" + self.socket, "edge.volume": "vol0"},
-            "vol0": {"role": "volume", "edge.store": "file0"},
+            "vol0": {"role": "volume", "edge.store": "file0", "edge.map": "map0"},
+            "map0": {"role": "mapperd", "edge.store": "file0"},
             "file0": {"role": "blocker_file", "dir": self.store, **file_options},
         }
         with open(self.conf, "w", encoding="ascii") as f:
@@ -219,11 +220,11 @@ class Rig:
                     f.write(f"{key}={value}\n")
 
     def write_liar(self, lie):
-        """Between the volume and the store somebody tells lies."""
+        """Between the volume and the store somebody tells lies; the mapper is not lied to."""
         if not os.path.exists(os.path.join(self.env["SKERRY_MODULE_DIR"], "blocker_liar.so")):
             raise Unfit("blocker_liar.so is not built")
         with open(self.conf, encoding="ascii") as f:
-            text = f.read().replace("edge.store=file0", "edge.store=liar0")
+            text = f.read().replace("edge.store=file0", "edge.store=liar0", 1)
         with open(self.conf, "w", encoding="ascii") as f:
             f.write(text + "\n[peer liar0]\nrole=blocker_liar\nedge.store=file0\n"
                     f"lie={lie}\nevery=40\n")

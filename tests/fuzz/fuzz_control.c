@@ -25,11 +25,13 @@
 
 #define ANSWER_MAX (1u << 20)
 
-static const char demo_file[] = "[segment]\nname=x\n"
-				"[peer nbd0]\nrole=front_nbd\nlisten=unix:/a\n"
-				"edge.volume=vol0\n"
-				"[peer vol0]\nrole=volume\nhost=low\nedge.store=null0\n"
-				"[peer null0]\nrole=blocker_null\nhost=low\n";
+static const char demo_file[] =
+	"[segment]\nname=x\n"
+	"[peer nbd0]\nrole=front_nbd\nlisten=unix:/a\n"
+	"edge.volume=vol0\n"
+	"[peer vol0]\nrole=volume\nhost=low\nedge.store=null0\nedge.map=map0\n"
+	"[peer map0]\nrole=mapperd\nhost=low\nedge.store=null0\n"
+	"[peer null0]\nrole=blocker_null\nhost=low\n";
 
 static struct xseg seg;
 static char path[64];
@@ -129,6 +131,8 @@ static struct keeper *keeper_begin(void)
 	keeper->phase = KEEPER_PHASE_RUNNING;
 	edge("nbd0:volume", "vol0");
 	edge("vol0:store", "null0");
+	edge("vol0:map", "map0");
+	edge("map0:store", "null0");
 	must(keeper_server_open(keeper, &keeper->fault) == 0);
 	keeper_job_open(keeper);
 	return keeper;

@@ -15,7 +15,7 @@
 #include <unistd.h>
 #include <xseg/reap.h>
 
-#include "peers/volume/volume_record.h"
+#include "peers/map/map_format.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/segment_rig.h"
 #include "tools/fsck.h"
@@ -36,7 +36,7 @@ struct program {
 /* --- a client -------------------------------------------------------------------------------- */
 
 /* The composer's one volume, or what no volume has, or an object of the store. */
-static uint64_t volume_of(unsigned byte) { return byte < 64 ? byte % 4 : volume_name_hash("d"); }
+static uint64_t volume_of(unsigned byte) { return byte < 64 ? byte % 4 : map_name_hash("d"); }
 
 /* A request as an honest client would fill it, data pages and all. */
 static void step_get(struct program *p)

@@ -119,20 +119,21 @@ static int fill(struct rig *rig, uint64_t volume, uint32_t count)
 	return say(error);
 }
 
-static int record(struct rig *rig, const char *verb, uint64_t volume, uint64_t version)
+/* put: for the time number `times` + 1, over what is there; get: what was put that often. */
+static int record(struct rig *rig, const char *verb, uint64_t volume, uint64_t times)
 {
 	struct xseg_key key = {.volume = volume, .epoch = XSEG_EPOCH_VOLUME};
 	struct span span = {0, 256};
-	uint64_t found = version;
+	uint64_t found;
+	int size = rig_cas_get(rig, key, rig->in, XSEG_RECORD_MAX, &found);
 	if (strcmp(verb, "put") == 0) {
-		pattern_fill(rig->out, key, span, version + 1);
+		found = times == 0 ? 0 : found;
+		pattern_fill(rig->out, key, span, times + 1);
 		return say(rig_cas_put(rig, key, rig->out, span.length, &found));
 	}
-	int size = rig_cas_get(rig, key, rig->in, XSEG_RECORD_MAX, &found);
 	if (size < 0)
 		return say(size);
-	bool good = size == (int)span.length && found == version &&
-		    pattern_check(rig->in, key, span, version) < 0;
+	bool good = size == (int)span.length && pattern_check(rig->in, key, span, times) < 0;
 	puts(good ? "ok" : "wrong data");
 	return 0;
 }

@@ -326,6 +326,52 @@ static void law_copy(struct rig *rig)
 	}
 }
 
+/* Data of any epoch, and what maps are made of: the whole number tells one object from another. */
+static const uint32_t epochs[] = {1, 2, 0x102, 0x7ffffff0, 0x80000001, 0x80000002, 0xfffffff0};
+
+static struct xseg_key key_of_epoch(const struct rig *rig, size_t i)
+{
+	struct xseg_key key = rig_key(rig, 15, 7);
+	key.epoch = epochs[i];
+	return key;
+}
+
+static void law_epochs(struct rig *rig)
+{
+	struct span span = {PAGE, 2 * PAGE};
+	struct xseg_key keys[16], of = rig_key(rig, 15, 0);
+	uint64_t cursor;
+	for (size_t i = 0; i < countof(epochs); i++)
+		put_pattern(rig, key_of_epoch(rig, i), span, i);
+	for (size_t i = 0; i < countof(epochs); i++)
+		expect_pattern(rig, key_of_epoch(rig, i), span, i);
+	for (int room = 1; room <= 16; room += 5) {
+		unsigned seen = 0;
+		cursor = 0;
+		do {
+			int count = rig_list(rig, of, &cursor, keys, room);
+			expect_true(rig, count >= 0);
+			for (int k = 0; k < count; k++)
+				for (size_t i = 0; i < countof(epochs); i++)
+					seen ^= (keys[k].epoch == epochs[i]) << i;
+		} while (cursor && !rig->failed);
+		expect_int(rig, seen, (1u << countof(epochs)) - 1);
+	}
+	struct xseg_key from = key_of_epoch(rig, 3), to = key_of_epoch(rig, 1);
+	expect_int(rig, rig_copy(rig, to, from, span), 0);
+	expect_int(rig, rig_read(rig, to, span, rig->in), 0);
+	expect_int(rig, pattern_check(rig->in, from, span, 3), -1);
+	expect_pattern(rig, key_of_epoch(rig, 0), span, 0);
+	for (size_t i = 0; i < countof(epochs); i++) {
+		delete (rig, key_of_epoch(rig, i));
+		expect_zeros(rig, key_of_epoch(rig, i), span);
+		if (i + 1 < countof(epochs) && i + 1 != 1)
+			expect_pattern(rig, key_of_epoch(rig, i + 1), span, i + 1);
+	}
+	cursor = 0;
+	expect_int(rig, rig_list(rig, of, &cursor, keys, 16), 0);
+}
+
 static void law_bad_input(struct rig *rig)
 {
 	struct xseg_key key = rig_key(rig, 13, 0);
@@ -393,6 +439,7 @@ void blocker_laws(struct rig *rig)
 	rig_law(rig, "list", law_list);
 	rig_law(rig, "list while objects go", law_list_changing);
 	rig_law(rig, "copy", law_copy);
+	rig_law(rig, "epochs tell objects apart", law_epochs);
 	rig_law(rig, "ranges that no object has are refused", law_bad_input);
 	rig_law(rig, "flush, FUA, prefetch", law_flush);
 	rig_law(rig, "nothing is left of what is deleted", law_tidy);

@@ -108,7 +108,7 @@ int rig_copy(struct rig *rig, struct xseg_key to, struct xseg_key from, struct s
 		.key = to,
 		.offset = span.offset,
 		.length = span.length,
-		.arg0 = from.object,
+		.arg0 = from.object | (uint64_t)from.epoch << 32,
 		.arg1 = from.volume};
 	return client_do(&rig->client, &request);
 }

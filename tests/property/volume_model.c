@@ -365,19 +365,23 @@ static unsigned run(const struct pipeline *pipeline, uint64_t seed)
 	return model.wrong;
 }
 
-#define STACKED_MEMORY "vol0=volume,edge.store=mem0 mem0=blocker_memory"
-#define STACKED_FILE "vol0=volume,edge.store=file0 file0=blocker_file,dir=@"
-#define LOSSY \
-	"vol0=volume,edge.store=lossy0 lossy0=blocker_lossy,every=100,edge.store=mem0 " \
+#define STACKED_MEMORY \
+	"vol0=volume,edge.store=mem0,edge.map=map0 map0=mapperd,edge.store=mem0 " \
 	"mem0=blocker_memory"
+#define STACKED_FILE \
+	"vol0=volume,edge.store=file0,edge.map=map0 map0=mapperd,edge.store=file0 " \
+	"file0=blocker_file,dir=@"
+#define LOSSY \
+	"vol0=volume,edge.store=lossy0,edge.map=map0 map0=mapperd,edge.store=mem0 " \
+	"lossy0=blocker_lossy,every=100,edge.store=mem0 mem0=blocker_memory"
 
 static const struct pipeline pipelines[] = {
 	{"memory, 4K objects", 0, 1, NULL, STACKED_MEMORY, (200 << 10) + 512, 4096, 1500, false},
 	{"memory, 64K objects", 0, 1, NULL, STACKED_MEMORY, (5 << 20) + 1536, 65536, 2500, false},
 	{"memory, 4M objects", 0, 1, NULL, STACKED_MEMORY, (9 << 20) + 512, 4 << 20, 1500, false},
 	{"memory, two lanes", 0, 2, NULL, STACKED_MEMORY, (6 << 20) + 512, 1 << 20, 1500, false},
-	{"memory behind it, restarts", 2, 2, "mem0=blocker_memory", "vol0=volume,edge.store=mem0",
-		(3 << 20) + 4096, 32768, 2000, true},
+	{"memory behind it, restarts", 2, 2, "map0=mapperd,edge.store=mem0 mem0=blocker_memory",
+		"vol0=volume,edge.store=mem0,edge.map=map0", (3 << 20) + 4096, 32768, 2000, true},
 	{"files, 64K objects", 0, 1, NULL, STACKED_FILE, (3 << 20) + 512, 65536, 1200, false},
 	{"files, restarts", 0, 1, NULL, STACKED_FILE, (9 << 20) + 512, 1 << 20, 1200, true},
 };

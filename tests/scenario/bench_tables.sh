@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# The cache's bench comes to its end and writes its figures as all benches do. Which ones it gets
-# is not looked at: this machine may be busy.
+# The benches of the cache and of volumes come to their end and write their figures as all benches
+# do. Which ones they get is not looked at: this machine may be busy.
 
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
-scene_begin "the cache's bench"
+scene_begin "benches of the cache and of volumes"
 [ -n "$XSEGPEER" ] || tap_skip_all "xsegpeer is not built; say where with SKERRY_BUILD"
 [ -e "$SKERRY_MODULE_DIR/load.so" ] || tap_skip_all "load is not built"
-bench=$(cd "$(dirname "$0")/../../bench" && pwd)/cache.py
+folder=$(cd "$(dirname "$0")/../../bench" && pwd)
+bench=$folder/cache.py volumes=$folder/volumes.py
 export SKERRY_BUILD=$SCENE_BUILD TMPDIR=$SCENE_DIR/tmp
 mkdir "$TMPDIR"
 
@@ -20,7 +21,7 @@ rows = json.load(open(sys.argv[1]))
 assert rows, "no rows"
 for row in rows:
     assert set(row) == {"name", "value", "unit", "reference", "ratio", "load1"}, row
-    assert row["name"].startswith("cache.") and row["unit"], row
+    assert row["name"].startswith(("cache.", "volumes.")) and row["unit"], row
     assert math.isfinite(row["value"]) and row["load1"] >= 0, row
     assert (row["reference"] is None) == (row["ratio"] is None), row
     if row["ratio"] is not None:
@@ -42,6 +43,17 @@ if [ -e "$SKERRY_MODULE_DIR/cached.so" ]; then
     tap_run "its figures" shape "$SCENE_DIR/two.json"
 else
     tap_skip "the cache" "cached is not built"
+fi
+
+# --- volumes -----------------------------------------------------------------------------------
+tap_exits 2 "a table that there is not" python3 -B "$volumes" --only nonsense
+if [ -x "$SCENE_BUILD/bench_volume" ]; then
+    tap_run "volumes, what needs no disk" python3 -B "$volumes" --quick --seconds 0.02 \
+        --only cold,share --json "$SCENE_DIR/three.json"
+    tap_is "no table is missing" "$(grep -c 'not measured' "$TAP_OUT")" 0
+    tap_run "its figures" shape "$SCENE_DIR/three.json"
+else
+    tap_skip "volumes" "bench_volume is not built"
 fi
 tap_is "nothing is left" "$(ls "$TMPDIR")" ""
 tap_end

@@ -28,7 +28,7 @@ ctl_exits 6 "diff needs a keeper" config diff "$conf"
 
 # --- the round trip ---------------------------------------------------------------------------
 ctl_exits 0 "up --dry-run" up "$conf" --dry-run --json
-json_is "says what would start, stores first" '[.steps[].object] | join(" ")' "file0 vol0 nbd0"
+json_is "says what would start, stores first" '[.steps[].object] | join(" ")' "file0 map0 vol0 nbd0"
 ctl_exits 0 "up" up "$conf"
 ctl volume create disk --size 32M
 same "what runs is the file" "$conf"
@@ -50,14 +50,15 @@ load_start load
 {
     cat "$conf"
     printf '[peer mem1]\nrole = blocker_memory\n[peer vol1]\nrole = volume\nedge.store = mem1\n'
+    printf 'edge.map = map1\n[peer map1]\nrole = mapperd\nedge.store = mem1\n'
 } >"$other"
 ctl_exits 0 "apply --dry-run" config apply "$other" --dry-run --json
-tap_is "shows the steps" "$(steps)" "start mem1; start vol1"
+tap_is "shows the steps" "$(steps)" "start mem1; start map1; start vol1"
 ctl_exits 1 "and has done none: diff" config diff "$other" --json
-tap_is "still shows them" "$(steps)" "start mem1; start vol1"
+tap_is "still shows them" "$(steps)" "start mem1; start map1; start vol1"
 ctl_exits 0 "apply" config apply "$other" --json
 json_is "both are done" '[.changed, .done, (.steps | map(.state) | unique | join(""))] | @csv' \
-    'true,2,"done"'
+    'true,3,"done"'
 tap_is "nobody else was touched" "$(pid_of nbd0),$(pid_of vol0),$(pid_of file0)" "$first"
 same "it is what runs" "$other"
 ctl_exits 0 "the keeper knows the file" up "$other" --json
@@ -81,7 +82,7 @@ tap_is "they are one" "$(pid_of vol0)" "$(pid_of file0)"
 same "moved" "$other"
 ctl_exits 0 "back to the first file" config apply "$conf" --json
 tap_is "what is not in it stops, fronts first" "$(steps)" \
-    "stop vol0; start file0; start vol0; stop vol1; stop mem1"
+    "stop vol0; start file0; start vol0; stop vol1; stop map1; stop mem1"
 same "back" "$conf"
 load_end load "no error under all that"
 

@@ -88,9 +88,10 @@ scene_until 20 is_state "$(job_of e)" "done"
 stopped_import f
 kill -s KILL "$(scene_pid f)"
 kill -s KILL "$(worker "$id")"
-tap_run "client and worker killed: the keeper tidies up" scene_until 20 is_state "$id" failed
-ctl_exits 3 "nothing of it is left" volume info f
-ctl_exits 0 "the name is free" volume import "$img" f
+tap_run "client and worker killed: the keeper tidies up" scene_until 60 is_state "$id" failed
+tap_run "what it has done is kept" importing f
+ctl_exits 0 "it is gone on with" volume import "$img" f --json
+json_is "says so" .resumed true
 scene_spawn export "$XSEGCTL" volume export f "$SCENE_DIR/f" --yes
 half() { compgen -G "$SCENE_DIR/.f.*"; }
 scene_until 10 half
@@ -110,14 +111,15 @@ ctl_exits 0 "job list without a keeper" job list --json
 json_is "it is lost" '.jobs[-1].state' lost
 ctl_exits 0 "job tidy --dry-run" job tidy --dry-run --json
 json_is "says which" '[.jobs[].job] | join(" ")' "$id"
-ctl_exits 0 "import of the same name tidies up first" volume import "$img" g
+ctl_exits 0 "import of the same name goes on" volume import "$img" g
 tap_is "the lost one has failed" "$(state "$id")" failed
 stopped_import i
 kill -s KILL "$(scene_pid i)"
 kill -s KILL "$(worker "$id")"
 ctl_exits 0 "a new keeper" up "$SCENE_DIR/j.conf"
-tap_run "tidies up what it finds" scene_until 20 is_state "$id" failed
-ctl_exits 3 "it is gone" volume info i
+tap_run "tidies up what it finds" scene_until 60 is_state "$id" failed
+tap_run "what it has done is kept" importing i
+ctl_exits 0 "and can be removed" volume rm i --yes
 
 # --- what the keeper does is a job, too --------------------------------------------------------
 ctl_exits 0 "peer restart" peer restart nbd0 --host

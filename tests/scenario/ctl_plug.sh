@@ -161,6 +161,7 @@ scene_spawn writer /usr/bin/python3 -c '
 import nbd, os, sys, time
 h = nbd.NBD()
 h.connect_uri(sys.argv[1])
+h.pread(4096, 1 << 20)  # a store that stands still tells nobody which objects there are
 print("connected", flush=True)
 while not os.path.exists(sys.argv[2]):
     time.sleep(0.02)
@@ -198,7 +199,8 @@ ctl_exits 0 "unplug writes it back" unplug cache0
 ctl_exits 0 "down" down k
 
 # --- a store that fails -----------------------------------------------------------------------
-# vol0 over cache0 over bad0, which hands all to file0 until it is told to fail.
+# vol0 over cache0 over bad0, which hands all to file0 until it is told to fail. The mapper is led
+# past both.
 rules=$SCENE_DIR/rules
 if ! scene_module blocker_meddle.c; then
     tap_skip "a store that fails" "no compiler"
@@ -206,7 +208,7 @@ if ! scene_module blocker_meddle.c; then
 fi
 : >"$rules"
 {
-    sed 's/edge.store = file0/edge.store = bad0/' "$conf"
+    sed '0,/edge.store = file0/s//edge.store = bad0/' "$conf"
     printf '[peer bad0]\nrole = blocker_meddle\nrules = %s\nedge.store = file0\n' "$rules"
 } >"$SCENE_DIR/bad.conf"
 meddle() { # WORDS, as a new file: half a rule is never seen

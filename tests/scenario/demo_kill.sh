@@ -8,7 +8,7 @@
 . "$(dirname "$0")/lib.sh"
 HERE=$(cd "$(dirname "$0")" && pwd)
 
-# up STORE [OPTION]: three processes and a volume; SEGMENT, CONF and URI say which.
+# up STORE [OPTION]: four processes and a volume; SEGMENT, CONF and URI say which.
 up() {
     SEGMENT=demo$$-${1##*_} CONF=$SCENE_DIR/$1.conf SOCKET=$SCENE_DIR/$1.sock
     cat >"$CONF" <<END
@@ -23,6 +23,11 @@ edge.volume=vol0
 
 [peer vol0]
 role=volume
+edge.store=store0
+edge.map=map0
+
+[peer map0]
+role=mapperd
 edge.store=store0
 
 [peer store0]

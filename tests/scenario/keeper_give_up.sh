@@ -92,14 +92,18 @@ tap_run "then it is ready" scene_until 10 serving
 ctl_exits 0 "down" down
 
 # --- with a second way ----------------------------------------------------------------------------
+# A volume without a map: what one composer has noted about a map the other one does not know.
 keeper_file "$conf" <<END
 [host vol0]
 $limits
 [peer vol1]
 role = volume
 edge.store = file0
+edge.map = map0
+fixed = disk:32M
 END
 sed -i 's/^edge.volume = vol0/&\nfallback.volume = vol1/' "$conf"
+sed -i '/^\[peer vol0\]/,/^$/s/^role = volume/&\nfixed = disk:32M/' "$conf"
 sed -i 's/file0=/vol0=/' "$SCENE_DIR/xsegpeer"
 ctl_exits 0 "up with a second composer" up "$conf" --timeout 2s
 load_start load

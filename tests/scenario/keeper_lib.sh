@@ -4,8 +4,8 @@
 # What the keeper scenarios share, on top of xsegctl_lib.sh.
 #
 #   keeper_begin LABEL       ctl_begin and what is needed
-#   keeper_file FILE         writes a pipeline k: nbd0, vol0 and file0 in a process each; further
-#                            lines on stdin
+#   keeper_file FILE         writes a pipeline k: nbd0, vol0, map0 and file0 in a process each;
+#                            further lines on stdin
 #   restart PEER [--exec]    peer restart; what it says is in $SCENE_DIR/restart.out
 #   event_count KIND PEER    how many so far;  event_last KIND PEER JQ
 #   load_start NAME [ARGS]   a client that writes and verifies (keeper_load.py) in the background
@@ -33,7 +33,8 @@ keeper_file() {
     {
         printf '[segment]\nname = k\nsize = 64M\n\n'
         printf '[peer nbd0]\nrole = front_nbd\nlisten = unix:%s\nedge.volume = vol0\n\n' "$socket"
-        printf '[peer vol0]\nrole = volume\nedge.store = file0\n\n'
+        printf '[peer vol0]\nrole = volume\nedge.store = file0\nedge.map = map0\n\n'
+        printf '[peer map0]\nrole = mapperd\nedge.store = file0\n\n'
         printf '[peer file0]\nrole = blocker_file\ndir = %s/store\n\n' "$SCENE_DIR"
         cat
     } >"$1"

@@ -28,7 +28,8 @@ kill_begin "the disk of the file blocker goes wrong"
 
 # somebody else's pipeline in the same segment
 scene_peer other -s "$SEGMENT" "nbd1=front_nbd,listen=unix:$SCENE_DIR/other.sock,edge.volume=vol1" \
-    "vol1=volume,edge.store=mem1" "mem1=blocker_memory" || tap_not_ok "another pipeline starts"
+    "vol1=volume,edge.store=mem1,edge.map=map1" "map1=mapperd,edge.store=mem1" \
+    "mem1=blocker_memory" || tap_not_ok "another pipeline starts"
 "$XSEGCTL" -s "$SEGMENT" volume create quiet --size 4M --via vol1 >"$SCENE_DIR/quiet.log" 2>&1 ||
     sed 's/^/# /' "$SCENE_DIR/quiet.log"
 OTHER_URI="nbd+unix:///quiet?socket=$SCENE_DIR/other.sock"
@@ -70,11 +71,14 @@ kill_again store
 KILL_URI="nbd+unix:///fine?socket=$SCENE_SOCKET" kill_load fresh --blocks 2048 --depth 32
 fsfreeze -f "$SCENE_DIR/disk"
 sleep 0.2
+# what the dead had asked the disk must come to rest before a successor asks for anything
+(sleep 1 && fsfreeze -u "$SCENE_DIR/disk") &
+thaw=$!
 kill_again volume
+wait "$thaw"
 tap_run "a composer comes and looks" "$XSEGCTL" -s "$SEGMENT" volume info fine --via vol0
-fsfreeze -u "$SCENE_DIR/disk"
 sleep 0.2
-kill_enough fresh "its successor knows of objects that were not there when it looked"
+kill_enough fresh "its successor knows of the objects that were being made"
 
 # --- it is unmounted ------------------------------------------------------------------------
 
@@ -104,7 +108,7 @@ fill() {
     done
     sync -f "$SCENE_DIR/disk"
 }
-at() { "$KILL_PYTHON" - "$SCENE_URI" "$@" <<'PY'
+at() { "$KILL_PYTHON" - "${KILL_URI:-$SCENE_URI}" "$@" <<'PY'
 import errno, sys
 import nbd
 handle = nbd.NBD()
@@ -134,6 +138,10 @@ tap_is "before" "$(at cover:0 write:3 flush:0)" "ok ok ok "
 fill
 tap_is "full: who needs space is told; others are not" \
     "$(at write:3 write:40 read:3 read:40 write:3 flush:0)" "ok ENOSPC ok ok ok ok "
+# each at() opens the volume and gives it back: records are put anew without space
+tap_is "who comes later may open it" "$(at write:3 read:3 flush:0)" "ok ok ok "
+"$XSEGCTL" -s "$SEGMENT" volume create none --size 8M --via vol0 >"$SCENE_DIR/none.log" 2>&1
+tap_like "a volume more has no space" "$(cat "$SCENE_DIR/none.log")" "No space left"
 kill_load full
 kill_again store
 sleep 0.2
@@ -143,10 +151,21 @@ tap_is "space again" "$(at write:40 read:40 flush:0)" "ok ok ok "
 
 # --- it becomes read-only -------------------------------------------------------------------
 
+# open since before that: no record is being put when it happens
+scene_spawn holder "$KILL_PYTHON" -c "
+import nbd, signal
+handle = nbd.NBD()
+handle.connect_uri('$SCENE_URI')
+handle.flush()
+print('open', flush=True)
+signal.pause()"
+scene_wait_line holder open || tap_not_ok "somebody has it open"
 loop=$(basename "$(findmnt -no SOURCE "$SCENE_DIR/disk")")
 if echo 1 >"/sys/fs/ext4/$loop/trigger_fs_error" 2>/dev/null; then
     tap_like "read-only: writes fail, reads go on" "$(at write:3 read:3 write:48 read:40)" \
         '^E[A-Z]+ ok E[A-Z]+ ok $'
+    tap_like "what nobody has open can be opened to be read" \
+        "$(KILL_URI="nbd+unix:///fine?socket=$SCENE_SOCKET" at read:3 write:3)" '^ok E[A-Z]+ $'
     scene_kill KILL store
     scene_stop store
     tap_fails "a successor does not start on it" "$XSEGPEER" -s "$SEGMENT" "$SCENE_BOTTOM"

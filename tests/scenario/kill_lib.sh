@@ -10,7 +10,8 @@
 #   kill_again PEER...                SIGKILL of all of them at once, then each started again
 #   kill_pause                        a random moment
 # kill_prepare, if the script has one, is called when there is a place to work in.
-# Peers: store, volume, front. KILL_STORE: what the store is (blocker_file on tmpfs).
+# Processes: store, volume (the composer and the mapper), front.
+# KILL_STORE: what the store is (blocker_file on tmpfs).
 
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -62,7 +63,7 @@ kill_start() {
     case $1 in
     store) scene_peer store -s "$SEGMENT" --workers "${KILL_WORKERS:-4}" "$SCENE_BOTTOM" \
         $SCENE_BELOW ;;
-    volume) scene_peer volume -s "$SEGMENT" "$SCENE_COMPOSER" ;;
+    volume) scene_peer volume -s "$SEGMENT" "$SCENE_COMPOSER" "$SCENE_MAPPER" ;;
     front) scene_peer front -s "$SEGMENT" "$SCENE_FRONT" ;;
     esac || tap_not_ok "$1 starts again"
 }

@@ -8,6 +8,7 @@
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/kill_lib.sh"
 kill_begin "the composer is killed"
+scene_need jq
 
 kill_load load
 for ((round = 0; round < ROUNDS; round++)); do
@@ -38,7 +39,9 @@ kill_again volume
 tap_exits 5 "a volume that is open but idle is not removed" \
     "$XSEGCTL" -s "$SEGMENT" volume rm idle --yes
 kill_again volume
-idle_opens() { "$XSEGCTL" -s "$SEGMENT" volume list -o csv | grep '^idle,' | cut -d, -f5; }
+idle_opens() {
+    "$XSEGCTL" -s "$SEGMENT" volume list --json | jq '.volumes[] | select(.name == "idle").opens'
+}
 idle_is_open() { [ "$(idle_opens)" -gt 0 ]; }
 tap_run "the front opens it again by itself" scene_until 10 idle_is_open
 tap_is "once" "$(idle_opens)" 1
@@ -73,6 +76,6 @@ for ((round = 0; round < ROUNDS; round++)); do
     tap_is "volume $round is removed" "$?" 0 || sed 's/^/#   /' "$SCENE_DIR/remove.err"
 done
 tap_is "none is left" "$("$XSEGCTL" -s "$SEGMENT" volume list -o csv | grep -c '^v[0-9]')" 0
-tap_is "nor any record but the two of the disk" \
-    "$(find "$SKERRY_SHM_DIR/store/records" -type f | wc -l)" 2
+tap_is "nor any record but the disk's: its name, its home, two copies of its map's top" \
+    "$(find "$SKERRY_SHM_DIR/store/records" -type f | wc -l)" 4
 tap_end

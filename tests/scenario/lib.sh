@@ -35,9 +35,10 @@
 #   scene_need PROGRAM...   tap_skip_all when one is not
 #   scene_peer NAME ARGS... xsegpeer ARGS..., waits for 'ready'
 #   scene_segment NAME [SIZE]       xsegctl segment create; destroyed on exit
-#   scene_stacked SEG [FRONT_OPTIONS]   front, volume and store in one process
+#   scene_stacked SEG [FRONT_OPTIONS]   front, volume with its mapper, and store in one process
 #   scene_split SEG [FRONT_OPTIONS]     the same as three processes
-#       SCENE_BELOW: peers that the store's edges lead to, in its process, space-separated
+#       SCENE_BELOW: peers that the store's edges lead to, in its process, space-separated; the
+#       mapper asks the last of them: nobody meddles with maps
 #       both serve volume $SCENE_VOLUME (disk, of $SCENE_SIZE, 1G) from $SCENE_STORE
 #       (blocker_memory; options may follow: blocker_file,dir=...) on $SCENE_SOCKET, set
 #       SCENE_URI, and use a segment of $SCENE_SEGMENT_SIZE (1G);
@@ -359,8 +360,11 @@ scene_parts() {
     SCENE_SOCKET=$SCENE_DIR/$1.sock
     SCENE_URI="nbd+unix:///$SCENE_VOLUME?socket=$SCENE_SOCKET"
     SCENE_FRONT="nbd0=front_nbd,listen=unix:$SCENE_SOCKET,edge.volume=vol0${2:+,$2}"
-    SCENE_COMPOSER="vol0=volume,edge.store=store0"
+    SCENE_COMPOSER="vol0=volume,edge.store=store0,edge.map=map0"
     SCENE_BOTTOM="store0=${SCENE_STORE:-blocker_memory}" SCENE_BELOW=${SCENE_BELOW:-}
+    local bottom=${SCENE_BELOW:-store0}
+    bottom=${bottom##* }
+    SCENE_MAPPER="map0=mapperd,edge.store=${bottom%%=*}"
 }
 
 scene_volume() {
@@ -376,7 +380,8 @@ scene_stacked() {
     scene_need_skerry
     scene_parts "$@"
     scene_segment "$1" "${SCENE_SEGMENT_SIZE:-1G}" &&
-        scene_peer front -s "$1" "$SCENE_FRONT" "$SCENE_COMPOSER" "$SCENE_BOTTOM" $SCENE_BELOW &&
+        scene_peer front -s "$1" "$SCENE_FRONT" "$SCENE_COMPOSER" "$SCENE_MAPPER" "$SCENE_BOTTOM" \
+            $SCENE_BELOW &&
         scene_volume "$1" && scene_wait_socket "$SCENE_SOCKET"
 }
 
@@ -386,7 +391,7 @@ scene_split() {
     scene_parts "$@"
     scene_segment "$1" "${SCENE_SEGMENT_SIZE:-1G}" &&
         scene_peer store -s "$1" "$SCENE_BOTTOM" $SCENE_BELOW &&
-        scene_peer volume -s "$1" "$SCENE_COMPOSER" &&
+        scene_peer volume -s "$1" "$SCENE_COMPOSER" "$SCENE_MAPPER" &&
         scene_peer front -s "$1" "$SCENE_FRONT" &&
         scene_volume "$1" && scene_wait_socket "$SCENE_SOCKET"
 }

@@ -3,8 +3,9 @@
 # stores that lose writes.
 nbd_scenarios = tests/scenario/nbd_spec.sh tests/scenario/nbd_clients.sh \
 	tests/scenario/nbd_siege.sh tests/scenario/nbd_uml.sh tests/scenario/nbd_negative.sh \
-	tests/scenario/rude_crowd.sh tests/scenario/demo_kill.sh
+	tests/scenario/rude_crowd.sh tests/scenario/demo_kill.sh tests/scenario/nbd_snapshots.sh
 nbd_helpers = tests/scenario/nbd_conform.py tests/scenario/nbd_libnbd.py \
+	tests/scenario/nbd_snapshot_client.py \
 	tests/scenario/nbd_rude.py tests/scenario/nbd_rule.py tests/scenario/nbd_rules_command.py \
 	tests/scenario/nbd_rules_data.py tests/scenario/nbd_rules_option.py \
 	tests/scenario/nbd_rules_tls.py tests/scenario/nbd_wire.py tests/scenario/rude_crowd_load.py tests/scenario/demo_kill_load.py

@@ -13,48 +13,15 @@
 
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "$0")/lib.sh"
-ADDRESS=10.117.0.1 GUEST=10.117.0.2 PORT=10809
+# shellcheck source-path=SCRIPTDIR source=guest_lib.sh
+. "$(dirname "$0")/guest_lib.sh"
+guest_addresses 10.117.0
 SELF=$(cd "$(dirname "$0")" && pwd)/$(basename "$0")
-export PATH=$PATH:/usr/sbin:/sbin
 
 # --- the guest: its init, a script with the host's files read-only below it ------------------
 
 write_guest() {
-    cat >"$SCENE_DIR/init" <<EOF_GUEST
-#!/bin/bash
-export PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C
-EXPORT='$EXPORT' HOST=$ADDRESS PORT=$PORT GUEST=$GUEST
-PYTHON='$(python3 -c 'import sys; print(sys.executable)')'
-EOF_GUEST
-    cat >>"$SCENE_DIR/init" <<'EOF_GUEST'
-step() {
-    local name=$1 rc
-    shift
-    "$@" >/run/log 2>&1 </dev/null
-    rc=$?
-    if [ $rc -eq 0 ]; then echo "STEP ok $name"; return 0; fi
-    echo "STEP failed $name: exit $rc"
-    sed 's/^/STEP log /' /run/log | tail -n 12
-    return 1
-}
-# nbd depends on no other module, so kmod is not needed: finit_module is system call 313.
-module() {
-    local file
-    file=$(find "/usr/lib/uml/modules/$(uname -r)" -name "$1.ko" | head -n 1)
-    "$PYTHON" - "$file" <<'PY'
-import ctypes, os, sys
-libc = ctypes.CDLL(None, use_errno=True)
-if libc.syscall(313, os.open(sys.argv[1], os.O_RDONLY), b"", 0):
-    sys.exit(os.strerror(ctypes.get_errno()))
-PY
-}
-network() {
-    ip link set lo up && ip addr add "$GUEST/24" dev vec0 && ip link set vec0 up
-}
-attach() {
-    nbd-client -N "$EXPORT" -b 512 "$HOST" "$PORT" /dev/nbd0 &&
-        [ "$(blockdev --getsize64 /dev/nbd0)" -gt 0 ]
-}
+    guest_init "$SCENE_DIR/init.guest" "EXPORT=$EXPORT" <<'EOF_GUEST'
 sums() { (cd "$1" && find . -path ./lost+found -prune -o -type f ! -name by-guest -print0 |
     sort -z | xargs -0 sha256sum); }
 write_file() {
@@ -66,11 +33,10 @@ same_after_remount() {
     mount -o ro /dev/nbd0 /run/mnt && sha256sum </run/mnt/by-guest | cmp - /run/sum &&
         umount /run/mnt
 }
-no_error() { ! dmesg | grep -iE "I/O error|nbd0: .*(error|timed out)"; }
 main() {
     step "load the nbd module" module nbd || return
     step "bring the network up" network || return
-    step "attach with nbd-client" attach || return
+    step "attach with nbd-client" attach "$EXPORT" || return
     step "the file system is clean before" fsck.ext4 -fn /dev/nbd0
     mkdir -p /run/mnt
     step "mount" mount -t ext4 /dev/nbd0 /run/mnt || return
@@ -84,17 +50,7 @@ main() {
     step "no I/O error in the kernel's log" no_error
     step "detach" nbd-client -d /dev/nbd0
 }
-mount -t proc proc /proc
-mount -t sysfs sys /sys
-mount -t devtmpfs dev /dev 2>/dev/null
-mount -t tmpfs tmp /run
-echo "STEP ok a guest kernel boots ($(uname -r))"
-main
-echo "STEP end"
-echo o >/proc/sysrq-trigger
-sleep 5
 EOF_GUEST
-    chmod +x "$SCENE_DIR/init"
 }
 
 # --- inside the name spaces ------------------------------------------------------------------
@@ -114,29 +70,14 @@ serve_skerry() {
         nbdcopy "$SCENE_DIR/image.raw" "$SCENE_URI"
 }
 
-network_up() {
-    ip link set lo up && ip tuntap add tap0 mode tap && ip addr add "$ADDRESS/24" dev tap0 &&
-        ip link set tap0 up
-}
-
-# UML 6.1 cannot write the registers of CPUs with AMX; tests/lib/uml_xstate.c says why.
-preload() {
-    grep -qw amx_tile /proc/cpuinfo || return
-    "${CC:-cc}" -D_GNU_SOURCE -O2 -shared -fPIC -o "$SCENE_DIR/xstate.so" \
-        "$(dirname "$SELF")/../lib/uml_xstate.c" && echo "$SCENE_DIR/xstate.so"
-}
-
 inside() {
-    network_up || { echo "STEP failed the host's side of the network"; return 1; }
+    guest_network_up || { echo "STEP failed the host's side of the network"; return 1; }
     if [ $# -gt 0 ]; then serve_command "$@"; else serve_skerry; fi
     scene_wait_tcp "$ADDRESS" "$PORT" || { echo "STEP failed the server starts"; return 1; }
     echo "STEP ok the server serves $ADDRESS:$PORT"
-    mkdir -p "$SCENE_DIR/uml"
-    TMPDIR=$SKERRY_SHM_DIR LD_PRELOAD=$(preload) timeout -k 5 "${UML_LIMIT:-90}" linux.uml \
-        mem=256M root=/dev/root rootfstype=hostfs rootflags=/ ro init="$SCENE_DIR/init" \
-        con=null con0=fd:0,fd:1 quiet umid=guest uml_dir="$SCENE_DIR/uml/" \
-        vec0:transport=tap,ifname=tap0,depth=128,gro=1 \
-        </dev/null 2>"$SCENE_DIR/uml.err"
+    scene_spawn uml guest_boot "$SCENE_DIR/init.guest"
+    guest_end uml || tap_note "the guest did not end in time"
+    cat "$SCENE_DIR/uml.out"
     if scene_have nbdcopy; then
         nbdcopy "nbd://$ADDRESS:$PORT/$EXPORT" "$SCENE_DIR/after.raw" ||
             echo "STEP failed read back"
@@ -195,11 +136,7 @@ make_tree() {
 }
 
 scene_begin
-scene_need linux.uml unshare ip nbd-client mke2fs fsck.ext4 debugfs python3
-if [ "$(id -u)" -ne 0 ] || [ ! -c /dev/net/tun ]; then
-    tap_skip_all "needs root and /dev/net/tun"
-fi
-unshare -nmp --fork true 2>/dev/null || tap_skip_all "no name spaces here"
+guest_need mke2fs fsck.ext4 debugfs
 EXPORT=${1:-disk}
 [ $# -eq 0 ] || shift
 if [ $# -eq 0 ]; then

@@ -26,7 +26,7 @@ value() { # NAME LABELS-AS-JSON
 tap_is "reads of a peer" "$(value skerry_requests_total '{"peer":"nbd0","op":"read"}')" 300
 tap_is "writes of a peer" "$(value skerry_requests_total '{"peer":"vol0","op":"write"}')" 200
 tap_is "bytes of a peer" \
-    "$(value skerry_request_bytes_total '{"peer":"store0","op":"write"}')" 819200
+    "$(value skerry_request_bytes_total '{"peer":"vol0","op":"write"}')" 819200
 tap_is "latencies of a peer" \
     "$(value skerry_request_duration_seconds_count '{"peer":"nbd0","op":"read"}')" 300
 tap_is "reads of a volume, by name" \

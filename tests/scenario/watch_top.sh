@@ -29,7 +29,7 @@ json_is "latencies between processes are not nothing" '.volumes[0].ops.read |
     .p50_ns > 0 and .p50_ns <= .p99_ns and .p99_ns <= .p99_9_ns' true
 json_is "lanes are shared out" '[.lanes[] | .busy_percent + .looking_percent + .asleep_percent |
     . > 99.9 and . < 100.1] | all' true
-json_is "each says whose it is" '[.lanes[].peers] | sort | join(" ")' 'nbd0 store0 vol0'
+json_is "each says whose it is" '[.lanes[].peers] | sort | join(" ")' 'nbd0 store0 vol0,map0'
 ctl_exits 0 "top as a table" -s w top -i 200ms
 out_like "peers" $'\nPEER +OP +IOPS'
 out_like "volumes" $'\ndisk +read +[0-9.]+'
@@ -102,7 +102,7 @@ ctl_exits 0 "one of them" -s w trace "$request" --json
 json_is "it is that one" .request "$request"
 json_is "with its pages" '.extents[0].count' 1
 ctl_exits 0 "as a table" -s w trace "${request%.*}"
-out_like "with its hops" "1 +vol0 +store0"
+out_like "with its hops" "1 +vol0,map0 +store0"
 ctl_exits 3 "one that has ended" -s w trace "${request%.*}.1"
 ctl_exits 2 "one that cannot be" -s w trace 99999999
 ctl_exits 0 "its queue is seen by top" -s w top -i 100ms --json
@@ -121,7 +121,7 @@ tap_is "ten looks at a busy segment: clean" "$dirty" 0
 json_is "its keys" 'keys_unsorted | join(" ")' "schema_version segment clean looks took_ns \
 lanes_alive pages requests submitted_to owners problem_count kinds problems"
 json_is "every page is somewhere" \
-    '.pages | .free + .held + .stored + .retired + .bad == .total' true
+    '.pages | .free + .held + .kept + .stored + .retired + .bad == .total' true
 json_is "every request" \
     '.requests | .free + .owned + .submitted + .taken + .done + .bad == .total' true
 

@@ -7,8 +7,8 @@
 #   ctl_exits N NAME ARGS... the same as a test of the exit status
 #   err_like NAME REGEX, out_like NAME REGEX, json_is NAME JQ WANT   look at the last one
 #   ctl_begin                scene_begin and what is needed
-#   pipeline FILE SEGMENT [STORE_LINES]   writes a pipeline: front nbd0 and vol0 in one process,
-#                            mem0 in another; nbd on $SCENE_DIR/SEGMENT.sock
+#   pipeline FILE SEGMENT [STORE_LINES]   writes a pipeline: front nbd0, vol0 and map0 in one
+#                            process, mem0 in another; nbd on $SCENE_DIR/SEGMENT.sock
 #   keeper_pid SEGMENT, peer_pid SEGMENT PEER
 #   down_at_exit SEGMENT     whatever happens, nothing of it runs on
 
@@ -55,7 +55,8 @@ pipeline() {
         printf '[segment]\nname = %s\nsize = 64M\n\n' "$segment"
         printf '[peer nbd0]\nrole = front_nbd\nhost = front\n'
         printf 'listen = unix:%s/%s.sock\nedge.volume = vol0\n\n' "$SCENE_DIR" "$segment"
-        printf '[peer vol0]\nrole = volume\nhost = front\nedge.store = mem0\n\n'
+        printf '[peer vol0]\nrole = volume\nhost = front\nedge.store = mem0\nedge.map = map0\n\n'
+        printf '[peer map0]\nrole = mapperd\nhost = front\nedge.store = mem0\n\n'
         printf '[peer mem0]\n'
         if [ $# -eq 0 ]; then printf 'role = blocker_memory\n'; else printf '%s\n' "$@"; fi
     } >"$file"

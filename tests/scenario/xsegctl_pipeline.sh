@@ -45,6 +45,7 @@ role = volume
 # a comment
 object-sise = 4M
 edge.store = mem0
+edge.map = mem0
 [peer mem0]
 role = blocker_memory"
 wrong 6 "an unknown edge" "no edge 'edge.stor'; did you mean 'edge.store'" <<<"${head}[peer vol0]
@@ -62,6 +63,7 @@ wrong 6 "a bad value" "option 'object-size'" <<<"${head}[peer vol0]
 role = volume
 object-size = 12
 edge.store = mem0
+edge.map = mem0
 [peer mem0]
 role = blocker_memory"
 wrong 4 "an edge that is missing" "needs edge.store=PEER" <<<"${head}[peer vol0]
@@ -115,9 +117,9 @@ ctl_exits 0 "up" up "$conf" --json
 json_is "it is healthy, changed, and the keeper runs" \
     '[.healthy, .changed, .keeper.state, .schema_version] | @csv' 'true,true,"running",1'
 json_is "all peers serve" '[.peers[] | "\(.name) \(.state) \(.health)"] | sort | join(",")' \
-    'mem0 serving ok,nbd0 serving ok,vol0 serving ok'
+    'map0 serving ok,mem0 serving ok,nbd0 serving ok,vol0 serving ok'
 json_is "edges lead where the file says" '[.edges[] | "\(.name)>\(.to)"] | sort | join(",")' \
-    'nbd0:volume>vol0,vol0:store>mem0'
+    'map0:store>mem0,nbd0:volume>vol0,vol0:map>map0,vol0:store>mem0'
 tap_run "the front listens" scene_connects "$SCENE_DIR/p.sock"
 tap_is "its socket is for its group" "$(stat -c %a "$run/xsegd.sock")" 660
 pid=$(keeper_pid p)

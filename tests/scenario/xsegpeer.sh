@@ -22,7 +22,7 @@ tap_exits 0 "--help" "$XSEGPEER" --help
 tap_like "help shows the use" "$(out)" 'Usage: xsegpeer -s SEGMENT'
 tap_exits 0 "--version" "$XSEGPEER" --version
 tap_exits 0 "--list" "$XSEGPEER" --list
-for role in blocker_null blocker_memory blocker_pattern volume front_nbd; do
+for role in blocker_null mapperd blocker_memory blocker_pattern volume front_nbd; do
     tap_like "the list has $role" "$(out)" "(^|"$'\n'")$role  "
 done
 tap_exits 0 "--help-role" "$XSEGPEER" --help-role volume
@@ -59,7 +59,8 @@ tap_exits 1 "an edge that leads nowhere" "$XSEGPEER" -s demo v=volume
 tap_like "names the edge" "$(out)" "peer 'v': its edge 'store' leads nowhere"
 
 # --- serving, and a clean stop --------------------------------------------------------------------
-scene_peer first -s demo -l 2 v=volume,edge.store=m m=blocker_memory
+scene_peer first -s demo -l 2 v=volume,edge.store=m,edge.map=p \
+    p=mapperd,edge.store=m m=blocker_memory
 tap_is "it is ready" $? 0
 tap_exits 1 "a name that is taken" "$XSEGPEER" -s demo m=blocker_memory
 tap_like "says so" "$(out)" "peer 'm' is running already in segment 'demo'"
@@ -126,7 +127,8 @@ if scene_module blocker_stuck.c; then
     hang() { # NAME OPTIONS...: serves, with a question on its way that nobody answers
         local name=$1
         shift
-        scene_peer "$name" -s demo "$@" v=volume,edge.store=s s=blocker_stuck
+        scene_peer "$name" -s demo "$@" v=volume,edge.store=s,edge.map=p \
+            p=mapperd,edge.store=s s=blocker_stuck
         timeout 2 "$XSEGCTL" -s demo volume list >/dev/null 2>&1
     }
     hang third --drain-limit 1s
@@ -140,7 +142,8 @@ if scene_module blocker_stuck.c; then
     SCENE_GRACE=5 scene_stop fourth
     tap_is "a second SIGTERM ends it with 1" $? 1
     # its successor finds what was left in the segment, and clients go on
-    scene_peer fifth -s demo v=volume,edge.store=m m=blocker_memory
+    scene_peer fifth -s demo v=volume,edge.store=m,edge.map=p \
+    p=mapperd,edge.store=m m=blocker_memory
     tap_run "the segment serves on" "$XSEGCTL" -s demo volume create disk --size 4M
     scene_stop fifth
 else

@@ -296,9 +296,13 @@ void rig_begin(struct rig *rig, uint64_t size, unsigned lanes, const char *const
 	sigaddset(&set, SIGUSR2);
 	sigprocmask(SIG_BLOCK, &set, NULL);
 	scratch_segment(&rig->seg, size, 8, size ? 0 : 128);
-	module_register(&rig_store_ops);
-	module_register(&rig_split_ops);
-	module_register(&rig_pass_ops);
+	static bool registered;
+	if (!registered) {
+		module_register(&rig_store_ops);
+		module_register(&rig_split_ops);
+		module_register(&rig_pass_ops);
+	}
+	registered = true;
 	rig_serve(rig, lanes, specs);
 }
 

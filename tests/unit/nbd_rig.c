@@ -262,6 +262,15 @@ static int rig_answer_info(struct rig *rig, struct call *call)
 						     : rig_volume_by_name(rig, call);
 	if (!volume)
 		return -ENOENT;
+	bool reads = call->flags & XSEG_F_READ_ONLY;
+	if (call->op == XSEG_OP_OPEN && !reads && volume->refuses) {
+		struct map_trouble trouble = {
+			.owner = {.host = "other", .since_ns = 86400000000000}};
+		call_put_bytes(call, MAP_ANSWER_AT, &trouble, sizeof(trouble));
+		call->value = 1;
+		return volume->refuses;
+	}
+	volume->read_opens += call->op == XSEG_OP_OPEN && reads;
 	if (call->op == XSEG_OP_OPEN && call->arg0)
 		volume->opens = call->arg0 > volume->opens ? (uint32_t)call->arg0 : volume->opens;
 	else
@@ -307,6 +316,52 @@ static int rig_answer_status(const struct rig_volume *volume, struct call *call)
 	return 0;
 }
 
+/* One snapshot: "monday", 33, of 11, and smaller by a megabyte. */
+static int rig_answer_head(struct call *call)
+{
+	struct map_head_info head = {.id = 33,
+		.parent = 11,
+		.size = RIG_SIZE - (1 << 20),
+		.flags = XSEG_VOLUME_SNAPSHOT,
+		.name = "monday"};
+	struct map_ask ask;
+	call_get_bytes(call, 0, &ask, sizeof(ask));
+	if (call->arg1 != MAP_READ_ONLY || strcmp(ask.name, "monday"))
+		return -ENOENT;
+	call_put_bytes(call, MAP_ANSWER_AT, &head, sizeof(head));
+	call->answer_length = MAP_ANSWER_AT + sizeof(head);
+	return 0;
+}
+
+/* As the mapper: whole objects, the next question begins with the one that has no room. */
+static int rig_answer_diff(struct rig *rig, struct call *call)
+{
+	struct map_ask ask;
+	uint32_t count = 0;
+	call_get_bytes(call, 0, &ask, sizeof(ask));
+	must(ask.id == 33 && call->key.volume == 11);
+	rig->diffs++;
+	call->value = UINT64_MAX;
+	for (unsigned i = 0; i < rig->stretch_count; i++) {
+		uint64_t object = rig->stretches[i].offset / XSEG_OBJECT_MAX;
+		if (object < call->arg1)
+			continue;
+		if (count == rig->stretch_room || rig->stretches[i].offset >= ask.size) {
+			call->value = object;
+			break;
+		}
+		call_put_bytes(call, MAP_ANSWER_AT + count++ * (uint32_t)sizeof(struct map_stretch),
+			&rig->stretches[i], sizeof(struct map_stretch));
+	}
+	call->answer_length = MAP_ANSWER_AT + count * (uint32_t)sizeof(struct map_stretch);
+	return 0;
+}
+
+static int rig_answer_control(struct rig *rig, struct call *call)
+{
+	return call->arg0 == MAP_DIFF ? rig_answer_diff(rig, call) : rig_answer_head(call);
+}
+
 static int rig_answer_data(struct rig *rig, struct call *call)
 {
 	struct rig_volume *volume = rig_volume_by_id(rig, call->key.volume);
@@ -347,6 +402,8 @@ static void rig_answer(struct rig *rig, struct rig_call *c)
 		call->result = rig_answer_info(rig, call);
 	else if (call->op == XSEG_OP_LIST)
 		call->result = rig_answer_list(rig, call);
+	else if (call->op == XSEG_OP_CONTROL)
+		call->result = rig_answer_control(rig, call);
 	else
 		call->result = rig_answer_data(rig, call);
 	call->done(call);
@@ -552,7 +609,12 @@ void rig_go(struct rig *rig, int fd, const char *name, bool structured, bool blo
 		rig_option(rig, fd, NBD_OPT_STRUCTURED_REPLY, NULL, 0);
 		uint8_t *at = nbd_put32(nbd_put32(data + 4 + size, 1), 15);
 		memcpy(at, "base:allocation", 15);
-		rig_option(rig, fd, NBD_OPT_SET_META_CONTEXT, data, 4 + size + 8 + 15);
+		uint32_t more = rig->stretches ? 4 + 19 : 0; /* and the snapshot's */
+		if (more) {
+			nbd_put32(data + 4 + size, 2);
+			memcpy(nbd_put32(at + 15, 19), "skerry:dirty:monday", 19);
+		}
+		rig_option(rig, fd, NBD_OPT_SET_META_CONTEXT, data, 4 + size + 8 + 15 + more);
 	}
 	nbd_put16(nbd_put16(data + 4 + size, blocks), NBD_INFO_BLOCK_SIZE);
 	rig_option(rig, fd, NBD_OPT_GO, data, 4 + size + 2 + 2 * blocks);

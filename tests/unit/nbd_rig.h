@@ -8,6 +8,8 @@
 #ifndef SKERRY_TESTS_UNIT_NBD_RIG_H
 #define SKERRY_TESTS_UNIT_NBD_RIG_H
 
+#include <peer/map.h>
+
 #include "peers/front/nbd.h"
 
 #define RIG_VOLUMES 2u
@@ -17,6 +19,8 @@ struct rig_volume {
 	struct xseg_volume_info info;
 	uint8_t *data;
 	uint32_t opens;
+	int refuses; /* what an OPEN to write ends with */
+	uint32_t read_opens;
 };
 
 struct rig {
@@ -41,6 +45,10 @@ struct rig {
 	uint32_t length_most;
 	bool host_stopped;
 	unsigned told; /* that all is open again */
+	/* MAP_DIFF: since snapshot 33 of volume 11 */
+	const struct map_stretch *stretches;
+	unsigned stretch_count, stretch_room; /* told in one answer; at least one object's */
+	unsigned diffs;
 };
 
 /* Whoever started us, as <peer/notify.h> shows him: what he keeps lives longer than any rig. */

@@ -29,9 +29,9 @@ static bool has(const struct ctl_verb *verb, const char *option)
 
 /* Those that change nothing; whoever adds a command says so here, or gives it a --dry-run. */
 static const char *const harmless[] = {"segment list", "segment dump", "segment fsck", "peer list",
-	"edge list", "volume list", "volume info", "config check", "config diff", "job list",
-	"cache list", "cache stats", "job show", "job wait", "status", "stats", "top", "trace",
-	"events", "log level", "metrics", "completion"};
+	"edge list", "volume list", "volume info", "volume diff", "config check", "config diff",
+	"job list", "cache list", "cache stats", "job show", "job wait", "status", "stats", "top",
+	"trace", "events", "log level", "metrics", "completion"};
 
 static bool is_harmless(const struct ctl_verb *verb)
 {
@@ -59,8 +59,9 @@ END_TEST
 
 START_TEST(test_destroyers_ask)
 {
-	static const char *const names[][2] = {
-		{"segment", "destroy"}, {"volume", "rm"}, {"volume", "export"}, {"config", "save"}};
+	static const char *const names[][2] = {{"segment", "destroy"}, {"volume", "rm"},
+		{"volume", "export"}, {"volume", "rollback"}, {"volume", "resize"},
+		{"volume", "break-lock"}, {"config", "save"}};
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
 		ck_assert(has(ctl_verb_find(names[i][0], names[i][1]), "yes"));
 }

@@ -182,7 +182,7 @@ START_TEST(test_replies)
 		"668e33ef000180010102030405060708000000060000004b0000");
 	expect_bytes(to, nbd_reply_data(to, cookie, 0x100001000, 0x200),
 		"668e33ef000100010102030405060708000002080000000100001000");
-	expect_bytes(to, nbd_reply_status(to, cookie, 1, 3),
+	expect_bytes(to, nbd_reply_status(to, cookie, 1, 3, true),
 		"668e33ef0001000501020304050607080000001c00000001");
 }
 END_TEST

@@ -47,12 +47,27 @@ struct owner {
 
 static void owner_find(struct owner *o, bool open)
 {
-	struct xseg_volume_info info = {.id = 5, .size = 0x100000};
+	struct xseg_volume_info info = {.id = 5, .size = 0x100000, .object_size = 4 << 20};
 	const char *name = *o->h.name ? o->h.name : "disk";
 	bool found = !strcmp(name, "disk") || !strcmp(name, "two");
 	strcpy(info.name, name);
 	(void)open;
 	o->last = nbd_handshake_found(&o->h, found ? 0 : -ENOENT, &info);
+}
+
+/* Each has "a" and "b". */
+static void owner_snapshots(struct owner *o)
+{
+	const struct nbd_option_dirty *dirty = &o->h.dirty;
+	for (unsigned i = 0; i < dirty->count && !dirty->all; i++)
+		if (!strcmp(dirty->name[i], "a") || !strcmp(dirty->name[i], "b"))
+			nbd_handshake_snapshot(
+				&o->h, dirty->name[i], 100u + (uint8_t)*dirty->name[i], 512);
+	if (dirty->all) {
+		nbd_handshake_snapshot(&o->h, "a", 100 + 'a', 512);
+		nbd_handshake_snapshot(&o->h, "b", 100 + 'b', 512);
+	}
+	o->last = nbd_handshake_snapshots_end(&o->h, 0);
 }
 
 static void owner_act(struct owner *o)
@@ -65,6 +80,7 @@ static void owner_act(struct owner *o)
 		break;
 	case NBD_ASK_INFO: owner_find(o, false); break;
 	case NBD_ASK_OPEN: owner_find(o, true); break;
+	case NBD_ASK_SNAPSHOTS: owner_snapshots(o); break;
 	case NBD_ASK_TLS:
 		o->tls++;
 		nbd_handshake_secured(&o->h);
@@ -86,6 +102,8 @@ static size_t owner_feed(
 		eaten += step;
 		bool asked = o->last != NBD_ASK_BYTES;
 		owner_act(o);
+		if (o->last == NBD_ASK_SNAPSHOTS)
+			owner_act(o);
 		if (asked || (step && o->last == NBD_ASK_BYTES))
 			continue;
 		if (seen == size)
@@ -140,6 +158,8 @@ struct row {
 
 #define ACK(o) "000000" o "00000001 00000000 "
 #define ERR(o, e) "000000" o "800000" e
+#define DIRTY(option, context, name) \
+	"000000" option " 00000004 00000012 000000" context " 'skerry:dirty:" name "' "
 #define EXPORT(o, f) "000000" o "00000003 0000000c 0000 0000000000100000 " f " "
 #define BLOCKS(o) "000000" o "00000003 0000000e 0003 00000200 00001000 02000000 "
 
@@ -200,9 +220,28 @@ static const struct row rows[] = {
 		{{8, ""}, {9, "00000004 'disk' 00000000"},
 			{9, "00000004 'disk' 00000001 00000005 'base:'"},
 			{9, "00000004 'disk' 00000001 00000003 'x:y'"}},
-		ACK("08") "00000009 00000004 00000013 00000000 'base:allocation' " ACK(
-			"09") "00000009 00000004 00000013 00000000 'base:allocation' " ACK("09")
-			ACK("09"),
+		ACK("08") "00000009 00000004 00000013 00000000 'base:allocation' " DIRTY(
+			"09", "00", "a") DIRTY("09", "00", "b")
+			ACK("09") "00000009 00000004 00000013 00000000 'base:allocation' " ACK("09")
+				ACK("09"),
+		.last = NBD_ASK_BYTES},
+	{"list snapshots",
+		{{8, ""}, {9, "00000004 'disk' 00000001 00000007 'skerry:'"},
+			{9, "00000004 'disk' 00000001 0000000d 'skerry:dirty:'"},
+			{9, "00000004 'disk' 00000002 0000000e 'skerry:dirty:b' 0000000e "
+			    "'skerry:dirty:c'"}},
+		ACK("08") DIRTY("09", "00", "a") DIRTY("09", "00", "b") ACK("09") DIRTY("09", "00",
+			"a") DIRTY("09", "00", "b") ACK("09") DIRTY("09", "00", "b") ACK("09"),
+		.last = NBD_ASK_BYTES},
+	{"set snapshots",
+		{{8, ""},
+			{10, "00000004 'disk' 00000004 0000000e 'skerry:dirty:b' 0000000f "
+			     "'base:allocation' 0000000e 'skerry:dirty:a' 0000000e "
+			     "'skerry:dirty:b'"},
+			{10, "00000004 'disk' 00000001 0000000d 'skerry:dirty:'"}},
+		ACK("08") "0000000a 00000004 00000013 00000001 'base:allocation' " DIRTY(
+			"0a", "02", "b") DIRTY("0a", "03", "a") ACK("0a") DIRTY("0a", "02", "a")
+			DIRTY("0a", "03", "b") ACK("0a"),
 		.last = NBD_ASK_BYTES},
 	{"set meta",
 		{{8, ""},

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of volumes: shards' caches, presence, who has what open, and the way out. */
+/* The table of volumes: shards' caches, who has what open, and the way out. */
 #include <errno.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <xseg/registry.h>
 
-#include "peers/volume/volume.h"
+#include "peers/volume/volume_hold.h"
 #include "tests/lib/unit.h"
 
 #define SHARDS 3
@@ -15,7 +14,18 @@ static struct volume_shared shared;
 static struct volume_shard shards[SHARDS];
 static struct peer peers[SHARDS];
 
-/* The core's, for a table that stands alone. */
+/* The core's and others', for a table that stands alone. */
+uint64_t peer_now_ns(const struct peer *peer)
+{
+	(void)peer;
+	return 0;
+}
+
+void volume_hold_aside(struct peer *peer, const struct job *job, bool aside)
+{
+	(void)peer, (void)job, (void)aside;
+}
+
 const struct xseg *peer_segment(const struct peer *peer)
 {
 	(void)peer;
@@ -43,27 +53,28 @@ static void table_teardown(void)
 	xseg_segment_leave(&seg);
 }
 
-static struct volume_record record_of(uint64_t id)
+static struct map_head_info head_of(uint64_t id)
 {
-	struct volume_record record = {.id = id,
+	struct map_head_info head = {.id = id,
 		.size = 1000 * 4096 + 512,
 		.object_size = 4096,
+		.epoch = 5,
+		.frozen = 3,
+		.owner_count = 1,
+		.owners = {id},
 		.state = XSEG_VOLUME_READY};
-	snprintf(record.name, sizeof(record.name), "v%llu", (unsigned long long)id);
-	return record;
+	snprintf(head.name, sizeof(head.name), "v%llu", (unsigned long long)id);
+	return head;
 }
 
-static _Atomic uint64_t *bitmap(void)
-{
-	void *map = mmap(NULL, 128, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	ck_assert_ptr_ne(map, MAP_FAILED);
-	return map;
-}
-
+/* As one that somebody has open for writing. */
 static void insert(uint64_t id)
 {
-	struct volume_record record = record_of(id);
-	ck_assert_int_eq(volume_table_insert(&shared, &record, bitmap(), shared.gone), 0);
+	struct map_head_info head = head_of(id);
+	ck_assert_int_eq(volume_table_insert(&shared, &head, shared.gone), 0);
+	struct volume *volume = volume_table_find(&shared, id);
+	volume->acquired = true;
+	LIST_INSERT_HEAD(&shared.acquired, volume, ours);
 }
 
 static struct volume_client living_client(void)
@@ -77,11 +88,9 @@ static struct volume_client living_client(void)
 
 static void remove_volume(struct peer *peer, uint64_t id)
 {
-	struct volume_client nobody = {.lane = 63, .epoch = 9};
-	unsigned before;
 	struct volume *volume = volume_find(peer, id);
 	ck_assert_ptr_nonnull(volume);
-	ck_assert_int_eq(volume_remove_begin(peer, volume, nobody, &before), 0);
+	ck_assert_int_eq(volume_remove_begin(peer, volume), 0);
 	volume_remove_end(peer, id);
 }
 
@@ -115,7 +124,7 @@ START_TEST(test_many)
 		for (int j = 0; j < SHARDS; j++) {
 			struct volume *volume = volume_find(&peers[j], ids[i]);
 			ck_assert_ptr_nonnull(volume);
-			ck_assert_uint_eq(volume->record.id, ids[i]);
+			ck_assert_uint_eq(volume->id, ids[i]);
 			ck_assert_ptr_eq(volume, volume_cached(&shards[j], ids[i]));
 		}
 	/* half of them go: the others stay, and the caches shrink with the next miss */
@@ -133,40 +142,101 @@ START_TEST(test_many)
 }
 END_TEST
 
-START_TEST(test_presence)
+/* What the mapper says is looked at before it is believed. */
+START_TEST(test_head)
 {
-	struct volume_record record = record_of(6);
+	struct map_head_info head = head_of(6), bad;
+	struct xseg_volume_info info;
 	insert(6);
 	struct volume *volume = volume_find(&peers[0], 6);
-	for (uint32_t object = 0; object <= 1000; object++)
-		ck_assert(!volume_is_present(volume, object));
-	volume_set_present(volume, 1000);
-	volume_set_present(volume, 64);
-	volume_set_present(volume, 64);
-	/* a second shard has loaded it, too, and saw other objects */
-	_Atomic uint64_t *seen = bitmap();
-	seen[0] = 1;
-	ck_assert_int_eq(volume_table_insert(&shared, &record, seen, 0), 0);
-	ck_assert_ptr_eq(volume_find(&peers[1], 6), volume);
-	struct xseg_volume_info info;
+	ck_assert_uint_eq(volume->epoch, 5);
+	ck_assert_uint_eq(volume->frozen, 3);
+	ck_assert_ptr_nonnull(volume->pages);
+	head.size = 8192;
+	head.epoch = 7;
+	head.state = XSEG_VOLUME_REMOVING;
+	strcpy(head.name, "other");
+	ck_assert_int_eq(volume_head_set(&peers[0], volume, &head, false), 0);
+	ck_assert_uint_eq(volume->epoch, 5); /* somebody may be at work on it */
+	ck_assert_uint_eq(volume->size, 1000 * 4096 + 512);
+	ck_assert_uint_eq(volume->state, XSEG_VOLUME_REMOVING);
+	ck_assert_int_eq(volume_head_set(&peers[0], volume, &head, true), 0);
+	ck_assert_uint_eq(volume->epoch, 7);
 	volume_describe(&peers[0], volume, &info);
-	ck_assert_uint_eq(info.objects, 3);
-	ck_assert_uint_eq(info.size, record.size);
-	ck_assert_str_eq(info.name, "v6");
-	for (uint32_t object = 0; object <= 1000; object++)
-		ck_assert(volume_is_present(volume, object) ==
-			  (object == 0 || object == 64 || object == 1000));
+	ck_assert_uint_eq(info.size, 8192);
+	ck_assert_str_eq(info.name, "other");
+#define REFUSED(change) \
+	do { \
+		bad = head; \
+		change; \
+		ck_assert_int_eq(volume_head_check(&bad), -EILSEQ); \
+		ck_assert_int_eq(volume_head_set(&peers[0], volume, &bad, true), -EILSEQ); \
+		ck_assert_int_eq(volume_table_insert(&shared, &bad, shared.gone), -EILSEQ); \
+	} while (0)
+	REFUSED(bad.id = 0);
+	REFUSED(bad.size = 4097);
+	REFUSED(bad.size = (1ull << 24) * 4096 + 512);
+	REFUSED(bad.object_size = 2048);
+	REFUSED(bad.object_size = 5000);
+	REFUSED(bad.object_size = 8u << 20);
+	REFUSED(bad.state = 0);
+	REFUSED(bad.state = VOLUME_GONE);
+	REFUSED(bad.owner_count = MAP_OWNERS + 1);
+	REFUSED(bad.self = 1);
+	REFUSED(bad.owners[0] = 7);
+	REFUSED(memset(bad.name, 'x', sizeof(bad.name)));
+	bad = head;
+	bad.object_size = 8192;
+	ck_assert_int_eq(volume_head_set(&peers[0], volume, &bad, true), -EILSEQ);
+}
+END_TEST
+
+/* Who is let in at once may write, too: so not into what is not ours, held, limited or lost. */
+START_TEST(test_admitted)
+{
+	struct volume_client a = living_client();
+	struct map_head_info head = head_of(7);
+	insert(7);
+	struct volume *volume = volume_find(&peers[0], 7);
+	uint64_t bit = 1ull << a.lane;
+	volume_admit(volume, a);
+	ck_assert_uint_eq(volume->admitted, bit);
+	head.limits.iops = 10;
+	ck_assert_int_eq(volume_head_set(&peers[0], volume, &head, false), 0);
+	ck_assert_uint_eq(volume->admitted, 0);
+	volume_admit(volume, a);
+	ck_assert_int_eq(volume_opened(&peers[0], volume, a, true, 0), 0);
+	ck_assert_uint_eq(volume->admitted, 0);
+	head.limits.iops = 0;
+	ck_assert_int_eq(volume_head_set(&peers[0], volume, &head, false), 0);
+	volume->acquired = false;
+	volume_admit(volume, a);
+	ck_assert_uint_eq(volume->admitted, 0);
+	volume->acquired = true;
+	volume->lost = true;
+	volume_admit(volume, a);
+	ck_assert_uint_eq(volume->admitted, 0);
+	volume->lost = false;
+	volume->hold = (struct volume_hold *)volume;
+	volume_admit(volume, a);
+	ck_assert_uint_eq(volume->admitted, 0);
+	volume->hold = NULL;
+	volume_admit(volume, a);
+	ck_assert_uint_eq(volume->admitted, bit);
+	ck_assert(!volume_is_unused(&peers[0], volume));
+	xseg_lane_release(&seg, a.lane);
+	ck_assert(volume_is_unused(&peers[0], volume));
 }
 END_TEST
 
 /* What was read before a removal may be about the removed: it is not believed. */
 START_TEST(test_stale_load)
 {
-	struct volume_record record = record_of(8);
+	struct map_head_info head = head_of(8);
 	insert(8);
 	uint64_t gone = shared.gone;
 	remove_volume(&peers[0], 8);
-	ck_assert_int_eq(volume_table_insert(&shared, &record, bitmap(), gone), -EAGAIN);
+	ck_assert_int_eq(volume_table_insert(&shared, &head, gone), -EAGAIN);
 	ck_assert_ptr_null(volume_find(&peers[1], 8));
 }
 END_TEST
@@ -176,20 +246,19 @@ START_TEST(test_opened_again)
 {
 	struct volume_client a = living_client(), b = living_client();
 	struct xseg_volume_info info;
-	unsigned before;
 	insert(9);
 	struct volume *volume = volume_find(&peers[0], 9);
-	ck_assert_int_eq(volume_admit(&peers[0], volume, a), 0); /* it works on, first */
+	volume_admit(volume, a); /* it works on, first */
 	for (int i = 0; i < 2; i++)
 		ck_assert_int_eq(volume_opened(&peers[0], volume, a, true, 3), 0);
 	ck_assert_int_eq(volume_opened(&peers[0], volume, a, true, 0), 0);
 	volume_describe(&peers[0], volume, &info);
 	ck_assert_uint_eq(info.opens, 4);
-	for (int i = 0; i < 4; i++) {
-		ck_assert_int_eq(volume_remove_begin(&peers[0], volume, b, &before), -EBUSY);
-		volume_closed(&peers[0], volume, a);
+	for (unsigned i = 4; i > 0; i--) {
+		ck_assert_uint_eq(volume_opens(&peers[0], volume, b), i);
+		ck_assert(volume_closed(&peers[0], volume, a) == (i == 1));
 	}
-	ck_assert_int_eq(volume_remove_begin(&peers[0], volume, b, &before), 0);
+	ck_assert_uint_eq(volume_opens(&peers[0], volume, b), 0);
 }
 END_TEST
 
@@ -197,7 +266,6 @@ START_TEST(test_opens)
 {
 	struct volume_client a = living_client(), b = living_client(), dead = {40, 3};
 	struct xseg_volume_info info;
-	unsigned before;
 	insert(9);
 	struct volume *volume = volume_find(&peers[0], 9);
 	ck_assert_int_eq(volume_opened(&peers[0], volume, a, true, 0), 0);
@@ -208,17 +276,16 @@ START_TEST(test_opens)
 	volume_describe(&peers[0], volume, &info);
 	ck_assert_uint_eq(info.opens, 2); /* the dead do not count */
 	ck_assert(!((volume->admitted >> 40) & 1));
-	ck_assert_int_eq(volume_remove_begin(&peers[0], volume, b, &before), -EBUSY);
-	ck_assert_int_eq(volume_remove_begin(&peers[0], volume, a, &before), -EBUSY);
-	volume_closed(&peers[0], volume, a);
-	ck_assert_int_eq(volume_remove_begin(&peers[0], volume, b, &before), -EBUSY);
-	volume_closed(&peers[0], volume, a);
-	ck_assert_int_eq(volume_remove_begin(&peers[0], volume, b, &before), 0);
-	ck_assert_uint_eq(before, XSEG_VOLUME_READY);
+	ck_assert_uint_eq(volume_opens(&peers[0], volume, a), 2);
+	ck_assert(!volume_closed(&peers[0], volume, a));
+	ck_assert_uint_eq(volume_opens(&peers[0], volume, b), 1);
+	ck_assert(volume_closed(&peers[0], volume, a));
+	ck_assert_uint_eq(volume_opens(&peers[0], volume, b), 0);
+	ck_assert_int_eq(volume_remove_begin(&peers[0], volume), 0);
 	ck_assert_uint_eq(volume->admitted, 0);
-	ck_assert_int_eq(volume_admit(&peers[0], volume, a), -ENOENT);
+	ck_assert(volume_is_leaving(volume));
 	ck_assert_int_eq(volume_opened(&peers[0], volume, a, false, 0), -EBUSY);
-	ck_assert_int_eq(volume_remove_begin(&peers[0], volume, b, &before), -EBUSY);
+	ck_assert_int_eq(volume_remove_begin(&peers[0], volume), -EBUSY);
 }
 END_TEST
 
@@ -227,17 +294,17 @@ START_TEST(test_implied)
 {
 	struct volume_client a = living_client(), b = living_client();
 	struct xseg_volume_info info;
-	unsigned before;
 	insert(10);
 	struct volume *volume = volume_find(&peers[0], 10);
-	ck_assert_int_eq(volume_admit(&peers[0], volume, a), 0);
+	volume_admit(volume, a);
 	volume_describe(&peers[0], volume, &info);
 	ck_assert_uint_eq(info.opens, 1);
-	ck_assert_int_eq(volume_remove_begin(&peers[0], volume, b, &before), -EBUSY);
+	ck_assert_uint_eq(volume_opens(&peers[0], volume, b), 1);
 	volume_closed(&peers[0], volume, a);
 	ck_assert_uint_eq(volume->admitted, 0); /* another connection of his shows itself again */
-	ck_assert_int_eq(volume_admit(&peers[0], volume, a), 0);
-	ck_assert_int_eq(volume_remove_begin(&peers[0], volume, a, &before), 0);
+	volume_admit(volume, a);
+	ck_assert_uint_eq(volume_opens(&peers[0], volume, a), 0); /* he himself may remove it */
+	ck_assert_uint_eq(volume_opens(&peers[0], volume, b), 1);
 }
 END_TEST
 
@@ -262,56 +329,57 @@ END_TEST
 
 START_TEST(test_states)
 {
-	struct volume_client nobody = {.lane = 63, .epoch = 9};
-	unsigned before;
+	struct map_head_info head = head_of(12);
 	insert(12);
 	struct volume *volume = volume_find(&peers[0], 12);
-	ck_assert_int_eq(volume_state_set(&peers[0], volume, XSEG_VOLUME_READY), 0);
-	ck_assert_int_eq(volume_state_set(&peers[0], volume, XSEG_VOLUME_IMPORTING), -EINVAL);
-	ck_assert_int_eq(volume_state_set(&peers[0], volume, XSEG_VOLUME_REMOVING), -EINVAL);
-	ck_assert(volume_state_may(XSEG_VOLUME_IMPORTING, XSEG_VOLUME_READY));
-	ck_assert(!volume_state_may(XSEG_VOLUME_REMOVING, XSEG_VOLUME_READY));
 	/* a removal that could not even begin */
-	ck_assert_int_eq(volume_remove_begin(&peers[0], volume, nobody, &before), 0);
-	volume_remove_stop(&peers[0], 12, before);
+	ck_assert_int_eq(volume_remove_begin(&peers[0], volume), 0);
+	ck_assert_int_eq(volume_head_set(&peers[0], volume, &head, true), 0);
+	ck_assert_uint_eq(volume->state, XSEG_VOLUME_REMOVING);
+	volume_remove_stop(&peers[0], 12, XSEG_VOLUME_READY);
 	ck_assert_uint_eq(volume->state, XSEG_VOLUME_READY);
 	/* one that failed halfway may be tried again */
-	ck_assert_int_eq(volume_remove_begin(&peers[0], volume, nobody, &before), 0);
+	ck_assert_int_eq(volume_remove_begin(&peers[0], volume), 0);
 	volume_remove_stop(&peers[0], 12, XSEG_VOLUME_REMOVING);
-	ck_assert_int_eq(volume_admit(&peers[0], volume, nobody), -ENOENT);
-	ck_assert_int_eq(volume_remove_begin(&peers[0], volume, nobody, &before), 0);
-	ck_assert_uint_eq(before, XSEG_VOLUME_REMOVING);
+	ck_assert_int_eq(volume_remove_begin(&peers[0], volume), 0);
 	volume_remove_end(&peers[0], 12);
 	ck_assert_ptr_null(volume_find(&peers[0], 12));
+	ck_assert(LIST_EMPTY(&shared.acquired));
 }
 END_TEST
 
-START_TEST(test_fixed)
+START_TEST(test_configured)
 {
-	struct volume_record record = record_of(volume_name_hash("v13"));
-	struct volume_client a = living_client();
-	unsigned before;
-	strcpy(record.name, "v13");
-	ck_assert_int_eq(volume_table_add_fixed(&shared, &record), 0);
-	ck_assert_int_eq(volume_table_add_fixed(&shared, &record), -EEXIST);
-	ck_assert_uint_eq(volume_table_fixed_id(&shared, "v13"), record.id);
-	ck_assert_uint_eq(volume_table_fixed_id(&shared, "v14"), 0);
-	struct volume *volume = volume_find(&peers[0], record.id);
-	ck_assert(volume_is_present(volume, 1000));
-	ck_assert_int_eq(volume_remove_begin(&peers[0], volume, a, &before), -EPERM);
+	ck_assert_int_eq(volume_table_add_configured(&shared, "v13", 10 * 4096, 4096), 0);
+	ck_assert_int_eq(volume_table_add_configured(&shared, "v13", 10 * 4096, 4096), -EEXIST);
+	ck_assert_int_eq(volume_table_add_configured(&shared, "v14", 0, 4096), -EINVAL);
+	ck_assert_int_eq(volume_table_add_configured(&shared, "v14", 4097, 4096), -EINVAL);
+	ck_assert_int_eq(volume_table_add_configured(&shared, "a/b", 4096, 4096), -EINVAL);
+	uint64_t id = volume_table_configured_id(&shared, "v13");
+	ck_assert_uint_ne(id, 0);
+	ck_assert_uint_eq(volume_table_configured_id(&shared, "v14"), 0);
+	struct volume *volume = volume_find(&peers[0], id);
+	ck_assert_ptr_null(volume->pages);
+	ck_assert_int_eq(volume_remove_begin(&peers[0], volume), -EPERM);
+	struct xseg_volume_info info;
+	volume_describe(&peers[0], volume, &info);
+	ck_assert_uint_eq(info.flags, XSEG_VOLUME_FIXED);
+	ck_assert_uint_eq(info.objects, 10);
 }
 END_TEST
 
 START_TEST(test_read_only)
 {
 	struct volume_client a = living_client();
-	struct volume_record record = record_of(14);
-	record.flags = XSEG_VOLUME_READ_ONLY;
-	ck_assert_int_eq(volume_table_insert(&shared, &record, bitmap(), 0), 0);
+	struct map_head_info head = head_of(14);
+	head.flags = XSEG_VOLUME_SNAPSHOT;
+	head.self = MAP_OWNERS; /* it has no objects of its own */
+	ck_assert_int_eq(volume_table_insert(&shared, &head, 0), 0);
 	struct volume *volume = volume_find(&peers[0], 14);
 	ck_assert(volume->read_only);
 	ck_assert_int_eq(volume_opened(&peers[0], volume, a, true, 0), -EROFS);
 	ck_assert_int_eq(volume_opened(&peers[0], volume, a, false, 0), 0);
+	ck_assert_uint_ne(volume->admitted, 0); /* nobody can write to it anyway */
 }
 END_TEST
 
@@ -329,14 +397,15 @@ int main(void)
 	Suite *suite = suite_create("volume_table");
 	add(suite, "find", test_find);
 	add(suite, "many", test_many);
-	add(suite, "presence", test_presence);
+	add(suite, "head", test_head);
+	add(suite, "admitted", test_admitted);
 	add(suite, "stale_load", test_stale_load);
 	add(suite, "opens", test_opens);
 	add(suite, "opened_again", test_opened_again);
 	add(suite, "implied", test_implied);
 	add(suite, "lane_again", test_lane_again);
 	add(suite, "states", test_states);
-	add(suite, "fixed", test_fixed);
+	add(suite, "configured", test_configured);
 	add(suite, "read_only", test_read_only);
 	return unit_main(suite);
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include "peers/blocker/file/file.h"
 #include "peers/blocker/file/file_home.h"
@@ -24,6 +25,9 @@ static const struct peer_option file_options[] = {
 		.unit = "requests", .help = "at work at once on each lane; more wait"),
 	OPTION_COUNT(struct file_options, fds, "fds", .min = 16, .max = 1048576, .initial = "1024",
 		.unit = "files", .help = "object files kept open, by all lanes together"),
+	OPTION_BOOL(struct file_options, shared, "shared", .initial = "no",
+		.help = "other segments of this host serve the folder at the same time; all must "
+			"say so"),
 	OPTION_END,
 };
 
@@ -44,6 +48,7 @@ static const struct xseg_counter file_counters[] = {
 	[FILE_SYNC_ERRORS] = {"sync_errors", "", "files or folders that could not be made durable"},
 	[FILE_IO_ERRORS] = {"io_errors", "", "transfers and punches that failed"},
 	[FILE_CAS] = {"cas", "", "records read, put or deleted"},
+	[FILE_FENCED] = {"fenced", "", "writes refused because another segment has the volume"},
 	[FILE_COUNTERS] = {NULL, NULL, NULL},
 };
 
@@ -86,18 +91,36 @@ static int choose_engine(struct peer *first, char *why, size_t why_size)
 	return error;
 }
 
+/*
+ * What outlives us: our successor may write what we might. 0 is nobody. A folder that is shared is
+ * this segment's; one that is served by one process at a time belongs to the next segment of that
+ * name as well, whose cache may have a journal of what it was to get.
+ */
+static uint64_t own_of(const struct xseg *seg, bool shared)
+{
+	const uint8_t *bytes = shared ? seg->super->uuid : (const uint8_t *)seg->path;
+	size_t size = shared ? sizeof(seg->super->uuid) : strlen(seg->path);
+	return XXH3_64bits(bytes, size) | 1;
+}
+
 /* Opens the folder if it is the one that it was; notes which one it is. */
 static int open_home(struct peer *first, const char *dir, char *why, size_t why_size)
 {
 	struct file_shared *shared = first->shared;
 	struct file_store *store = &shared->store;
+	const struct file_options *options = first->options;
+	struct file_ask ask = {.dir = dir, .shared = options->shared};
 	char identity[FILE_IDENTITY];
 	file_home_path(first, shared->home); /* the segment will be left when we close */
 	bool known = file_home_known(first, dir, identity);
-	int error = file_store_open(store, dir, known ? identity : NULL, why, why_size);
+	ask.expect = known ? identity : NULL;
+	ask.own = own_of(peer_segment(first), options->shared);
+	int error = file_store_open(store, &ask, why, why_size);
 	if (error || known)
 		return error;
+	file_lock(store, FILE_LOCK_FENCE); /* two that begin at once make one */
 	error = file_home_make(store->root, identity);
+	file_unlock(store, FILE_LOCK_FENCE);
 	error = error ? error : file_home_note(first, dir, identity);
 	if (error) {
 		snprintf(why, why_size, "it cannot be noted which store '%s' is: %s", dir,
@@ -242,7 +265,10 @@ static const struct peer_ops file_ops = {
 		"Each object is a file, made when it is first written: "
 		"_DIR_/objects/_VOLUME_/_XX_/_OBJECT_. What was never written takes no space; "
 		"zeroing and "
-		"discarding punch holes. The folder is locked: one process serves it at a time.\n\n"
+		"discarding punch holes. The folder is locked: one process serves it at a time, or "
+		"with _shared_ one of each "
+		"segment. Then what one segment has written to a volume is refused once another "
+		"has acquired the volume.\n\n"
 		"Data go between the files and the pages of the segment without a copy on the way, "
 		"through "
 		"the kernel's page cache. A flush makes durable what completed before it, file by "
@@ -287,6 +313,7 @@ static const struct peer_ops file_ops = {
 		[XSEG_OP_DELETE] = file_op_take,
 		[XSEG_OP_CAS] = file_op_take,
 		[XSEG_OP_INFO] = file_op_take,
-		[XSEG_OP_LIST] = file_op_take},
+		[XSEG_OP_LIST] = file_op_take,
+		[XSEG_OP_CONTROL] = file_op_take},
 };
 PEER_MODULE(file_ops);

@@ -33,6 +33,7 @@ struct file_options {
 	uint64_t io; /* enum file_io */
 	uint64_t depth;
 	uint64_t fds;
+	bool shared;
 };
 
 /* Names and help in blocker_file.c, in this order. */
@@ -53,6 +54,7 @@ enum file_counter {
 	FILE_SYNC_ERRORS,
 	FILE_IO_ERRORS,
 	FILE_CAS,
+	FILE_FENCED,
 	FILE_COUNTERS
 };
 
@@ -89,6 +91,8 @@ struct file_op {
 	enum file_need need;
 	int fd;
 	bool sync_name; /* its folder, too */
+	bool fenced;	/* it has gone through the fence, as one of: */
+	unsigned turn;
 	/* a transfer */
 	uint32_t at, window; /* done so far; under way */
 	bool writes;
@@ -168,6 +172,7 @@ struct file_shard {
 	struct worker_item heir; /* shard 0: file_store_inherit() before anybody asks */
 	bool inheriting;
 	void *engine;
+	struct file_fence_look look;
 	/* operations */
 	struct file_op *ops;
 	struct file_op_queue free_ops;

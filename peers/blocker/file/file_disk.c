@@ -89,7 +89,7 @@ int file_disk_create(struct file_store *store, const struct xseg_key *key, int *
 	file_path_volume(volume, key->volume);
 	file_path_folder(folder, key->volume, file_folder_of(key->object));
 	file_path_object(path, key);
-	must(pthread_mutex_lock(&store->folders) == 0);
+	file_lock(store, FILE_LOCK_FOLDERS);
 	int error = make_folder(store, volume, "objects");
 	error = error ? error : make_folder(store, folder, volume);
 	if (!error) {
@@ -97,7 +97,7 @@ int file_disk_create(struct file_store *store, const struct xseg_key *key, int *
 		error = *fd < 0 ? -errno : 0;
 		crash_point("blocker_file.object.made");
 	}
-	must(pthread_mutex_unlock(&store->folders) == 0);
+	file_unlock(store, FILE_LOCK_FOLDERS);
 	return error == -ENOENT ? -EIO : error;
 }
 
@@ -111,13 +111,13 @@ int file_disk_delete(struct file_store *store, const struct xseg_key *key)
 	if (!file_store_alive(store))
 		return -EIO;
 	/* empty folders go, too; what is not empty stays by itself */
-	must(pthread_mutex_lock(&store->folders) == 0);
+	file_lock(store, FILE_LOCK_FOLDERS);
 	file_path_folder(path, key->volume, file_folder_of(key->object));
 	if (unlinkat(store->root, path, AT_REMOVEDIR) == 0) {
 		file_path_volume(path, key->volume);
 		unlinkat(store->root, path, AT_REMOVEDIR);
 	}
-	must(pthread_mutex_unlock(&store->folders) == 0);
+	file_unlock(store, FILE_LOCK_FOLDERS);
 	return 0;
 }
 
@@ -136,7 +136,7 @@ int file_disk_sync_folder(struct file_store *store, uint64_t volume, unsigned fo
 	return error == -ENOENT || (!error && !file_store_alive(store)) ? -EIO : error;
 }
 
-int file_disk_sync(int fd)
+int file_disk_sync(const struct file_store *store, int fd)
 {
 	struct stat s;
 	int error;
@@ -146,7 +146,7 @@ int file_disk_sync(int fd)
 	if (!error && fstat(fd, &s))
 		error = -errno;
 	/* somebody removed it: what is durable now is gone with the last that has it open */
-	return !error && s.st_nlink == 0 ? -EIO : error;
+	return !error && s.st_nlink == 0 && !store->shared ? -EIO : error;
 }
 
 int file_disk_info(int fd, struct xseg_object_info *info)

@@ -15,17 +15,30 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "peers/blocker/file/file_fence.h"
+
 #define FILE_PATH_SIZE 64
 #define FILE_FOLDERS 256u /* folders of objects in a volume */
 
+/* What one at a time may do. */
+enum file_lock {
+	FILE_LOCK_FOLDERS, /* make or remove folders, or put a new file into one */
+	FILE_LOCK_RECORDS, /* CAS */
+	FILE_LOCK_FENCE,   /* say whose a volume is */
+	FILE_LOCKS,
+	FILE_LOCK_MEMBER = 64, /* and beyond: held as long as we serve, see file_fence.c */
+};
+
 struct file_store {
-	int root;		   /* the folder */
-	int lock;		   /* DIR/lock, held as long as we serve */
-	char *dir;		   /* its name, for people */
-	pthread_mutex_t folders;   /* who makes or removes folders, or puts a new file into one */
-	pthread_mutex_t records;   /* one CAS at a time */
+	int root;    /* the folder */
+	int lock;    /* DIR/lock, held as long as we serve */
+	char *dir;   /* its name, for people */
+	bool shared; /* others may serve it, too */
+	pthread_mutex_t mutex[FILE_LOCKS];
+	struct file_fence fence;
 	_Atomic int records_error; /* the folder of records could not be made durable */
 	bool records_owed;	   /* nor has it been since we began: guarded by records */
+	bool spare;		   /* it was looked whether there is one: the same */
 	/* what a killed process left in the kernel's memory */
 	pthread_mutex_t inheritance;
 	_Atomic bool owes;	   /* it is not known to be durable */
@@ -36,11 +49,16 @@ struct file_store {
 
 /*
  * Makes the folder, or checks it; locks it; removes what a killed process left half-made. What such
- * a process wrote is there to be read at once, but owed: see file_store_inherit(). expect: the
- * identity that the folder must have; NULL: any, or none.
+ * a process wrote is there to be read at once, but owed: see file_store_inherit().
  */
+struct file_ask {
+	const char *dir;
+	const char *expect; /* the identity that it must have; NULL: any, or none */
+	bool shared;	    /* so may others, who say the same */
+	uint64_t own;	    /* our segment, for DIR/fence */
+};
 int file_store_open(
-	struct file_store *store, const char *dir, const char *expect, char *why, size_t why_size);
+	struct file_store *store, const struct file_ask *ask, char *why, size_t why_size);
 /* clean: all that was written is durable. */
 void file_store_close(struct file_store *store, bool clean);
 /* False: somebody has removed the folder, and an absent file means nothing any more. */
@@ -55,6 +73,14 @@ static inline bool file_store_owes(const struct file_store *store)
 {
 	return atomic_load(&store->owes) || atomic_load(&store->inherit_error);
 }
+/* --- file_lock.c */
+
+void file_lock(struct file_store *store, enum file_lock which);
+void file_unlock(struct file_store *store, enum file_lock which);
+/* Without waiting: ours from now on; or is it nobody's? */
+bool file_lock_try(const struct file_store *store, unsigned number);
+bool file_lock_is_free(const struct file_store *store, unsigned number);
+
 /* fsync() of a folder of the store, by its path. */
 int file_store_sync(const struct file_store *store, const char *path);
 
@@ -77,8 +103,9 @@ int file_disk_create(struct file_store *store, const struct xseg_key *key, int *
 int file_disk_delete(struct file_store *store, const struct xseg_key *key);
 /* Makes names put into or taken out of that folder durable. */
 int file_disk_sync_folder(struct file_store *store, uint64_t volume, unsigned folder);
-/* Waits until the file's data are durable; -EIO also when it has no name any more. */
-int file_disk_sync(int fd);
+/* Waits until the file's data are durable; -EIO also when it has no name any more, unless
+   others serve the folder, who may delete it. */
+int file_disk_sync(const struct file_store *store, int fd);
 
 int file_disk_info(int fd, struct xseg_object_info *info);
 
@@ -101,5 +128,7 @@ int file_list(struct file_store *store, struct job *job, uint64_t *next);
 /* A CAS job: bytes of answer or -errno; *value in either case. */
 int file_record_cas(struct file_store *store, struct job *job, uint64_t *value);
 int file_record_list(struct file_store *store, struct job *job, uint64_t *next);
+/* `digits` lower-case hexadecimal digits at text, 16 at most. */
+bool file_parse_hex(const char *text, int digits, uint64_t *value);
 
 #endif

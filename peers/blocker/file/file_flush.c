@@ -252,7 +252,7 @@ static void pass_run(struct worker_item *item)
 	TAILQ_FOREACH (object, &volume->pass, pass_link)
 		sync_file_range(object->fd, 0, 0, SYNC_FILE_RANGE_WRITE);
 	TAILQ_FOREACH (object, &volume->pass, pass_link)
-		object->sync_error = file_disk_sync(object->fd);
+		object->sync_error = file_disk_sync(store, object->fd);
 	crash_point("blocker_file.flush.synced");
 	for (unsigned i = 0; i < FILE_FOLDERS; i++) {
 		if (!((volume->pass_folders[i / 64] >> (i % 64)) & 1))

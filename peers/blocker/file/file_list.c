@@ -43,28 +43,38 @@ static int push(struct key_array *array, struct xseg_key key)
 	return 0;
 }
 
-/* `digits` lower-case hexadecimal digits at text. */
-static bool parse_hex(const char *text, int digits, uint32_t *value)
+bool file_parse_hex(const char *text, int digits, uint64_t *value)
 {
 	*value = 0;
 	for (int i = 0; i < digits; i++) {
-		const char *at = text[i] ? strchr("0123456789abcdef", text[i]) : NULL;
-		if (!at)
+		char c = text[i];
+		if (c >= '0' && c <= '9')
+			*value = *value << 4 | (uint64_t)(c - '0');
+		else if (c >= 'a' && c <= 'f')
+			*value = *value << 4 | (uint64_t)(c - 'a' + 10);
+		else
 			return false;
-		*value = *value << 4 | (uint32_t)(at - "0123456789abcdef");
 	}
 	return true;
+}
+
+static bool parse_hex_32(const char *text, uint32_t *value)
+{
+	uint64_t wide;
+	bool good = file_parse_hex(text, 8, &wide);
+	*value = (uint32_t)wide;
+	return good;
 }
 
 /* "0000002a" or "0000002a.00000007", and in its right folder; what else lies there is not ours. */
 static bool parse_object(const char *name, unsigned folder, struct xseg_key *key)
 {
-	if (!parse_hex(name, 8, &key->object) || file_folder_of(key->object) != folder)
+	if (!parse_hex_32(name, &key->object) || file_folder_of(key->object) != folder)
 		return false;
 	key->epoch = 0;
 	if (name[8] == 0)
 		return true;
-	return name[8] == '.' && parse_hex(name + 9, 8, &key->epoch) && name[17] == 0 && key->epoch;
+	return name[8] == '.' && parse_hex_32(name + 9, &key->epoch) && name[17] == 0 && key->epoch;
 }
 
 static int open_folder(struct file_store *store, const char *path, DIR **folder)
@@ -95,14 +105,14 @@ static int find_folders(struct file_store *store, uint64_t volume, bool present[
 {
 	char path[FILE_PATH_SIZE];
 	const char *name;
-	uint32_t folder;
+	uint64_t folder;
 	DIR *above;
 	file_path_volume(path, volume);
 	int error = open_folder(store, path, &above);
 	if (error)
 		return error == -ENOENT ? (file_store_alive(store) ? 0 : -EIO) : error;
 	while (next_name(above, &name, &error))
-		if (parse_hex(name, 2, &folder) && name[2] == 0)
+		if (file_parse_hex(name, 2, &folder) && name[2] == 0)
 			present[folder] = true;
 	closedir(above);
 	return error;

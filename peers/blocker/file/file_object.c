@@ -161,9 +161,15 @@ static bool give_up_one(struct file_object *object)
 	return true;
 }
 
+/* What others make longer meanwhile is not known here. */
+static uint64_t size_of(const struct file_object *object, uint64_t size)
+{
+	return object->shard->shared->store.shared ? XSEG_OBJECT_MAX : size;
+}
+
 static void created(struct file_object *object)
 {
-	object->size = 0;
+	object->size = size_of(object, 0);
 	object->fresh = true;
 	file_flush_named(object);
 	file_count(object->shard, FILE_CREATES, 1);
@@ -198,6 +204,7 @@ static void open_done(struct worker_item *item)
 		sm_move(file_states, &object->state, FILE_OPEN);
 		file_count(object->shard, FILE_OPENS, 1);
 		object->fresh = file_flush_owes_name(object);
+		object->size = size_of(object, object->size);
 		if (object->creating)
 			created(object);
 	} else if (error == -ENOENT) {
@@ -276,6 +283,7 @@ static void object_run(struct file_object *object)
 static bool enter(struct file_op *op)
 {
 	struct file_object *object = find(op->shard, &op->job->key);
+	bool shared = op->shard->shared->store.shared;
 	if (!object) {
 		object = make_room(op->shard);
 		if (!object)
@@ -284,6 +292,8 @@ static bool enter(struct file_op *op)
 		insert(object);
 	}
 	op->object = object;
+	if (shared && object->state == FILE_ABSENT && is_idle(object))
+		sm_move(file_states, &object->state, FILE_FREE); /* another may have made it */
 	unlist(object);
 	TAILQ_INSERT_TAIL(&object->waiting, op, link);
 	object_run(object);

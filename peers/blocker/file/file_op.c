@@ -20,21 +20,45 @@ static enum file_need need_of(const struct job *job)
 	case XSEG_OP_ZERO: return job->flags & XSEG_F_NO_HOLE ? FILE_NEED_FILE : FILE_NEED_LOOK;
 	case XSEG_OP_DELETE: return FILE_NEED_ALONE;
 	case XSEG_OP_CAS:
+	case XSEG_OP_CONTROL:
 	case XSEG_OP_LIST: return FILE_NEED_NOTHING;
 	default: return FILE_NEED_LOOK;
 	}
 }
 
-static struct xseg_key copy_source(const struct job *job)
-{
-	return (struct xseg_key){
-		.volume = job->arg1, .epoch = job->key.epoch, .object = (uint32_t)job->arg0};
-}
-
 static bool copies_itself(const struct job *job)
 {
-	return job->op == XSEG_OP_COPY && job->arg1 == job->key.volume &&
-	       (uint32_t)job->arg0 == job->key.object;
+	struct xseg_key source = copy_source(job);
+	return job->op == XSEG_OP_COPY && source.volume == job->key.volume &&
+	       source.epoch == job->key.epoch && source.object == job->key.object;
+}
+
+/* A deletion is none: whoever deletes has seen that nothing refers to it, and names are not used
+   again. */
+static bool changes_data(const struct job *job)
+{
+	return job->op == XSEG_OP_WRITE || job->op == XSEG_OP_ZERO || job->op == XSEG_OP_DISCARD ||
+	       job->op == XSEG_OP_COPY;
+}
+
+/* Somebody else has the volume: before anything is made for it. */
+static bool is_fenced_off(struct file_shard *shard, const struct job *job)
+{
+	bool off = changes_data(job) &&
+		   !file_fence_look(&shard->shared->store.fence, &shard->look, job->key.volume);
+	file_count(shard, FILE_FENCED, off);
+	return off;
+}
+
+static bool enter_fence(struct file_op *op)
+{
+	struct file_shard *shard = op->shard;
+	if (op->fenced || !changes_data(op->job))
+		return true;
+	op->fenced = file_fence_enter(
+		&shard->shared->store.fence, &shard->look, op->job->key.volume, &op->turn);
+	file_count(shard, FILE_FENCED, !op->fenced);
+	return op->fenced;
 }
 
 static struct file_range range_of(const struct file_op *op)
@@ -53,12 +77,14 @@ static void op_start(struct file_shard *shard, struct job *job)
 	op->at = op->window = 0;
 	op->result = 0;
 	op->value = 0;
-	op->zeros_written = op->sync_name = false;
+	op->zeros_written = op->sync_name = op->fenced = false;
 	op->need = need_of(job);
 	if (op->need == FILE_NEED_NOTHING)
 		file_op_run(op);
 	else if (range_check(job) || copies_itself(job))
 		file_op_end(op, range_check(job));
+	else if (is_fenced_off(shard, job))
+		file_op_end(op, -ESTALE);
 	else
 		file_object_enter(op);
 }
@@ -83,6 +109,8 @@ void file_op_end(struct file_op *op, int result)
 	struct job *job = op->job;
 	struct file_object *object = op->object;
 	uint64_t value = op->value;
+	if (op->fenced)
+		file_fence_leave(&shard->shared->store.fence, op->turn);
 	if (object) {
 		file_gate_leave(op);
 		file_object_leave(op);
@@ -117,7 +145,7 @@ static void sync_run(struct worker_item *item)
 	struct file_object *object = op->object;
 	/* its name, or its folder's, may be our predecessor's */
 	op->folder_error = file_store_inherit(&op->shard->shared->store);
-	op->result = op->folder_error ? 0 : file_disk_sync(op->fd);
+	op->result = op->folder_error ? 0 : file_disk_sync(&op->shard->shared->store, op->fd);
 	if (op->result == 0 && op->folder_error == 0 && op->sync_name)
 		op->folder_error = file_disk_sync_folder(&op->shard->shared->store,
 			object->key.volume, file_folder_of(object->key.object));
@@ -331,6 +359,15 @@ static int look_status(struct file_op *op)
 	return count * (int)sizeof(extents[0]);
 }
 
+static int control(struct file_store *store, const struct job *job)
+{
+	if (job->arg0 == XSEG_CONTROL_FENCE)
+		return file_fence_set(
+			store, job->key.volume, job->arg1, job->flags & XSEG_F_READ_ONLY);
+	return job->arg0 == XSEG_CONTROL_LEAVE ? file_fence_left(store, job->key.volume)
+					       : -EOPNOTSUPP;
+}
+
 static void look_run(struct worker_item *item)
 {
 	struct file_op *op = (struct file_op *)item;
@@ -347,6 +384,8 @@ static void look_run(struct worker_item *item)
 	} else if (job->op == XSEG_OP_PREFETCH) {
 		op->result = -posix_fadvise(
 			op->fd, (off_t)job->offset, (off_t)job->length, POSIX_FADV_WILLNEED);
+	} else if (job->op == XSEG_OP_CONTROL) {
+		op->result = control(store, job);
 	} else if (job->op == XSEG_OP_CAS) {
 		op->result = file_record_cas(store, job, &op->value);
 	} else if (record_is(&job->key)) {
@@ -396,6 +435,10 @@ void file_op_run(struct file_op *op)
 {
 	if (moves_data(op->job) && !file_gate_enter(op))
 		return;
+	if (!enter_fence(op)) {
+		file_op_end(op, -ESTALE);
+		return;
+	}
 	switch (op->job->op) {
 	case XSEG_OP_READ: run_read(op); break;
 	case XSEG_OP_WRITE: run_write(op); break;

@@ -16,6 +16,8 @@
 
 #define ROOM "blocker_file"
 #define TEMPORARY "tmp/record"
+#define SPARE "spare"
+#define SPARE_BYTES 8192 /* two blocks: the largest record */
 #define FILE_RECORD_VERSION 1u
 
 static const char record_magic[8] = {'S', 'K', 'R', 'E', 'C', 'O', 'R', 'D'};
@@ -53,7 +55,7 @@ static bool is_good(const struct record_file *file, size_t file_size, const stru
 	if (file_size < RECORD_HEAD || memcmp(file->magic, record_magic, sizeof(record_magic)) != 0)
 		return false;
 	uint32_t size = le32toh(file->size);
-	return size == file_size - RECORD_HEAD && le32toh(file->format) == FILE_RECORD_VERSION &&
+	return size <= file_size - RECORD_HEAD && le32toh(file->format) == FILE_RECORD_VERSION &&
 	       le64toh(file->volume) == key->volume && le32toh(file->epoch) == key->epoch &&
 	       le32toh(file->object) == key->object && le64toh(file->version) != 0 &&
 	       le32toh(file->checksum) == checksum_of(file, size);
@@ -98,9 +100,10 @@ static void fill(struct record_file *file, const struct job *job, uint64_t versi
 	file->checksum = htole32(checksum_of(file, job->length));
 }
 
-static int write_temporary(struct file_store *store, const struct record_file *file, size_t size)
+static int write_file(
+	struct file_store *store, const char *path, const struct record_file *file, size_t size)
 {
-	int fd = openat(store->root, TEMPORARY, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	int fd = openat(store->root, path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (fd < 0)
 		return errno == ENOENT ? -EIO : -errno;
 	ssize_t put = pwrite(fd, file, size, 0);
@@ -108,9 +111,30 @@ static int write_temporary(struct file_store *store, const struct record_file *f
 	if (!error && fsync(fd))
 		error = -errno;
 	close(fd);
+	return error;
+}
+
+static int write_temporary(struct file_store *store, const struct record_file *file, size_t size)
+{
+	unlinkat(store->root, TEMPORARY, 0);
+	int error = write_file(store, TEMPORARY, file, size);
 	if (error)
 		unlinkat(store->root, TEMPORARY, 0);
 	return error;
+}
+
+/*
+ * A file with room for any record, which changes places with one that is put anew: so that needs no
+ * space. Where none can be had now there may be some the next time.
+ */
+static void make_spare(struct file_store *store)
+{
+	int fd = openat(store->root, SPARE, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0)
+		return;
+	if (fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, SPARE_BYTES))
+		log_debug(ROOM, "folder '%s': no spare record: %s", store->dir, strerror(errno));
+	close(fd);
 }
 
 /*
@@ -132,20 +156,59 @@ static int sync_records(struct file_store *store)
 	return error;
 }
 
-static int put(struct file_store *store, const struct job *job, uint64_t version)
+/* What stood there is the spare from now on. It is not written to before the next put: by then that
+   it is not the record any more is durable. */
+static int exchange(struct file_store *store, const char *path)
 {
-	struct record_file file;
-	char path[FILE_PATH_SIZE];
-	path_of(path, &job->key);
-	fill(&file, job, version);
-	int error = write_temporary(store, &file, RECORD_HEAD + job->length);
+	if (renameat2(store->root, SPARE, store->root, path, RENAME_EXCHANGE) == 0)
+		return 0;
+	bool unknown = errno == EINVAL || errno == ENOSYS; /* to the file system, the kernel */
+	return unknown && renameat(store->root, SPARE, store->root, path) == 0 ? 0 : -errno;
+}
+
+/* Where others serve the folder, too, one of them may have been killed before it came to that. */
+static int write_spare(struct file_store *store, const struct record_file *file, size_t size)
+{
+	int error = store->shared ? sync_records(store) : 0;
+	return error ? error : write_file(store, SPARE, file, size);
+}
+
+static int put_fresh(
+	struct file_store *store, const char *path, const struct record_file *file, size_t size)
+{
+	int error = write_temporary(store, file, size);
 	if (error)
 		return error;
 	crash_point("blocker_file.record.written");
-	if (renameat(store->root, TEMPORARY, store->root, path))
-		return -errno;
+	return renameat(store->root, TEMPORARY, store->root, path) ? -errno : 0;
+}
+
+static int put_over(
+	struct file_store *store, const char *path, const struct record_file *file, size_t size)
+{
+	int error = write_spare(store, file, size);
+	if (error)
+		return error;
+	crash_point("blocker_file.record.rewritten");
+	return exchange(store, path);
+}
+
+static int put(struct file_store *store, const struct job *job, bool fresh, uint64_t version)
+{
+	struct record_file file;
+	char path[FILE_PATH_SIZE];
+	size_t size = RECORD_HEAD + job->length;
+	path_of(path, &job->key);
+	fill(&file, job, version);
+	int error =
+		fresh ? put_fresh(store, path, &file, size) : put_over(store, path, &file, size);
+	if (error)
+		return error;
 	crash_point("blocker_file.record.renamed");
-	return sync_records(store);
+	error = sync_records(store);
+	if (!error)
+		make_spare(store); /* what has become it may be small */
+	return error;
 }
 
 static int forget(struct file_store *store, const struct job *job)
@@ -171,24 +234,32 @@ static int inherit_records(struct file_store *store)
 	if (store->records_owed && !atomic_load(&store->records_error))
 		sync_records(store);
 	store->records_owed = false;
+	if (!store->spare)
+		make_spare(store);
+	store->spare = true;
 	return atomic_load(&store->records_error);
 }
 
 static int compare_and_set(struct file_store *store, struct job *job, uint64_t *value)
 {
 	struct record_file file = {.version = 0};
+	uint64_t version;
 	int error = inherit_records(store);
 	error = error ? error : read_record(store, &job->key, &file);
-	if (error && error != -ENOENT)
+	if (error && error != -ENOENT && error != -EILSEQ)
 		return error;
-	*value = error ? 0 : file.version;
+	*value = error == -EILSEQ ? XSEG_CAS_DAMAGED : error ? 0 : file.version;
+	if (error == -EILSEQ && (job->arg1 == XSEG_CAS_GET || job->arg0 != *value))
+		return error;
 	error = record_check(job, *value);
 	if (error)
 		return error;
 	switch (job->arg1) {
 	case XSEG_CAS_PUT:
-		error = put(store, job, *value + 1);
-		*value += error == 0;
+		version = record_version_next(*value);
+		error = put(store, job, *value == 0, version);
+		if (!error)
+			*value = version;
 		return error;
 	case XSEG_CAS_DELETE: return forget(store, job);
 	default: return answer(job, &file);
@@ -198,23 +269,25 @@ static int compare_and_set(struct file_store *store, struct job *job, uint64_t *
 int file_record_cas(struct file_store *store, struct job *job, uint64_t *value)
 {
 	*value = 0;
-	must(pthread_mutex_lock(&store->records) == 0);
+	file_lock(store, FILE_LOCK_RECORDS);
 	int result = compare_and_set(store, job, value);
-	must(pthread_mutex_unlock(&store->records) == 0);
+	file_unlock(store, FILE_LOCK_RECORDS);
 	return result;
 }
 
 /* --- which there are -------------------------------------------------------------------- */
 
+/* As path_of() makes them. A folder of tens of thousands is read for each list. */
 static bool parse_name(const char *name, struct xseg_key *key)
 {
-	unsigned long long volume;
-	char again[FILE_PATH_SIZE];
-	if (sscanf(name, "%8x.%16llx.%8x", &key->epoch, &volume, &key->object) != 3)
+	uint64_t epoch, object;
+	if (!file_parse_hex(name, 8, &epoch) || name[8] != '.' ||
+		!file_parse_hex(name + 9, 16, &key->volume) || name[25] != '.' ||
+		!file_parse_hex(name + 26, 8, &object) || name[34] != 0)
 		return false;
-	key->volume = volume;
-	path_of(again, key);
-	return strcmp(again + strlen("records/"), name) == 0;
+	key->epoch = (uint32_t)epoch;
+	key->object = (uint32_t)object;
+	return true;
 }
 
 static int compare_keys(const void *a, const void *b) { return record_compare(a, b); }

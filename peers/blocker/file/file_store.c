@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "peers/blocker/file/file_disk.h"
@@ -18,6 +19,7 @@
 #define ROOM "blocker_file"
 #define FORMAT_NAME "skerry blocker_file "
 #define FORMAT FORMAT_NAME "1\n"
+#define JOIN_TRIES 500u /* each of 20 ms */
 
 /* Where the sentence goes that says why a folder will not do. */
 struct reason {
@@ -79,7 +81,7 @@ static int check_home(const char *expect, const struct reason *why)
 static bool name_is_harmless(const char *name)
 {
 	static const char *const names[] = {
-		".", "..", "lost+found", "lock", "tmp", "objects", "records", "identity"};
+		".", "..", "lost+found", "lock", "tmp", "objects", "records", "identity", "fence"};
 	for (size_t i = 0; i < countof(names); i++)
 		if (strcmp(name, names[i]) == 0)
 			return true;
@@ -205,25 +207,50 @@ static int open_root(const char *dir, int *root, const struct reason *why)
 
 /* --- one process at a time --------------------------------------------------------------- */
 
-static int refuse_locked(int root, const struct reason *why)
+static int refuse_locked(int root, bool shared, const struct reason *why)
 {
 	char text[32];
 	int got = read_small(root, "lock", text, sizeof(text));
 	long pid = got > 0 ? strtol(text, NULL, 10) : 0;
+	const char *hint = shared ? ", which does not share it" : "";
 	if (pid > 0)
-		return refuse(why, -EBUSY, "is served by process %ld already", pid);
-	return refuse(why, -EBUSY, "is served by another process already");
+		return refuse(why, -EBUSY, "is served by process %ld already%s", pid, hint);
+	return refuse(why, -EBUSY, "is served by another process already%s", hint);
 }
 
-static int take_lock(int root, int *lock, const struct reason *why)
+/* Who is the first of those that share it has it alone until all is tidy. */
+static int lock_shared(int lock, bool *alone)
+{
+	const struct timespec pause = {.tv_nsec = 20000000};
+	int error = -EBUSY;
+	for (unsigned tries = 0; tries < JOIN_TRIES && error == -EBUSY; tries++) {
+		*alone = flock(lock, LOCK_EX | LOCK_NB) == 0;
+		if (*alone || flock(lock, LOCK_SH | LOCK_NB) == 0)
+			return 0;
+		error = errno == EWOULDBLOCK ? -EBUSY : -errno;
+		nanosleep(&pause, NULL);
+	}
+	return error;
+}
+
+static int lock_alone(int lock, bool *alone)
+{
+	*alone = true;
+	if (flock(lock, LOCK_EX | LOCK_NB) == 0)
+		return 0;
+	return errno == EWOULDBLOCK ? -EBUSY : -errno;
+}
+
+static int take_lock(int root, int *lock, bool shared, bool *alone, const struct reason *why)
 {
 	*lock = openat(root, "lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (*lock < 0)
 		return refuse(why, -errno, "cannot be written to: %s", strerror(errno));
-	if (flock(*lock, LOCK_EX | LOCK_NB))
-		return errno == EWOULDBLOCK
-			       ? refuse_locked(root, why)
-			       : refuse(why, -errno, "cannot be locked: %s", strerror(errno));
+	int error = shared ? lock_shared(*lock, alone) : lock_alone(*lock, alone);
+	if (error == -EBUSY)
+		return refuse_locked(root, shared, why);
+	if (error)
+		return refuse(why, error, "cannot be locked: %s", strerror(-error));
 	char text[32];
 	int length = snprintf(text, sizeof(text), "%ld\n", (long)getpid());
 	if (ftruncate(*lock, 0) || pwrite(*lock, text, (size_t)length, 0) != length)
@@ -278,39 +305,79 @@ static int settle(int root, bool made, bool *killed, const struct reason *why)
 	return error ? refuse(why, error, "cannot be written to: %s", strerror(-error)) : 0;
 }
 
-int file_store_open(
-	struct file_store *store, const char *dir, const char *expect, char *why, size_t why_size)
+static void store_free(struct file_store *store)
 {
-	const struct reason reason = {why, why_size, dir};
-	bool made = false, killed = false;
+	file_fence_close(store);
+	if (store->lock >= 0)
+		close(store->lock);
+	if (store->root >= 0)
+		close(store->root);
+	for (unsigned i = 0; i < FILE_LOCKS; i++)
+		pthread_mutex_destroy(&store->mutex[i]);
+	pthread_mutex_destroy(&store->inheritance);
+	free(store->dir);
+}
+
+/* What is not shared can do without, be it full or read-only. Others may come from here on. */
+static int open_fence(struct file_store *store, uint64_t own, bool alone, const struct reason *why)
+{
+	int error = file_fence_open(store, own);
+	if (error && store->shared)
+		return refuse(why, error, "cannot be shared: its file 'fence' %s: %s",
+			error == -EILSEQ ? "is not one" : "cannot be used", strerror(-error));
+	if (error)
+		log_warning(ROOM, "folder '%s': nobody can be kept from writing to it: %s",
+			store->dir, strerror(-error));
+	if (store->shared && alone && flock(store->lock, LOCK_SH | LOCK_NB))
+		return refuse(why, -EBUSY, "was locked by another process meanwhile");
+	return 0;
+}
+
+int file_store_open(
+	struct file_store *store, const struct file_ask *ask, char *why, size_t why_size)
+{
+	const struct reason reason = {why, why_size, ask->dir};
+	bool made = false, killed = true, alone = true;
 	store->root = store->lock = -1;
-	int error = expect ? check_home(expect, &reason) : 0;
-	error = error ? error : open_root(dir, &store->root, &reason);
+	store->shared = ask->shared;
+	int error = ask->expect ? check_home(ask->expect, &reason) : 0;
+	error = error ? error : open_root(ask->dir, &store->root, &reason);
 	error = error ? error : check_format(store->root, &made, &reason);
-	error = error ? error : take_lock(store->root, &store->lock, &reason);
-	error = error ? error : settle(store->root, made, &killed, &reason);
-	store->dir = error ? NULL : strdup(dir);
+	error = error ? error : take_lock(store->root, &store->lock, ask->shared, &alone, &reason);
+	if (!error && made && !alone) /* another has made it meanwhile */
+		error = check_format(store->root, &made, &reason);
+	if (!error && alone)
+		error = settle(store->root, made, &killed, &reason);
+	store->dir = error ? NULL : strdup(ask->dir);
 	if (!error && !store->dir)
 		error = refuse(&reason, -ENOMEM, "cannot be opened: out of memory");
-	if (error) {
-		if (store->lock >= 0)
-			close(store->lock);
-		if (store->root >= 0)
-			close(store->root);
-		return error;
-	}
-	must(pthread_mutex_init(&store->folders, NULL) == 0);
-	must(pthread_mutex_init(&store->records, NULL) == 0);
+	for (unsigned i = 0; i < FILE_LOCKS; i++)
+		must(pthread_mutex_init(&store->mutex[i], NULL) == 0);
 	must(pthread_mutex_init(&store->inheritance, NULL) == 0);
+	error = error ? error : open_fence(store, ask->own, alone, &reason);
 	store->records_owed = killed;
 	atomic_store(&store->owes, killed);
-	return 0;
+	if (error)
+		store_free(store);
+	return error;
+}
+
+/*
+ * Of those that share it the last one marks it; what one of the others has left when it was killed
+ * is made durable before.
+ */
+static bool may_mark(struct file_store *store)
+{
+	if (file_store_owes(store) || !file_store_alive(store))
+		return false;
+	return !store->shared ||
+	       (flock(store->lock, LOCK_EX | LOCK_NB) == 0 && syncfs(store->root) == 0);
 }
 
 /* The mark need not be durable: after a crash of the machine the disk is all there is. */
 void file_store_close(struct file_store *store, bool clean)
 {
-	if (clean && !file_store_owes(store) && file_store_alive(store)) {
+	if (clean && may_mark(store)) {
 		int fd = openat(store->root, "clean", O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
 		if (fd >= 0)
 			close(fd);
@@ -318,12 +385,7 @@ void file_store_close(struct file_store *store, bool clean)
 			log_warning(ROOM, "folder '%s': no mark that it was left clean: %s",
 				store->dir, strerror(errno));
 	}
-	close(store->lock);
-	close(store->root);
-	pthread_mutex_destroy(&store->folders);
-	pthread_mutex_destroy(&store->records);
-	pthread_mutex_destroy(&store->inheritance);
-	free(store->dir);
+	store_free(store);
 }
 
 int file_store_inherit(struct file_store *store)

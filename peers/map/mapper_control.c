@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What composers ask: whose a volume is, where its objects are, and what is new. */
+#include <base/crash.h>
+#include <base/log.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "peers/map/mapper.h"
+
+/* --- whose it is ---------------------------------------------------------------------------- */
+
+static int may_be_written(const struct map_volume *volume)
+{
+	if (volume->state == XSEG_VOLUME_REMOVING)
+		return -EBUSY;
+	return volume->flags & (XSEG_VOLUME_READ_ONLY | MAP_SNAPSHOT) ? -EPERM : 0;
+}
+
+/* What others have done to it shows from here on. */
+static int read_again(struct mapper_task *task, struct map_head *head)
+{
+	mapper_memory_forget_volume(&mapper_shared(task)->memory, task->volume);
+	task->store.keeps = true;
+	return map_open(mapper_task_store(task), task->volume, head);
+}
+
+static int acquired(
+	struct mapper_task *task, const struct map_volume *volume, const struct map_home *home)
+{
+	int rc = mapper_task_head(task, volume, home->term);
+	if (rc == 0)
+		((struct map_head_info *)task->out)->line = home->line;
+	return rc;
+}
+
+int mapper_run_acquire(struct mapper_task *task)
+{
+	struct mapper_shared *shared = mapper_shared(task);
+	struct map_store *store = mapper_task_store(task);
+	struct map_claim claim = mapper_claim(shared, false);
+	struct map_home home = {0};
+	struct map_head head;
+	uint64_t term;
+	int rc = read_again(task, &head);
+	if (rc == 0 && (task->arg & MAP_READ_ONLY))
+		return mapper_task_head(task, &head.volume, 0);
+	if (rc == 0)
+		rc = may_be_written(&head.volume);
+	if (rc != 0)
+		return rc;
+	bool had = mapper_lease_look(shared, task->volume, &term) == 0;
+	rc = map_home_acquire(store, task->volume, &claim, false, &home);
+	crash_point("mapper.acquire.home");
+	if (rc == 0 && mapper_home_is_passing(&home)) {
+		/* a killed mapper's, of a change that it was at: it is not known by that name */
+		rc = map_home_release(store, task->volume, shared->owner, home.term);
+		if (rc == 0)
+			rc = map_home_acquire(store, task->volume, &claim, false, &home);
+	}
+	if (rc == -EBUSY)
+		mapper_task_blame_owner(task, &home);
+	if (rc != 0)
+		return rc;
+	/* before its record is read: what the one before us has done is done */
+	rc = mapper_store_fence(&task->store, task->volume, home.term, 0);
+	crash_point("mapper.acquire.fenced");
+	if (rc == 0)
+		rc = map_epoch(store, task->volume, false, &head);
+	crash_point("mapper.acquire.epoch");
+	if (rc == 0)
+		rc = mapper_lease_add(shared, &home);
+	if (rc == 0)
+		return acquired(task, &head.volume, &home);
+	if (!had)
+		map_home_release(store, task->volume, shared->owner, home.term);
+	return rc;
+}
+
+int mapper_run_release(struct mapper_task *task)
+{
+	struct mapper_shared *shared = mapper_shared(task);
+	struct map_store *store = mapper_task_store(task);
+	struct map_home home;
+	int rc = map_home_read(store, task->volume, &home);
+	if (rc == 0 && home.owner == shared->owner && !mapper_home_is_passing(&home))
+		rc = map_home_release(store, task->volume, shared->owner, home.term);
+	crash_point("mapper.release.home");
+	if (rc == 0 || rc == -ENOENT)
+		mapper_lease_remove(shared, task->volume);
+	return rc == -ENOENT ? 0 : rc;
+}
+
+int mapper_run_break(struct mapper_task *task)
+{
+	struct mapper_shared *shared = mapper_shared(task);
+	struct map_store *store = mapper_task_store(task);
+	struct map_claim claim = mapper_claim(shared, true);
+	struct map_home had = {0}, home = {0};
+	struct map_head head;
+	int rc = map_open(store, task->volume, &head);
+	if (rc != 0)
+		return rc;
+	rc = map_home_read(store, task->volume, &had);
+	if (rc != 0 && rc != -ENOENT)
+		return rc;
+	struct map_owner *owner = mapper_task_answer(task, sizeof(*owner));
+	if (!owner)
+		return task->error;
+	mapper_fill_owner(owner, &had);
+	if (had.owner == 0)
+		return 0;
+	/* ours, too: whoever wrote to it here is to stop, and a term of its own says so */
+	if (had.owner == shared->owner)
+		rc = map_home_release(store, task->volume, shared->owner, had.term);
+	if (rc == 0 || rc == -ENOENT)
+		rc = map_home_acquire(store, task->volume, &claim, true, &home);
+	crash_point("mapper.break.taken");
+	if (rc == 0)
+		rc = mapper_store_fence(&task->store, task->volume, home.term, XSEG_F_READ_ONLY);
+	crash_point("mapper.break.fenced");
+	if (rc == 0)
+		mapper_lease_lost(shared, task->volume, &home);
+	if (rc == 0)
+		rc = map_home_release(store, task->volume, shared->owner, home.term);
+	if (rc == 0)
+		log_warning("mapper_lease", "volume %016llx was taken away from '%s'",
+			(unsigned long long)task->volume, had.host);
+	return rc;
+}
+
+/* --- where its objects are ------------------------------------------------------------------ */
+
+int mapper_run_page(struct mapper_task *task)
+{
+	struct map_entry entries[MAP_ENTRIES];
+	struct map_head head;
+	fixed(MAP_PAGE_ENTRIES == MAP_ENTRIES);
+	int rc = map_open(mapper_task_store(task), task->volume, &head);
+	if (rc == 0 && task->arg > (map_objects(&head.volume) + MAP_ENTRIES - 1) / MAP_ENTRIES)
+		rc = -EINVAL;
+	if (rc == 0)
+		rc = map_tree_page(
+			mapper_task_store(task), &head.volume, (uint32_t)task->arg, entries, NULL);
+	if (rc != 0)
+		return rc;
+	uint64_t *words = mapper_task_answer(task, MAP_PAGE_ENTRIES * sizeof(*words));
+	for (unsigned i = 0; words && i < MAP_ENTRIES; i++)
+		words[i] = map_word(entries[i].epoch, entries[i].owner, entries[i].flags);
+	return task->error;
+}
+
+static void read_presence(
+	struct mapper_task *task, const struct map_object *object, struct map_presence_info *info)
+{
+	struct map_presence presence;
+	info->error = map_presence_read(
+		mapper_task_store(task), object->owner, object->epoch, object->object, &presence);
+	if (info->error != 0)
+		return;
+	info->parent_epoch = presence.parent_epoch;
+	info->parent_flags = presence.parent_flags;
+	info->parent_owner = presence.parent_owner;
+	fixed(sizeof(info->has) == sizeof(presence.has));
+	memcpy(info->has, presence.has, sizeof(info->has));
+}
+
+int mapper_run_presence(struct mapper_task *task)
+{
+	struct map_object objects[MAP_PRESENCE_MAX];
+	const struct job *job = task->job;
+	uint32_t count = (uint32_t)task->arg;
+	if (task->arg == 0 || task->arg > MAP_PRESENCE_MAX ||
+		job->data_size < count * sizeof(objects[0]))
+		return -EINVAL;
+	job_get_bytes(job, 0, objects, count * (uint32_t)sizeof(objects[0]));
+	struct map_presence_info *infos =
+		mapper_task_answer(task, count * (uint32_t)sizeof(*infos));
+	for (uint32_t i = 0; infos && i < count; i++)
+		read_presence(task, &objects[i], &infos[i]);
+	task->amount = count;
+	return task->error;
+}
+
+/* --- what is new ---------------------------------------------------------------------------- */
+
+static void take_news(struct map_news *to, const struct map_new *from)
+{
+	memset(to, 0, sizeof(*to));
+	to->object = from->object;
+	to->flags = from->flags;
+	to->epoch = from->epoch;
+	to->parent_epoch = from->parent_epoch;
+	to->parent_flags = from->parent_flags;
+	to->parent_owner = from->parent_owner;
+	fixed(sizeof(to->has) == sizeof(from->has));
+	memcpy(to->has, from->has, sizeof(to->has));
+}
+
+static int read_news(const struct mapper_task *task, struct map_news *news, uint32_t count)
+{
+	struct map_new *from = malloc(count * sizeof(*from));
+	if (!from)
+		return -ENOMEM;
+	job_get_bytes(task->job, 0, from, count * (uint32_t)sizeof(*from));
+	for (uint32_t i = 0; i < count; i++)
+		take_news(&news[i], &from[i]);
+	free(from);
+	return 0;
+}
+
+/* In order of object, as the tree wants them. */
+static int compare_news(const void *a, const void *b)
+{
+	const struct map_news *x = a, *y = b;
+	return x->object < y->object ? -1 : x->object > y->object;
+}
+
+int mapper_run_news(struct mapper_task *task)
+{
+	const struct job *job = task->job;
+	struct map_head head;
+	uint64_t term;
+	uint32_t count = (uint32_t)task->arg;
+	if (task->arg == 0 || task->arg > MAP_NEWS_MAX ||
+		job->data_size < count * sizeof(struct map_new))
+		return -EINVAL;
+	int rc = mapper_lease_look(mapper_shared(task), task->volume, &term);
+	if (rc == -ENOENT)
+		rc = mapper_lease_verify(task);
+	if (rc != 0)
+		return rc;
+	struct map_news *news = malloc(count * sizeof(*news));
+	if (!news)
+		return -ENOMEM;
+	rc = read_news(task, news, count);
+	if (rc == 0)
+		qsort(news, count, sizeof(*news), compare_news);
+	for (uint32_t i = 1; rc == 0 && i < count; i++)
+		if (news[i].object == news[i - 1].object)
+			rc = -EINVAL;
+	if (rc == 0)
+		rc = map_update(mapper_task_store(task), task->volume, news, count, &head);
+	crash_point("mapper.news.durable");
+	free(news);
+	task->amount = count;
+	return rc;
+}

@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What is ours to write to. A volume's home record names this segment as its owner, so whoever is
+ * the mapper after us finds what it has to go on renewing. A change of a volume that nobody has
+ * open takes it for that time, under a name that tells: what a killed mapper has left so is given
+ * back.
+ */
+#include <base/clock.h>
+#include <base/crash.h>
+#include <base/log.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "peers/map/mapper.h"
+
+#define LEASE_PARTS 3u	/* renewed so often in its time */
+#define LEASE_RETRY 12u /* a renewal that failed, not for good: again after this part of it */
+
+static struct mapper_lease_list *bucket_of(struct mapper_leases *leases, uint64_t id)
+{
+	return &leases->bucket[(id * 0x9e3779b97f4a7c15ull >> 32) % MAPPER_BUCKETS];
+}
+
+static struct mapper_lease *find(struct mapper_leases *leases, uint64_t id)
+{
+	struct mapper_lease *lease;
+	LIST_FOREACH(lease, bucket_of(leases, id), link)
+	if (lease->id == id)
+		return lease;
+	return NULL;
+}
+
+static void show_next(struct mapper_leases *leases)
+{
+	struct mapper_lease *first = TAILQ_FIRST(&leases->order);
+	atomic_store(&leases->next_ns, first ? first->renew_ns : UINT64_MAX);
+}
+
+/* In order of time; as a rule it is the last. */
+static void plan(struct mapper_leases *leases, struct mapper_lease *lease, uint64_t renew_ns)
+{
+	struct mapper_lease *before = TAILQ_LAST(&leases->order, mapper_lease_queue);
+	while (before && before->renew_ns > renew_ns)
+		before = TAILQ_PREV(before, mapper_lease_queue, order);
+	lease->renew_ns = renew_ns;
+	if (before)
+		TAILQ_INSERT_AFTER(&leases->order, before, lease, order);
+	else
+		TAILQ_INSERT_HEAD(&leases->order, lease, order);
+	show_next(leases);
+}
+
+static void unplan(struct mapper_leases *leases, struct mapper_lease *lease)
+{
+	if (lease->lost)
+		return;
+	TAILQ_REMOVE(&leases->order, lease, order);
+	show_next(leases);
+}
+
+/* --- who asks ------------------------------------------------------------------------------- */
+
+int mapper_lease_look(struct mapper_shared *shared, uint64_t id, uint64_t *term)
+{
+	struct mapper_leases *leases = &shared->leases;
+	pthread_mutex_lock(&leases->lock);
+	struct mapper_lease *lease = find(leases, id);
+	int rc = !lease ? -ENOENT : lease->lost ? -ESTALE : 0;
+	*term = lease ? lease->term : 0;
+	pthread_mutex_unlock(&leases->lock);
+	return rc;
+}
+
+int mapper_lease_add(struct mapper_shared *shared, const struct map_home *home)
+{
+	struct mapper_leases *leases = &shared->leases;
+	int rc = 0;
+	pthread_mutex_lock(&leases->lock);
+	struct mapper_lease *lease = find(leases, home->id);
+	if (lease) {
+		unplan(leases, lease);
+		leases->lost -= lease->lost;
+	} else if ((lease = calloc(1, sizeof(*lease)))) {
+		lease->id = home->id;
+		LIST_INSERT_HEAD(bucket_of(leases, home->id), lease, link);
+		leases->count++;
+	}
+	if (lease) {
+		lease->lost = lease->busy = false;
+		lease->term = home->term;
+		lease->until_ns = home->until_ns;
+		plan(leases, lease, clock_now_ns() + leases->interval_ns);
+	} else {
+		rc = -ENOMEM;
+	}
+	pthread_mutex_unlock(&leases->lock);
+	return rc;
+}
+
+void mapper_lease_remove(struct mapper_shared *shared, uint64_t id)
+{
+	struct mapper_leases *leases = &shared->leases;
+	pthread_mutex_lock(&leases->lock);
+	struct mapper_lease *lease = find(leases, id);
+	if (lease) {
+		unplan(leases, lease);
+		LIST_REMOVE(lease, link);
+		leases->count--;
+		leases->lost -= lease->lost;
+		free(lease);
+	}
+	pthread_mutex_unlock(&leases->lock);
+}
+
+void mapper_lease_lost(struct mapper_shared *shared, uint64_t id, const struct map_home *found)
+{
+	struct mapper_leases *leases = &shared->leases;
+	pthread_mutex_lock(&leases->lock);
+	struct mapper_lease *lease = find(leases, id);
+	bool first = lease && !lease->lost;
+	if (first) {
+		unplan(leases, lease);
+		lease->lost = true;
+		leases->lost++;
+	}
+	pthread_mutex_unlock(&leases->lock);
+	if (!first)
+		return;
+	mapper_memory_forget_volume(&shared->memory, id);
+	log_error("mapper_lease",
+		"volume %016llx is not ours any more: '%s' has it (term %llu); what is written to "
+		"it here is refused",
+		(unsigned long long)id, found->owner ? found->host : "nobody",
+		(unsigned long long)found->term);
+}
+
+int mapper_lease_verify(struct mapper_task *task)
+{
+	struct mapper_shared *shared = mapper_shared(task);
+	struct map_home home = {0};
+	uint64_t term;
+	int rc = mapper_lease_look(shared, task->volume, &term);
+	if (rc == -ESTALE)
+		return rc;
+	bool known = rc == 0;
+	rc = map_home_read(mapper_task_store(task), task->volume, &home);
+	if (rc != 0 && rc != -ENOENT)
+		return rc;
+	if (rc == 0 && home.owner == shared->owner && !mapper_home_is_passing(&home) &&
+		(!known || home.term == term))
+		return known ? 0 : mapper_lease_add(shared, &home);
+	mapper_lease_lost(shared, task->volume, &home);
+	return -ESTALE;
+}
+
+/* --- renewals ------------------------------------------------------------------------------- */
+
+bool mapper_lease_turn(struct mapper_shard *shard, uint64_t now_ns)
+{
+	struct mapper_shared *shared = shard->shared;
+	struct mapper_leases *leases = &shared->leases;
+	bool moved = false;
+	while (atomic_load(&leases->next_ns) <= now_ns) {
+		uint64_t id = 0;
+		pthread_mutex_lock(&leases->lock);
+		struct mapper_lease *lease = TAILQ_FIRST(&leases->order);
+		if (lease && lease->renew_ns <= now_ns) {
+			unplan(leases, lease);
+			plan(leases, lease, now_ns + leases->interval_ns);
+			id = lease->busy ? 0 : lease->id;
+			lease->busy = true;
+		}
+		pthread_mutex_unlock(&leases->lock);
+		moved = true;
+		if (id != 0 && mapper_task_own(shard, &mapper_kind_renew, id) != 0)
+			break;
+	}
+	return moved;
+}
+
+static void renewed(struct mapper_leases *leases, uint64_t id, const struct map_home *home, int rc)
+{
+	pthread_mutex_lock(&leases->lock);
+	struct mapper_lease *lease = find(leases, id);
+	if (lease) {
+		lease->busy = false;
+		if (rc == 0)
+			lease->until_ns = home->until_ns;
+		if (rc != 0 && !lease->lost) {
+			uint64_t part = leases->interval_ns * LEASE_PARTS / LEASE_RETRY;
+			unplan(leases, lease);
+			plan(leases, lease, clock_now_ns() + part);
+		}
+	}
+	pthread_mutex_unlock(&leases->lock);
+}
+
+int mapper_run_renew(struct mapper_task *task)
+{
+	struct mapper_shared *shared = mapper_shared(task);
+	struct map_claim claim = mapper_claim(shared, false);
+	struct map_home home = {0};
+	uint64_t term;
+	if (mapper_lease_look(shared, task->volume, &term) != 0)
+		return 0; /* given back meanwhile */
+	int rc = map_home_renew(mapper_task_store(task), task->volume, &claim, term, &home);
+	crash_point("mapper.lease.renewed");
+	if (rc == -ESTALE) {
+		mapper_lease_lost(shared, task->volume, &home);
+		return 0;
+	}
+	if (rc != 0)
+		log_warning("mapper_lease", "the lease of volume %016llx cannot be renewed now: %s",
+			(unsigned long long)task->volume, strerror(-rc));
+	renewed(&shared->leases, task->volume, &home, rc);
+	return rc;
+}
+
+/* A home record that names our segment, found when we began. */
+int mapper_run_adopt(struct mapper_task *task)
+{
+	struct mapper_shared *shared = mapper_shared(task);
+	struct map_store *store = mapper_task_store(task);
+	struct map_home home;
+	uint64_t term;
+	int rc = map_home_read(store, task->volume, &home);
+	if (rc != 0 || home.owner != shared->owner)
+		return rc == -ENOENT ? 0 : rc;
+	if (mapper_home_is_passing(&home))
+		return map_home_release(store, task->volume, shared->owner, home.term);
+	if (mapper_lease_look(shared, task->volume, &term) != -ENOENT)
+		return 0;
+	rc = mapper_lease_add(shared, &home);
+	return rc != 0 ? rc : mapper_run_renew(task);
+}
+
+/* --- for the time of a change --------------------------------------------------------------- */
+
+struct map_claim mapper_claim(const struct mapper_shared *shared, bool passing)
+{
+	return (struct map_claim){.owner = shared->owner,
+		.now_ns = mapper_wall_ns(),
+		.lease_ns = shared->options->lease_ns,
+		.host = passing ? shared->passing : shared->host,
+		.place = shared->place,
+		.boot = shared->boot};
+}
+
+bool mapper_home_is_passing(const struct map_home *home)
+{
+	size_t length = strlen(home->host), tail = strlen(MAPPER_PASSING);
+	return length >= tail && strcmp(home->host + length - tail, MAPPER_PASSING) == 0;
+}
+
+int mapper_guard_begin(struct mapper_task *task, uint64_t id)
+{
+	struct mapper_shared *shared = mapper_shared(task);
+	struct map_store *store = mapper_task_store(task);
+	struct map_claim claim = mapper_claim(shared, true);
+	struct map_home home = {0};
+	uint64_t term;
+	if (mapper_lease_look(shared, id, &term) == 0)
+		return 0;
+	int rc = map_home_read(store, id, &home);
+	if (rc != 0 && rc != -ENOENT)
+		return rc;
+	if (rc == 0 && home.owner == shared->owner && !mapper_home_is_passing(&home))
+		return mapper_lease_add(shared, &home);
+	rc = map_home_acquire(store, id, &claim, false, &home);
+	crash_point("mapper.lease.guarded");
+	if (rc == -EBUSY)
+		mapper_task_blame_owner(task, &home);
+	if (rc != 0)
+		return rc;
+	task->guarded = id;
+	task->guard_term = home.term;
+	return mapper_store_fence(&task->store, id, home.term, 0);
+}
+
+void mapper_guard_end(struct mapper_task *task)
+{
+	struct mapper_shared *shared = mapper_shared(task);
+	int rc = map_home_release(
+		mapper_task_store(task), task->guarded, shared->owner, task->guard_term);
+	if (rc != 0 && rc != -ESHUTDOWN)
+		log_warning("mapper_lease",
+			"volume %016llx could not be given back: %s; it is ours until its lease "
+			"ends",
+			(unsigned long long)task->guarded, strerror(-rc));
+	task->guarded = 0;
+}
+
+void mapper_lease_open(struct mapper_shared *shared)
+{
+	struct mapper_leases *leases = &shared->leases;
+	must(pthread_mutex_init(&leases->lock, NULL) == 0);
+	TAILQ_INIT(&leases->order);
+	for (unsigned i = 0; i < MAPPER_BUCKETS; i++)
+		LIST_INIT(&leases->bucket[i]);
+	leases->interval_ns = shared->options->lease_ns / LEASE_PARTS;
+	atomic_store(&leases->next_ns, UINT64_MAX);
+}
+
+void mapper_lease_close(struct mapper_shared *shared)
+{
+	struct mapper_leases *leases = &shared->leases;
+	for (unsigned i = 0; i < MAPPER_BUCKETS; i++) {
+		struct mapper_lease *lease;
+		while ((lease = LIST_FIRST(&leases->bucket[i]))) {
+			LIST_REMOVE(lease, link);
+			free(lease);
+		}
+	}
+	pthread_mutex_destroy(&leases->lock);
+}

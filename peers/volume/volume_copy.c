@@ -1,0 +1,635 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Writing to objects that are shared or partial.
+ *
+ *   begin:  shared -> an own object, partial, that has nothing yet: note, then entry
+ *   claim:  the stretch's granules are busy; somebody else's: wait
+ *   fill:   a granule that is written only in part, and is not there, is read from who has it and
+ *           written whole; at most the first and the last
+ *   write:  the stretch itself
+ *   made:   the bits are set, in the note first, then for readers; the last bit makes it whole
+ *
+ * Nothing is seen before it is there, so each step may be cut off and done again.
+ */
+#include <base/crash.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "peers/volume/volume_children.h"
+#include "peers/volume/volume_note.h"
+
+/* Granules of a flatten in one request. */
+#define FILL_AT_ONCE 64u
+
+static struct volume_part *part_of(struct volume_step *step) { return (struct volume_part *)step; }
+
+static void write_begin(struct volume_step *step);
+static void write_next(struct volume_step *step);
+static void write_made(struct volume_step *step);
+
+static uint32_t granules_of(const struct volume *volume)
+{
+	return (1u << volume->object_shift) / MAP_GRANULE;
+}
+
+/* Is it a write that leaves no data: the whole object may go. */
+static bool empties(const struct volume_part *part)
+{
+	if (!part->job || part->length != 1u << part->volume->object_shift)
+		return false;
+	return part->job->op == XSEG_OP_DISCARD ||
+	       (part->job->op == XSEG_OP_ZERO && !(part->job->flags & XSEG_F_NO_HOLE));
+}
+
+static void lock(const struct volume_part *part)
+{
+	pthread_mutex_lock(&children_of(part->step.peer)->lock);
+}
+static void unlock(const struct volume_part *part)
+{
+	pthread_mutex_unlock(&children_of(part->step.peer)->lock);
+}
+
+/* With the mutex. The entry that the object had before it got a child; 0: unknown. */
+static uint64_t word_before(const struct volume *volume, const struct child *child)
+{
+	for (unsigned i = 0; i < MAP_OWNERS; i++)
+		if (volume->owners[i] == child->parent_owner)
+			return map_word(child->parent_epoch, i, child->parent_flags);
+	return 0;
+}
+
+/* With the mutex. The last who was making the first granules has failed: it is shared as before,
+   unless the mapper knows better. What may have been written nobody looks at. */
+static void unmake_child(struct volume_part *part)
+{
+	const struct child *child = part->child;
+	uint64_t before = child_volume(part) ? word_before(part->volume, child) : 0;
+	if (before == 0 || child_bits_any(child->busy, 0, granules_of(part->volume)) ||
+		child_bits_any(child->has, 0, granules_of(part->volume)))
+		return;
+	if (volume_note_unmake(part->step.peer, part->id, part->object))
+		volume_map_move(part->volume, part->object,
+			map_word(child->epoch, part->volume->self, MAP_WORD_PARTIAL), before);
+}
+
+/* The granules are nobody's any more, and it is over. */
+static void write_end(struct volume_part *part, int error)
+{
+	if (part->child) {
+		lock(part);
+		if (part->count > 0)
+			child_bits_clear(part->child->busy, part->first, part->count);
+		if (error != 0)
+			unmake_child(part);
+		child_unref(children_of(part->step.peer), part->child);
+		unlock(part);
+	}
+	volume_part_end(part, error);
+}
+
+/* --- the object is there already, whole --------------------------------------------------- */
+
+static void sent(struct call *call)
+{
+	struct volume_part *part = call->context;
+	int rc = call->result;
+	call_end(call);
+	write_end(part, rc);
+}
+
+static void touched(struct call *call)
+{
+	struct volume_part *part = call->context;
+	int rc = call->result;
+	call_end(call);
+	crash_point("volume.copy.touched");
+	part->written = true;
+	if (rc != 0)
+		write_end(part, rc);
+	else if (part->job)
+		write_next(&part->step);
+	else
+		write_made(&part->step);
+}
+
+/* A granule of zeros, which is emptied at once: an object that the map has should be in the store,
+   or whoever looks there would take it for lost. */
+static void touch(struct volume_step *step)
+{
+	struct volume_part *part = part_of(step);
+	static const uint8_t zeros[MAP_GRANULE];
+	struct call *call;
+	int rc = call_begin(part->step.peer, &call);
+	if (rc == 0) {
+		call->op = XSEG_OP_WRITE;
+		call->key = part->own;
+		call->offset = (uint64_t)(part->job ? part->first : part->fill) * MAP_GRANULE;
+		call->length = MAP_GRANULE;
+		call->context = part;
+		rc = call_pages(call, MAP_GRANULE);
+		if (rc == 0) {
+			call_put_bytes(call, 0, zeros, MAP_GRANULE);
+			call_submit(call, VOLUME_STORE, touched);
+			return;
+		}
+		call_end(call);
+	}
+	if (rc == -EAGAIN)
+		child_wait(part, touch);
+	else
+		write_end(part, rc);
+}
+
+/* What empties a part of an object that nothing was ever written to does not make it. */
+static bool is_absent(struct volume_part *part)
+{
+	bool makes =
+		part->job &&
+		(part->job->op == XSEG_OP_WRITE ||
+			(part->job->op == XSEG_OP_ZERO && (part->job->flags & XSEG_F_NO_HOLE)));
+	lock(part);
+	bool absent = !makes && !part->written &&
+		      !child_bits_any(part->child->has, 0, granules_of(part->volume));
+	unlock(part);
+	return absent;
+}
+
+static void made_all(struct call *call)
+{
+	struct volume_part *part = call->context;
+	int rc = call->result;
+	call_end(call);
+	crash_point("volume.copy.written");
+	if (rc != 0)
+		write_end(part, rc);
+	else
+		write_made(&part->step);
+}
+
+int child_send(struct volume_part *part, call_done_f *done)
+{
+	struct call *call;
+	int rc = call_begin(part->step.peer, &call);
+	if (rc != 0)
+		return rc;
+	call_as(call, part->job);
+	call->flags &= ~(unsigned)(XSEG_F_FUA | XSEG_F_PIN);
+	call->key = part->own;
+	call->offset = part->offset;
+	call->length = part->length;
+	call->context = part;
+	if (part->job->op == XSEG_OP_WRITE)
+		rc = call_borrow(call, part->job, part->at, part->length);
+	if (rc != 0) {
+		call_end(call);
+		return rc;
+	}
+	call_submit(call, VOLUME_STORE, done);
+	return 0;
+}
+
+static void send_simply(struct volume_step *step)
+{
+	struct volume_part *part = part_of(step);
+	int rc = child_send(part, sent);
+	if (rc == -EAGAIN)
+		child_wait(part, send_simply);
+	else if (rc != 0)
+		write_end(part, rc);
+}
+
+/* --- beginning ---------------------------------------------------------------------------- */
+
+static void note_of(
+	const struct volume_part *part, const struct child *child, struct volume_note *note)
+{
+	*note = (struct volume_note){
+		.volume = part->volume->id,
+		.parent_owner = child->parent_owner,
+		.object = part->object,
+		.epoch = child->epoch,
+		.flags = MAP_WORD_PARTIAL,
+		.parent_epoch = child->parent_epoch,
+		.parent_flags = child->parent_flags,
+	};
+	for (unsigned i = 0; i < MAP_HAS_WORDS; i++)
+		atomic_init(&note->has[i], child->has[i]);
+}
+
+/* With the mutex: two lanes may be at it. The shared object gets an own child. */
+static int make_child(struct volume_part *part, uint64_t word)
+{
+	struct peer *peer = part->step.peer;
+	struct volume *volume = part->volume;
+	uint32_t epoch = atomic_load_explicit(&volume->epoch, memory_order_relaxed);
+	struct children *children = children_of(peer);
+	struct volume_note note;
+	struct child *child = child_find(children, volume->id, epoch, part->object);
+	if (child) /* it was begun before, and its note could not be made */
+		child_ref(children, child);
+	else
+		child = child_add(children, volume->id, epoch, part->object);
+	if (!child)
+		return -ENOMEM;
+	child->known = true;
+	child->error = 0;
+	child->parent_owner = volume->owners[map_word_owner(word)];
+	child->parent_epoch = map_word_epoch(word);
+	child->parent_flags = map_word_flags(word);
+	memset(child->has, 0, sizeof(child->has));
+	note_of(part, child, &note);
+	int rc = volume_note_try(peer, &note);
+	if (rc != 0) {
+		child_unref(children, child);
+		return rc;
+	}
+	volume_map_move(
+		volume, part->object, word, map_word(epoch, volume->self, MAP_WORD_PARTIAL));
+	peer_count(peer, VOLUME_MADE, 1);
+	part->child = child;
+	return 0;
+}
+
+/* With the mutex. 0: part->child, or NULL: it is own and whole; -EALREADY: there is nothing. */
+static int find_child(struct volume_part *part)
+{
+	struct volume *volume = part->volume;
+	const struct volume_page *page = volume_map_page(volume, part->object);
+	uint64_t word = page ? atomic_load_explicit(&page->entry[part->object % MAP_PAGE_ENTRIES],
+				       memory_order_acquire)
+			     : 0;
+	if (!page)
+		return -EIO; /* pages are forgotten only while nobody is at work */
+	if (word == 0 || (map_word_flags(word) & MAP_WORD_ZERO))
+		return -EALREADY;
+	bool own = volume_word_is_own(volume, word);
+	part->own = (struct xseg_key){.volume = volume->id,
+		.epoch = own ? map_word_epoch(word)
+			     : atomic_load_explicit(&volume->epoch, memory_order_relaxed),
+		.object = part->object};
+	if (!own)
+		return make_child(part, word);
+	if (!(map_word_flags(word) & MAP_WORD_PARTIAL))
+		return 0;
+	struct child *child = child_get(part->step.peer, &part->own);
+	if (!child)
+		return child_none(part->step.peer);
+	if (child->known) {
+		part->child = child;
+		return 0;
+	}
+	if (child->error == 0) {
+		part->waits = child;
+		return -EINPROGRESS;
+	}
+	int error = child->error;
+	child_unref(children_of(part->step.peer), child);
+	return error;
+}
+
+/* With the mutex. The granules are ours, or it has to wait. */
+static int claim(struct volume_part *part)
+{
+	struct child *child = part->child;
+	uint32_t first = part->offset / MAP_GRANULE;
+	uint32_t count = (part->offset + part->length - 1) / MAP_GRANULE - first + 1;
+	if (child_bits_any(child->busy, first, count)) {
+		child_unref(children_of(part->step.peer), child);
+		part->child = NULL;
+		return -EINPROGRESS;
+	}
+	part->first = first;
+	part->count = count;
+	child_bits_set(child->busy, first, count);
+	return 0;
+}
+
+/* There is nothing at all by now: as volume_io.c does it, from the beginning. */
+static void nothing_there(struct volume_part *part)
+{
+	if (part->job)
+		volume_part_again(part);
+	else
+		write_end(part, 0);
+}
+
+static void write_begin(struct volume_step *step)
+{
+	struct volume_part *part = part_of(step);
+	if (!child_volume(part)) {
+		write_end(part, -ENOENT);
+		return;
+	}
+	lock(part);
+	int rc = find_child(part);
+	bool whole = rc == 0 && !part->child;
+	if (rc == 0 && part->child)
+		rc = claim(part);
+	unlock(part);
+	if (rc == -EALREADY)
+		nothing_there(part);
+	else if (rc == -EINPROGRESS)
+		child_wait(part, write_begin);
+	else if (rc == -EAGAIN)
+		child_wait(part, write_begin);
+	else if (rc != 0)
+		write_end(part, rc);
+	else if (!whole)
+		write_next(step);
+	else if (part->job)
+		send_simply(step);
+	else
+		write_end(part, 0);
+}
+
+/* --- filling ------------------------------------------------------------------------------ */
+
+/* With the mutex. The next granules that have to be completed: of a stretch the ends that it covers
+   in part, of a flatten all that is missing. */
+static bool find_fill(struct volume_part *part)
+{
+	const struct child *child = part->child;
+	uint32_t last = part->first + part->count - 1;
+	uint32_t end = part->offset + part->length;
+	for (uint32_t g = part->first; g <= last; g++) {
+		bool inner = part->job && g * MAP_GRANULE >= part->offset &&
+			     (g + 1) * MAP_GRANULE <= end;
+		if (inner || child_bit(child->has, g) || child_bit(part->made, g))
+			continue;
+		part->fill = g;
+		part->fill_count = 1;
+		while (!part->job && part->fill_count < FILL_AT_ONCE &&
+			g + part->fill_count <= last &&
+			!child_bit(child->has, g + part->fill_count))
+			part->fill_count++;
+		return true;
+	}
+	return false;
+}
+
+static void filled(struct call *call)
+{
+	struct volume_part *part = call->context;
+	int rc = call->result;
+	call_end(call);
+	crash_point("volume.copy.filled");
+	if (rc != 0) {
+		write_end(part, rc);
+		return;
+	}
+	part->written = true;
+	child_bits_set(part->made, part->fill, part->fill_count);
+	peer_count(part->step.peer, VOLUME_COPIED, part->fill_count);
+	if (part->job)
+		write_next(&part->step);
+	else
+		write_made(&part->step);
+}
+
+/* A copy below would be one request less, but it makes a cache write back all that is dirty
+   first. */
+static void fill_write(struct call *read)
+{
+	struct volume_part *part = read->context;
+	struct call *call = NULL;
+	uint32_t bytes = part->fill_count * MAP_GRANULE;
+	int rc = read->result;
+	if (rc == 0)
+		rc = call_begin(part->step.peer, &call);
+	if (rc == 0) {
+		call->op = XSEG_OP_WRITE;
+		call->key = part->own;
+		call->offset = (uint64_t)part->fill * MAP_GRANULE;
+		call->length = bytes;
+		call->context = part;
+		rc = call_pages(call, bytes);
+	}
+	for (uint32_t at = 0; rc == 0 && at < bytes; at += MAP_GRANULE) {
+		uint8_t granule[MAP_GRANULE];
+		call_get_bytes(read, at, granule, sizeof(granule));
+		call_put_bytes(call, at, granule, sizeof(granule));
+	}
+	call_end(read);
+	if (rc == 0) {
+		call_submit(call, VOLUME_STORE, filled);
+		return;
+	}
+	if (call)
+		call_end(call);
+	if (rc == -EAGAIN) /* read it again: what was read is not held while we wait */
+		child_wait(part, write_next);
+	else
+		write_end(part, rc);
+}
+
+static int fill_read(struct volume_part *part, const struct child_run *run)
+{
+	struct call *call;
+	uint32_t bytes = part->fill_count * MAP_GRANULE;
+	int rc = call_begin(part->step.peer, &call);
+	if (rc != 0)
+		return rc;
+	call->op = XSEG_OP_READ;
+	call->key = run->key;
+	call->offset = (uint64_t)part->fill * MAP_GRANULE;
+	call->length = bytes;
+	call->context = part;
+	rc = call_pages(call, bytes);
+	if (rc != 0) {
+		call_end(call);
+		return rc;
+	}
+	call_submit(call, VOLUME_STORE, fill_write);
+	return 0;
+}
+
+/* Whoever has them has nothing: they are zeros, and the own object reads as zeros where nothing was
+   ever written. */
+static void fill_nothing(struct volume_part *part)
+{
+	child_bits_set(part->made, part->fill, part->fill_count);
+	if (part->job)
+		write_next(&part->step);
+	else if (is_absent(part))
+		touch(&part->step);
+	else
+		write_made(&part->step);
+}
+
+static void fill(struct volume_part *part)
+{
+	struct child_run run;
+	int rc = child_resolve(part, &part->own, true, part->fill, part->fill_count, &run);
+	if (rc == 0) {
+		part->fill_count = run.count;
+		if (run.key.volume == 0) {
+			fill_nothing(part);
+			return;
+		}
+		rc = fill_read(part, &run);
+	}
+	if (rc == -EINPROGRESS)
+		child_wait(part, write_next);
+	else if (rc == -EAGAIN)
+		child_wait(part, write_next);
+	else if (rc != 0)
+		write_end(part, rc);
+}
+
+/* --- writing ------------------------------------------------------------------------------ */
+
+static void emptied(struct call *call);
+
+/* What the stretch covers is there when it has been written. */
+static void write_next(struct volume_step *step)
+{
+	struct volume_part *part = part_of(step);
+	if (!child_volume(part)) {
+		write_end(part, -ENOENT);
+		return;
+	}
+	bool empty = empties(part);
+	lock(part);
+	bool fills = !empty && find_fill(part);
+	unlock(part);
+	if (fills) {
+		fill(part);
+		return;
+	}
+	if (!part->job) {
+		write_end(part, 0);
+		return;
+	}
+	if (!empty && is_absent(part)) {
+		touch(step);
+		return;
+	}
+	int rc = child_send(part, empty ? emptied : made_all);
+	if (rc == -EAGAIN)
+		child_wait(part, write_next);
+	else if (rc != 0)
+		write_end(part, rc);
+}
+
+/* With the mutex. The entry of a child that has everything. */
+static void become_whole(struct volume_part *part)
+{
+	struct volume *volume = part->volume;
+	uint32_t epoch = part->child->epoch;
+	if (child_bits_all(part->child->has, 0, granules_of(volume)))
+		volume_map_move(volume, part->object,
+			map_word(epoch, volume->self, MAP_WORD_PARTIAL),
+			map_word(epoch, volume->self, 0));
+}
+
+/* With the mutex. Bits are in the note before anybody reads by them: killed in between, the job is
+   served again. */
+static int note_made(struct volume_part *part)
+{
+	struct peer *peer = part->step.peer;
+	struct volume_note note;
+	if (!volume_note_has(peer, part->volume->id, part->object, part->made)) {
+		note_of(part, part->child, &note);
+		for (unsigned i = 0; i < MAP_HAS_WORDS; i++)
+			atomic_fetch_or_explicit(&note.has[i], part->made[i], memory_order_relaxed);
+		int rc = volume_note_make(peer, &note);
+		if (rc != 0)
+			return rc;
+	}
+	crash_point("volume.copy.noted");
+	for (unsigned i = 0; i < MAP_HAS_WORDS; i++)
+		part->child->has[i] |= part->made[i];
+	become_whole(part);
+	return 0;
+}
+
+static void write_made(struct volume_step *step)
+{
+	struct volume_part *part = part_of(step);
+	if (!child_volume(part)) {
+		write_end(part, -ENOENT);
+		return;
+	}
+	if (part->job)
+		child_bits_set(part->made, part->first, part->count);
+	lock(part);
+	/* nothing new: it was there before */
+	int rc = 0;
+	for (unsigned i = 0; i < MAP_HAS_WORDS && rc == 0; i++)
+		if (part->made[i] & ~part->child->has[i])
+			rc = 1;
+	if (rc == 1)
+		rc = note_made(part);
+	unlock(part);
+	if (rc == -EAGAIN)
+		child_wait(part, write_made);
+	else if (rc != 0 || part->job)
+		write_end(part, rc);
+	else
+		write_next(step); /* a flatten goes on */
+}
+
+/* --- all of it discarded ------------------------------------------------------------------ */
+
+static void empty_entry(struct volume_step *step)
+{
+	struct volume_part *part = part_of(step);
+	uint32_t epoch = part->child->epoch;
+	struct volume_note note = {
+		.volume = part->id, .object = part->object, .epoch = epoch, .flags = MAP_WORD_ZERO};
+	if (!child_volume(part)) {
+		write_end(part, -ENOENT);
+		return;
+	}
+	struct volume *volume = part->volume;
+	lock(part);
+	int rc = volume_note_make(part->step.peer, &note);
+	/* what the child has is not touched: whoever still reads by it finds zeros there, and not
+	   what the parent had before */
+	if (rc == 0)
+		volume_map_move(volume, part->object,
+			map_word(epoch, volume->self, MAP_WORD_PARTIAL),
+			map_word(epoch, volume->self, MAP_WORD_ZERO));
+	unlock(part);
+	if (rc == -EAGAIN)
+		child_wait(part, empty_entry);
+	else
+		write_end(part, rc);
+}
+
+static void emptied(struct call *call)
+{
+	struct volume_part *part = call->context;
+	int rc = call->result;
+	call_end(call);
+	crash_point("volume.copy.emptied");
+	if (rc != 0)
+		write_end(part, rc);
+	else
+		empty_entry(&part->step);
+}
+
+/* --- from outside ------------------------------------------------------------------------- */
+
+void volume_child_write(struct volume_part *part)
+{
+	peer_count(part->step.peer, VOLUME_CHILD_WRITES, 1);
+	write_begin(&part->step);
+}
+
+void volume_child_whole(struct volume_whole *whole)
+{
+	struct volume_part *part = calloc(1, sizeof(*part));
+	if (!part) {
+		whole->done(whole, -ENOMEM);
+		return;
+	}
+	*part = (struct volume_part){.step.peer = whole->peer,
+		.id = whole->volume->id,
+		.object = whole->object,
+		.length = 1u << whole->volume->object_shift,
+		.whole = whole};
+	write_begin(&part->step);
+}

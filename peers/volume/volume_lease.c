@@ -1,0 +1,396 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Volumes that are ours to write to. The first who opens one for writing has the mapper acquire it;
+ * when nobody has it open any more, it is given back. Both happen under a hold, so whoever comes
+ * meanwhile waits.
+ *
+ *   known --open, or a write of a front that was there before us--> acquired --last close--> known
+ *                                                                    |
+ *                 lost <---- the mapper says that it is another's ---'
+ *
+ * What a predecessor has noted is told before it is acquired: the notes belong to the epoch in
+ * which they were made. Caches below hear whose the volume is now (XSEG_CONTROL_FENCE), and forget
+ * what another may have changed; before it is given back they write all of it (LEAVE).
+ */
+#include <base/crash.h>
+#include <base/log.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "peers/volume/volume_flush.h"
+#include "peers/volume/volume_hold.h"
+#include "peers/volume/volume_map.h"
+
+#define LOOK_NS 1000000000u /* between two looks for volumes that the dead had open */
+
+/* One acquiring or giving back. */
+struct lease {
+	struct volume_flush flush; /* first: it begins with a volume_step */
+	struct volume_hold hold;
+	struct volume_task *task; /* NULL: given back */
+	bool read_only;
+	int error;
+	struct map_head_info head; /* as acquired */
+};
+
+static struct lease *lease_of(struct volume_step *step) { return (struct lease *)step; }
+static struct volume_step *step_of(struct lease *lease) { return &lease->flush.tell.step; }
+
+static void set_acquired(struct peer *peer, struct volume *volume, bool acquired)
+{
+	struct volume_shared *shared = volume_shared(peer);
+	pthread_mutex_lock(&shared->lock);
+	if (acquired && !volume->acquired)
+		LIST_INSERT_HEAD(&shared->acquired, volume, ours);
+	if (!acquired && volume->acquired)
+		LIST_REMOVE(volume, ours);
+	volume->acquired = acquired;
+	atomic_store_explicit(&volume->lost, false, memory_order_relaxed);
+	pthread_mutex_unlock(&shared->lock);
+}
+
+void volume_lease_lost(struct peer *peer, uint64_t id)
+{
+	struct volume_shared *shared = volume_shared(peer);
+	bool first = false;
+	pthread_mutex_lock(&shared->lock);
+	struct volume *volume = volume_table_find(shared, id);
+	if (volume && volume->acquired && !volume_is_lost(volume)) {
+		first = true;
+		atomic_store_explicit(&volume->lost, true, memory_order_relaxed);
+		atomic_store_explicit(&volume->admitted, 0, memory_order_relaxed);
+	}
+	pthread_mutex_unlock(&shared->lock);
+	if (first)
+		log_error("volume",
+			"%s: volume '%s' was taken away from us: what was written to it since the "
+			"last flush is lost, and nothing more is written until it is opened anew",
+			peer->name, volume->head.name);
+}
+
+/* What was noted can never be told: it is another's volume by now, or none. */
+static void drop_notes(struct peer *peer, const struct volume *volume, int why)
+{
+	if (!volume_note_any(peer, volume->id))
+		return;
+	log_warning("volume", "%s: what was noted about volume '%s' is dropped: %s", peer->name,
+		volume->head.name,
+		why == -ESTALE ? "another host has written to it since" : strerror(-why));
+	volume_note_forget(peer, volume->id);
+}
+
+/* --- acquiring ------------------------------------------------------------------------ */
+
+static void want_end(struct lease *lease, int error)
+{
+	struct volume_task *task = lease->task;
+	volume_hold_release(&lease->hold);
+	free(lease);
+	task->found(task, error);
+}
+
+static int take_head(struct lease *lease, const struct map_head_info *head)
+{
+	struct peer *peer = step_of(lease)->peer;
+	struct volume *volume = lease->hold.volume;
+	int rc = volume_head_set(peer, volume, head, true);
+	if (rc != 0)
+		return rc;
+	volume_map_forget(volume);
+	if (!lease->read_only)
+		set_acquired(peer, volume, true);
+	return 0;
+}
+
+/* A store that nobody shares, and that keeps nothing back, has nothing to do. */
+static int store_answer(struct call *call)
+{
+	int rc = call->result;
+	call_end(call);
+	return rc == -EOPNOTSUPP ? 0 : rc;
+}
+
+static void fenced(struct call *call)
+{
+	struct lease *lease = lease_of(call->context);
+	int rc = store_answer(call);
+	crash_point("volume.lease.fenced");
+	want_end(lease, rc == 0 ? take_head(lease, &lease->head) : rc);
+}
+
+static void fence_ask(struct volume_step *step)
+{
+	struct lease *lease = lease_of(step);
+	struct call *call = volume_step_call(step, fence_ask, XSEG_OP_CONTROL,
+		(struct xseg_key){.volume = lease->hold.volume->id}, 0);
+	if (!call)
+		return;
+	call->arg0 = XSEG_CONTROL_FENCE;
+	call->arg1 = lease->head.term;
+	call->offset = lease->head.line;
+	call_submit(call, VOLUME_STORE, fenced);
+}
+
+static void want_answered(struct call *call)
+{
+	struct lease *lease = lease_of(call->context);
+	struct volume_task *task = lease->task;
+	int rc = volume_head_answer(call, &lease->head);
+	crash_point("volume.lease.acquired");
+	if (rc == 0 && !lease->read_only) {
+		call_end(call);
+		fence_ask(step_of(lease));
+		return;
+	}
+	if (rc == 0)
+		rc = take_head(lease, &lease->head);
+	if (rc == 0 || call->result == 0 || !task->job || task->job->op != XSEG_OP_OPEN) {
+		call_end(call);
+		want_end(lease, rc);
+		return;
+	}
+	volume_hold_release(&lease->hold);
+	free(lease);
+	volume_task_refuse(task, call);
+	call_end(call);
+}
+
+static void want_ask(struct volume_step *step)
+{
+	struct lease *lease = lease_of(step);
+	struct call *call = volume_head_call(
+		step, want_ask, lease->hold.volume->id, NULL, lease->read_only ? MAP_READ_ONLY : 0);
+	if (call)
+		call_submit(call, VOLUME_MAP, want_answered);
+}
+
+static void want_told(struct volume_flush *flush, int error)
+{
+	struct lease *lease = (struct lease *)flush;
+	struct peer *peer = step_of(lease)->peer;
+	struct volume *volume = lease->hold.volume;
+	crash_point("volume.lease.told");
+	if (error == -ESTALE || error == -ENOENT)
+		drop_notes(peer, volume, error);
+	else if (error != 0) {
+		want_end(lease, error);
+		return;
+	}
+	want_ask(step_of(lease));
+}
+
+static void want_held(struct volume_hold *hold, int error)
+{
+	struct lease *lease = (struct lease *)((char *)hold - offsetof(struct lease, hold));
+	struct peer *peer = hold->peer;
+	struct volume_task *task = lease->task;
+	if (error == -EBUSY && task->job) { /* when that is over, it may be ours, or gone */
+		struct volume *volume = hold->volume;
+		free(lease);
+		struct job *job = volume_task_leave(task);
+		job->key.volume = volume->id;
+		if (!volume_hold_wait(peer, volume, job))
+			peer->ops->on[job->op](peer, job);
+		return;
+	}
+	if (error != 0) {
+		free(lease);
+		task->found(task, error);
+		return;
+	}
+	if (volume_is_lost(hold->volume))
+		drop_notes(peer, hold->volume, -ESTALE);
+	if (volume_note_any(peer, hold->volume->id))
+		volume_flush_begin(&lease->flush, peer, hold->volume->id, want_told);
+	else
+		want_ask(step_of(lease));
+}
+
+void volume_lease_want(struct volume_task *task, bool read_only)
+{
+	struct peer *peer = task->step.peer;
+	struct volume *volume = volume_find(peer, task->id);
+	struct lease *lease = volume ? calloc(1, sizeof(*lease)) : NULL;
+	if (!lease) {
+		task->found(task, volume ? -ENOMEM : -ENOENT);
+		return;
+	}
+	step_of(lease)->peer = peer;
+	lease->task = task;
+	lease->read_only = read_only;
+	lease->hold = (struct volume_hold){
+		.peer = peer, .volume = volume, .held = want_held, .job = task->job, .reads = true};
+	volume_hold_begin(&lease->hold);
+}
+
+/* Whoever writes has no use for the reason, and the answer's place is his data's. */
+static void job_leased(struct volume_task *task, int error)
+{
+	struct peer *peer = task->step.peer;
+	struct job *job = volume_task_leave(task);
+	if (error == 0)
+		peer->ops->on[job->op](peer, job);
+	else
+		job_fail(job, error == -EPERM ? -EROFS : error == -ENOENT ? -ENOENT : -EIO);
+}
+
+void volume_lease_job(struct peer *peer, struct volume *volume, struct job *job)
+{
+	struct volume_task *task = volume_task_begin(peer, job);
+	if (!task)
+		return;
+	task->id = volume->id;
+	task->found = job_leased;
+	volume_lease_want(task, false);
+}
+
+/* --- giving back ----------------------------------------------------------------------------- */
+
+/* Not again at once. */
+static void release_later(struct peer *peer, struct volume *volume)
+{
+	pthread_mutex_lock(&volume_shared(peer)->lock);
+	volume->release_ns = peer_now_ns(peer) + LOOK_NS;
+	pthread_mutex_unlock(&volume_shared(peer)->lock);
+}
+
+static void refused(struct peer *peer, struct volume *volume, int error)
+{
+	release_later(peer, volume);
+	log_warning("volume", "%s: volume '%s' could not be given back: %s", peer->name,
+		volume->head.name, strerror(-error));
+}
+
+static void release_end(struct lease *lease, int error)
+{
+	struct peer *peer = lease->hold.peer;
+	struct volume *volume = lease->hold.volume;
+	if (error == 0)
+		set_acquired(peer, volume, false);
+	else
+		refused(peer, volume, error);
+	volume_hold_release(&lease->hold);
+	free(lease);
+	atomic_fetch_sub(&volume_shared(peer)->busy, 1);
+}
+
+static void released(struct call *call)
+{
+	struct lease *lease = lease_of(call->context);
+	int rc = call->result;
+	call_end(call);
+	crash_point("volume.lease.released");
+	release_end(lease, rc == -ENOENT || rc == -ESTALE ? 0 : rc);
+}
+
+static void release_ask(struct volume_step *step)
+{
+	struct lease *lease = lease_of(step);
+	struct call *call = volume_step_call(step, release_ask, XSEG_OP_CONTROL,
+		(struct xseg_key){.volume = lease->hold.volume->id}, 0);
+	if (!call)
+		return;
+	call->arg0 = MAP_RELEASE;
+	call_submit(call, VOLUME_MAP, released);
+}
+
+static void left(struct call *call)
+{
+	struct lease *lease = lease_of(call->context);
+	int rc = store_answer(call);
+	crash_point("volume.lease.left");
+	if (rc == 0 || rc == -ESTALE) /* it is another's already */
+		release_ask(step_of(lease));
+	else
+		release_end(lease, rc);
+}
+
+/* Whoever has it next sees nothing of what lies in a cache of ours. */
+static void leave_ask(struct volume_step *step)
+{
+	struct lease *lease = lease_of(step);
+	struct call *call = volume_step_call(step, leave_ask, XSEG_OP_CONTROL,
+		(struct xseg_key){.volume = lease->hold.volume->id}, 0);
+	if (!call)
+		return;
+	call->arg0 = XSEG_CONTROL_LEAVE;
+	call_submit(call, VOLUME_STORE, left);
+}
+
+static void release_told(struct volume_flush *flush, int error)
+{
+	struct lease *lease = (struct lease *)flush;
+	if (error == -ESTALE || error == -ENOENT)
+		drop_notes(lease->hold.peer, lease->hold.volume, error);
+	else if (error != 0) {
+		release_end(lease, error);
+		return;
+	}
+	leave_ask(step_of(lease));
+}
+
+static void release_held(struct volume_hold *hold, int error)
+{
+	struct lease *lease = (struct lease *)((char *)hold - offsetof(struct lease, hold));
+	struct peer *peer = hold->peer;
+	struct volume *volume = hold->volume;
+	if (error != 0) { /* looked at again in a while */
+		release_later(peer, volume);
+		atomic_fetch_sub(&volume_shared(peer)->busy, 1);
+		free(lease);
+		return;
+	}
+	if (!volume->acquired || volume_opens(peer, volume, VOLUME_NO_CLIENT) > 0) {
+		volume_hold_release(hold);
+		atomic_fetch_sub(&volume_shared(peer)->busy, 1);
+		free(lease);
+		return;
+	}
+	if (volume_is_lost(volume)) {
+		drop_notes(peer, volume, -ESTALE);
+		release_end(lease, 0);
+		return;
+	}
+	volume_flush_begin(&lease->flush, peer, volume->id, release_told);
+}
+
+void volume_lease_release(struct peer *peer, struct volume *volume)
+{
+	struct lease *lease = calloc(1, sizeof(*lease));
+	if (!lease)
+		return; /* looked at again in a while */
+	atomic_fetch_add(&volume_shared(peer)->busy, 1);
+	step_of(lease)->peer = peer;
+	lease->hold = (struct volume_hold){.peer = peer, .volume = volume, .held = release_held};
+	volume_hold_begin(&lease->hold);
+}
+
+/* Of those that the dead had open one at a time: the next look finds the next. */
+static struct volume *find_unused(struct peer *peer)
+{
+	struct volume_shared *shared = volume_shared(peer);
+	struct volume *volume;
+	uint64_t now = peer_now_ns(peer);
+	pthread_mutex_lock(&shared->lock);
+	LIST_FOREACH(volume, &shared->acquired, ours)
+	if (!volume->hold && volume->release_ns <= now && volume_is_unused(peer, volume))
+		break;
+	uint64_t id = volume ? volume->id : 0;
+	pthread_mutex_unlock(&shared->lock);
+	return volume_find(peer, id);
+}
+
+bool volume_lease_waits(struct peer *peer) { return find_unused(peer) != NULL; }
+
+bool volume_lease_poll(struct peer *peer)
+{
+	struct volume_shard *shard = peer->state;
+	if (likely(peer->shard != 0 || peer_now_ns(peer) < shard->look_ns))
+		return false;
+	struct volume *volume = find_unused(peer);
+	shard->look_ns = peer_now_ns(peer) + (volume ? 0 : LOOK_NS);
+	if (volume)
+		volume_lease_release(peer, volume);
+	return volume != NULL;
+}

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash
+#
+# A guest kernel for scenario scripts, on top of lib.sh: User-Mode Linux, an ordinary process of
+# the host, whose root is the host's file system, read-only. It reaches the host over a tap device,
+# so all of it runs in name spaces of its own (network, pid, mount) that end with the script and
+# take all processes with them. Needs root, /dev/net/tun and the package user-mode-linux.
+#
+#   guest_need                       tap_skip_all where no guest can be started
+#   guest_addresses NET              HOST and guest are NET.1 and NET.2: ADDRESS, GUEST, PORT
+#   guest_init FILE [NAME=VALUE...]  makes the guest's init: the variables, what is below, and then
+#                                    stdin, which defines main()
+#   guest_network_up                 the host's side of the network, in the name spaces
+#   guest_boot INIT                  becomes a guest, so: scene_spawn NAME guest_boot INIT
+#   guest_power_cut NAME             ends it as a power cut would
+#   guest_end NAME [S]               waits until it has ended by itself
+#
+# In the guest: step NAME CMD... says 'STEP ok NAME' or 'STEP failed NAME' and why; module NAME;
+# network; attach EXPORT [DEVICE] (nbd0) over TCP.
+
+export PATH=$PATH:/usr/sbin:/sbin
+
+guest_need() {
+    scene_need linux.uml unshare ip nbd-client python3 "$@"
+    if [ "$(id -u)" -ne 0 ] || [ ! -c /dev/net/tun ]; then
+        tap_skip_all "needs root and /dev/net/tun"
+    fi
+    unshare -nmp --fork true 2>/dev/null || tap_skip_all "no name spaces here"
+}
+
+guest_addresses() { ADDRESS=$1.1 GUEST=$1.2 PORT=10809; }
+
+guest_init() {
+    local file=$1 pair
+    shift
+    {
+        echo '#!/bin/bash'
+        for pair in "HOST=$ADDRESS" "PORT=$PORT" "GUEST=$GUEST" \
+            "PYTHON=$(python3 -c 'import sys; print(sys.executable)')" "$@"; do
+            printf '%s=%q\n' "${pair%%=*}" "${pair#*=}"
+        done
+        guest_init_head
+        cat
+        guest_init_tail
+    } >"$file"
+    chmod +x "$file"
+}
+
+guest_init_head() {
+    cat <<'EOF_GUEST'
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C
+step() {
+    local name=$1 rc
+    shift
+    "$@" >/run/log 2>&1 </dev/null
+    rc=$?
+    if [ $rc -eq 0 ]; then echo "STEP ok $name"; return 0; fi
+    echo "STEP failed $name: exit $rc"
+    sed 's/^/STEP log /' /run/log | tail -n 12
+    return 1
+}
+# nbd depends on no other module, so kmod is not needed: finit_module is system call 313.
+module() {
+    local file
+    file=$(find "/usr/lib/uml/modules/$(uname -r)" -name "$1.ko" | head -n 1)
+    "$PYTHON" - "$file" <<'PY'
+import ctypes, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+if libc.syscall(313, os.open(sys.argv[1], os.O_RDONLY), b"", 0):
+    sys.exit(os.strerror(ctypes.get_errno()))
+PY
+}
+network() {
+    ip link set lo up && ip addr add "$GUEST/24" dev vec0 && ip link set vec0 up
+}
+attach() {
+    local device=/dev/${2:-nbd0}
+    nbd-client -N "$1" -b 512 "$HOST" "$PORT" "$device" &&
+        [ "$(blockdev --getsize64 "$device")" -gt 0 ]
+}
+no_error() { ! dmesg | grep -iE "I/O error|nbd[0-9]*: .*(error|timed out)"; }
+EOF_GUEST
+}
+
+guest_init_tail() {
+    cat <<'EOF_GUEST'
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+mount -t devtmpfs dev /dev 2>/dev/null
+mount -t tmpfs tmp /run
+echo "STEP ok a guest kernel boots ($(uname -r))"
+main
+echo "STEP end"
+echo o >/proc/sysrq-trigger
+sleep 5
+EOF_GUEST
+}
+
+guest_network_up() {
+    ip link set lo up && ip tuntap add tap0 mode tap && ip addr add "$ADDRESS/24" dev tap0 &&
+        ip link set tap0 up
+}
+
+# UML 6.1 cannot write the registers of CPUs with AMX; tests/lib/uml_xstate.c says why.
+guest_preload() {
+    grep -qw amx_tile /proc/cpuinfo || return
+    "${CC:-cc}" -D_GNU_SOURCE -O2 -shared -fPIC -o "$SCENE_DIR/xstate.so" \
+        "$(dirname "${BASH_SOURCE[0]}")/../lib/uml_xstate.c" && echo "$SCENE_DIR/xstate.so"
+}
+
+guest_boot() {
+    mkdir -p "$SCENE_DIR/uml"
+    TMPDIR=$SKERRY_SHM_DIR LD_PRELOAD=$(guest_preload) exec linux.uml mem=256M \
+        root=/dev/root rootfstype=hostfs rootflags=/ ro init="$1" con=null con0=fd:0,fd:1 quiet \
+        umid="${1##*.}" uml_dir="$SCENE_DIR/uml/" \
+        vec0:transport=tap,ifname=tap0,depth=128,gro=1
+}
+
+guest_ended() { ! scene_alive "$1"; }
+
+# It has a session of its own, with all processes that run its programs.
+guest_power_cut() {
+    kill -s KILL -- "-$(scene_pid "$1")"
+    scene_stop "$1"
+}
+
+guest_end() {
+    local rc=0
+    scene_until "${2:-${UML_LIMIT:-90}}" guest_ended "$1" || rc=1
+    [ "$rc" -eq 0 ] || guest_power_cut "$1"
+    scene_stop "$1"
+    return "$rc"
+}

@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who may write to a volume: one at a time, and whoever loses is told to whom. */
+#include <errno.h>
+#include <string.h>
+
+#include "peers/map/map_home.h"
+#include "tests/lib/map_memory.h"
+#include "tests/lib/unit.h"
+
+#define ID 0x77u
+#define LEASE 1000u
+
+static struct map_memory *memory;
+static struct map_home found;
+
+static void setup(void)
+{
+	memory = map_memory_create();
+	memset(&found, 0xee, sizeof(found));
+}
+
+static void teardown(void) { map_memory_destroy(memory); }
+
+static struct map_claim claim_of(uint64_t owner, uint64_t now)
+{
+	return (struct map_claim){.owner = owner,
+		.now_ns = now,
+		.lease_ns = LEASE,
+		.host = owner == 1 ? "one" : "two"};
+}
+
+/* From a segment of a name, after a boot. */
+static int acquire_from(uint64_t owner, uint64_t now, uint64_t place, uint64_t boot)
+{
+	struct map_claim claim = claim_of(owner, now);
+	claim.place = place;
+	claim.boot = boot;
+	return map_home_acquire(&memory->store, ID, &claim, false, &found);
+}
+
+static int acquire(uint64_t owner, uint64_t now, bool force)
+{
+	struct map_claim claim = claim_of(owner, now);
+	return map_home_acquire(&memory->store, ID, &claim, force, &found);
+}
+
+static int renew(uint64_t owner, uint64_t now, uint64_t term)
+{
+	struct map_claim claim = claim_of(owner, now);
+	return map_home_renew(&memory->store, ID, &claim, term, &found);
+}
+
+static void check_found(uint64_t owner, uint64_t term, uint64_t since, uint64_t until)
+{
+	ck_assert_uint_eq(found.id, ID);
+	ck_assert_uint_eq(found.owner, owner);
+	ck_assert_uint_eq(found.term, term);
+	ck_assert_uint_eq(found.since_ns, since);
+	ck_assert_uint_eq(found.until_ns, until);
+	ck_assert_str_eq(found.host, owner == 1 ? "one" : "two");
+}
+
+/* Nobody waits for a lease of himself before the machine was started anew. */
+START_TEST(test_another_boot)
+{
+	setup();
+	ck_assert_int_eq(acquire_from(1, 5000, 7, 8), 0);
+	ck_assert_int_eq(acquire_from(2, 5001, 7, 8), -EBUSY); /* the same boot: it may live */
+	ck_assert_int_eq(acquire_from(2, 5002, 6, 9), -EBUSY); /* another segment or machine */
+	ck_assert_int_eq(acquire_from(2, 5003, 7, 0), -EBUSY);
+	ck_assert_int_eq(acquire_from(2, 5004, 0, 9), -EBUSY);
+	ck_assert_int_eq(acquire_from(2, 5005, 7, 9), 0);
+	ck_assert_uint_eq(found.term, 2);
+	ck_assert_int_eq(acquire_from(1, 5006, 7, 9), -EBUSY);
+	/* who is not known is waited for */
+	ck_assert_int_eq(acquire_from(3, 9000, 0, 0), 0);
+	ck_assert_int_eq(acquire_from(2, 9001, 7, 9), -EBUSY);
+	ck_assert_int_eq(acquire_from(2, 9002, 0, 0), -EBUSY);
+	teardown();
+}
+END_TEST
+
+START_TEST(test_acquire_and_renew)
+{
+	setup();
+	ck_assert_int_eq(map_home_read(&memory->store, ID, &found), -ENOENT);
+	ck_assert_int_eq(acquire(1, 5000, false), 0);
+	check_found(1, 1, 5000, 6000);
+	ck_assert_int_eq(acquire(1, 5500, false), 0); /* said again */
+	check_found(1, 1, 5000, 6500);
+	ck_assert_int_eq(renew(1, 6000, 1), 0);
+	check_found(1, 1, 5000, 7000);
+	memset(&found, 0, sizeof(found));
+	ck_assert_int_eq(map_home_read(&memory->store, ID, &found), 0);
+	check_found(1, 1, 5000, 7000);
+	teardown();
+}
+END_TEST
+
+START_TEST(test_busy_says_who)
+{
+	setup();
+	ck_assert_int_eq(acquire(1, 5000, false), 0);
+	ck_assert_int_eq(acquire(2, 5999, false), -EBUSY);
+	check_found(1, 1, 5000, 6000);
+	ck_assert_int_eq(acquire(2, 6000, false), 0); /* the lease has run out */
+	check_found(2, 2, 6000, 7000);
+	ck_assert_int_eq(renew(1, 6001, 1), -ESTALE);
+	check_found(2, 2, 6000, 7000);
+	ck_assert_int_eq(acquire(1, 6001, false), -EBUSY);
+	check_found(2, 2, 6000, 7000);
+	teardown();
+}
+END_TEST
+
+START_TEST(test_force)
+{
+	setup();
+	ck_assert_int_eq(acquire(1, 5000, false), 0);
+	ck_assert_int_eq(acquire(2, 5001, true), 0);
+	check_found(2, 2, 5001, 6001);
+	ck_assert_int_eq(renew(1, 5002, 1), -ESTALE);
+	ck_assert_int_eq(acquire(1, 5003, true), 0);
+	check_found(1, 3, 5003, 6003);
+	/* ours again, but not by that term */
+	ck_assert_int_eq(renew(1, 5004, 1), -ESTALE);
+	ck_assert_int_eq(map_home_release(&memory->store, ID, 1, 1), 0);
+	ck_assert_int_eq(renew(1, 5004, 3), 0);
+	teardown();
+}
+END_TEST
+
+START_TEST(test_release)
+{
+	setup();
+	ck_assert_int_eq(map_home_release(&memory->store, ID, 1, 1), 0); /* never had it */
+	ck_assert_int_eq(acquire(1, 5000, false), 0);
+	ck_assert_int_eq(map_home_release(&memory->store, ID, 2, 1), 0); /* another's stays */
+	ck_assert_int_eq(acquire(2, 5001, false), -EBUSY);
+	ck_assert_int_eq(map_home_release(&memory->store, ID, 1, 1), 0);
+	ck_assert_int_eq(map_home_release(&memory->store, ID, 1, 1), 0);
+	ck_assert_int_eq(renew(1, 5001, 1), -ESTALE);
+	ck_assert_int_eq(acquire(2, 5001, false), 0);
+	check_found(2, 2, 5001, 6001); /* the term goes on where it was */
+	ck_assert_int_eq(map_home_release(&memory->store, ID, 2, 2), 0);
+	ck_assert_int_eq(acquire(2, 5002, false), 0);
+	check_found(2, 3, 5002, 6002);
+	teardown();
+}
+END_TEST
+
+/* Whose clock is set back waits longer, and never less; his own volume he keeps. */
+START_TEST(test_clock_set_back)
+{
+	setup();
+	ck_assert_int_eq(acquire(1, 5000, false), 0);
+	ck_assert_int_eq(acquire(2, 10, false), -EBUSY);
+	ck_assert_int_eq(renew(1, 100, 1), 0);
+	check_found(1, 1, 5000, 1100);
+	ck_assert_int_eq(acquire(1, 200, false), 0);
+	check_found(1, 1, 5000, 1200);
+	ck_assert_int_eq(acquire(2, 1200, false), 0);
+	check_found(2, 2, 1200, 2200);
+	teardown();
+}
+END_TEST
+
+START_TEST(test_refused)
+{
+	setup();
+	char host[MAP_HOST_MAX + 2];
+	struct map_claim claim = claim_of(0, 5);
+	ck_assert_int_eq(map_home_acquire(&memory->store, ID, &claim, false, &found), -EINVAL);
+	claim = claim_of(1, UINT64_MAX - LEASE + 1);
+	ck_assert_int_eq(map_home_acquire(&memory->store, ID, &claim, true, &found), -EINVAL);
+	ck_assert_int_eq(map_home_renew(&memory->store, ID, &claim, 1, &found), -EINVAL);
+	claim = claim_of(1, 5);
+	ck_assert_int_eq(map_home_acquire(&memory->store, 0, &claim, false, &found), -EINVAL);
+	memset(host, 'h', sizeof(host));
+	host[MAP_HOST_MAX + 1] = 0;
+	claim.host = host;
+	ck_assert_int_eq(map_home_acquire(&memory->store, ID, &claim, false, &found), -EINVAL);
+	host[MAP_HOST_MAX] = 0;
+	ck_assert_int_eq(map_home_acquire(&memory->store, ID, &claim, false, &found), 0);
+	ck_assert_str_eq(found.host, host);
+	teardown();
+}
+END_TEST
+
+/* A damaged record is nobody's leave to write; by force it is replaced, with a higher term. */
+START_TEST(test_damaged)
+{
+	setup();
+	struct xseg_key key = {.volume = ID, .epoch = XSEG_EPOCH_HOME};
+	ck_assert_int_eq(acquire(1, 5000, false), 0);
+	map_memory_corrupt(memory, key, 20, 4);
+	ck_assert_int_eq(acquire(2, 9000, false), -EILSEQ);
+	ck_assert_int_eq(acquire(1, 5000, false), -EILSEQ);
+	ck_assert_int_eq(renew(1, 5000, 1), -EILSEQ);
+	ck_assert_int_eq(acquire(2, 9000, true), 0);
+	check_found(2, 9001, 9000, 10000);
+	ck_assert_int_eq(renew(1, 5000, 1), -ESTALE);
+	teardown();
+}
+END_TEST
+
+/* Cut off, the answer lost or the change not made: said again it is ours, with one term. */
+START_TEST(test_cut_anywhere)
+{
+	for (unsigned force = 0; force < 2; force++)
+		for (unsigned done = 0; done < 2; done++) {
+			setup();
+			ck_assert_int_eq(acquire(2, 10, false), 0);
+			map_memory_heal(memory);
+			memory->fail_at = 1;
+			memory->fail_done = done;
+			uint64_t now = force ? 20 : 10 + LEASE;
+			ck_assert_int_eq(acquire(1, now, force), -EIO);
+			map_memory_lose(memory, 1);
+			ck_assert_int_eq(map_home_read(&memory->store, ID, &found), 0);
+			check_found(done ? 1 : 2, done ? 2 : 1, done ? now : 10,
+				(done ? now : 10) + LEASE);
+			ck_assert_int_eq(acquire(1, now + 1, force), 0);
+			check_found(1, 2, done ? now : now + 1, now + 1 + LEASE);
+			map_memory_heal(memory);
+			memory->fail_at = 1;
+			memory->fail_done = done;
+			ck_assert_int_eq(map_home_release(&memory->store, ID, 1, 2), -EIO);
+			map_memory_heal(memory);
+			ck_assert_int_eq(map_home_release(&memory->store, ID, 1, 2), 0);
+			ck_assert_int_eq(acquire(2, now + 2, false), 0);
+			check_found(2, 3, now + 2, now + 2 + LEASE);
+			teardown();
+		}
+}
+END_TEST
+
+/* --- two at once ------------------------------------------------------------------------------ */
+
+static unsigned rival_at;
+static bool rival_force;
+static int rival_rc;
+
+static int rival_acts(struct map_memory *at, enum map_memory_kind kind, struct xseg_key key)
+{
+	struct map_claim claim = claim_of(2, 100);
+	struct map_home rival;
+	(void)kind;
+	(void)key;
+	if (rival_at-- != 0)
+		return 0;
+	at->before = NULL;
+	rival_rc = map_home_acquire(&at->store, ID, &claim, rival_force, &rival);
+	return 0;
+}
+
+START_TEST(test_race)
+{
+	for (unsigned at = 0; at < 2; at++) {
+		setup();
+		rival_at = at;
+		rival_force = false;
+		memory->before = rival_acts;
+		ck_assert_int_eq(acquire(1, 100, false), -EBUSY);
+		ck_assert_int_eq(rival_rc, 0);
+		check_found(2, 1, 100, 1100);
+		/* of a renewal and a force, the renewal is told */
+		rival_at = at;
+		rival_force = true;
+		ck_assert_int_eq(acquire(1, 101, true), 0);
+		memory->before = rival_acts;
+		ck_assert_int_eq(renew(1, 102, 2), -ESTALE);
+		check_found(2, 3, 100, 1100);
+		/* and what is released too late stays with the next */
+		ck_assert_int_eq(acquire(1, 101, true), 0);
+		rival_at = at;
+		memory->before = rival_acts;
+		ck_assert_int_eq(map_home_release(&memory->store, ID, 1, 4), 0);
+		ck_assert_int_eq(map_home_read(&memory->store, ID, &found), 0);
+		check_found(2, 5, 100, 1100);
+		teardown();
+	}
+}
+END_TEST
+
+/* Any history, any clocks: the term only grows, changes with the owner and with nothing else, and
+   nobody has the volume who was not given it. */
+START_TEST(test_any_history)
+{
+	setup();
+	uint64_t random = 17, owner = 0, term = 0, until = 0;
+	for (unsigned step = 0; step < 20000; step++) {
+		uint64_t who = 1 + random_next(&random) % 3, now = random_next(&random) % 4000;
+		unsigned what = (unsigned)(random_next(&random) % 8);
+		bool mine = owner == who;
+		if (what == 0) {
+			ck_assert_int_eq(map_home_release(&memory->store, ID, who, term), 0);
+			owner = mine ? 0 : owner;
+		} else if (what < 4) {
+			int rc = term == 0 ? -ESTALE : renew(who, now, term);
+			ck_assert_int_eq(rc, mine ? 0 : -ESTALE);
+			until = mine ? now + LEASE : until;
+		} else {
+			bool force = what == 7;
+			bool may = mine || owner == 0 || now >= until || force;
+			ck_assert_int_eq(acquire(who, now, force), may ? 0 : -EBUSY);
+			term += may && !mine;
+			until = may ? now + LEASE : until;
+			owner = may ? who : owner;
+		}
+		if (term != 0) {
+			ck_assert_int_eq(map_home_read(&memory->store, ID, &found), 0);
+			ck_assert_uint_eq(found.term, term);
+			ck_assert_uint_eq(found.owner, owner);
+			ck_assert_uint_eq(found.until_ns, owner != 0 ? until : 0);
+		}
+	}
+	teardown();
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("map_home");
+	UNIT_TEST(suite, test_another_boot);
+	UNIT_TEST(suite, test_acquire_and_renew);
+	UNIT_TEST(suite, test_busy_says_who);
+	UNIT_TEST(suite, test_force);
+	UNIT_TEST(suite, test_release);
+	UNIT_TEST(suite, test_clock_set_back);
+	UNIT_TEST(suite, test_refused);
+	UNIT_TEST(suite, test_damaged);
+	UNIT_TEST(suite, test_cut_anywhere);
+	UNIT_TEST(suite, test_race);
+	UNIT_TEST(suite, test_any_history);
+	return unit_main(suite);
+}

@@ -1,0 +1,559 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Each thing that a mapper can be asked, over a store in memory. */
+#include <errno.h>
+#include <string.h>
+
+#include "tests/unit/mapper_rig.h"
+
+static struct mrig m;
+#define MIB (1u << 20)
+
+static uint64_t make(const char *name, uint64_t size)
+{
+	uint64_t id = 0;
+	ck_assert_int_eq(mrig_create(&m, name, size, &id), 0);
+	ck_assert_uint_ne(id, 0);
+	return id;
+}
+
+static struct map_head_info acquire(uint64_t id)
+{
+	struct map_head_info head = {0};
+	ck_assert_int_eq(mrig_acquire(&m, id, &head), 0);
+	ck_assert_uint_eq(head.id, id);
+	return head;
+}
+
+/* --- volumes as such ------------------------------------------------------------------------ */
+
+START_TEST(created_listed_removed)
+{
+	struct xseg_volume_info info;
+	char names[256];
+	mrig_begin(&m, 1, "");
+	uint64_t a = make("a", 10 * MIB), again;
+	ck_assert_int_eq(mrig_info(&m, a, NULL, &info), 0);
+	ck_assert_uint_eq(info.size, 10 * MIB);
+	ck_assert_uint_eq(info.object_size, MRIG_OBJECT);
+	ck_assert_uint_eq(info.state, XSEG_VOLUME_READY);
+	ck_assert_str_eq(info.name, "a");
+	ck_assert_int_eq(mrig_info(&m, 0, "a", &info), 0);
+	ck_assert_uint_eq(info.id, a);
+	ck_assert_int_eq(mrig_info(&m, 0, "b", &info), -ENOENT);
+	ck_assert_int_eq(mrig_info(&m, 77, NULL, &info), -ENOENT);
+	ck_assert_int_eq(mrig_create(&m, "a", MIB, &again), -EEXIST);
+	ck_assert_int_eq(mrig_create(&m, "x/y", MIB, &again), -EINVAL);
+	ck_assert_int_eq(mrig_create(&m, "odd", 1000, &again), -EINVAL);
+	ck_assert_uint_eq(mrig_list(&m, 4, names, sizeof(names)), 1);
+	ck_assert_str_eq(names, "a");
+	ck_assert_int_eq(mrig_remove(&m, a), 0);
+	ck_assert_int_eq(mrig_remove(&m, a), 0); /* by its id: it has been done */
+	ck_assert_int_eq(mrig_info(&m, a, NULL, &info), -ENOENT);
+	ck_assert_uint_eq(mrig_list(&m, 4, names, sizeof(names)), 0);
+	mrig_end(&m);
+}
+END_TEST
+
+START_TEST(acquired_told_looked_up)
+{
+	mrig_begin(&m, 1, "");
+	uint64_t a = make("a", 100 * MIB);
+	ck_assert_int_eq(mrig_news(&m, a, 3, 1), -ESTALE); /* nobody has acquired it */
+	struct map_head_info head = acquire(a), once;
+	ck_assert_uint_ge(head.term, 1);
+	ck_assert_uint_eq(head.owners[head.self], a);
+	ck_assert_int_eq(mrig_news(&m, a, 3, head.epoch), 0);
+	ck_assert_int_eq(mrig_news(&m, a, 1000, head.epoch), 0);
+	ck_assert_uint_eq(mrig_word(&m, a, 3), map_word(head.epoch, head.self, 0));
+	ck_assert_uint_eq(mrig_word(&m, a, 1000), map_word(head.epoch, head.self, 0));
+	ck_assert_uint_eq(mrig_word(&m, a, 4), 0);
+	once = acquire(a); /* said again: the term stays, the epoch is fresh */
+	ck_assert_uint_eq(once.term, head.term);
+	ck_assert_uint_gt(once.epoch, head.epoch);
+	ck_assert_int_eq(mrig_control(&m, MAP_RELEASE, a, 0, NULL, 0), 0);
+	ck_assert_int_eq(mrig_control(&m, MAP_RELEASE, a, 0, NULL, 0), 0);
+	ck_assert_int_eq(mrig_news(&m, a, 5, once.epoch), -ESTALE);
+	ck_assert_uint_eq(mrig_counter(&m, MAPPER_NEWS), 2);
+	ck_assert_uint_eq(mrig_counter(&m, MAPPER_ACQUIRES), 2);
+	mrig_end(&m);
+}
+END_TEST
+
+/* --- snapshots, clones, changes ------------------------------------------------------------- */
+
+static struct map_ask ask_of(const char *name, uint64_t id)
+{
+	struct map_ask ask = {.id = id};
+	snprintf(ask.name, sizeof(ask.name), "%s", name);
+	return ask;
+}
+
+static struct map_head_info head_out(void)
+{
+	struct map_head_info head;
+	ck_assert_uint_eq(m.size, sizeof(head));
+	memcpy(&head, m.out, sizeof(head));
+	return head;
+}
+
+START_TEST(snapshots_and_clones)
+{
+	struct xseg_volume_info info;
+	char names[256];
+	mrig_begin(&m, 1, "");
+	uint64_t a = make("a", 10 * MIB);
+	struct map_head_info head = acquire(a);
+	ck_assert_int_eq(mrig_news(&m, a, 3, head.epoch), 0);
+	struct map_ask snap = ask_of("a@1", 1001);
+	ck_assert_int_eq(mrig_ask(&m, MAP_SNAP, a, &snap), 0);
+	struct map_head_info after = head_out();
+	ck_assert_uint_gt(after.epoch, head.epoch);
+	ck_assert_uint_ge(after.frozen, head.epoch);
+	ck_assert_uint_eq(after.term, head.term);
+	ck_assert_int_eq(mrig_ask(&m, MAP_SNAP, a, &snap), 0); /* said again */
+	snap.id = 1002;
+	ck_assert_int_eq(mrig_ask(&m, MAP_SNAP, a, &snap), -EEXIST);
+	ck_assert_int_eq(mrig_news(&m, a, 3, after.epoch), 0);
+	ck_assert_uint_eq(mrig_word(&m, 1001, 3), map_word(head.epoch, head.self, 0));
+	ck_assert_uint_eq(mrig_word(&m, a, 3), map_word(after.epoch, head.self, 0));
+	struct map_ask clone = ask_of("c", 1003);
+	snprintf(clone.other, sizeof(clone.other), "a@1");
+	clone.size = 20 * MIB;
+	ck_assert_int_eq(mrig_ask(&m, MAP_CLONE, 0, &clone), 0);
+	struct map_head_info cloned = head_out();
+	ck_assert_uint_eq(cloned.id, 1003);
+	ck_assert_uint_eq(cloned.size, 20 * MIB);
+	ck_assert_uint_eq(cloned.owners[0], a);
+	ck_assert_uint_eq(mrig_word(&m, 1003, 3), map_word(head.epoch, head.self, 0));
+	ck_assert_int_eq(mrig_info(&m, 1001, NULL, &info), 0);
+	ck_assert_uint_eq(info.flags & XSEG_VOLUME_SNAPSHOT, XSEG_VOLUME_SNAPSHOT);
+	ck_assert_int_eq(mrig_acquire(&m, 1001, &head), -EPERM);
+	ck_assert_int_eq(mrig_control(&m, MAP_ACQUIRE, 1001, MAP_READ_ONLY, NULL, 0), 0);
+	ck_assert_uint_eq(head_out().term, 0);
+	ck_assert_uint_eq(mrig_list(&m, 2, names, sizeof(names)), 3);
+	ck_assert_int_eq(mrig_remove(&m, 1001), -ENOTEMPTY);
+	ck_assert_int_eq(mrig_remove(&m, 1003), 0);
+	ck_assert_int_eq(mrig_remove(&m, 1001), 0);
+	mrig_end(&m);
+}
+END_TEST
+
+START_TEST(rolled_back_resized_renamed)
+{
+	struct xseg_volume_info info;
+	mrig_begin(&m, 1, "");
+	uint64_t a = make("a", 10 * MIB);
+	struct map_head_info head = acquire(a);
+	ck_assert_int_eq(mrig_news(&m, a, 3, head.epoch), 0);
+	ck_assert_int_eq(mrig_control(&m, MAP_RELEASE, a, 0, NULL, 0), 0);
+	struct map_ask snap = ask_of("a@1", 1001), ask = {.size = 30 * MIB};
+	ck_assert_int_eq(mrig_ask(&m, MAP_SNAP, a, &snap), 0);
+	ck_assert_uint_eq(head_out().term, 0); /* it was ours for that time only */
+	snprintf(ask.name, sizeof(ask.name), "a");
+	ck_assert_int_eq(mrig_ask(&m, MAP_RESIZE, 0, &ask), 0);
+	ck_assert_uint_eq(head_out().size, 30 * MIB);
+	snprintf(ask.other, sizeof(ask.other), "a@1");
+	ck_assert_int_eq(mrig_ask(&m, MAP_ROLLBACK, 0, &ask), 0);
+	ck_assert_uint_eq(head_out().size, 10 * MIB);
+	ask = ask_of("b", 0);
+	snprintf(ask.other, sizeof(ask.other), "a");
+	ck_assert_int_eq(mrig_ask(&m, MAP_RENAME, 0, &ask), 0);
+	ck_assert_int_eq(mrig_info(&m, 0, "b", &info), 0);
+	ck_assert_uint_eq(info.id, a);
+	ck_assert_int_eq(mrig_info(&m, 0, "a", &info), -ENOENT);
+	ask = ask_of("b", 0);
+	ck_assert_int_eq(mrig_ask(&m, MAP_RENAME, 1001, &ask), -EEXIST);
+	struct map_home home;
+	ck_assert_int_eq(mrig_other_acquire(a, false, &home), 0); /* nobody has it */
+	mrig_end(&m);
+}
+END_TEST
+
+START_TEST(protected_and_limited)
+{
+	mrig_begin(&m, 1, "");
+	uint64_t a = make("a", 10 * MIB);
+	ck_assert_int_eq(mrig_named(&m, MAP_FLAGS, "a", XSEG_VOLUME_PROTECTED), 0);
+	ck_assert_int_eq(mrig_remove(&m, a), -EPERM);
+	struct map_ask ask = {.limits = {.iops = 100, .bytes = 1 << 20, .burst_ms = 5}};
+	ck_assert_int_eq(mrig_ask(&m, MAP_LIMITS, a, &ask), 0);
+	ck_assert_int_eq(mrig_control(&m, MAP_FLAGS, a, 1, NULL, 0), -EINVAL);
+	struct map_head_info head = acquire(a);
+	ck_assert_uint_eq(head.limits.iops, 100);
+	ck_assert_uint_eq(head.limits.bytes, 1 << 20);
+	ck_assert_uint_eq(head.limits.burst_ms, 5);
+	ck_assert_int_eq(
+		mrig_control(&m, MAP_FLAGS, a, (uint64_t)XSEG_VOLUME_PROTECTED << 32, NULL, 0), 0);
+	ck_assert_int_eq(mrig_control(&m, MAP_RELEASE, a, 0, NULL, 0), 0);
+	ck_assert_int_eq(mrig_remove(&m, a), 0);
+	mrig_end(&m);
+}
+END_TEST
+
+/* Granules 0 and 2 of object 3 of the clone are its own. */
+static struct map_head_info make_partial(uint64_t *clone, struct map_head_info *parent)
+{
+	uint64_t a = make("a", 10 * MIB);
+	*parent = acquire(a);
+	ck_assert_int_eq(mrig_news(&m, a, 3, parent->epoch), 0);
+	ck_assert_int_eq(mrig_news(&m, a, 7, parent->epoch), 0);
+	struct map_ask ask = ask_of("c", 1003);
+	ck_assert_int_eq(mrig_ask(&m, MAP_CLONE, a, &ask), 0);
+	struct map_head_info head = acquire(*clone = 1003);
+	struct map_new new = {.object = 3,
+		.flags = MAP_PARTIAL,
+		.epoch = head.epoch,
+		.parent_epoch = parent->epoch,
+		.parent_owner = a,
+		.has = {5}};
+	struct xseg_key key = {.volume = *clone, .epoch = head.epoch, .object = 3};
+	uint8_t bytes[MAP_GRANULE];
+	memset(bytes, 99, sizeof(bytes));
+	struct map_store *store = &mrig_lock()->store;
+	store->write(store, key, 0, bytes, sizeof(bytes));
+	store->write(store, key, 2 * MAP_GRANULE, bytes, sizeof(bytes));
+	mrig_unlock();
+	ck_assert_int_eq(mrig_control(&m, MAP_NEWS, *clone, 1, &new, sizeof(new)), 0);
+	return head;
+}
+
+START_TEST(partial_objects_flattened)
+{
+	struct map_head_info parent;
+	uint64_t c;
+	mrig_begin(&m, 1, "");
+	struct map_head_info head = make_partial(&c, &parent);
+	struct map_object objects[2] = {{c, head.epoch, 3}, {c, head.epoch, 4}};
+	struct map_presence_info infos[2];
+	ck_assert_int_eq(mrig_control(&m, MAP_PRESENCE, c, 2, objects, sizeof(objects)), 0);
+	ck_assert_uint_eq(m.size, sizeof(infos));
+	memcpy(infos, m.out, sizeof(infos));
+	ck_assert_int_eq(infos[0].error, 0);
+	ck_assert_uint_eq(infos[0].has[0], 5);
+	ck_assert_uint_eq(infos[0].parent_owner, parent.id);
+	ck_assert_uint_eq(infos[0].parent_epoch, parent.epoch);
+	ck_assert_int_eq(infos[1].error, -ENOENT);
+	ck_assert_int_eq(mrig_control(&m, MAP_PRESENCE, c, MAP_PRESENCE_MAX + 1, NULL, 0), -EINVAL);
+	struct map_detail detail;
+	ck_assert_int_eq(mrig_control(&m, MAP_DETAIL, c, 0, NULL, 0), 0);
+	ck_assert_uint_eq(m.size, sizeof(detail));
+	memcpy(&detail, m.out, sizeof(detail));
+	ck_assert_uint_eq(detail.objects, 2);
+	ck_assert_uint_eq(detail.own, 1);
+	ck_assert_uint_eq(detail.shared, 1);
+	ck_assert_uint_eq(detail.allocated, 2 * MAP_GRANULE);
+	ck_assert_str_eq(detail.parent_name, "a");
+	ck_assert_uint_ne(detail.home.owner, 0);
+	ck_assert_int_eq(mrig_control(&m, MAP_FLATTEN, c, 0, NULL, 0), 0);
+	ck_assert_uint_eq(m.value, UINT64_MAX);
+	ck_assert_uint_eq(mrig_word(&m, c, 3), map_word(head.epoch, head.self, 0));
+	uint64_t word = mrig_word(&m, c, 7);
+	ck_assert_uint_eq(map_word_owner(word), head.self);
+	ck_assert_int_eq(mrig_byte(c, head.epoch, 3, 0), 99);
+	ck_assert_int_eq(mrig_byte(c, head.epoch, 3, MAP_GRANULE), 4);
+	ck_assert_int_eq(mrig_byte(c, head.epoch, 3, 2 * MAP_GRANULE), 99);
+	ck_assert_int_eq(mrig_byte(c, head.epoch, 3, MRIG_OBJECT - XSEG_SECTOR), 4);
+	ck_assert_int_eq(mrig_byte(c, map_word_epoch(word), 7, MRIG_OBJECT - XSEG_SECTOR), 8);
+	ck_assert_int_eq(mrig_control(&m, MAP_DETAIL, c, 0, NULL, 0), 0);
+	memcpy(&detail, m.out, sizeof(detail));
+	ck_assert_uint_eq(detail.parent, 0);
+	ck_assert_int_eq(mrig_control(&m, MAP_FLATTEN, c, 0, NULL, 0), 0); /* said again */
+	ck_assert_uint_eq(m.value, UINT64_MAX);
+	mrig_end(&m);
+}
+END_TEST
+
+/* More objects than one request flattens. */
+START_TEST(flattened_some_at_a_time)
+{
+	mrig_begin(&m, 1, "");
+	uint64_t a = make("a", 10 * MIB), next = 0;
+	struct map_head_info head = acquire(a);
+	for (uint32_t i = 0; i < 40; i++)
+		ck_assert_int_eq(mrig_news(&m, a, i, head.epoch), 0);
+	struct map_ask ask = ask_of("c", 1003);
+	ck_assert_int_eq(mrig_ask(&m, MAP_CLONE, a, &ask), 0);
+	for (unsigned i = 0; i < 3; i++) {
+		ck_assert_uint_ne(next, UINT64_MAX);
+		ck_assert_int_eq(mrig_control(&m, MAP_FLATTEN, 1003, next, NULL, 0), 0);
+		ck_assert_uint_ne(m.value, next);
+		next = m.value;
+	}
+	ck_assert_uint_eq(next, UINT64_MAX);
+	for (uint32_t i = 0; i < 40; i++) {
+		uint64_t word = mrig_word(&m, 1003, i);
+		ck_assert_int_eq(mrig_byte(1003, map_word_epoch(word), i, 0), (uint8_t)(i + 1));
+	}
+	ck_assert_uint_eq(mrig_counter(&m, MAPPER_FLATTENED), 40);
+	mrig_end(&m);
+}
+END_TEST
+
+START_TEST(differences_by_granule)
+{
+	struct map_head_info parent;
+	struct map_stretch stretches[4];
+	uint64_t c;
+	mrig_begin(&m, 1, "");
+	struct map_head_info head = make_partial(&c, &parent);
+	ck_assert_int_eq(mrig_news(&m, c, 9, head.epoch), 0);
+	struct map_new hole = {.object = 7, .flags = MAP_NEWS_HOLE, .epoch = head.epoch};
+	ck_assert_int_eq(mrig_control(&m, MAP_NEWS, c, 1, &hole, sizeof(hole)), 0);
+	struct map_ask ask = {.id = parent.id};
+	ck_assert_int_eq(mrig_ask(&m, MAP_DIFF, c, &ask), 0);
+	ck_assert_uint_eq(m.size, sizeof(stretches));
+	ck_assert_uint_eq(m.value, UINT64_MAX);
+	memcpy(stretches, m.out, sizeof(stretches));
+	uint64_t third = 3 * MRIG_OBJECT;
+	ck_assert_uint_eq(stretches[0].offset, third);
+	ck_assert_uint_eq(stretches[0].length, MAP_GRANULE);
+	ck_assert_uint_eq(stretches[1].offset, third + 2 * MAP_GRANULE);
+	ck_assert_uint_eq(stretches[1].length, MAP_GRANULE);
+	ck_assert_uint_eq(stretches[2].offset, 7 * MRIG_OBJECT);
+	ck_assert_uint_eq(stretches[2].length, MRIG_OBJECT);
+	ck_assert_uint_eq(stretches[2].flags, XSEG_STATUS_ZERO);
+	ck_assert_uint_eq(stretches[3].offset, 9 * MRIG_OBJECT);
+	ck_assert_uint_eq(stretches[3].flags, 0);
+	uint64_t b = make("other", 10 * MIB);
+	ck_assert_int_eq(mrig_ask(&m, MAP_DIFF, b, &ask), -EXDEV);
+	mrig_end(&m);
+}
+END_TEST
+
+/* What lies behind the new end must not come back when the volume grows. */
+START_TEST(cut_in_the_middle_of_an_object)
+{
+	mrig_begin(&m, 1, "");
+	uint64_t a = make("a", 10 * MIB);
+	struct map_head_info head = acquire(a);
+	ck_assert_int_eq(mrig_news(&m, a, 3, head.epoch), 0);
+	struct map_ask snap = ask_of("a@1", 1001), ask = {.size = 3 * MRIG_OBJECT + 1024};
+	ck_assert_int_eq(mrig_ask(&m, MAP_SNAP, a, &snap), 0);
+	ck_assert_int_eq(mrig_ask(&m, MAP_RESIZE, a, &ask), 0);
+	uint64_t word = mrig_word(&m, a, 3);
+	ck_assert_uint_gt(map_word_epoch(word), head.epoch); /* the snapshot's is left as it is */
+	ck_assert_int_eq(mrig_byte(a, map_word_epoch(word), 3, 512), 4);
+	ck_assert_int_eq(mrig_byte(a, map_word_epoch(word), 3, 1024), 0);
+	ck_assert_int_eq(mrig_byte(a, map_word_epoch(word), 3, MAP_GRANULE), 0);
+	ck_assert_int_eq(mrig_byte(a, head.epoch, 3, 1024), 4);
+	ask.size = 3 * MRIG_OBJECT + 512; /* now it is its own: in place */
+	ck_assert_int_eq(mrig_ask(&m, MAP_RESIZE, a, &ask), 0);
+	ck_assert_uint_eq(mrig_word(&m, a, 3), word);
+	ck_assert_int_eq(mrig_byte(a, map_word_epoch(word), 3, 0), 4);
+	ck_assert_int_eq(mrig_byte(a, map_word_epoch(word), 3, 512), 0);
+	mrig_end(&m);
+}
+END_TEST
+
+/* --- questions that make no sense ----------------------------------------------------------- */
+
+START_TEST(nonsense_refused)
+{
+	struct map_ask ask = {0};
+	mrig_begin(&m, 1, "");
+	uint64_t a = make("a", 10 * MIB);
+	ck_assert_int_eq(mrig_control(&m, MAP_CONTROLS, a, 0, NULL, 0), -EOPNOTSUPP);
+	ck_assert_int_eq(mrig_control(&m, MAP_PAGE, a, 1000000, NULL, 0), -EINVAL);
+	ck_assert_int_eq(mrig_control(&m, MAP_PAGE, a, UINT64_MAX, NULL, 0), -EINVAL);
+	ck_assert_int_eq(mrig_control(&m, MAP_PAGE, 77, 0, NULL, 0), -ENOENT);
+	ck_assert_int_eq(mrig_control(&m, MAP_NEWS, a, UINT64_MAX, NULL, 0), -EINVAL);
+	ck_assert_int_eq(mrig_control(&m, MAP_NEWS, a, 0, NULL, 0), -EINVAL);
+	ck_assert_int_eq(mrig_control(&m, MAP_RELEASE, 0, 0, NULL, 0), -EINVAL);
+	ck_assert_int_eq(mrig_ask(&m, MAP_SNAP, a, &ask), -EINVAL);	/* no name */
+	ck_assert_int_eq(mrig_ask(&m, MAP_RESIZE, 0, &ask), -EINVAL);	/* of which? */
+	ck_assert_int_eq(mrig_ask(&m, MAP_ROLLBACK, a, &ask), -EINVAL); /* to which? */
+	ask.size = 1000;						/* no sectors */
+	ck_assert_int_eq(mrig_ask(&m, MAP_RESIZE, a, &ask), -EINVAL);
+	ck_assert_int_eq(mrig_ask(&m, MAP_SWEEP, 0, &ask), -EINVAL);
+	ck_assert_int_eq(mrig_control(&m, MAP_FLATTEN, a, UINT64_MAX, NULL, 0), -EINVAL);
+	memset(ask.name, 'x', sizeof(ask.name)); /* without an end */
+	ck_assert_int_eq(mrig_ask(&m, MAP_RESIZE, 0, &ask), -ENOENT);
+	struct map_head_info head = acquire(a);
+	struct map_new twice[2] = {
+		{.object = 1, .epoch = head.epoch}, {.object = 1, .epoch = head.epoch}};
+	ck_assert_int_eq(mrig_control(&m, MAP_NEWS, a, 2, twice, sizeof(twice)), -EINVAL);
+	twice[1].object = 100000;
+	ck_assert_int_eq(mrig_control(&m, MAP_NEWS, a, 2, twice, sizeof(twice)), -EINVAL);
+	ck_assert_uint_eq(mrig_word(&m, a, 1), 0);
+	mrig_end(&m);
+}
+END_TEST
+
+/* Both orders of news, and a whole request full of them. */
+START_TEST(much_news_at_once)
+{
+	enum { COUNT = 2000 };
+	mrig_begin(&m, 1, "");
+	uint64_t a = make("a", 1024 * MIB);
+	struct map_head_info head = acquire(a);
+	struct map_new *news = calloc(COUNT, sizeof(*news));
+	must(news);
+	for (uint32_t i = 0; i < COUNT; i++)
+		news[i] = (struct map_new){.object = (COUNT - i) * 3, .epoch = head.epoch};
+	ck_assert_int_eq(mrig_control(&m, MAP_NEWS, a, COUNT, news, COUNT * sizeof(*news)), 0);
+	free(news);
+	for (uint32_t i = 0; i < 3 * COUNT; i += 512)
+		ck_assert_uint_eq(mrig_word(&m, a, i) != 0, i > 0 && i % 3 == 0);
+	ck_assert_uint_eq(mrig_counter(&m, MAPPER_NEWS), COUNT);
+	mrig_end(&m);
+}
+END_TEST
+
+static struct map_sweep_state sweep_state(void)
+{
+	struct map_sweep_state state;
+	ck_assert_int_eq(mrig_control(&m, MAP_SWEEP_STATE, 0, 0, NULL, 0), 0);
+	ck_assert_uint_ge(m.size, sizeof(state));
+	memcpy(&state, m.out, sizeof(state));
+	return state;
+}
+
+static int sweep(uint64_t flags, uint64_t rate)
+{
+	struct map_ask ask = {.size = rate};
+	return mrig_control(&m, MAP_SWEEP, 0, flags, &ask, sizeof(ask));
+}
+
+/* A look into a map costs one read, news no GET. */
+START_TEST(little_is_asked_of_the_store)
+{
+	mrig_begin(&m, 1, "");
+	/* what the mapper looks at when it begins it has looked at before it sweeps */
+	ck_assert_int_eq(sweep(MAP_SWEEP_START, 0), 0);
+	RIG_UNTIL(!sweep_state().running);
+	uint64_t a = make("a", 1024 * MIB);
+	struct map_head_info head = acquire(a);
+	ck_assert_int_eq(mrig_news(&m, a, 3, head.epoch), 0);
+	struct map_memory *memory = mrig_lock();
+	memset(memory->count, 0, sizeof(memory->count));
+	mrig_unlock();
+	for (unsigned i = 0; i < 10; i++)
+		mrig_word(&m, a, 3);
+	memory = mrig_lock();
+	ck_assert_uint_eq(memory->count[MAP_MEMORY_READ], 10);
+	ck_assert_uint_eq(memory->count[MAP_MEMORY_GET], 0);
+	memset(memory->count, 0, sizeof(memory->count));
+	mrig_unlock();
+	for (unsigned i = 0; i < 10; i++) {
+		struct map_new new = {.object = 512 + i, .epoch = head.epoch};
+		ck_assert_int_eq(mrig_control(&m, MAP_NEWS, a, 1, &new, sizeof(new)), 0);
+	}
+	memory = mrig_lock();
+	ck_assert_uint_eq(memory->count[MAP_MEMORY_GET], 0);
+	ck_assert_uint_eq(memory->count[MAP_MEMORY_PUT], 10);
+	mrig_unlock();
+	mrig_end(&m);
+}
+END_TEST
+
+START_TEST(many_are_listed_in_pieces)
+{
+	char names[8192], name[16];
+	mrig_begin(&m, 2, "");
+	for (unsigned i = 0; i < 200; i++) {
+		snprintf(name, sizeof(name), "v%u", i);
+		make(name, MIB);
+	}
+	for (unsigned room = 1; room <= 1000; room *= 10)
+		ck_assert_uint_eq(mrig_list(&m, room, names, sizeof(names)), 200);
+	for (unsigned i = 0; i < 200; i++) {
+		snprintf(name, sizeof(name), "v%u", i);
+		ck_assert_ptr_nonnull(strstr(names, name));
+	}
+	mrig_end(&m);
+}
+END_TEST
+
+/* --- sweeping ------------------------------------------------------------------------------- */
+
+START_TEST(swept_while_asked_for_other_things)
+{
+	char name[16];
+	mrig_begin(&m, 1, "");
+	for (unsigned i = 0; i < 50; i++) {
+		snprintf(name, sizeof(name), "v%u", i);
+		make(name, MIB);
+	}
+	uint64_t a = make("a", 10 * MIB);
+	struct map_head_info head = acquire(a);
+	ck_assert_int_eq(mrig_news(&m, a, 3, head.epoch), 0);
+	struct map_new hole = {.object = 3, .flags = MAP_NEWS_HOLE, .epoch = head.epoch};
+	ck_assert_int_eq(mrig_control(&m, MAP_NEWS, a, 1, &hole, sizeof(hole)), 0);
+	head = acquire(a); /* the epoch is over: what it left may go */
+	ck_assert_int_eq(mrig_control(&m, MAP_RELEASE, a, 0, NULL, 0), 0);
+	ck_assert_uint_eq(sweep_state().running, 0);
+	ck_assert_int_eq(sweep(MAP_SWEEP_START | MAP_SWEEP_REPAIR, 1), 0); /* for a minute */
+	ck_assert_int_eq(sweep(MAP_SWEEP_START | MAP_SWEEP_EXPLAIN, 0), -EBUSY);
+	mrig_word(&m, a, 3);
+	ck_assert_uint_eq(sweep_state().running, 1);
+	ck_assert_int_eq(sweep(MAP_SWEEP_START | MAP_SWEEP_REPAIR, 0), 0); /* the same, faster */
+	RIG_UNTIL(!sweep_state().running);
+	struct map_sweep_state state = sweep_state();
+	ck_assert_int_eq(state.error, 0);
+	ck_assert_uint_ge(state.deleted, 1);
+	struct xseg_key gone = {.volume = a, .epoch = 2, .object = 3};
+	ck_assert(!map_memory_exists(mrig_lock(), gone));
+	mrig_unlock();
+	mrig_end(&m);
+}
+END_TEST
+
+/* Its map moves on under who looks at it, and nothing is wrong with it. */
+START_TEST(checked_while_written)
+{
+	mrig_begin(&m, 1, "");
+	uint64_t a = make("a", 100ull * 512 * MRIG_OBJECT);
+	struct map_head_info head = acquire(a);
+	for (unsigned page = 0; page < 100; page++)
+		ck_assert_int_eq(mrig_news(&m, a, page * 512, head.epoch), 0);
+	for (unsigned round = 0; round < 10; round++) {
+		ck_assert_int_eq(sweep(MAP_SWEEP_START | MAP_SWEEP_EXPLAIN, 10000), 0);
+		for (unsigned i = 1; i == 1 || sweep_state().running; i++)
+			ck_assert_int_eq(mrig_news(&m, a, 99 * 512 + i % 500, head.epoch), 0);
+		ck_assert_int_eq(sweep_state().error, 0);
+		ck_assert_uint_eq(sweep_state().findings, 0);
+	}
+	mrig_end(&m);
+}
+END_TEST
+
+START_TEST(a_sweep_is_ended)
+{
+	char name[16];
+	mrig_begin(&m, 1, "");
+	for (unsigned i = 0; i < 50; i++) {
+		snprintf(name, sizeof(name), "v%u", i);
+		make(name, MIB);
+	}
+	ck_assert_int_eq(sweep(MAP_SWEEP_START, 1), 0); /* for minutes */
+	ck_assert_uint_eq(sweep_state().running, 1);
+	ck_assert_int_eq(sweep(MAP_SWEEP_STOP, 0), 0);
+	RIG_UNTIL(!sweep_state().running);
+	ck_assert_int_eq(sweep_state().error, -ECANCELED);
+	ck_assert_int_eq(sweep(MAP_SWEEP_STOP, 0), 0);
+	ck_assert_int_eq(sweep(MAP_SWEEP_START, 10), 0);
+	mrig_end(&m); /* a stop of the peer ends it, too */
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("mapperd");
+	UNIT_TEST(suite, created_listed_removed);
+	UNIT_TEST(suite, acquired_told_looked_up);
+	UNIT_TEST(suite, snapshots_and_clones);
+	UNIT_TEST(suite, rolled_back_resized_renamed);
+	UNIT_TEST(suite, protected_and_limited);
+	UNIT_TEST(suite, partial_objects_flattened);
+	UNIT_TEST(suite, flattened_some_at_a_time);
+	UNIT_TEST(suite, differences_by_granule);
+	UNIT_TEST(suite, cut_in_the_middle_of_an_object);
+	UNIT_TEST(suite, nonsense_refused);
+	UNIT_TEST(suite, much_news_at_once);
+	UNIT_TEST(suite, little_is_asked_of_the_store);
+	UNIT_TEST(suite, many_are_listed_in_pieces);
+	UNIT_TEST(suite, swept_while_asked_for_other_things);
+	UNIT_TEST(suite, checked_while_written);
+	UNIT_TEST(suite, a_sweep_is_ended);
+	return unit_main(suite);
+}

@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Holds: what is on its way is waited for, what comes meanwhile waits, and nothing is left behind.
+ * A store in the middle keeps what it gets until it is told to go on.
+ */
+#include <base/clock.h>
+#include <errno.h>
+#include <peer/map.h>
+#include <string.h>
+
+#include "tests/lib/unit.h"
+#include "tests/property/volume_rig.h"
+
+#define VOL 2 /* the composer's host */
+#define OBJECT 65536u
+
+static struct rig rig;
+static struct client a, b;
+static struct xseg_volume_info info;
+
+static void setup(void)
+{
+	rig_open(&rig, 128u << 20);
+	rig_start(&rig, 0, 2,
+		"mem0=blocker_memory med0=blocker_meddle,edge.store=mem0,rules=@/rules");
+	rig_start(&rig, 1, 2, "map0=mapperd,edge.store=mem0");
+	rig_start(&rig, VOL, 2, "vol0=volume,edge.store=med0,edge.map=map0");
+	rig_client(&rig, &a, "vol0");
+	rig_client(&rig, &b, "vol0");
+}
+
+static void teardown(void)
+{
+	client_close(&a);
+	client_close(&b);
+	rig_close(&rig);
+}
+
+/* What the store in the middle does from now on. */
+static void rules(const char *text)
+{
+	char path[256];
+	snprintf(path, sizeof(path), "%s/rules", rig.dir);
+	FILE *file = fopen(path, "w");
+	ck_assert_ptr_nonnull(file);
+	fputs(text, file);
+	fclose(file);
+	usleep(20000); /* it looks every few ms */
+}
+
+/* Does the mapper know of it? */
+static bool is_there(const char *name)
+{
+	struct client map;
+	rig_client(&rig, &map, "map0");
+	int rc = rig_volume_named(&map, XSEG_OP_INFO, 0, name, &info);
+	client_close(&map);
+	ck_assert(rc == 0 || rc == -ENOENT);
+	return rc == 0;
+}
+
+struct write {
+	struct client_request request;
+	uint8_t data[4096];
+};
+
+static void write_start(struct write *write, uint64_t id, uint64_t offset, uint8_t byte)
+{
+	memset(write->data, byte, sizeof(write->data));
+	write->request = (struct client_request){.op = XSEG_OP_WRITE,
+		.key.volume = id,
+		.offset = offset,
+		.length = sizeof(write->data),
+		.send = write->data,
+		.send_size = sizeof(write->data)};
+	ck_assert_int_eq(client_start(&a, &write->request), 0);
+}
+
+static void collect(unsigned count, int error)
+{
+	struct client_request *request;
+	while (count-- > 0) {
+		ck_assert_int_eq(client_collect(&a, &request), 0);
+		ck_assert_int_eq(request->result, error);
+	}
+}
+
+static uint8_t byte_at(uint64_t id, uint64_t offset)
+{
+	uint8_t sector[512];
+	struct client_request request = {.op = XSEG_OP_READ,
+		.key.volume = id,
+		.offset = offset,
+		.length = sizeof(sector),
+		.receive = sector,
+		.receive_size = sizeof(sector)};
+	ck_assert_int_eq(client_do(&b, &request), 0);
+	return sector[0];
+}
+
+static struct client_request snap_request(uint64_t id, struct map_ask *ask, uint8_t out[4096])
+{
+	return (struct client_request){.op = XSEG_OP_CONTROL,
+		.key.volume = id,
+		.arg0 = MAP_SNAP,
+		.send = ask,
+		.send_size = sizeof(*ask),
+		.receive = out,
+		.receive_size = 4096};
+}
+
+static uint64_t make(void)
+{
+	ck_assert_int_eq(rig_volume_create(&a, "disk", 16 * OBJECT, OBJECT, &info), 0);
+	ck_assert_int_eq(rig_volume_named(&a, XSEG_OP_OPEN, 0, "disk", &info), 0);
+	return info.id;
+}
+
+/* Writes keep coming, many at a time, while snapshots are made: all of them are answered, and each
+   snapshot has all that was answered before it was asked for. */
+START_TEST(test_many)
+{
+	static struct write writes[32];
+	uint64_t id = make();
+	for (unsigned round = 0; round < 40; round++) {
+		struct map_ask ask = {0};
+		uint8_t out[4096];
+		struct client_request request = snap_request(id, &ask, out);
+		snprintf(ask.name, sizeof(ask.name), "disk@%u", round);
+		for (unsigned i = 0; i < 16; i++)
+			write_start(&writes[i], id, i * OBJECT, (uint8_t)(2 * round + 1));
+		collect(16, 0);
+		for (unsigned i = 0; i < 16; i++)
+			write_start(
+				&writes[16 + i], id, i * OBJECT + 8192, (uint8_t)(2 * round + 2));
+		ck_assert_int_eq(client_do(&b, &request), 0);
+		for (unsigned i = 0; i < 16; i++)
+			write_start(&writes[i], id, i * OBJECT + 4096, 255);
+		collect(32, 0);
+		ck_assert_int_eq(
+			rig_volume_named(&b, XSEG_OP_OPEN, XSEG_F_READ_ONLY, ask.name, &info), 0);
+		for (unsigned i = 0; i < 16; i++) {
+			ck_assert_uint_eq(byte_at(info.id, i * OBJECT), 2 * round + 1);
+			ck_assert_uint_eq(byte_at(info.id, i * OBJECT + 4096), round ? 255 : 0);
+			ck_assert_uint_eq(byte_at(id, i * OBJECT + 8192), 2 * round + 2);
+		}
+	}
+}
+END_TEST
+
+/* The store does not answer: the snapshot waits for the write that it has, later writes wait for
+   the snapshot, reads of what is elsewhere do not; then all go on. */
+START_TEST(test_stuck)
+{
+	struct write first, second;
+	struct map_ask ask = {.name = "disk@1"};
+	uint8_t out[4096];
+	uint64_t id = make();
+	struct client_request request = snap_request(id, &ask, out);
+	write_start(&first, id, 0, 1);
+	collect(1, 0);
+	rules("away ops=write");
+	write_start(&first, id, 0, 2);
+	/* nothing shows that a hold has begun: this is long for that, also where all is slow */
+	usleep(500000);
+	ck_assert_int_eq(client_start(&b, &request), 0);
+	usleep(500000);
+	write_start(&second, id, 0, 3);
+	usleep(50000);
+	ck_assert(!is_there("disk@1"));
+	rules("");
+	collect(2, 0);
+	struct client_request *done;
+	ck_assert_int_eq(client_collect(&b, &done), 0);
+	ck_assert_int_eq(done->result, 0);
+	ck_assert_uint_eq(byte_at(id, 0), 3);
+	ck_assert_int_eq(rig_volume_named(&b, XSEG_OP_OPEN, XSEG_F_READ_ONLY, "disk@1", &info), 0);
+	ck_assert_uint_eq(byte_at(info.id, 0), 2);
+}
+END_TEST
+
+/* Several want to hold it at once: one after the other, and none is refused for that. */
+START_TEST(test_crowd)
+{
+	static struct map_ask asks[8];
+	static uint8_t outs[8][4096];
+	static struct client_request requests[8];
+	static struct write writes[8];
+	struct client_request *done;
+	uint64_t id = make();
+	for (unsigned i = 0; i < 8; i++) {
+		snprintf(asks[i].name, sizeof(asks[i].name), "disk@%u", i);
+		requests[i] = snap_request(id, &asks[i], outs[i]);
+		ck_assert_int_eq(client_start(&b, &requests[i]), 0);
+		write_start(&writes[i], id, i * OBJECT, (uint8_t)(i + 1));
+	}
+	for (unsigned i = 0; i < 8; i++) {
+		ck_assert_int_eq(client_collect(&b, &done), 0);
+		ck_assert_int_eq(done->result, 0);
+	}
+	collect(8, 0);
+	for (unsigned i = 0; i < 8; i++)
+		ck_assert_uint_eq(byte_at(id, i * OBJECT), i + 1);
+}
+END_TEST
+
+/* Killed while it is held: the successor knows of no hold, and all that waited is done. */
+START_TEST(test_killed)
+{
+	static struct write writes[8];
+	for (unsigned round = 0; round < 6; round++) {
+		struct map_ask ask = {0};
+		uint8_t out[4096];
+		struct client_request *done;
+		if (round == 0)
+			make();
+		uint64_t id = info.id;
+		struct client_request request = snap_request(id, &ask, out);
+		snprintf(ask.name, sizeof(ask.name), "disk@%u", round);
+		rules("away ops=write");
+		for (unsigned i = 0; i < 4; i++)
+			write_start(&writes[i], id, i * OBJECT, (uint8_t)(round + 1));
+		usleep(2000);
+		ck_assert_int_eq(client_start(&b, &request), 0);
+		usleep(2000 * round);
+		for (unsigned i = 4; i < 8; i++)
+			write_start(&writes[i], id, i * OBJECT, (uint8_t)(round + 1));
+		usleep(2000);
+		rig_kill(&rig, VOL);
+		rules("");
+		rig_start_again(&rig, VOL);
+		collect(8, 0);
+		ck_assert_int_eq(client_collect(&b, &done), 0);
+		ck_assert_int_eq(done->result, 0);
+		for (unsigned i = 0; i < 8; i++)
+			ck_assert_uint_eq(byte_at(id, i * OBJECT), round + 1);
+	}
+}
+END_TEST
+
+static void add(Suite *suite, const char *name, const TTest *test)
+{
+	TCase *unit_case = tcase_create(name);
+	tcase_set_timeout(unit_case, 60);
+	tcase_add_checked_fixture(unit_case, setup, teardown);
+	tcase_add_test(unit_case, test);
+	suite_add_tcase(suite, unit_case);
+}
+
+int main(void)
+{
+	Suite *suite = suite_create("volume_hold");
+	add(suite, "many", test_many);
+	add(suite, "stuck", test_stuck);
+	add(suite, "crowd", test_crowd);
+	add(suite, "killed", test_killed);
+	return unit_main(suite);
+}
