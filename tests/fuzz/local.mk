@@ -27,6 +27,12 @@ libfuzz_memory_la_CFLAGS = $(AM_CFLAGS) -Dpeer_module=fuzz_memory_module
 libfuzz_map_la_SOURCES = peers/map/map_format.h peers/map/map_format.c
 libfuzz_map_la_CFLAGS = $(AM_CFLAGS) $(XXHASH_CFLAGS)
 
+EXTRA_PROGRAMS += fuzz_map
+fuzz_map_SOURCES = tests/fuzz/fuzz_map.c tests/fuzz/fuzz.h
+fuzz_map_CFLAGS = $(AM_CFLAGS)
+fuzz_map_LDFLAGS = $(FUZZER_FLAGS)
+fuzz_map_LDADD = libfuzz_map.la libxseg.la $(XXHASH_LIBS)
+
 EXTRA_PROGRAMS += fuzz_segment
 fuzz_segment_SOURCES = tests/fuzz/fuzz_segment.c tests/fuzz/fuzz.h tests/fuzz/segment_rig.c \
 	tests/fuzz/segment_rig.h tests/lib/fixture.c tests/lib/fixture.h
