@@ -9,8 +9,8 @@
 lint_need shellcheck
 
 check_shell() {
-    (cd "$1" && lint_files "$1" '*.sh' quickstart run | xargs -r shellcheck --external-sources \
-        --severity=warning --format=gcc 2>&1)
+    (cd "$1" && lint_files "$1" '*.sh' quickstart run | xargs -r -n 16 -P "$(nproc)" shellcheck \
+        --external-sources --severity=warning --format=gcc 2>&1)
 }
 
 self_test() {
