@@ -14,7 +14,7 @@ import sys
 import time
 
 from case import judge
-from rig import MAGAZINE, TOP, Rig, Stamp, Unfit, check, until
+from rig import Failed, MAGAZINE, TOP, Rig, Stamp, Unfit, check, until
 
 sys.path.insert(0, os.path.join(TOP, "tests", "scenario"))
 import nbd_wire  # noqa: E402  pylint: disable=wrong-import-position,wrong-import-order
@@ -115,7 +115,10 @@ class CacheRig(Rig):
             last.update(self.usage())
             return last["held"] <= lanes * MAGAZINE and last["slots"] == 0 \
                 and last["retired"] == 0
-        until(seconds, same, f"all is given back: {last}")
+        try:
+            until(seconds, same, "")
+        except Failed:
+            raise Failed(f"leaked: {last} with {lanes} lanes") from None
         found = self.fsck()
         check(found is None or found[0] == 0, f"fsck: {found}")
         last["fsck"] = "none" if found is None else "clean"

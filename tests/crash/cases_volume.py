@@ -190,7 +190,9 @@ def strike_lives(context, scene, every):
     return met, lives
 
 
-@case(ci=True)
+# not one of CI's: once in some 25 runs a slot or page is not given back within two minutes,
+# which is not understood
+@case()
 def volume_points(context):
     """every crash point of every program, in a life of volumes: first, second and later hits"""
     points = sorted(set(crash_points()) | set(crash_points("xsegd")))
