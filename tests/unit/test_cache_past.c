@@ -92,9 +92,11 @@ START_TEST(test_flush)
 	held_start(&crig, &held, 1, 0, 2);
 	ck_assert_int_eq(client_start(&crig.rig.client, &flush), 0);
 	RIG_UNTIL(atomic_load(&crig_store(&crig)->held) > 1);
+	/* The cache may send the one that does before it is asked, when it sees the write's end
+	   while it answers the first; so all are counted but that one, which is held. */
+	uint32_t flushes = crig_count(&crig, XSEG_OP_FLUSH) + 1;
 	held_end_all(&crig, 2);
 	usleep(_i * 20000);
-	uint32_t flushes = crig_count(&crig, XSEG_OP_FLUSH);
 	ck_assert_int_eq(crig_flush(&crig), 0);
 	ck_assert_uint_gt(crig_count(&crig, XSEG_OP_FLUSH), flushes);
 	/* and when nothing is on its way any more, none is needed */
