@@ -16,21 +16,18 @@ are the median of 512 operations, which is what the machine does when nobody els
   nbd     fio through the whole pipeline, over a file, against the memory blocker's
 """
 
-import argparse
 import os
-import platform
-import signal
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 # pylint: disable=wrong-import-position
 from path_servers import MIB, Unavailable  # noqa: E402
 import cache_pipeline  # noqa: E402
-from cache_rig import Rig, Table, references, spec  # noqa: E402
+import tables  # noqa: E402
+from cache_rig import Rig, references, spec  # noqa: E402
 
 AT_MOST, AT_LEAST = "at most", "at least"
 RING, COPY = "ring round trip, p50", "memcpy of 4 KiB, one thread"
-TABLES = ("port", "lanes", "large", "adopt", "nbd")
 
 
 # --- peers -----------------------------------------------------------------------------------
@@ -274,74 +271,27 @@ def table_nbd(table, options):
 # --- main ------------------------------------------------------------------------------------
 
 
-def machine():
-    model = "unknown CPU"
-    with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
-        for line in file:
-            if line.startswith("model name"):
-                model = line.split(":", 1)[1].strip()
-                break
-    return f"{os.cpu_count()} x {model}, Linux {platform.release()}"
+TABLES = {"port": table_port, "lanes": table_lanes, "large": table_large, "adopt": table_adopt,
+          "nbd": table_nbd}
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="1 round of short runs, little data")
-    parser.add_argument("--rounds", type=int, help="of all runs (5)")
-    parser.add_argument("--seconds", type=float, help="of each run (1)")
-    parser.add_argument("--only", default="", help="tables, commas: " + " ".join(TABLES))
-    parser.add_argument("--disk", metavar="FOLDER", help="where files on disk lie (TMPDIR)")
+    parser = tables.parser_of(__doc__, TABLES)
     parser.add_argument("--stand-in", action="store_true",
                         help="a memory blocker in the cache's place, to try the bench itself")
-    parser.add_argument("--json", metavar="FILE", help="write the figures there too")
-    options = parser.parse_args()
-    given = options.rounds, options.seconds
-    options.rounds = given[0] if given[0] is not None else 1 if options.quick else 5
-    options.seconds = given[1] if given[1] is not None else 0.15 if options.quick else 1.0
+    options = tables.arguments(parser, TABLES, 0.15)
     options.hot, options.cached = 64 * MIB, 256 * MIB
     options.footprint, options.adopted, options.kills = 512 * MIB, 1024 * MIB, 20
     if options.quick:
         options.hot, options.cached = 16 * MIB, 64 * MIB
         options.footprint, options.adopted, options.kills = 64 * MIB, 128 * MIB, 3
-    options.tables = [word for word in options.only.split(",") if word] or list(TABLES)
-    unknown = [word for word in options.tables if word not in TABLES]
-    if unknown or options.rounds < 1 or options.seconds <= 0:
-        parser.error(f"no table {unknown}" if unknown else "rounds and seconds are above 0")
     return options
-
-
-def bench(options):
-    """False: not one table could be made."""
-    table, made = Table(), 0
-    print(f"{machine()}, load {os.getloadavg()[0]:.2f}; {options.rounds} rounds, runs of "
-          f"{options.seconds:g} s; medians", flush=True)
-    for name in options.tables:
-        try:
-            globals()["table_" + name](table, options)
-            made += 1
-        except Unavailable as error:
-            print(f"{name}: not measured: {error}", flush=True)
-    missed = table.missed()
-    print("\ngoals: " + ("MISSED by " + "; ".join(missed) if missed else "all that were measured "
-                         "are met"))
-    if options.json:
-        table.write(options.json)
-    return made > 0
 
 
 def main():
     options = arguments()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    try:
-        with Rig(64 * MIB) as rig:
-            for role in ("load",) if options.stand_in else ("load", "cached"):
-                if not rig.has_role(role):
-                    raise Unavailable(f"{role} is not built")
-        return 0 if bench(options) else 1
-    except Unavailable as error:
-        print(f"cache: {error}", file=sys.stderr)
-        return 77
+    roles = ("load",) if options.stand_in else ("load", "cached")
+    return tables.run("cache", TABLES, options, lambda: Rig(64 * MIB), roles)
 
 
 if __name__ == "__main__":

@@ -14,23 +14,20 @@ or a look at the map costs does not depend on that.
   list     many volumes: their list, and a snapshot beside them
 """
 
-import argparse
 import os
-import signal
 import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 # pylint: disable=wrong-import-position
-from cache import machine  # noqa: E402
-from cache_rig import Table, cpu_ns, spec  # noqa: E402
+import tables  # noqa: E402
+from cache_rig import cpu_ns, spec  # noqa: E402
 from path_servers import MIB, Unavailable  # noqa: E402
 from volumes_rig import (COMPOSER, MAPPER, OBJECT, TIB, VolumeRig, instructions,  # noqa: E402
                          record_ms, resident)
 
 AT_MOST, AT_LEAST = "at most", "at least"
 CLONES = 64
-TABLES = ("hop", "cold", "copies", "first", "share", "list")
 GIB = 1 << 30
 RECORD = "a durable record, by hand"
 
@@ -304,57 +301,14 @@ def table_list(table, options):
 # --- main ------------------------------------------------------------------------------------
 
 
-def arguments():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="1 round of short runs, little data")
-    parser.add_argument("--rounds", type=int, help="of all runs (5)")
-    parser.add_argument("--seconds", type=float, help="of each run, about (1)")
-    parser.add_argument("--only", default="", help="tables, commas: " + " ".join(TABLES))
-    parser.add_argument("--disk", metavar="FOLDER", help="where files on disk lie (TMPDIR)")
-    parser.add_argument("--json", metavar="FILE", help="write the figures there too")
-    options = parser.parse_args()
-    given = options.rounds, options.seconds
-    options.rounds = given[0] if given[0] is not None else 1 if options.quick else 5
-    options.seconds = given[1] if given[1] is not None else 0.1 if options.quick else 1.0
-    options.tables = [word for word in options.only.split(",") if word] or list(TABLES)
-    unknown = [word for word in options.tables if word not in TABLES]
-    if unknown or options.rounds < 1 or options.seconds <= 0:
-        parser.error(f"no table {unknown}" if unknown else "rounds and seconds are above 0")
-    return options
-
-
-def bench(options):
-    """False: not one table could be made."""
-    table, made = Table("volumes"), 0
-    print(f"{machine()}, load {os.getloadavg()[0]:.2f}; {options.rounds} rounds; medians",
-          flush=True)
-    for name in options.tables:
-        try:
-            globals()["table_" + name](table, options)
-            made += 1
-        except Unavailable as error:
-            print(f"{name}: not measured: {error}", flush=True)
-    missed = table.missed()
-    print("\ngoals: " + ("MISSED by " + "; ".join(missed) if missed else "all that were measured "
-                         "are met"))
-    if options.json:
-        table.write(options.json)
-    return made > 0
+TABLES = {"hop": table_hop, "cold": table_cold, "copies": table_copies, "first": table_first,
+          "share": table_share, "list": table_list}
 
 
 def main():
-    options = arguments()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    try:
-        with VolumeRig(64 * MIB) as rig:
-            for role in ("mapperd", "volume"):
-                if not rig.has_role(role):
-                    raise Unavailable(f"{role} is not built")
-        return 0 if bench(options) else 1
-    except Unavailable as error:
-        print(f"volumes: {error}", file=sys.stderr)
-        return 77
+    options = tables.arguments(tables.parser_of(__doc__, TABLES), TABLES, 0.1)
+    return tables.run("volumes", TABLES, options, lambda: VolumeRig(64 * MIB),
+                      ("mapperd", "volume"))
 
 
 if __name__ == "__main__":
