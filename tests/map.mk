@@ -18,10 +18,10 @@ TESTS += test_map_format test_map_head test_map_tree
 test_map_format_SOURCES = tests/unit/test_map_format.c
 test_map_format_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)
 test_map_format_LDADD = libmaptest.la $(unit_libs) libxseg.la $(CHECK_LIBS)
-test_map_head_SOURCES = tests/unit/test_map_head.c
+test_map_head_SOURCES = tests/unit/test_map_head.c tests/unit/map_tree_rig.h
 test_map_head_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)
 test_map_head_LDADD = libmaptest.la $(unit_libs) libxseg.la $(CHECK_LIBS)
-test_map_tree_SOURCES = tests/unit/test_map_tree.c
+test_map_tree_SOURCES = tests/unit/test_map_tree.c tests/unit/map_tree_rig.h
 test_map_tree_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)
 test_map_tree_LDADD = libmaptest.la $(unit_libs) libxseg.la $(CHECK_LIBS)
 endif

@@ -7,21 +7,25 @@
 
 #include "tests/lib/fixture.h"
 
-/* Adds one test to a case named after it, so that a failure's line says which. */
-#define UNIT_TEST(suite, test) \
-	do { \
-		TCase *unit_case = tcase_create(#test); \
-		tcase_set_timeout(unit_case, 60); \
-		tcase_add_test(unit_case, test); \
-		suite_add_tcase(suite, unit_case); \
-	} while (0)
+/* A case for one test, named after it, so that a failure's line says which. */
+static inline TCase *unit_case(Suite *suite, const char *name)
+{
+	TCase *made = tcase_create(name);
+	tcase_set_timeout(made, 60);
+	suite_add_tcase(suite, made);
+	return made;
+}
+
+#define UNIT_TEST(suite, test) tcase_add_test(unit_case(suite, #test), test)
 /* Once for each _i from 0 on. */
 #define UNIT_LOOP_TEST(suite, test, count) \
+	tcase_add_loop_test(unit_case(suite, #test), test, 0, count)
+/* Between the two functions. */
+#define UNIT_TEST_WITHIN(suite, test, setup, teardown) \
 	do { \
-		TCase *unit_case = tcase_create(#test); \
-		tcase_set_timeout(unit_case, 60); \
-		tcase_add_loop_test(unit_case, test, 0, count); \
-		suite_add_tcase(suite, unit_case); \
+		TCase *within_case = unit_case(suite, #test); \
+		tcase_add_checked_fixture(within_case, setup, teardown); \
+		tcase_add_test(within_case, test); \
 	} while (0)
 
 static inline int unit_main(Suite *suite)

@@ -3,39 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "peers/map/map_tree.h"
-#include "tests/lib/map_memory.h"
-#include "tests/lib/unit.h"
-
-#define ID 77ull
-#define OBJECT 4096u
-#define OBJECTS(n) ((uint64_t)(n)*OBJECT)
-
-static struct map_memory *memory;
-static struct map_store *store;
-
-static void setup(void)
-{
-	memory = map_memory_create();
-	store = &memory->store;
-}
-
-static void teardown(void) { map_memory_destroy(memory); }
-
-static struct map_head make(uint64_t id, uint64_t objects)
-{
-	struct map_head head = {.volume = {.id = id,
-					.size = OBJECTS(objects),
-					.object_size = OBJECT,
-					.state = XSEG_VOLUME_READY,
-					.epoch = 1,
-					.owner_count = 1,
-					.depth = objects > MAP_OBJECTS_FLAT ? 2 : 1,
-					.owners = {id},
-					.name = "v"}};
-	ck_assert_int_eq(map_head_put(store, &head), 0);
-	return head;
-}
+#include "tests/unit/map_tree_rig.h"
 
 static void forget_counts(void) { map_memory_heal(memory); }
 
@@ -312,28 +280,19 @@ START_TEST(test_presence_elsewhere)
 }
 END_TEST
 
-#define MAP_TEST(suite, test) \
-	do { \
-		TCase *map_case = tcase_create(#test); \
-		tcase_set_timeout(map_case, 60); \
-		tcase_add_checked_fixture(map_case, setup, teardown); \
-		tcase_add_test(map_case, test); \
-		suite_add_tcase(suite, map_case); \
-	} while (0)
-
 int main(void)
 {
 	Suite *suite = suite_create("map_head");
-	MAP_TEST(suite, test_head_halves);
-	MAP_TEST(suite, test_head_stale);
-	MAP_TEST(suite, test_head_invalid);
-	MAP_TEST(suite, test_head_damaged);
-	MAP_TEST(suite, test_head_elsewhere);
-	MAP_TEST(suite, test_head_version);
-	MAP_TEST(suite, test_head_drop);
-	MAP_TEST(suite, test_head_drop_race);
-	MAP_TEST(suite, test_presence);
-	MAP_TEST(suite, test_presence_cut);
-	MAP_TEST(suite, test_presence_elsewhere);
+	UNIT_TEST_WITHIN(suite, test_head_halves, setup, teardown);
+	UNIT_TEST_WITHIN(suite, test_head_stale, setup, teardown);
+	UNIT_TEST_WITHIN(suite, test_head_invalid, setup, teardown);
+	UNIT_TEST_WITHIN(suite, test_head_damaged, setup, teardown);
+	UNIT_TEST_WITHIN(suite, test_head_elsewhere, setup, teardown);
+	UNIT_TEST_WITHIN(suite, test_head_version, setup, teardown);
+	UNIT_TEST_WITHIN(suite, test_head_drop, setup, teardown);
+	UNIT_TEST_WITHIN(suite, test_head_drop_race, setup, teardown);
+	UNIT_TEST_WITHIN(suite, test_presence, setup, teardown);
+	UNIT_TEST_WITHIN(suite, test_presence_cut, setup, teardown);
+	UNIT_TEST_WITHIN(suite, test_presence_elsewhere, setup, teardown);
 	return unit_main(suite);
 }

@@ -3,40 +3,9 @@
 #include <errno.h>
 #include <string.h>
 
-#include "peers/map/map_tree.h"
-#include "tests/lib/map_memory.h"
-#include "tests/lib/unit.h"
+#include "tests/unit/map_tree_rig.h"
 
-#define ID 77ull
-#define OBJECT 4096u
-#define OBJECTS(n) ((uint64_t)(n)*OBJECT)
 #define DIRECTORY (MAP_ENTRIES * MAP_DIRECTORY_REFS)
-
-static struct map_memory *memory;
-static struct map_store *store;
-
-static void setup(void)
-{
-	memory = map_memory_create();
-	store = &memory->store;
-}
-
-static void teardown(void) { map_memory_destroy(memory); }
-
-static struct map_head make(uint64_t id, uint64_t objects)
-{
-	struct map_head head = {.volume = {.id = id,
-					.size = OBJECTS(objects),
-					.object_size = OBJECT,
-					.state = XSEG_VOLUME_READY,
-					.epoch = 1,
-					.owner_count = 1,
-					.depth = objects > MAP_OBJECTS_FLAT ? 2 : 1,
-					.owners = {id},
-					.name = "v"}};
-	ck_assert_int_eq(map_head_put(store, &head), 0);
-	return head;
-}
 
 /* A snapshot as map_volume.c makes it: the same top, and the volume is frozen. */
 static struct map_head freeze(struct map_head *head, uint64_t id)
@@ -566,31 +535,22 @@ START_TEST(test_diff_depth_and_clones)
 }
 END_TEST
 
-#define MAP_TEST(suite, test) \
-	do { \
-		TCase *map_case = tcase_create(#test); \
-		tcase_set_timeout(map_case, 60); \
-		tcase_add_checked_fixture(map_case, setup, teardown); \
-		tcase_add_test(map_case, test); \
-		suite_add_tcase(suite, map_case); \
-	} while (0)
-
 int main(void)
 {
 	Suite *suite = suite_create("map_tree");
-	MAP_TEST(suite, test_update_and_look);
-	MAP_TEST(suite, test_update_cost);
-	MAP_TEST(suite, test_look_cost);
-	MAP_TEST(suite, test_update_order);
-	MAP_TEST(suite, test_update_refused);
-	MAP_TEST(suite, test_page_places);
-	MAP_TEST(suite, test_answer_lost);
-	MAP_TEST(suite, test_resize);
-	MAP_TEST(suite, test_resize_deeper);
-	MAP_TEST(suite, test_walk);
-	MAP_TEST(suite, test_damaged_page);
-	MAP_TEST(suite, test_damaged_bits);
-	MAP_TEST(suite, test_diff);
-	MAP_TEST(suite, test_diff_depth_and_clones);
+	UNIT_TEST_WITHIN(suite, test_update_and_look, setup, teardown);
+	UNIT_TEST_WITHIN(suite, test_update_cost, setup, teardown);
+	UNIT_TEST_WITHIN(suite, test_look_cost, setup, teardown);
+	UNIT_TEST_WITHIN(suite, test_update_order, setup, teardown);
+	UNIT_TEST_WITHIN(suite, test_update_refused, setup, teardown);
+	UNIT_TEST_WITHIN(suite, test_page_places, setup, teardown);
+	UNIT_TEST_WITHIN(suite, test_answer_lost, setup, teardown);
+	UNIT_TEST_WITHIN(suite, test_resize, setup, teardown);
+	UNIT_TEST_WITHIN(suite, test_resize_deeper, setup, teardown);
+	UNIT_TEST_WITHIN(suite, test_walk, setup, teardown);
+	UNIT_TEST_WITHIN(suite, test_damaged_page, setup, teardown);
+	UNIT_TEST_WITHIN(suite, test_damaged_bits, setup, teardown);
+	UNIT_TEST_WITHIN(suite, test_diff, setup, teardown);
+	UNIT_TEST_WITHIN(suite, test_diff_depth_and_clones, setup, teardown);
 	return unit_main(suite);
 }

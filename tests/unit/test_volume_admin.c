@@ -460,31 +460,22 @@ START_TEST(test_odd_requests)
 }
 END_TEST
 
-static void add(Suite *suite, const char *name, const TTest *test)
-{
-	TCase *unit_case = tcase_create(name);
-	tcase_set_timeout(unit_case, 60);
-	tcase_add_checked_fixture(unit_case, setup, teardown);
-	tcase_add_test(unit_case, test);
-	suite_add_tcase(suite, unit_case);
-}
-
 int main(void)
 {
 	Suite *suite = suite_create("volume_admin");
-	add(suite, "create", test_create);
-	add(suite, "create_refused", test_create_refused);
-	add(suite, "create_again", test_create_again);
-	add(suite, "open", test_open);
-	add(suite, "flush", test_flush);
-	add(suite, "dead_client", test_dead_client);
-	add(suite, "remove", test_remove);
-	add(suite, "restart", test_restart);
-	add(suite, "update", test_update);
-	add(suite, "list", test_list);
-	add(suite, "fixed", test_fixed);
-	add(suite, "killed_in_removal", test_killed_in_removal);
-	add(suite, "killed_in_creation", test_killed_in_creation);
-	add(suite, "odd_requests", test_odd_requests);
+	UNIT_TEST_WITHIN(suite, test_create, setup, teardown);
+	UNIT_TEST_WITHIN(suite, test_create_refused, setup, teardown);
+	UNIT_TEST_WITHIN(suite, test_create_again, setup, teardown);
+	UNIT_TEST_WITHIN(suite, test_open, setup, teardown);
+	UNIT_TEST_WITHIN(suite, test_flush, setup, teardown);
+	UNIT_TEST_WITHIN(suite, test_dead_client, setup, teardown);
+	UNIT_TEST_WITHIN(suite, test_remove, setup, teardown);
+	UNIT_TEST_WITHIN(suite, test_restart, setup, teardown);
+	UNIT_TEST_WITHIN(suite, test_update, setup, teardown);
+	UNIT_TEST_WITHIN(suite, test_list, setup, teardown);
+	UNIT_TEST_WITHIN(suite, test_fixed, setup, teardown);
+	UNIT_TEST_WITHIN(suite, test_killed_in_removal, setup, teardown);
+	UNIT_TEST_WITHIN(suite, test_killed_in_creation, setup, teardown);
+	UNIT_TEST_WITHIN(suite, test_odd_requests, setup, teardown);
 	return unit_main(suite);
 }

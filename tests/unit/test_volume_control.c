@@ -653,33 +653,24 @@ START_TEST(test_taken)
 }
 END_TEST
 
-static void add(Suite *suite, const char *name, const TTest *test)
-{
-	TCase *unit_case = tcase_create(name);
-	tcase_set_timeout(unit_case, 60);
-	tcase_add_checked_fixture(unit_case, setup, teardown);
-	tcase_add_test(unit_case, test);
-	suite_add_tcase(suite, unit_case);
-}
-
 int main(void)
 {
 	Suite *suite = suite_create("volume_control");
-	add(suite, "snapshot", test_snapshot);
-	add(suite, "snapshot_beside_writes", test_snapshot_beside_writes);
-	add(suite, "clone", test_clone);
-	add(suite, "rollback", test_rollback);
-	add(suite, "resize", test_resize);
-	add(suite, "flatten", test_flatten);
-	add(suite, "flatten_beside_snapshots", test_flatten_beside_snapshots);
-	add(suite, "words", test_words);
-	add(suite, "limits", test_limits);
-	add(suite, "home", test_home);
-	add(suite, "lost", test_lost);
-	add(suite, "killed", test_killed);
-	add(suite, "adopted", test_adopted);
-	add(suite, "stopped", test_stopped);
-	add(suite, "elsewhere", test_elsewhere);
-	add(suite, "taken", test_taken);
+	UNIT_TEST_WITHIN(suite, test_snapshot, setup, teardown);
+	UNIT_TEST_WITHIN(suite, test_snapshot_beside_writes, setup, teardown);
+	UNIT_TEST_WITHIN(suite, test_clone, setup, teardown);
+	UNIT_TEST_WITHIN(suite, test_rollback, setup, teardown);
+	UNIT_TEST_WITHIN(suite, test_resize, setup, teardown);
+	UNIT_TEST_WITHIN(suite, test_flatten, setup, teardown);
+	UNIT_TEST_WITHIN(suite, test_flatten_beside_snapshots, setup, teardown);
+	UNIT_TEST_WITHIN(suite, test_words, setup, teardown);
+	UNIT_TEST_WITHIN(suite, test_limits, setup, teardown);
+	UNIT_TEST_WITHIN(suite, test_home, setup, teardown);
+	UNIT_TEST_WITHIN(suite, test_lost, setup, teardown);
+	UNIT_TEST_WITHIN(suite, test_killed, setup, teardown);
+	UNIT_TEST_WITHIN(suite, test_adopted, setup, teardown);
+	UNIT_TEST_WITHIN(suite, test_stopped, setup, teardown);
+	UNIT_TEST_WITHIN(suite, test_elsewhere, setup, teardown);
+	UNIT_TEST_WITHIN(suite, test_taken, setup, teardown);
 	return unit_main(suite);
 }

@@ -238,21 +238,12 @@ START_TEST(test_killed)
 }
 END_TEST
 
-static void add(Suite *suite, const char *name, const TTest *test)
-{
-	TCase *unit_case = tcase_create(name);
-	tcase_set_timeout(unit_case, 60);
-	tcase_add_checked_fixture(unit_case, setup, teardown);
-	tcase_add_test(unit_case, test);
-	suite_add_tcase(suite, unit_case);
-}
-
 int main(void)
 {
 	Suite *suite = suite_create("volume_hold");
-	add(suite, "many", test_many);
-	add(suite, "stuck", test_stuck);
-	add(suite, "crowd", test_crowd);
-	add(suite, "killed", test_killed);
+	UNIT_TEST_WITHIN(suite, test_many, setup, teardown);
+	UNIT_TEST_WITHIN(suite, test_stuck, setup, teardown);
+	UNIT_TEST_WITHIN(suite, test_crowd, setup, teardown);
+	UNIT_TEST_WITHIN(suite, test_killed, setup, teardown);
 	return unit_main(suite);
 }

@@ -130,21 +130,13 @@ END_TEST
 static void setup(void) { limit = NULL; }
 static void teardown(void) { volume_limit_free(limit); }
 
-static void add(Suite *suite, const char *name, const TTest *test)
-{
-	TCase *unit_case = tcase_create(name);
-	tcase_add_checked_fixture(unit_case, setup, teardown);
-	tcase_add_test(unit_case, test);
-	suite_add_tcase(suite, unit_case);
-}
-
 int main(void)
 {
 	Suite *suite = suite_create("volume_limit");
-	add(suite, "none", test_none);
-	add(suite, "requests", test_requests);
-	add(suite, "bytes", test_bytes);
-	add(suite, "both", test_both);
-	add(suite, "slow", test_slow);
+	UNIT_TEST_WITHIN(suite, test_none, setup, teardown);
+	UNIT_TEST_WITHIN(suite, test_requests, setup, teardown);
+	UNIT_TEST_WITHIN(suite, test_bytes, setup, teardown);
+	UNIT_TEST_WITHIN(suite, test_both, setup, teardown);
+	UNIT_TEST_WITHIN(suite, test_slow, setup, teardown);
 	return unit_main(suite);
 }

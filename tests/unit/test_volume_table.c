@@ -383,29 +383,20 @@ START_TEST(test_read_only)
 }
 END_TEST
 
-static void add(Suite *suite, const char *name, const TTest *test)
-{
-	TCase *unit_case = tcase_create(name);
-	tcase_set_timeout(unit_case, 60);
-	tcase_add_checked_fixture(unit_case, table_setup, table_teardown);
-	tcase_add_test(unit_case, test);
-	suite_add_tcase(suite, unit_case);
-}
-
 int main(void)
 {
 	Suite *suite = suite_create("volume_table");
-	add(suite, "find", test_find);
-	add(suite, "many", test_many);
-	add(suite, "head", test_head);
-	add(suite, "admitted", test_admitted);
-	add(suite, "stale_load", test_stale_load);
-	add(suite, "opens", test_opens);
-	add(suite, "opened_again", test_opened_again);
-	add(suite, "implied", test_implied);
-	add(suite, "lane_again", test_lane_again);
-	add(suite, "states", test_states);
-	add(suite, "configured", test_configured);
-	add(suite, "read_only", test_read_only);
+	UNIT_TEST_WITHIN(suite, test_find, table_setup, table_teardown);
+	UNIT_TEST_WITHIN(suite, test_many, table_setup, table_teardown);
+	UNIT_TEST_WITHIN(suite, test_head, table_setup, table_teardown);
+	UNIT_TEST_WITHIN(suite, test_admitted, table_setup, table_teardown);
+	UNIT_TEST_WITHIN(suite, test_stale_load, table_setup, table_teardown);
+	UNIT_TEST_WITHIN(suite, test_opens, table_setup, table_teardown);
+	UNIT_TEST_WITHIN(suite, test_opened_again, table_setup, table_teardown);
+	UNIT_TEST_WITHIN(suite, test_implied, table_setup, table_teardown);
+	UNIT_TEST_WITHIN(suite, test_lane_again, table_setup, table_teardown);
+	UNIT_TEST_WITHIN(suite, test_states, table_setup, table_teardown);
+	UNIT_TEST_WITHIN(suite, test_configured, table_setup, table_teardown);
+	UNIT_TEST_WITHIN(suite, test_read_only, table_setup, table_teardown);
 	return unit_main(suite);
 }
