@@ -204,6 +204,45 @@ unsigned keeper_edge_fall_back(struct keeper_host *host)
 	return count;
 }
 
+/* --- names that are nobody's ------------------------------------------------------------- */
+
+static bool is_nobody(const struct keeper *keeper, uint32_t port, const char *name)
+{
+	struct xseg_peer_view peer;
+	return !pipeline_peer_find(&keeper->pipeline, name) &&
+	       xseg_peer_find(&keeper->seg, name, &peer) && !xseg_port_served(&keeper->seg, port);
+}
+
+static void edge_mend(struct keeper *keeper, uint32_t index, const struct edge_view *edge)
+{
+	const struct xseg *seg = &keeper->seg;
+	const char *first = first_choice(&keeper->pipeline, edge);
+	uint32_t from = xseg_edge_port(seg, index), port;
+	struct xseg_peer_view user;
+	if (from == XSEG_NONE || !first || !is_nobody(keeper, from, edge->to) ||
+		xseg_port_reserve(seg, first, &port))
+		return;
+	xseg_edge_set(seg, index, port);
+	crash_point("keeper.edge.before_mend");
+	int moved = xseg_peer_find(seg, edge->peer, &user)
+			    ? 0
+			    : xseg_reap_move_port(seg, user.lanes, from, port);
+	log_warning("keeper", "edge %s:%s led to a port that is nobody's and leads to '%s' again",
+		edge->peer, edge->edge, first);
+	keeper_event(keeper, "edge_switched",
+		json_pack("{s:s, s:s, s:n, s:s, s:i, s:s}", "peer", edge->peer, "edge", edge->edge,
+			"from", "to", first, "moved", moved > 0 ? moved : 0, "reason",
+			"the name of the port it led to is damaged"));
+}
+
+void keeper_edge_mend(struct keeper *keeper)
+{
+	struct edge_view edge;
+	for (uint32_t i = 0; i < XSEG_EDGES_MAX; i++)
+		if (edge_view(&keeper->seg, i, &edge))
+			edge_mend(keeper, i, &edge);
+}
+
 /* --- switching -------------------------------------------------------------------------- */
 
 static int edge_unknown(const struct keeper *keeper, const char *name, struct fault *fault)

@@ -108,6 +108,13 @@ static bool bound_to_living(const struct xseg *seg, uint64_t word)
 	       view.epoch == xseg_epoch_of(word);
 }
 
+bool xseg_port_served(const struct xseg *seg, uint32_t port)
+{
+	return port < XSEG_PORTS_MAX &&
+	       bound_to_living(
+		       seg, atomic_load_explicit(&seg->ports[port].word, memory_order_acquire));
+}
+
 int xseg_port_bind(const struct xseg *seg, const char *name, uint32_t peer, uint16_t epoch,
 	const uint8_t *lanes, uint32_t lane_count, uint32_t *port)
 {

@@ -27,6 +27,8 @@ void xseg_port_drain(const struct xseg *seg, uint32_t port);
 void xseg_port_unbind(const struct xseg *seg, uint32_t port);
 /* -ENOENT when there is no record of that name (bound or not). */
 int xseg_port_find(const struct xseg *seg, const char *name, uint32_t *port);
+/* A living peer is bound to it. */
+bool xseg_port_served(const struct xseg *seg, uint32_t port);
 /* The record of that name, made (unbound) if there is none: an edge may lead to a peer to come. */
 int xseg_port_reserve(const struct xseg *seg, const char *name, uint32_t *port);
 

@@ -155,6 +155,24 @@ def flip_bits(context):
     check(not wrong, "\n".join(wrong[:20]))
 
 
+@case(ci=True)
+def flip_port_name(context):
+    """the name of a port is damaged: the peer's successor has another port, and is found"""
+    with Scene(context) as scene:
+        rig = scene.rig
+        (begin, end), = [t[1:] for t in regions(rig) if t[0] == "ports"]
+        for bit in range(context.short(6, 2)):
+            with open(os.path.join(rig.shm, "xseg." + rig.name), "rb") as f:
+                f.seek(begin)
+                at = begin + f.read(end - begin).index(b"file0\0")
+            flip(rig, at + 1, bit)
+            rig.wait_successor("file0", rig.kill("file0"))
+            scene.recover()
+        found = {edge["name"]: edge["to"] for edge in rig.status()["edges"]}
+        check(found["map0:store"] == found["vol0:store"] == "file0", f"{found}")
+        context.numbers["ports"] = bit + 1
+
+
 @case()
 def flip_then_restart(context):
     """after a flip each peer is restarted: what cannot be used is refused, not served"""

@@ -33,8 +33,11 @@ START_TEST(test_bind_find)
 	frame.lane = 1;
 	ck_assert_uint_eq(xseg_port_lane(&seg, port, &frame), 3);
 	/* bound to the living: not again */
+	ck_assert(xseg_port_served(&seg, port));
 	ck_assert_int_eq(xseg_port_bind(&seg, "cache0", peer, epoch, lanes, 1, &found), -EEXIST);
 	xseg_port_unbind(&seg, port);
+	ck_assert(!xseg_port_served(&seg, port));
+	ck_assert(!xseg_port_served(&seg, XSEG_NONE));
 	ck_assert_uint_eq(xseg_port_lane(&seg, port, &frame), XSEG_NONE);
 	ck_assert_int_eq(xseg_port_find(&seg, "cache0", &found), 0);
 	/* the same record again */
