@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <time.h>
 
-#define CHILD_LIMIT_MS 30000
+#define CHILD_LIMIT_MS 240000
 
 static char scratch_path[128];
 

@@ -131,7 +131,7 @@ void rig_client(struct rig *rig, struct client *client, const char *peer)
 	if (rc != 0)
 		fprintf(stderr, "client: %s\n", why);
 	must(rc == 0);
-	client->timeout_ns = 20000000000ull;
+	client->timeout_ns = 120000000000ull;
 }
 
 int rig_volume(struct client *client, enum xseg_op op, unsigned flags, uint64_t id,

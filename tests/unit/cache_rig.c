@@ -205,7 +205,7 @@ static void apart_start(struct crig *crig, const char *options)
 {
 	char why[WHY_SIZE] = "";
 	const struct host_config config = {
-		.segment = crig->rig.seg.name, .lanes = 1, .workers = 2, .drain_ns = 10000000000u};
+		.segment = crig->rig.seg.name, .lanes = 1, .workers = 2, .drain_ns = 120000000000u};
 	memset(&crig->apart, 0, sizeof(crig->apart));
 	ck_assert_msg(host_add(&crig->apart, crig_specs(crig, options)[0], why) == 0, "%s", why);
 	ck_assert_msg(host_start(&crig->apart, &config, why) == 0, "%s", why);

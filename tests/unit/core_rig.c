@@ -283,7 +283,7 @@ static void rig_serve(struct rig *rig, unsigned lanes, const char *const *specs)
 	for (; *specs; specs++)
 		ck_assert_msg(host_add(&rig->host, *specs, why) == 0, "%s", why);
 	const struct host_config config = {
-		.segment = rig->seg.name, .lanes = lanes, .workers = 2, .drain_ns = 10000000000u};
+		.segment = rig->seg.name, .lanes = lanes, .workers = 2, .drain_ns = 120000000000u};
 	ck_assert_msg(host_start(&rig->host, &config, why) == 0, "%s", why);
 	rig->serving = true;
 }
@@ -328,7 +328,7 @@ void rig_ask(struct rig *rig, const char *peer)
 	if (rig->client.lane)
 		client_close(&rig->client);
 	ck_assert_msg(client_open(&rig->client, rig->seg.name, peer, why) == 0, "%s", why);
-	rig->client.timeout_ns = 10000000000u;
+	rig->client.timeout_ns = 120000000000u;
 }
 
 void rig_end(struct rig *rig)

@@ -65,7 +65,7 @@ void rig_pattern(uint8_t *to, uint32_t length, uint32_t seed);
 /* Until it is true, 10 s at most. */
 #define RIG_UNTIL(cond) \
 	do { \
-		for (int rig_i = 0; rig_i < 10000 && !(cond); rig_i++) \
+		for (int rig_i = 0; rig_i < 120000 && !(cond); rig_i++) \
 			usleep(1000); \
 		ck_assert(cond); \
 	} while (0)

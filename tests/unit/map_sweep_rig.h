@@ -219,11 +219,9 @@ static inline void make_families(struct xseg_key waste[2])
 /* One case for all: each needs a store of its own. */
 #define TEST(test, count) \
 	do { \
-		TCase *rig_case = tcase_create(#test); \
-		tcase_set_timeout(rig_case, 60); \
+		TCase *rig_case = unit_case(suite, #test); \
 		tcase_add_checked_fixture(rig_case, setup, teardown); \
 		tcase_add_loop_test(rig_case, test, 0, count); \
-		suite_add_tcase(suite, rig_case); \
 	} while (0)
 
 #endif

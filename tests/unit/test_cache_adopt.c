@@ -128,7 +128,7 @@ static uint32_t events(struct crig *crig)
 /* A FLUSH is answered by one lane; the others see a moment later that all is stored. */
 static void wait_clean(struct crig *crig)
 {
-	for (unsigned i = 0; i < 10000 && crig_state(crig).dirty; i++)
+	for (unsigned i = 0; i < 120000 && crig_state(crig).dirty; i++)
 		usleep(1000);
 	ck_assert_uint_eq(crig_state(crig).dirty, 0);
 }

@@ -103,7 +103,7 @@ START_TEST(test_stop_in_between)
 		const struct host_config config = {.segment = rig.seg.name,
 			.lanes = 3,
 			.workers = 1,
-			.drain_ns = 10000000000u};
+			.drain_ns = 120000000000u};
 		memset(&next, 0, sizeof(next));
 		ck_assert_int_eq(host_add(&next, passing[0], why), 0);
 		ck_assert_int_eq(host_add(&next, passing[1], why), 0);

@@ -153,7 +153,7 @@ START_TEST(test_drain)
 	ck_assert(host_stop(&rig.host, NULL) == false);
 	ck_assert_uint_eq(store->stops, 2);
 	atomic_store(&store->hold, false);
-	rig.host.config.drain_ns = 10000000000u;
+	rig.host.config.drain_ns = 120000000000u;
 	ck_assert(host_stop(&rig.host, NULL) == true);
 	ck_assert_int_eq(client_collect(&rig.client, &done), 0);
 	ck_assert_int_eq(done->result, 0);

@@ -183,10 +183,12 @@ START_TEST(test_slow_turn)
 	module_register(&slow_ops);
 	rig_begin(&rig, 0, 1, specs);
 	rig_ask(&rig, "a");
-	usleep(50000);
-	ck_assert_int_eq(rig_do(&rig, XSEG_OP_DELETE, 0, 0, NULL), 0);
+	for (unsigned i = 0; i < 50; i++) {
+		usleep(1000);
+		ck_assert_int_eq(rig_do(&rig, XSEG_OP_DELETE, 0, 0, NULL), 0);
+	}
 	uint64_t before = rig_counter(&rig, "a", CORE_SLOW_TURNS);
-	ck_assert_uint_le(before, 2); /* whoever shares this machine may have made one */
+	ck_assert_uint_lt(before, 25); /* whoever shares this machine may have made some */
 	for (unsigned i = 0; i < 5; i++)
 		ck_assert_int_eq(client_do(&rig.client, &request), 0);
 	RIG_UNTIL(rig_counter(&rig, "a", CORE_SLOW_TURNS) >= before + 5);
@@ -243,6 +245,7 @@ END_TEST
 #define GROUP_MANY 11u
 static uint64_t group_log[4 * GROUP_MANY];
 static _Atomic unsigned group_logged, group_served;
+static _Atomic bool group_asked;
 
 static void group_note(uint64_t what)
 {
@@ -265,8 +268,8 @@ static void group_delete(struct peer *peer, struct job *job)
 {
 	(void)peer;
 	group_note(job->offset);
-	if (job->offset == 0)
-		usleep(50000);
+	while (job->offset == 0 && !atomic_load(&group_asked))
+		usleep(1000);
 	job_complete(job, (uint32_t)job->offset);
 	atomic_fetch_add(&group_served, 1);
 }
@@ -318,6 +321,7 @@ START_TEST(test_groups)
 		slot[i] = group_ask(lane, port, i);
 	xseg_ring_put(&lane->tx[rig.host.lanes[0].place], slot[2], XSEG_HINT_SUBMIT);
 	xseg_turn_end(lane);
+	atomic_store(&group_asked, true);
 	RIG_UNTIL(atomic_load(&group_served) == GROUP_MANY);
 	uint64_t last = 0;
 	for (unsigned i = 0; i < atomic_load(&group_logged); i++)
@@ -348,7 +352,7 @@ START_TEST(test_disowned)
 		rig_begin(&rig, 0, 1, one_store);
 		_Atomic uint64_t *word = &rig.seg.lanes[rig.host.lanes[0].place].word;
 		atomic_store(word, xseg_life_word(XSEG_LIFE_DEAD, 1, (uint32_t)getpid()));
-		for (unsigned i = 0; i < 300; i++) /* it sleeps for a second at most */
+		for (unsigned i = 0; i < 6000; i++) /* it sleeps for a second at most */
 			usleep(20000);
 		_exit(42);
 	}

@@ -14,7 +14,7 @@
 #include "tools/report.h"
 #include "tools/report_trace.h"
 
-#define LIMIT_NS 10000000000u
+#define LIMIT_NS 120000000000u
 
 static uint64_t problems(struct fsck *fsck)
 {

@@ -430,7 +430,7 @@ START_TEST(test_home)
 	ck_assert_int_eq(io(&a, XSEG_OP_CLOSE, id, 0, NULL, 0), 0);
 	ck_assert_uint_ne(detail_of(id).home.owner, 0);
 	ck_assert_int_eq(io(&a, XSEG_OP_CLOSE, id, 0, NULL, 0), 0);
-	for (unsigned i = 0; i < 5000 && detail_of(id).home.owner != 0; i++)
+	for (unsigned i = 0; i < 60000 && detail_of(id).home.owner != 0; i++)
 		usleep(1000);
 	ck_assert_uint_eq(detail_of(id).home.owner, 0);
 	ck_assert_uint_eq(detail_of(id).objects, 1);
@@ -440,7 +440,7 @@ START_TEST(test_home)
 	ck_assert_int_eq(rig_volume_named(&c, XSEG_OP_OPEN, 0, "disk", &info), 0);
 	ck_assert_uint_ne(detail_of(id).home.owner, 0);
 	client_close(&c);
-	for (unsigned i = 0; i < 5000 && detail_of(id).home.owner != 0; i++)
+	for (unsigned i = 0; i < 60000 && detail_of(id).home.owner != 0; i++)
 		usleep(1000);
 	ck_assert_uint_eq(detail_of(id).home.owner, 0);
 }
@@ -506,7 +506,7 @@ START_TEST(test_adopted)
 	rig_start_again(&rig, VOL);
 	rig_client(&rig, &a, "map0"); /* past the composer, which would tell it for our question */
 	struct map_detail detail = {.objects = 0};
-	for (unsigned i = 0; i < 5000 && (detail.objects != 3 || detail.home.owner != 0); i++) {
+	for (unsigned i = 0; i < 60000 && (detail.objects != 3 || detail.home.owner != 0); i++) {
 		usleep(1000);
 		ck_assert_int_eq(control(&a, MAP_DETAIL, id, 0, NULL), 0);
 		memcpy(&detail, out + MAP_ANSWER_AT, sizeof(detail));

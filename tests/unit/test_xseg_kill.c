@@ -93,7 +93,7 @@ START_TEST(test_ring)
 		pid[victim] = child_start(run[victim], NULL);
 	}
 	uint64_t before = atomic_load(&board()->applied);
-	for (unsigned i = 0; i < 10000 && atomic_load(&board()->applied) < before + 1000; i++)
+	for (unsigned i = 0; i < 120000 && atomic_load(&board()->applied) < before + 1000; i++)
 		usleep(1000);
 	child_kill(pid[0]);
 	child_kill(pid[1]);
@@ -155,7 +155,7 @@ static int server(void *arg)
 	uint32_t peer, port;
 	uint16_t epoch;
 	(void)arg;
-	child_check(xseg_reap_wait(&seg, 5000000000u, NULL) == 0);
+	child_check(xseg_reap_wait(&seg, 120000000000u, NULL) == 0);
 	child_check(xseg_lane_join(&seg, false, &shelf.lane) == 0);
 	uint8_t index = (uint8_t)shelf.lane->index;
 	child_check(xseg_peer_join(&seg, "server", "test", 1ull << index, &peer, &epoch) == 0);
@@ -255,7 +255,7 @@ _Noreturn static int reaper(void *arg)
 static void walk(void)
 {
 	struct xseg_reap_report report;
-	int error = xseg_reap_wait(&seg, 10000000000u, &report);
+	int error = xseg_reap_wait(&seg, 120000000000u, &report);
 	ck_assert_msg(error == 0, "reaping: %d, pending %u", error, report.pending);
 }
 
@@ -273,7 +273,7 @@ static void check_all_free(void)
 static void wait_answered(uint64_t more)
 {
 	uint64_t before = atomic_load(&board()->answered);
-	for (unsigned i = 0; i < 20000 && atomic_load(&board()->answered) < before + more; i++)
+	for (unsigned i = 0; i < 120000 && atomic_load(&board()->answered) < before + more; i++)
 		usleep(1000);
 	ck_assert_msg(atomic_load(&board()->answered) >= before + more,
 		"nothing moves any more after %lu answers", (unsigned long)before);

@@ -137,7 +137,7 @@ START_TEST(test_client_served)
 	ck_assert_uint_eq(
 		xseg_page_state(atomic_load(&seg.descriptors[page].word)), XSEG_PAGE_HELD);
 	xseg_respond(lane, slot);
-	ck_assert_int_eq(xseg_reap_wait(&seg, 1000000000, &report), 0);
+	ck_assert_int_eq(xseg_reap_wait(&seg, 120000000000u, &report), 0);
 	ck_assert_uint_eq(report.freed, 1);
 	check_all_free(0, 0);
 	xseg_port_unbind(&seg, port);

@@ -36,7 +36,7 @@ static pid_t start_claimer(const char *name)
 {
 	atomic_store(&board()->ready, 0);
 	pid_t pid = child_start(claim_and_wait, (void *)name);
-	for (unsigned i = 0; i < 5000 && !atomic_load(&board()->ready); i++)
+	for (unsigned i = 0; i < 120000 && !atomic_load(&board()->ready); i++)
 		usleep(1000);
 	ck_assert_int_eq(atomic_load(&board()->ready), 1);
 	return pid;
@@ -163,7 +163,7 @@ START_TEST(test_zombie)
 	struct claimed first = *board();
 	ck_assert_int_eq(kill(child, SIGKILL), 0);
 	bool alive = true;
-	for (unsigned i = 0; i < 2000 && alive; i++) {
+	for (unsigned i = 0; i < 120000 && alive; i++) {
 		alive = xseg_lane_alive(&seg, first.lane, first.lane_epoch);
 		usleep(1000);
 	}
