@@ -152,15 +152,19 @@ static void unpin(const struct xseg *seg, uint32_t page)
 		free_hint(seg, page);
 }
 
-/* The answer of a dead client: noted as gone first, so that no pin is ever dropped twice. */
+/*
+ * An answer that nobody will read, of a dead client or server: noted as gone first, so that no pin
+ * is ever dropped twice. Whoever was killed at it has left a run of no pages, which is no reason to
+ * leave the others alone.
+ */
 static void drop_answer(const struct xseg *seg, struct xseg_request *request)
 {
 	uint32_t count = request->answer_count;
-	bool pins = !(request->flags & XSEG_R_DONATED) && count <= XSEG_EXTENTS &&
-		    xseg_extents_check(seg, request->answer, count);
-	while (pins && count) {
+	if ((request->flags & XSEG_R_DONATED) || count > XSEG_EXTENTS)
+		count = 0;
+	while (count) {
 		struct xseg_extent *last = &request->answer[count - 1];
-		if (last->count == 0) {
+		if (!xseg_extents_check(seg, last, 1)) { /* done with, or wild */
 			request->answer_count = (uint16_t)--count;
 			continue;
 		}
@@ -202,8 +206,9 @@ static void return_pages(const struct xseg *seg, struct xseg_request *request, u
 				return_page(seg, request, port, run.page + k);
 	}
 	crash_point("reap.return.before_flag");
+	/* what it has lent may outlive it: kept pages */
+	drop_answer(seg, request);
 	request->flags &= (uint16_t)~XSEG_R_DONATED;
-	request->answer_count = 0;
 }
 
 static void need(const struct reap *reap, const struct xseg_extent *run)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Pages that a shard stores, pages it gives out to readers, pages it keeps from writers. */
+#include <base/crash.h>
 #include <errno.h>
 #include <peer/keep.h>
 #include <string.h>
@@ -40,13 +41,24 @@ int job_take_page(struct job *job, uint32_t page)
 	return error;
 }
 
+/*
+ * Last, and only what is whole: should we be killed before we answer, the reaper drops those pins
+ * that are noted here.
+ */
+static void answer_note(struct xseg_request *request, uint32_t count)
+{
+	atomic_signal_fence(memory_order_seq_cst);
+	request->answer_count = (uint16_t)count;
+	crash_point("core.answer.noted");
+}
+
 /* What most reads are: no list to be gathered first. */
 static void answer_page(const struct xseg_lane *x, struct xseg_request *request, uint32_t page)
 {
 	must(page < x->seg->page_count);
 	xseg_page_pin(x->seg, page);
 	request->answer[0] = (struct xseg_extent){.page = page, .count = 1};
-	request->answer_count = 1;
+	answer_note(request, 1);
 }
 
 int job_answer_pages(struct job *job, const uint32_t *pages, uint32_t count)
@@ -73,7 +85,7 @@ int job_answer_pages(struct job *job, const uint32_t *pages, uint32_t count)
 	for (uint32_t i = 0; i < count; i++)
 		xseg_page_pin(x->seg, pages[i]);
 	memcpy(request->answer, runs, used * sizeof(runs[0]));
-	request->answer_count = (uint16_t)used;
+	answer_note(request, used);
 	return 0;
 }
 

@@ -149,32 +149,61 @@ END_TEST
 /* A reader's pins die with it, one by one; those of others stay. */
 static uint32_t pinned_page;
 
-static void read_pinned(struct xseg_lane *mine)
+/* A stored page with so many pins, of the dead and of others. */
+static uint32_t lend(unsigned pins)
+{
+	struct xseg_extent run;
+	uint32_t count;
+	ck_assert_int_eq(xseg_page_alloc(&lane->pages, 1, &run, 1, &count), 0);
+	xseg_page_store(&lane->pages, run.page);
+	while (pins-- > 0)
+		xseg_page_pin(&seg, run.page);
+	return run.page;
+}
+
+static void take_back(unsigned pins)
+{
+	uint64_t word = atomic_load(&seg.descriptors[pinned_page].word);
+	ck_assert_uint_eq(xseg_page_pins(word), pins);
+	ck_assert_uint_eq(xseg_page_state(word), XSEG_PAGE_STORED);
+	while (pins-- > 0)
+		xseg_page_unpin(&lane->pages, pinned_page);
+	xseg_page_retire(&lane->pages, pinned_page);
+}
+
+static struct xseg_request *ask_pinned(struct xseg_lane *mine)
 {
 	uint32_t slot = ask(mine, XSEG_OP_READ, 0);
 	struct xseg_request *r = xseg_at(mine, slot);
 	r->answer[0] = (struct xseg_extent){.page = pinned_page, .count = 1};
 	r->answer[1] = (struct xseg_extent){.page = pinned_page, .count = 1};
 	r->answer_count = 2;
+	return r;
 }
+
+static void read_pinned(struct xseg_lane *mine) { ask_pinned(mine); }
 
 START_TEST(test_pins)
 {
 	setup();
-	struct xseg_extent run;
-	uint32_t count;
-	ck_assert_int_eq(xseg_page_alloc(&lane->pages, 1, &run, 1, &count), 0);
-	pinned_page = run.page;
-	xseg_page_store(&lane->pages, pinned_page);
-	for (unsigned i = 0; i < 3; i++)
-		xseg_page_pin(&seg, pinned_page);
+	pinned_page = lend(3);
 	die_doing(read_pinned);
 	ck_assert_uint_eq(reap().freed, 1);
-	uint64_t word = atomic_load(&seg.descriptors[pinned_page].word);
-	ck_assert_uint_eq(xseg_page_pins(word), 1);
-	ck_assert_uint_eq(xseg_page_state(word), XSEG_PAGE_STORED);
-	xseg_page_unpin(&lane->pages, pinned_page);
-	xseg_page_retire(&lane->pages, pinned_page);
+	take_back(1);
+	teardown();
+}
+END_TEST
+
+/* Killed while it dropped a run of them: that one has no pages any more, the other has its pin. */
+static void read_half_dropped(struct xseg_lane *mine) { ask_pinned(mine)->answer[1].count = 0; }
+
+START_TEST(test_pins_half_dropped)
+{
+	setup();
+	pinned_page = lend(2);
+	die_doing(read_half_dropped);
+	ck_assert_uint_eq(reap().freed, 1);
+	take_back(1);
 	teardown();
 }
 END_TEST
@@ -250,6 +279,47 @@ START_TEST(test_server)
 }
 END_TEST
 
+/* It had lent a page that outlives it, and was killed before it said so: read again, lent again. */
+static void take_and_lend(struct xseg_lane *mine)
+{
+	uint32_t peer, bound;
+	uint16_t epoch;
+	uint8_t index = (uint8_t)mine->index;
+	struct xseg_hint_message hint;
+	unsigned frame;
+	child_check(xseg_peer_join(&seg, "below", "test", 1ull << index, &peer, &epoch) == 0);
+	child_check(xseg_port_bind(&seg, "below", peer, epoch, &index, 1, &bound) == 0);
+	child_check(xseg_rehint_port(mine, bound) == 1);
+	child_check(xseg_poll(mine, &hint, 1) == 1);
+	child_check(xseg_accept(mine, hint.request, &frame) == 0);
+	struct xseg_request *r = xseg_at(mine, hint.request);
+	xseg_page_pin(&seg, pinned_page);
+	r->answer[0] = (struct xseg_extent){.page = pinned_page, .count = 1};
+	r->answer_count = 1;
+}
+
+START_TEST(test_server_lent)
+{
+	setup();
+	pinned_page = lend(0);
+	xseg_page_keep(&seg, pinned_page, port);
+	xseg_page_pin(&seg, pinned_page); /* another reader's */
+	uint32_t slot = ask(lane, XSEG_OP_READ, 1);
+	ck_assert_int_eq(xseg_submit(lane, slot, port), 0);
+	die_doing(take_and_lend);
+	ck_assert_uint_eq(reap().resubmitted, 1);
+	ck_assert_uint_eq(state_of(slot), XSEG_REQUEST_SUBMITTED);
+	ck_assert_uint_eq(seg.requests[slot].answer_count, 0);
+	uint64_t word = atomic_load(&seg.descriptors[pinned_page].word);
+	ck_assert_uint_eq(xseg_page_state(word), XSEG_PAGE_KEPT);
+	ck_assert_uint_eq(xseg_page_pins(word), 1);
+	xseg_page_unpin(&lane->pages, pinned_page);
+	xseg_page_retire(&lane->pages, pinned_page);
+	ck_assert_int_eq(xseg_reap_fail_port(&seg, port, -EIO), 1);
+	teardown();
+}
+END_TEST
+
 START_TEST(test_move_port)
 {
 	setup();
@@ -318,7 +388,9 @@ int main(void)
 	UNIT_TEST(s, test_client);
 	UNIT_TEST(s, test_client_served);
 	UNIT_TEST(s, test_pins);
+	UNIT_TEST(s, test_pins_half_dropped);
 	UNIT_LOOP_TEST(s, test_server, 2);
+	UNIT_TEST(s, test_server_lent);
 	UNIT_TEST(s, test_move_port);
 	UNIT_TEST(s, test_one_at_a_time);
 	UNIT_TEST(s, test_damaged);
