@@ -36,6 +36,7 @@ static const struct xseg_counter volume_counters[] = {
 	[VOLUME_COPIED] = {"copied", "", "granules of 4 KiB completed from parents"},
 	[VOLUME_TOLD] = {"told", "", "news of objects that the mapper was told"},
 	[VOLUME_MADE] = {"made", "", "objects made by their first write"},
+	[VOLUME_HELD] = {"held", "", "times that a request waited for a snapshot or change"},
 	{NULL, NULL, NULL},
 };
 

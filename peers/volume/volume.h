@@ -50,6 +50,7 @@ enum volume_counter {
 	VOLUME_COPIED, /* granules completed from parents */
 	VOLUME_TOLD,
 	VOLUME_MADE, /* objects */
+	VOLUME_HELD, /* back, requests */
 };
 
 struct volume_options {

@@ -219,8 +219,10 @@ bool volume_hold_wait(struct peer *peer, struct volume *volume, struct job *job)
 	if (held)
 		volume_hold_aside(peer, job, true);
 	pthread_mutex_unlock(&shared->lock);
-	if (held)
+	if (held) {
 		TAILQ_INSERT_TAIL(&shard->held, job, link);
+		peer_count(peer, VOLUME_HELD, 1);
+	}
 	return held;
 }
 

@@ -7,12 +7,22 @@
 #include <errno.h>
 #include <peer/map.h>
 #include <string.h>
+#include <xseg/registry.h>
+#include <xseg/stats.h>
 
 #include "tests/lib/unit.h"
 #include "tests/property/volume_rig.h"
 
 #define VOL 2 /* the composer's host */
 #define OBJECT 65536u
+#define LANES 2
+#define PROBES 1024
+
+/* However long it takes: the test itself has a limit. */
+#define wait_for(true_at_last) \
+	do { \
+		usleep(1000); \
+	} while (!(true_at_last))
 
 static struct rig rig;
 static struct client a, b;
@@ -21,10 +31,10 @@ static struct xseg_volume_info info;
 static void setup(void)
 {
 	rig_open(&rig, 128u << 20);
-	rig_start(&rig, 0, 2,
+	rig_start(&rig, 0, LANES,
 		"mem0=blocker_memory med0=blocker_meddle,edge.store=mem0,rules=@/rules");
-	rig_start(&rig, 1, 2, "map0=mapperd,edge.store=mem0");
-	rig_start(&rig, VOL, 2, "vol0=volume,edge.store=med0,edge.map=map0");
+	rig_start(&rig, 1, LANES, "map0=mapperd,edge.store=mem0");
+	rig_start(&rig, VOL, LANES, "vol0=volume,edge.store=med0,edge.map=map0");
 	rig_client(&rig, &a, "vol0");
 	rig_client(&rig, &b, "vol0");
 }
@@ -36,16 +46,38 @@ static void teardown(void)
 	rig_close(&rig);
 }
 
-/* What the store in the middle does from now on. */
+/* What the lanes of a peer that live have counted. */
+static uint64_t counted(const char *peer, const char *name)
+{
+	struct xseg_peer_view view;
+	uint64_t sum = 0;
+	for (unsigned i = 0; i < XSEG_STATS_BLOCKS; i++) {
+		const struct xseg_stats_block *block = &rig.seg.stats[i];
+		uint64_t word = atomic_load(&block->word);
+		if (xseg_life_of(word) != XSEG_LIFE_ALIVE ||
+			!xseg_peer_view(&rig.seg, xseg_owner_of(word), &view) ||
+			strcmp(view.name, peer) != 0)
+			continue;
+		for (unsigned k = 0; k < block->counter_count; k++)
+			if (strcmp(block->names[k].name, name) == 0)
+				sum += atomic_load(&block->counters[k]);
+	}
+	return sum;
+}
+
+/* What the store in the middle does from now on: both of its lanes have taken it. */
 static void rules(const char *text)
 {
-	char path[256];
+	uint64_t before = counted("med0", "rules");
+	char path[256], next[256];
 	snprintf(path, sizeof(path), "%s/rules", rig.dir);
-	FILE *file = fopen(path, "w");
+	snprintf(next, sizeof(next), "%s/rules.next", rig.dir);
+	FILE *file = fopen(next, "w");
 	ck_assert_ptr_nonnull(file);
 	fputs(text, file);
 	fclose(file);
-	usleep(20000); /* it looks every few ms */
+	ck_assert_int_eq(rename(next, path), 0);
+	wait_for(counted("med0", "rules") >= before + LANES);
 }
 
 /* Does the mapper know of it? */
@@ -148,6 +180,20 @@ START_TEST(test_many)
 }
 END_TEST
 
+/* Writes elsewhere until one is kept back: how many. The others wait at the store. */
+static unsigned write_until_held(uint64_t id)
+{
+	static struct write probes[PROBES];
+	uint64_t away = counted("med0", "waited");
+	unsigned count = 0;
+	for (; counted("vol0", "held") == 0; usleep(20000)) {
+		ck_assert_uint_lt(count, PROBES);
+		write_start(&probes[count++], id, OBJECT / 2, 1);
+		wait_for(counted("med0", "waited") + counted("vol0", "held") == away + count);
+	}
+	return count;
+}
+
 /* The store does not answer: the snapshot waits for the write that it has, later writes wait for
    the snapshot, reads of what is elsewhere do not; then all go on. */
 START_TEST(test_stuck)
@@ -161,15 +207,14 @@ START_TEST(test_stuck)
 	collect(1, 0);
 	rules("away ops=write");
 	write_start(&first, id, 0, 2);
-	/* nothing shows that a hold has begun: this is long for that, also where all is slow */
-	usleep(500000);
+	wait_for(counted("med0", "waited") == 1);
 	ck_assert_int_eq(client_start(&b, &request), 0);
-	usleep(500000);
+	unsigned probes = write_until_held(id);
 	write_start(&second, id, 0, 3);
-	usleep(50000);
+	wait_for(counted("vol0", "held") == 2);
 	ck_assert(!is_there("disk@1"));
 	rules("");
-	collect(2, 0);
+	collect(2 + probes, 0);
 	struct client_request *done;
 	ck_assert_int_eq(client_collect(&b, &done), 0);
 	ck_assert_int_eq(done->result, 0);
