@@ -154,8 +154,12 @@ static void read_presence(
 	struct mapper_task *task, const struct map_object *object, struct map_presence_info *info)
 {
 	struct map_presence presence;
-	info->error = map_presence_read(
-		mapper_task_store(task), object->owner, object->epoch, object->object, &presence);
+	/* no key of anything else is made of what a composer says */
+	bool sound = object->owner != 0 && object->epoch >= 1 && object->epoch <= MAP_EPOCH_MAX &&
+		     object->object < MAP_OBJECTS_MAX;
+	info->error = sound ? map_presence_read(mapper_task_store(task), object->owner,
+				      object->epoch, object->object, &presence)
+			    : -EINVAL;
 	if (info->error != 0)
 		return;
 	info->parent_epoch = presence.parent_epoch;

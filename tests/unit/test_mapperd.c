@@ -263,6 +263,24 @@ START_TEST(partial_objects_flattened)
 }
 END_TEST
 
+/* Of an owner, epoch or object that cannot be: the store is not asked for what lies there. */
+START_TEST(presences_of_nothing)
+{
+	const struct map_object objects[] = {{0, 1, 1}, {7, 0, 1}, {7, MAP_EPOCH_MAX + 1, 1},
+		{7, XSEG_EPOCH_NAME - MAP_EPOCH_MAP, 0}, {7, 1, MAP_OBJECTS_MAX}};
+	struct map_presence_info infos[countof(objects)];
+	mrig_begin(&m, 1, "");
+	uint64_t a = make("a", MIB);
+	ck_assert_int_eq(
+		mrig_control(&m, MAP_PRESENCE, a, countof(objects), objects, sizeof(objects)), 0);
+	ck_assert_uint_eq(m.size, sizeof(infos));
+	memcpy(infos, m.out, sizeof(infos));
+	for (unsigned i = 0; i < countof(objects); i++)
+		ck_assert_int_eq(infos[i].error, -EINVAL);
+	mrig_end(&m);
+}
+END_TEST
+
 /* More objects than one request flattens. */
 START_TEST(flattened_some_at_a_time)
 {
@@ -545,6 +563,7 @@ int main(void)
 	UNIT_TEST(suite, rolled_back_resized_renamed);
 	UNIT_TEST(suite, protected_and_limited);
 	UNIT_TEST(suite, partial_objects_flattened);
+	UNIT_TEST(suite, presences_of_nothing);
 	UNIT_TEST(suite, flattened_some_at_a_time);
 	UNIT_TEST(suite, differences_by_granule);
 	UNIT_TEST(suite, cut_in_the_middle_of_an_object);
