@@ -23,7 +23,7 @@ libfuzz_volume_la_SOURCES = $(volume_la_SOURCES)
 libfuzz_volume_la_CFLAGS = $(AM_CFLAGS) $(XXHASH_CFLAGS) -Dpeer_module=fuzz_volume_module
 libfuzz_memory_la_SOURCES = $(blocker_memory_la_SOURCES)
 libfuzz_memory_la_CFLAGS = $(AM_CFLAGS) -Dpeer_module=fuzz_memory_module
-# the mapper has threads, which no input can take back: only its records
+# of the mapper just its records
 libfuzz_map_la_SOURCES = peers/map/map_format.h peers/map/map_format.c
 libfuzz_map_la_CFLAGS = $(AM_CFLAGS) $(XXHASH_CFLAGS)
 
@@ -32,6 +32,17 @@ fuzz_map_SOURCES = tests/fuzz/fuzz_map.c tests/fuzz/fuzz.h
 fuzz_map_CFLAGS = $(AM_CFLAGS)
 fuzz_map_LDFLAGS = $(FUZZER_FLAGS)
 fuzz_map_LDADD = libfuzz_map.la libxseg.la $(XXHASH_LIBS)
+
+# the mapper with its threads, a store in memory below it: a new one for each input
+if HAVE_CHECK
+EXTRA_PROGRAMS += fuzz_mapper
+fuzz_mapper_SOURCES = tests/fuzz/fuzz_mapper.c tests/fuzz/fuzz.h tests/unit/core_rig.c \
+	tests/unit/core_rig.h tests/lib/fixture.c tests/lib/fixture.h
+fuzz_mapper_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(URCU_CFLAGS) $(EVENT_CFLAGS)
+fuzz_mapper_LDFLAGS = $(FUZZER_FLAGS) -Wl,--wrap=_mark_point,--wrap=_ck_assert_failed
+fuzz_mapper_LDADD = libmappertest.la libmaptest.la libpeer.la libxseg.la $(CHECK_LIBS) \
+	$(URCU_LIBS) $(EVENT_LIBS) $(XXHASH_LIBS) -ldl
+endif
 
 EXTRA_PROGRAMS += fuzz_segment
 fuzz_segment_SOURCES = tests/fuzz/fuzz_segment.c tests/fuzz/fuzz.h tests/fuzz/segment_rig.c \

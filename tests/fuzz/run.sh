@@ -16,7 +16,7 @@ SECONDS_EACH=${FUZZ_SECONDS:-60}
 STRICT=-fno-sanitize-recover=undefined
 # what the log of a failure has to say: the error, and where in our files
 TELLING='ERROR|must\(\)|runtime error|SUMMARY|^ *#[0-9]+ .* in [a-z_]+ .*/(xseg|peers|tools|tests)/'
-ALL=(nbd control pipeline segment map)
+ALL=(nbd control pipeline segment map mapper)
 [ $# -eq 0 ] || ALL=("$@")
 
 export ASAN_OPTIONS=abort_on_error=0
@@ -53,6 +53,7 @@ options() {
     control) echo "-max_len=8192 -detect_leaks=0 -dict=$HERE/control.dict" ;;
     pipeline) echo "-max_len=4096 -dict=$HERE/pipeline.dict" ;;
     map) echo "-max_len=128" ;;
+    mapper) echo "-max_len=512 -len_control=0 -detect_leaks=0 -timeout=100" ;;
     segment) echo "-max_len=2048 -len_control=20 -detect_leaks=0" ;;
     esac
 }
