@@ -6,11 +6,12 @@ import shutil
 import signal
 import threading
 import time
+import types
 
 from cache_log import Story, judge_log, judge_map, read_log, read_map
 from cache_rig import CacheRig, CacheScene, nbd_wire
 from case import table
-from cases_kill import crash_points, strike
+from cases_kill import arm, crash_points, strike
 from rig import Failed, Stamp, alive, check, until
 
 CASES, case = table()
@@ -171,6 +172,7 @@ def cache_points(context):
     if not context.ci:
         rest = [(point, hit) for point, hit in plan if point not in met]
         strike_all(context, rest, met, {**BACK, "mode": "writethrough"})
+    context.met |= met
     context.numbers.update(points=len(points), tried=len(plan), met=len(met),
                            never_met=sorted(set(points) - met))
     check(met, "no point was met at all")
@@ -289,11 +291,11 @@ def cache_replay_points(context):
         with CacheRig(cache={**JOURNAL, "age": "60s", "size": "16M"}) as rig:
             rig.up()
             story = story_in_journal(context, rig)
-            plan = os.path.join(rig.plan, "cache0.sh")
-            rig.set_plan("cache0", f'rm -f "{plan}"\nexport SKERRY_CRASH={point}:{hit}\n')
+            armed = arm(types.SimpleNamespace(rig=rig), "cache0", f"{point}:{hit}")
             rig.ctl("up", rig.conf, seconds=60, exits=None)
             rig.wait_healthy()
-            check(not os.path.exists(plan), "it was not armed")
+            check(armed(), "it was not armed")
+            context.met.update([] if alive(armed()) else [point])
             wrong = judge_map(story, read_map(rig.read_all()))
             check(not wrong, f"{point}:{hit}: {tell(wrong)}")
     context.numbers["points"] = len(points)

@@ -255,6 +255,7 @@ def crash_points_all(context):
     with Scene(context) as scene:
         for point, peer, hit in plan:
             strike_at(scene, point, peer, hit, met)
+    context.met |= met
     context.numbers.update(points=len(points), tried=len(plan), met=len(met))
     check(met, "no point was met at all")
     if not context.ci:
@@ -277,7 +278,9 @@ def crash_points_keeper(context):
             if scene.rig.pids().get(peer):
                 scene.rig.kill(peer)
             time.sleep(0.2)
-            met += not alive(until(20, armed, "the keeper is started"))
+            died = not alive(until(20, armed, "the keeper is started"))
+            met += died
+            context.met.update([point] if died else [])
             scene.rig.set_plan("xsegd", None)
             scene.rig.revive_keeper()
             scene.recover()

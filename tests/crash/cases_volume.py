@@ -21,6 +21,10 @@ ROOMS = {"front_nbd": ("nbd0",), "volume": ("vol0",), "mapper": ("map0",), "cach
 LEAVE_A_PIN = ("xseg.put.before_unpin", "reap.answer.before_unpin")
 
 
+BACK = {"mode": "writeback", "size": "8M"}
+JOURNAL = {**BACK, "ack": "journal", "with_journal": True}
+
+
 class LifeScene(CacheScene):
     """A rig of volumes with checked load on one of them."""
 
@@ -151,10 +155,13 @@ def plans(context, points, hits):
 
 
 class Armed:
-    """Before a step of its own choice each process gets a successor that dies at its point."""
+    """Before a step of its own choice each process gets a successor that dies at its point. Now and
+    then the cache is told to do otherwise with writes."""
 
     def __init__(self, scene, context, plan):
         self.scene, self.plan, self.armed = scene, plan, {}
+        self.modes = {context.random.randrange(80): mode
+                      for mode in ("writethrough", "writearound", "writeback")}
         # what only happens in some step is armed before them all
         self.when = {peer: 0 if point.startswith(("mapper.", "volume."))
                      else context.random.randrange(60) for peer, (point, _) in plan.items()}
@@ -163,6 +170,8 @@ class Armed:
         for peer, when in self.when.items():
             if when == step:
                 self.strike(peer, "%s:%d" % self.plan[peer])
+        if step in self.modes:  # who is killed at it may or may not have done it
+            self.scene.rig.ctl("cache", "mode", "cache0", self.modes[step], exits=None)
 
     def strike(self, peer, point):
         self.armed[peer] = arm(self.scene, peer, point)
@@ -198,17 +207,36 @@ def strike_lives(context, scene, every):
     return met, lives
 
 
+def strike_kind(context, kind, every):
+    with LifeScene(context, cache=dict(kind)) as scene:
+        return strike_lives(context, scene, every)
+
+
 @case(ci=True)
 def volume_points(context):
     """every crash point of every program, in a life of volumes: first, second and later hits"""
     points = sorted(set(crash_points()) | set(crash_points("xsegd")))
     every = list(plans(context, points, (1,) if context.ci else (1, 2, 7)))
+    kind = JOURNAL if context.random.random() < 0.5 else BACK
     if context.ci:
         every = context.random.sample(every, 4)
-    with LifeScene(context) as scene:
-        met, lives = strike_lives(context, scene, every)
+    met, lives = strike_kind(context, kind, every)
     tried = {point for plan in every for point, _ in plan.values()}
+    if not context.ci:  # what that cache cannot meet the other one may
+        rest = list(plans(context, sorted(tried - met), (1, 2)))
+        more, count = strike_kind(context, BACK if kind is JOURNAL else JOURNAL, rest)
+        met, lives = met | more, lives + count
+    context.met |= met
     context.numbers.update(points=len(points), tried=len(tried), lives=lives, met=len(met))
     check(met, "no point was met at all")
     if not context.ci:
         context.numbers["never_met"] = sorted(tried - met)
+
+
+@case(ci=True)
+def points_known(context):
+    """each crash point is in a room of which it is known who passes it"""
+    points = sorted(set(crash_points()) | set(crash_points("xsegd")))
+    strangers = [point for point in points if point.split(".")[0] not in ROOMS]
+    context.numbers.update(points=len(points))
+    check(not strangers, f"nobody is killed at {strangers}: add the room to ROOMS")

@@ -37,14 +37,14 @@ class Context:
     def __init__(self, args, seed):
         self.ci, self.kills = args.ci, args.kills or (30 if args.ci else 1000)
         self.random = random.Random(seed)
-        self.numbers = {}
+        self.numbers, self.met = {}, set()  # met: crash points
 
     def short(self, seconds, ci_seconds):
         return ci_seconds if self.ci else seconds
 
 
-def run_one(name, args, seed):
-    """(verdict, text, numbers)"""
+def run_one(name, args, seed, met):
+    """(verdict, text, numbers); met: crash points, added to"""
     context = Context(args, f"{seed}:{name}")
     begin = time.monotonic()
     verdict, text = "ok", ""
@@ -56,6 +56,7 @@ def run_one(name, args, seed):
         verdict, text = "not ok", str(e)
     except Exception:  # pylint: disable=broad-except
         verdict, text = "not ok", traceback.format_exc()
+    met |= context.met
     context.numbers["seconds"] = round(time.monotonic() - begin, 1)
     return verdict, text, context.numbers
 
@@ -79,12 +80,19 @@ def chosen(args):
     return [n for n, case in CASES.items() if case.ci or not args.ci]
 
 
+def say_never_met(met):
+    """Of all crash points there are, if any case was about them."""
+    if met:
+        points = set(cases_kill.crash_points()) | set(cases_kill.crash_points("xsegd"))
+        print(f"# crash points that no case has met: {' '.join(sorted(points - met)) or 'none'}")
+
+
 def stress(args, names):
     dice, end, count, failed = random.Random(args.seed), time.monotonic() + args.stress * 3600, 0, 0
     while time.monotonic() < end:
         count += 1
         name, seed = dice.choice(names), dice.randrange(1 << 32)
-        verdict, text, numbers = run_one(name, args, seed)
+        verdict, text, numbers = run_one(name, args, seed, set())
         failed += verdict == "not ok"
         say(count, f"{name} (--seed {seed} {name})", verdict, text, numbers)
     print(f"1..{count}")
@@ -111,14 +119,16 @@ def main():
     print(f"# seed {args.seed}")
     if args.stress:
         return 1 if stress(args, names) else 0
-    results, skipped, failed = {}, 0, 0
+    results, skipped, failed, met = {}, 0, 0, set()
     for number, name in enumerate(names, 1):
-        verdict, text, numbers = run_one(name, args, args.seed)
+        verdict, text, numbers = run_one(name, args, args.seed, met)
         say(number, name, verdict, text, numbers)
         skipped += verdict == "skip"
         failed += verdict == "not ok"
         results[name] = {"verdict": verdict, "text": text, **numbers}
     print(f"1..{len(names)}")
+    if not args.ci:
+        say_never_met(met)
     if args.json:
         with open(args.json, "w", encoding="utf-8") as f:
             json.dump(results, f, indent=1)

@@ -250,8 +250,15 @@ class World:
                 if f["finding"] != "unreachable"]
 
     def fsck(self):
+        """The mapper sees the store. What it was told of at a FLUSH may be in a cache's journal and
+        not there yet: that is no fault as long as it comes."""
         self.begin("fsck")
         found = self.faults()
+        if found and self.rig.cache_options.get("ack") == "journal":
+            until(60, lambda: self.rig.ctl("cache", "flush", "cache0", exits=None).returncode == 0,
+                  "all is written back")
+            again = self.faults()
+            found = [fault for fault in found if fault in again]
         check(not found, f"fsck: {found[:4]}; said once more: {self.faults()[:4] if found else 0}")
 
     def gc(self):
@@ -330,7 +337,9 @@ def live(world):
     world.same(load, "protect", "e")
     world.same(load, "unprotect", "e")
     world.scribble(second, 4)
-    world.same(second, "flatten", "c2", "--progress=none")
+    world.same(second, "flatten", "c2", "--progress=none")  # by the composer, which has it open
+    closed = world.clone(base_s, "f")
+    world.same(closed, "flatten", "f", "--progress=none")  # by the mapper
     world.gc()
     world.rename(second, "d")
     world.break_lock(base)
