@@ -86,11 +86,9 @@ bool map_marks_in_slice(const struct map_marks *marks, struct xseg_key key)
 	return (hash >> 40) % marks->slices == marks->slice;
 }
 
-int map_marks_set(struct map_marks *marks, struct xseg_key key)
+/* The key's cell, made if need be. */
+static int cell_make(struct map_marks *marks, struct xseg_key key, struct map_mark_cell **out)
 {
-	must(key.volume != 0);
-	if (!map_marks_in_slice(marks, key))
-		return 0;
 	int rc = marks->capacity == 0 ? grow(marks) : 0;
 	if (rc != 0)
 		return rc;
@@ -107,12 +105,38 @@ int map_marks_set(struct map_marks *marks, struct xseg_key key)
 		cell->group = key.object / GROUP;
 		marks->count++;
 	}
+	*out = cell;
+	return 0;
+}
+
+int map_marks_set(struct map_marks *marks, struct xseg_key key)
+{
+	struct map_mark_cell *cell;
+	must(key.volume != 0);
+	if (!map_marks_in_slice(marks, key))
+		return 0;
+	int rc = cell_make(marks, key, &cell);
+	if (rc != 0)
+		return rc;
 	uint64_t *bits = &cell->bits[key.object % GROUP / 64], bit = 1ull << key.object % 64;
 	if (*bits & bit)
 		return 0;
 	*bits |= bit;
 	marks->objects++;
 	return 1;
+}
+
+int map_marks_add(struct map_marks *marks, const struct map_mark_cell *cell)
+{
+	struct xseg_key key = {
+		.volume = cell->owner, .epoch = cell->epoch, .object = cell->group * GROUP};
+	struct map_mark_cell *own;
+	int rc = cell_make(marks, key, &own);
+	for (unsigned i = 0; i < countof(cell->bits) && rc == 0; i++) {
+		marks->objects += (unsigned)__builtin_popcountll(cell->bits[i] & ~own->bits[i]);
+		own->bits[i] |= cell->bits[i];
+	}
+	return rc;
 }
 
 bool map_marks_has(const struct map_marks *marks, struct xseg_key key)

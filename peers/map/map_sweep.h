@@ -8,7 +8,7 @@
  * are. So what is unreachable in two passes may go; a pass looks again for volumes that were made
  * or changed while it marked. What a volume is writing now has its current epoch, and is left
  * alone. What cannot be read holds what it may need. map_sweep.c says why all this is safe, and
- * what is not found. Cut off anywhere, the next sweep begins again.
+ * what is not found. Cut off anywhere, the next sweep goes on, or begins again.
  *
  * Units: objects, bytes. Errors: 0 or -errno; -EBUSY: something changed faster than it was read,
  * and is left for another time, the rest was done; -ENOENT: `volume` is not there. Ownership:
@@ -52,10 +52,12 @@ struct map_sweep {
 	bool repair;	 /* gc: delete what is unreachable; fsck --repair: all that is safe */
 	bool explain;	 /* fsck: look at everything, not only at what is unreachable */
 	uint64_t volume; /* fsck: this one and what it needs only; 0: all */
+	bool keeps;	 /* gc of all: how far it is is kept in the store (map_kept.h) */
 	uint64_t memory; /* bytes for sets of objects; less: more walks; 0: 256 MiB */
+	uint64_t batch;	 /* objects of the families that are marked together; 0: 1 Mi */
 	/* Called every so many requests to the store, and when a pass begins; not 0 ends the sweep
-	   with that. When pass has become 2 it should wait as long as an operation on volumes can
-	   take at most: see map_sweep.c. */
+	   with that. When there is one more of `settles` it should wait as long as an operation on
+	   volumes can take at most: see map_sweep.c. */
 	int (*pace)(struct map_sweep *sweep);
 	unsigned pace_every; /* requests; 0: 32 */
 	void (*report)(struct map_sweep *sweep, const struct map_report *report);
@@ -64,6 +66,9 @@ struct map_sweep {
 	uint64_t volumes, pages, objects, marked, unreachable, deleted, bytes_freed;
 	uint64_t found[MAP_FINDINGS];
 	unsigned pass, passes; /* a pass is begun again when a volume was made meanwhile */
+	unsigned settles;
+	uint64_t skipped; /* volumes that the one that was cut off was done with */
+	uint64_t known;	  /* deleted after one look, for that one had looked before */
 };
 
 int map_sweep_run(struct map_store *store, struct map_sweep *sweep);

@@ -351,7 +351,7 @@ struct mapper_back {
 	/* the thread's */
 	struct mapper_store *store;
 	uint64_t began_ns, paced;
-	unsigned pass;
+	unsigned settles;
 };
 
 int mapper_back_start(struct mapper_shared *shared);

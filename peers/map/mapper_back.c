@@ -109,6 +109,8 @@ static void back_show(struct mapper_back *back, const struct map_sweep *sweep)
 	state->unreachable = sweep->unreachable;
 	state->deleted = sweep->deleted;
 	state->bytes_freed = sweep->bytes_freed;
+	state->skipped = sweep->skipped;
+	state->known = sweep->known;
 }
 
 /* Not faster than asked for, and what was under way when the first pass ended must have ended. */
@@ -118,9 +120,9 @@ static int back_pace(struct map_sweep *sweep)
 	struct mapper_back *back = &shared->back;
 	uint64_t settle_ns = 0;
 	pthread_mutex_lock(&shared->lock);
-	if (sweep->pass == 2 && back->pass == 1)
+	if (sweep->settles != back->settles)
 		settle_ns = clock_now_ns() + shared->options->settle_ns;
-	back->pass = sweep->pass;
+	back->settles = sweep->settles;
 	back_show(back, sweep);
 	for (;;) {
 		uint64_t now = clock_now_ns(), due = settle_ns;
@@ -171,6 +173,8 @@ static void back_sweep(struct mapper_shared *shared)
 	struct map_sweep sweep = {.repair = back->flags & MAP_SWEEP_REPAIR,
 		.explain = back->flags & MAP_SWEEP_EXPLAIN,
 		.volume = back->volume,
+		.keeps = (back->flags & MAP_SWEEP_REPAIR) && !(back->flags & MAP_SWEEP_EXPLAIN) &&
+			 back->volume == 0,
 		.pace = back_pace,
 		.report = back_report,
 		.context = shared};
@@ -178,7 +182,7 @@ static void back_sweep(struct mapper_shared *shared)
 	back->store = &store;
 	back->began_ns = clock_now_ns();
 	back->paced = 0;
-	back->pass = 0;
+	back->settles = 0;
 	pthread_mutex_unlock(&shared->lock);
 	int rc = map_sweep_run(&store.store, &sweep);
 	int late = mapper_store_close(&store);

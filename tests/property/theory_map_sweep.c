@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "peers/map/map_kept.h"
 #include "peers/map/map_sweep.h"
 #include "tests/lib/fixture.h"
 #include "tests/property/map_model.h"
@@ -259,7 +260,10 @@ static int on_pace(struct map_sweep *sweep)
 
 static int sweep_once(struct world *w, bool explain)
 {
+	unsigned how = any(w, 8);
 	w->sweep = (struct map_sweep){.repair = !explain,
+		.keeps = !explain && how > 1,
+		.batch = how % 2, /* small ones, or one of all */
 		.explain = explain,
 		.pace = on_pace,
 		.pace_every = 1 + any(w, 6),
@@ -276,6 +280,8 @@ static int sweep_once(struct world *w, bool explain)
 	w->sweeping = false;
 	w->memory->store = w->truth;
 	must(rc == 0 || rc == -EINTR || rc == -EBUSY);
+	if (w->sweep.keeps && rc == 0)
+		cr_assert_eq(map_memory_objects(w->memory, MAP_KEPT_ID), 0);
 	return rc;
 }
 

@@ -19,9 +19,10 @@
 #define MIB (1u << 20)
 #define IN_MAX 1024u
 #define OUT_MAX 16384u
+#define WASTED 2000u
 
 static struct rig rig;
-static struct client client;
+static struct client client, store;
 static uint64_t seed = 5;
 
 static void setup(void)
@@ -151,20 +152,40 @@ static int answered(struct question *q, const char *point)
 
 static int plain(struct question *q) { return client_do(&client, &q->request); }
 
+static void sweep(unsigned flags, uint64_t rate)
+{
+	struct question q;
+	struct map_ask in = {.size = rate};
+	control(&q, MAP_SWEEP, 0, MAP_SWEEP_START | flags, &in, sizeof(in));
+	ck_assert_int_eq(plain(&q), 0);
+}
+
+static struct map_sweep_state sweep_state(struct question *q)
+{
+	struct map_sweep_state state;
+	control(q, MAP_SWEEP_STATE, 0, 0, NULL, 0);
+	ck_assert_int_eq(plain(q), 0);
+	memcpy(&state, q->out + MAP_ANSWER_AT, sizeof(state));
+	return state;
+}
+
+/* Until it has ended, or has deleted so many. */
+static struct map_sweep_state swept(struct question *q, uint64_t deleted)
+{
+	struct map_sweep_state state;
+	do {
+		usleep(5000);
+		state = sweep_state(q);
+	} while (state.running && state.deleted < deleted);
+	return state;
+}
+
 /* Nothing but what nobody needs may be left of it all. */
 static void check_store(void)
 {
 	struct question q;
-	struct map_sweep_state state;
-	struct map_ask in = {0};
-	control(&q, MAP_SWEEP, 0, MAP_SWEEP_START | MAP_SWEEP_EXPLAIN, &in, sizeof(in));
-	ck_assert_int_eq(plain(&q), 0);
-	do {
-		usleep(5000);
-		control(&q, MAP_SWEEP_STATE, 0, 0, NULL, 0);
-		ck_assert_int_eq(plain(&q), 0);
-		memcpy(&state, q.out + MAP_ANSWER_AT, sizeof(state));
-	} while (state.running);
+	sweep(MAP_SWEEP_EXPLAIN, 0);
+	struct map_sweep_state state = swept(&q, UINT64_MAX);
 	const struct map_finding_info *found =
 		(const void *)(q.out + MAP_ANSWER_AT + sizeof(state));
 	for (uint64_t i = 0; i < state.findings && i < 50; i++) /* unreachable, or not written */
@@ -232,6 +253,60 @@ START_TEST(killed_at_any_time)
 }
 END_TEST
 
+/* Objects that a map had and has no more. */
+static void make_waste(uint64_t id, uint32_t objects)
+{
+	struct question q;
+	create(&q, id, "waste");
+	ck_assert_int_eq(plain(&q), 0);
+	control(&q, MAP_ACQUIRE, id, 0, NULL, 0);
+	ck_assert_int_eq(plain(&q), 0);
+	uint32_t epoch = head_in(&q)->epoch;
+	for (uint32_t i = 0; i < objects; i++) {
+		uint8_t bytes[XSEG_SECTOR] = {1};
+		struct client_request write = {.op = XSEG_OP_WRITE,
+			.key = {.volume = id, .epoch = epoch, .object = i},
+			.length = sizeof(bytes),
+			.send = bytes,
+			.send_size = sizeof(bytes)};
+		ck_assert_int_eq(client_do(&store, &write), 0);
+		ck_assert_int_eq(write.result, 0);
+	}
+	control(&q, MAP_RELEASE, id, 0, NULL, 0);
+	ck_assert_int_eq(plain(&q), 0);
+	control(&q, MAP_ACQUIRE, id, 0, NULL, 0); /* the epoch is over */
+	ck_assert_int_eq(plain(&q), 0);
+}
+
+/* Its sweep is gone on with by the next one: what was deleted is not found again, and what was
+   looked at once is looked at once more. */
+START_TEST(killed_while_it_sweeps)
+{
+	struct question q;
+	struct map_sweep_state state;
+	setup();
+	rig_client(&rig, &store, "file0");
+	make_waste(1000, WASTED);
+	sweep(MAP_SWEEP_REPAIR, 400); /* for 10 s: two requests for each object that goes */
+	ck_assert_uint_eq(swept(&q, 150).running, 1);
+	rig_kill(&rig, MAPPER);
+	rig_start_again(&rig, MAPPER);
+	ck_assert_uint_eq(sweep_state(&q).running, 0);
+	sweep(MAP_SWEEP_REPAIR, 0);
+	state = swept(&q, UINT64_MAX);
+	ck_assert_int_eq(state.error, 0);
+	ck_assert_uint_gt(state.deleted, 0);
+	/* those that are asked for together had perhaps not gone yet */
+	ck_assert_uint_le(state.deleted, WASTED - 150 + 64);
+	ck_assert_uint_eq(state.known, state.deleted);
+	sweep(MAP_SWEEP_REPAIR, 0);
+	state = swept(&q, UINT64_MAX);
+	ck_assert_uint_eq(state.unreachable, 0);
+	client_close(&store);
+	teardown();
+}
+END_TEST
+
 static const char *const points[] = {"mapper.job.answered", "mapper.acquire.home",
 	"mapper.acquire.epoch", "mapper.release.home", "mapper.lease.guarded",
 	"mapper.news.durable", "mapper.create.done", "mapper.snapshot.done", "mapper.clone.done",
@@ -256,6 +331,7 @@ int main(void)
 {
 	Suite *suite = suite_create("mapperd_kill");
 	UNIT_TEST(suite, killed_at_any_time);
+	UNIT_TEST(suite, killed_while_it_sweeps);
 	if (crash_points_there())
 		UNIT_LOOP_TEST(suite, killed_at_a_point, countof(points));
 	return unit_main(suite);
