@@ -343,6 +343,16 @@ static int base_find(struct import *import)
 	return rc;
 }
 
+/* Before anything is made or read. */
+static int size_check(struct import *import)
+{
+	struct xseg_volume_info wanted = {
+		.size = import->info.size, .object_size = import->base.object_size};
+	snprintf(wanted.name, sizeof(wanted.name), "%s", import->ctl->argv[1]);
+	int rc = ctl_volume_object_size(import->ctl, &wanted.object_size);
+	return rc ? rc : ctl_volume_size_check(import->ctl, &wanted, "cannot be made");
+}
+
 static int run_import(struct ctl *ctl)
 {
 	struct import import = {.ctl = ctl, .path = ctl->argv[0], .fd = -1, .image.fd = -1};
@@ -356,6 +366,8 @@ static int run_import(struct ctl *ctl)
 		rc = ctl_import_size(&import);
 	if (!rc)
 		rc = base_find(&import);
+	if (!rc)
+		rc = size_check(&import);
 	if (!rc)
 		rc = import_run(&import);
 	if (import.fd >= 0)

@@ -192,8 +192,6 @@ static const struct {
 	{ENOTUNIQ, "another name has the same hash as that one", "choose another name"},
 	{EOVERFLOW, "it has been snapshotted so often that no epoch is left",
 		"export it and import it anew"},
-	{EFBIG, "it would have too many objects",
-		"at most 2^31 objects: larger objects, or a smaller volume"},
 	{ESTALE, "it was taken away or changed while it was asked", "try again"},
 	{ENOSPC, "the store is full", "make room with 'xsegctl volume rm' and 'xsegctl volume gc'"},
 };

@@ -209,7 +209,9 @@ static int clone_size(struct ctl *ctl, const struct xseg_volume_info *source, ui
 		rc = fault_set(&ctl->fault, FAULT_USAGE, source->name, NULL,
 			"--size: a multiple of %u, and not below the %llu bytes of '%s'",
 			XSEG_SECTOR, (unsigned long long)source->size, source->name);
-	return rc;
+	struct xseg_volume_info wanted = *source;
+	wanted.size = *size;
+	return rc ? rc : ctl_volume_size_check(ctl, &wanted, "cannot be cloned");
 }
 
 static int clone(struct ctl *ctl, struct client *client, const struct xseg_volume_info *source,

@@ -2,6 +2,7 @@
 /* volume create and rm: asked of the composer, through the segment itself. */
 
 #include <base/must.h>
+#include <base/size.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -66,6 +67,29 @@ int ctl_volume_tell(struct client *client, enum xseg_op op, unsigned flags, uint
 	return ctl_volume_do(client, &request);
 }
 
+/* One sentence, whoever has noticed it. */
+static int too_large(struct ctl *ctl, const char *name, const char *what, uint32_t object_size)
+{
+	char most[32], object[32];
+	bool small = object_size != 0 && object_size < XSEG_OBJECT_MAX;
+	object_size = object_size ? object_size : XSEG_OBJECT_MAX;
+	size_format((uint64_t)MAP_VOLUME_OBJECTS * object_size, most, sizeof(most));
+	size_format(object_size, object, sizeof(object));
+	return fault_set(&ctl->fault, FAULT_USAGE, name,
+		small ? "larger objects (--object-size, when it is made) make larger volumes"
+		      : NULL,
+		"volume '%s' %s: a volume has at most %u objects, which is %s in objects of %s",
+		name, what, MAP_VOLUME_OBJECTS, most, object);
+}
+
+int ctl_volume_size_check(struct ctl *ctl, const struct xseg_volume_info *info, const char *what)
+{
+	uint64_t object_size = info->object_size ? info->object_size : XSEG_OBJECT_MAX;
+	if (info->size <= MAP_VOLUME_OBJECTS * object_size)
+		return 0;
+	return too_large(ctl, info->name, what, info->object_size);
+}
+
 int ctl_volume_fault(struct ctl *ctl, const char *name, const char *what, int error)
 {
 	const char *hint = NULL;
@@ -75,6 +99,8 @@ int ctl_volume_fault(struct ctl *ctl, const char *name, const char *what, int er
 		return fault_set(&ctl->fault, FAULT_FAILED, name,
 			"'xsegctl volume fsck' says what to do",
 			"volume '%s' %s: its record is damaged", name, what);
+	if (error == -EFBIG)
+		return too_large(ctl, name, what, 0);
 	return fault_set(&ctl->fault, fault_code_of_errno(error), name, hint, "volume '%s' %s: %s",
 		name, what, error == -ETIMEDOUT ? "nobody answers" : strerror(-error));
 }
@@ -175,7 +201,7 @@ static int create_wanted(struct ctl *ctl, struct xseg_volume_info *info)
 	if (!rc && (info->size == 0 || info->size % XSEG_SECTOR))
 		rc = fault_set(&ctl->fault, FAULT_USAGE, info->name, NULL,
 			"--size: a multiple of %u bytes, and not 0", XSEG_SECTOR);
-	return rc;
+	return rc ? rc : ctl_volume_size_check(ctl, info, "cannot be made");
 }
 
 /* What exists is fine when it is what was asked for. */

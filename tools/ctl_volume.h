@@ -19,6 +19,8 @@ int ctl_volume_find(
 int ctl_volume_name_check(struct ctl *ctl, const char *name);
 /* --object-size, checked; unchanged when not given. */
 int ctl_volume_object_size(struct ctl *ctl, uint32_t *object_size);
+/* A volume of that size, in such objects (0: the largest there are): can it be? */
+int ctl_volume_size_check(struct ctl *ctl, const struct xseg_volume_info *info, const char *what);
 /* "volume 'disk': cannot be written: No space left on device" */
 int ctl_volume_fault(struct ctl *ctl, const char *name, const char *what, int error);
 const char *ctl_volume_state(uint32_t state);

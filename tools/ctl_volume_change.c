@@ -46,7 +46,11 @@ static int resize(
 	struct map_ask ask = {.size = size};
 	struct ctl_map_call call = {.what = MAP_RESIZE, .volume = info->id, .ask = &ask};
 	bool plan = ctl_given(ctl, "dry-run"), changed = size != info->size;
+	struct xseg_volume_info wanted = *info;
 	int rc = ctl_map_changeable(ctl, info);
+	wanted.size = size;
+	if (!rc)
+		rc = ctl_volume_size_check(ctl, &wanted, "cannot be resized");
 	if (!rc && (info->flags & XSEG_VOLUME_SNAPSHOT))
 		rc = ctl_map_fault(ctl, info, "cannot be resized", -EPERM, NULL);
 	if (!rc)

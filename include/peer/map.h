@@ -60,6 +60,7 @@ enum map_control {
 #define MAP_READ_ONLY 1u
 #define MAP_PRESENCE_MAX 64u /* the question ends where the answer begins */
 #define MAP_PAGE_ENTRIES 512u
+#define MAP_VOLUME_OBJECTS (1u << 24) /* the most; more is -EFBIG */
 #define MAP_ANSWER_AT 1024u
 #define MAP_GRANULE 4096u /* what a partial object has or has not */
 

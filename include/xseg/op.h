@@ -47,7 +47,8 @@ enum xseg_op {
 			   records: key.epoch says which, key.volume 0 all of them.
 			   arg0 = cursor (0 first); value = next cursor (0: no more);
 			   length = bytes */
-	XSEG_OP_CREATE,	 /* in and out: xseg_volume_info (id 0 = choose) */
+	XSEG_OP_CREATE,	 /* in and out: xseg_volume_info (id 0 = choose; flags 0: an
+			    empty volume that nobody may write to is of no use) */
 	XSEG_OP_UPDATE,	 /* in: xseg_volume_info: state of the volume (e.g. IMPORTING -> READY) */
 	XSEG_OP_REMOVE,	 /* key.volume, or (0) name: record and objects */
 	XSEG_OP_CONTROL, /* a role's own: arg0 says what, its header the rest (<peer/cache.h>) */

@@ -136,6 +136,7 @@ int mapper_run_page(struct mapper_task *task)
 	struct map_entry entries[MAP_ENTRIES];
 	struct map_head head;
 	fixed(MAP_PAGE_ENTRIES == MAP_ENTRIES);
+	fixed(MAP_VOLUME_OBJECTS == MAP_OBJECTS_MAX);
 	int rc = map_open(mapper_task_store(task), task->volume, &head);
 	if (rc == 0 && task->arg > (map_objects(&head.volume) + MAP_ENTRIES - 1) / MAP_ENTRIES)
 		rc = -EINVAL;

@@ -119,6 +119,23 @@ v 0 "info" info vm1 --json
 json_is "it is smaller" .size 52428800
 v 2 "to half a sector" resize vm1 1000
 v 2 "to nothing" resize vm1 0
+
+# --- sizes that cannot be ----------------------------------------------------------------------
+most="a volume has at most 16777216 objects, which is"
+v 2 "a volume that is too large" create large --size 65T
+err_like "names the limit" "volume 'large' cannot be made: $most 64.0 TiB in objects of 4.0 MiB"
+v 2 "in small objects" create large --size 65G --object-size 4K
+err_like "names theirs" "$most 64.0 GiB in objects of 4.0 KiB"
+v 2 "--dry-run" create large --size 65T --dry-run
+v 2 "a volume that grows too large" resize vm1 65T
+err_like "names the limit" "volume 'vm1' cannot be resized: $most 64.0 TiB in objects of 4.0 MiB"
+v 2 "a clone that is too large" clone monday large --size 65T
+truncate -s 1M "$SCENE_DIR/image"
+v 2 "an image that is too large" import "$SCENE_DIR/image" large --size 65T
+err_like "names the limit" "volume 'large' cannot be made: $most 64.0 TiB in objects of 4.0 MiB"
+v 3 "nothing was made" info large
+v 0 "the largest" create large --size 64T
+v 0 "is removed" rm large --yes
 v 4 "of a snapshot" resize monday 1M --yes
 v 0 "limit" limit vm1 --iops 500 --bandwidth 10M --burst 2s --json
 json_is "limited" '[.iops, .bandwidth, .burst_ns, .changed] | @csv' '500,10485760,2000000000,true'
