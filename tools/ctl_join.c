@@ -1,12 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Finds the segment that is meant, and the composer in it. */
+#include <base/clock.h>
 #include <peer/client.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xseg/registry.h>
 
 #include "tools/ctl.h"
+#include "tools/ctl_rpc.h"
+
+#define COMES_NS 10000000000u
+#define COMES_LOOK_MS 50
 
 struct names {
 	unsigned count;
@@ -79,7 +85,8 @@ static void find_composers(const struct xseg *seg, struct names *alive, struct n
 	}
 }
 
-static int choose_composer(struct ctl *ctl, const struct xseg *seg, char name[NAME_LENGTH_MAX + 1])
+static int choose_composer(
+	struct ctl *ctl, const struct xseg *seg, char name[NAME_LENGTH_MAX + 1], bool *is_dead)
 {
 	struct names alive = {0}, dead = {0};
 	find_composers(seg, &alive, &dead);
@@ -90,6 +97,8 @@ static int choose_composer(struct ctl *ctl, const struct xseg *seg, char name[NA
 	if (alive.count > 1)
 		return fault_set(&ctl->fault, FAULT_USAGE, seg->name, "say which with --via",
 			"segment '%s' has several composers (%s)", seg->name, alive.list);
+	snprintf(name, NAME_LENGTH_MAX + 1, "%s", dead.first);
+	*is_dead = dead.count > 0;
 	if (dead.count)
 		return fault_set(&ctl->fault, FAULT_FAILED, dead.first,
 			"start it again with 'xsegctl peer start'",
@@ -101,30 +110,70 @@ static int choose_composer(struct ctl *ctl, const struct xseg *seg, char name[NA
 	return -FAULT_NOT_FOUND;
 }
 
-static int check_via(struct ctl *ctl, const struct xseg *seg, const char *via)
+static int check_via(struct ctl *ctl, const struct xseg *seg, const char *via, bool *is_dead)
 {
 	struct xseg_peer_view view;
 	if (xseg_peer_find(seg, via, &view))
 		return fault_set(&ctl->fault, FAULT_NOT_FOUND, via,
 			"'xsegctl peer list' lists them", "segment '%s' has no peer '%s'",
 			seg->name, via);
-	if (view.life == XSEG_LIFE_DEAD)
+	*is_dead = view.life == XSEG_LIFE_DEAD;
+	if (*is_dead)
 		return fault_set(&ctl->fault, FAULT_FAILED, via, NULL, "peer '%s' is dead", via);
 	return 0;
+}
+
+/* Does the keeper start it again? */
+static bool comes_back(struct ctl *ctl, const char *segment, const char *name)
+{
+	const struct fault before = ctl->fault;
+	json_t *list = NULL, *peer;
+	size_t i;
+	bool comes = false;
+	if (ctl_rpc_call(ctl, segment, "peer.list", NULL, &list))
+		list = NULL;
+	json_array_foreach (json_object_get(list, "peers"), i, peer) {
+		const char *found = json_string_value(json_object_get(peer, "name"));
+		const char *state = json_string_value(json_object_get(peer, "state"));
+		if (found && state && !strcmp(found, name))
+			comes = strcmp(state, "given-up") != 0 && strncmp(state, "stop", 4) != 0;
+	}
+	json_decref(list);
+	ctl->fault = before;
+	return comes;
+}
+
+/*
+ * The composer's name. One that is being started anew is waited for, so that commands see a pause,
+ * as clients do: those that are on their way when it dies go to its successor.
+ */
+static int find_composer(struct ctl *ctl, const struct xseg *seg, char name[NAME_LENGTH_MAX + 1])
+{
+	const char *via = ctl_value(ctl, "via");
+	uint64_t until = clock_now_ns() + (ctl->timeout_given ? ctl->timeout_ns : COMES_NS);
+	for (;;) {
+		bool dead = false;
+		if (via)
+			snprintf(name, NAME_LENGTH_MAX + 1, "%s", via);
+		int rc = via ? check_via(ctl, seg, via, &dead)
+			     : choose_composer(ctl, seg, name, &dead);
+		if (!dead || clock_now_ns() >= until || ctl_interrupted() ||
+			!comes_back(ctl, seg->name, name))
+			return rc;
+		memset(&ctl->fault, 0, sizeof(ctl->fault));
+		poll(NULL, 0, COMES_LOOK_MS);
+	}
 }
 
 int ctl_join_composer(struct ctl *ctl, struct client *client)
 {
 	char name[NAME_LENGTH_MAX + 1], segment[NAME_LENGTH_MAX + 1], why[XSEG_WHY_SIZE] = "";
-	const char *via = ctl_value(ctl, "via");
 	struct xseg seg;
 	int rc = ctl_join(ctl, &seg);
 	if (rc)
 		return rc;
 	snprintf(segment, sizeof(segment), "%s", seg.name);
-	if (via)
-		snprintf(name, sizeof(name), "%s", via);
-	rc = via ? check_via(ctl, &seg, via) : choose_composer(ctl, &seg, name);
+	rc = find_composer(ctl, &seg, name);
 	xseg_segment_leave(&seg);
 	if (rc)
 		return rc;
