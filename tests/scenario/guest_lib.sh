@@ -14,6 +14,8 @@
 #   guest_boot INIT                  becomes a guest, so: scene_spawn NAME guest_boot INIT
 #   guest_power_cut NAME             ends it as a power cut would
 #   guest_end NAME [S]               waits until it has ended by itself
+#   guest_said NAME                  prints what it has said on its console
+#   guest_report NAME                its steps as tests; fails when it has not come to its end
 #
 # In the guest: step NAME CMD... says 'STEP ok NAME' or 'STEP failed NAME' and why; module NAME;
 # network; attach EXPORT [DEVICE] (nbd0) over TCP.
@@ -46,9 +48,9 @@ guest_init() {
     chmod +x "$file"
 }
 
-guest_init_head() {
+# For any shell; /run/log is its own.
+guest_step() {
     cat <<'EOF_GUEST'
-export PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C
 step() {
     local name=$1 rc
     shift
@@ -59,6 +61,13 @@ step() {
     sed 's/^/STEP log /' /run/log | tail -n 12
     return 1
 }
+EOF_GUEST
+}
+
+guest_init_head() {
+    guest_step
+    cat <<'EOF_GUEST'
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C
 # nbd depends on no other module, so kmod is not needed: finit_module is system call 313.
 module() {
     local file
@@ -118,9 +127,9 @@ guest_boot() {
 
 guest_ended() { ! scene_alive "$1"; }
 
-# It has a session of its own, with all processes that run its programs.
+# User-Mode Linux has a session of its own, with all processes that run its programs.
 guest_power_cut() {
-    kill -s KILL -- "-$(scene_pid "$1")"
+    kill -s KILL -- "-$(scene_pid "$1")" 2>/dev/null || scene_kill KILL "$1"
     scene_stop "$1"
 }
 
@@ -129,5 +138,20 @@ guest_end() {
     scene_until "${2:-${UML_LIMIT:-90}}" guest_ended "$1" || rc=1
     [ "$rc" -eq 0 ] || guest_power_cut "$1"
     scene_stop "$1"
+    return "$rc"
+}
+
+guest_said() { tr -d '\r' <"$SCENE_DIR/$1.out"; }
+
+guest_report() {
+    local verdict line rc=1
+    while read -r _ verdict line; do
+        case $verdict in
+        ok) tap_ok "$1: $line" ;;
+        failed) tap_not_ok "$1: $line" ;;
+        log) tap_note "  $line" ;;
+        end) rc=0 ;;
+        esac
+    done < <(guest_said "$1" | grep -a '^STEP ')
     return "$rc"
 }
