@@ -56,14 +56,16 @@ tap_like "all are there" "$(cat "$TAP_OUT")" $'\n  - vm100'
 recipe "they are exports" 2 "$golden"
 tap_run "one is written to" io vm7 'write -P 7 0 1M'
 tap_run "the others have the image" qemu-img compare debian-12.qcow2 "$(nbd vm8)" -F raw
+recipe "one that runs is an image, too" 3 "$golden"
+tap_run "with what was written to it" qemu-img compare "$(nbd vm7)" "$(nbd vm107)" -f raw -F raw
 dd if=/dev/urandom of=debian.raw bs=4k seek=100 count=5 conv=notrunc status=none
 qemu-img convert -f raw -O qcow2 debian.raw debian-12.1.qcow2
-recipe "the next version" 3 "$golden"
+recipe "the next version" 4 "$golden"
 tap_run "a clone of it" qemu-img compare debian-12.1.qcow2 "$(nbd vm101)" -F raw
 ctl volume info debian-12.1 --json
 json_is "it hangs from the last one" .parent golden
 ctl_exits 5 "which stays" volume rm golden --yes
-recipe "one goes, one gets all" 4 "$golden"
+recipe "one goes, one gets all" 5 "$golden"
 ctl volume info vm2 --json
 json_is "that hangs from nothing" '.parent, .shared' $'null\n0'
 

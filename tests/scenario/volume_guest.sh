@@ -6,7 +6,8 @@
 # store are killed; in the end the guest's power is cut. Each clone then boots, and its own programs
 # find databases that are whole, with every transaction that was committed before it was made.
 #
-# The guest is User-Mode Linux, which is up in a second.
+# The guest is User-Mode Linux, which is up in a second; volume_guest_qemu.sh has less of this in
+# machines whose root is the clone.
 
 # shellcheck source-path=SCRIPTDIR source=kill_lib.sh
 . "$(dirname "$0")/kill_lib.sh"

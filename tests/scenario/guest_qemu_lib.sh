@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash
+#
+# A machine for scenario scripts, on top of lib.sh and guest_lib.sh: QEMU, which emulates all of it,
+# CPU too, and so runs wherever tests run; no root is needed. Its kernel is Debian's for clouds, as
+# it comes in its package: nothing is installed. Its disk is its root; whatever is on it boots.
+#
+#   qemu_need                        tap_skip_all where no machine can be started
+#   qemu_prepare                     makes what is loaded with the kernel, in $SCENE_DIR
+#   qemu_boot DISK WORD...           becomes a machine with that disk (what QEMU's -drive calls
+#                                    file, so an NBD URI), whose first process is WORD...; so:
+#                                    scene_spawn NAME qemu_boot ...
+#
+# The kernel is sought in $SKERRY_GUEST_KERNEL and in /: boot/vmlinuz-VERSION, lib/modules/VERSION.
+# ./quickstart test fetches one; by hand:  apt-get download linux-image-VERSION; dpkg -x *.deb DIR
+
+QEMU_MODULES='virtio_ring virtio virtio_pci_legacy_dev virtio_pci_modern_dev virtio_pci virtio_blk'
+
+qemu_kernel() {
+    local top
+    for top in "${SKERRY_GUEST_KERNEL:-/nowhere}" /; do
+        compgen -G "${top%/}/boot/vmlinuz-*-cloud-amd64" | sort -V | tail -n 1
+    done | head -n 1
+}
+
+# shellcheck disable=SC2120  # more programs may be given
+qemu_need() {
+    scene_need qemu-system-x86_64 busybox "$@"
+    QEMU_KERNEL=$(qemu_kernel)
+    [ -n "$QEMU_KERNEL" ] ||
+        tap_skip_all "no kernel for the guest: set SKERRY_GUEST_KERNEL (guest_qemu_lib.sh)"
+    ! ldd "$(command -v busybox)" >/dev/null 2>&1 || tap_skip_all "busybox is not the static one"
+}
+
+# Modules for the disk, and an init that mounts it and gives it what the kernel was told to run.
+qemu_prepare() {
+    local tree=$SCENE_DIR/initramfs modules name
+    modules=${QEMU_KERNEL%/boot/*}/lib/modules/${QEMU_KERNEL##*/vmlinuz-}
+    mkdir -p "$tree"/{bin,dev,proc,root} && cp "$(command -v busybox)" "$tree/bin" || return
+    for name in $QEMU_MODULES; do
+        cp "$(find "$modules" -name "$name.ko" | grep .)" "$tree" || return
+    done
+    {
+        echo '#!/bin/busybox sh'
+        echo "for name in $QEMU_MODULES; do busybox insmod /\$name.ko; done"
+        cat <<'EOF_INIT'
+busybox mount -t devtmpfs dev /dev
+until [ -b /dev/vda ]; do busybox sleep 0.1; done
+busybox mount -t ext4 /dev/vda /root && busybox mount -t devtmpfs dev /root/dev &&
+    exec busybox switch_root -c /dev/console /root "$@"
+echo "STEP failed the root is mounted"
+busybox reboot -f
+EOF_INIT
+    } >"$tree/init"
+    chmod +x "$tree/init"
+    (cd "$tree" && find . | busybox cpio -o -H newc) >"$SCENE_DIR/initramfs.cpio"
+}
+
+# On a busy host a CPU stands still for a while: without no_timer_check the kernel may panic since
+# its timer does not tick; and what it says of that is not to go amidst a guest's lines.
+qemu_boot() {
+    local disk=$1
+    shift
+    exec qemu-system-x86_64 -M pc -accel tcg -cpu max -m 192 -nodefaults -no-user-config \
+        -no-reboot -display none -serial stdio -kernel "$QEMU_KERNEL" \
+        -initrd "$SCENE_DIR/initramfs.cpio" \
+        -append "console=ttyS0 loglevel=1 nowatchdog no_timer_check mitigations=off panic=-1 \
+reboot=t -- $*" \
+        -drive "file=$disk,format=raw,if=virtio,discard=unmap"
+}

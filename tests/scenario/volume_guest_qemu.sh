@@ -1,0 +1,96 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Machines that boot from clones: the root of the first is a clone of a golden image, on which two
+# sqlite databases are written to. Under this load a snapshot is taken and cloned, and a second
+# machine boots from that, beside the first; then the first one's power is cut, and its disk boots
+# again. Both are whole, with every transaction that was said to be committed before.
+#
+# volume_guest.sh kills the peers below such a guest, too.
+
+# shellcheck source-path=SCRIPTDIR source=kill_lib.sh
+. "$(dirname "$0")/kill_lib.sh"
+# shellcheck source-path=SCRIPTDIR source=guest_lib.sh
+. "$(dirname "$0")/guest_lib.sh"
+# shellcheck source-path=SCRIPTDIR source=guest_qemu_lib.sh
+. "$(dirname "$0")/guest_qemu_lib.sh"
+# shellcheck source-path=SCRIPTDIR source=guest_db_lib.sh
+. "$(dirname "$0")/guest_db_lib.sh"
+
+# What the first process of a machine does with the golden system.
+db_more() {
+    mkdir -p "$1"/{run,proc} && cp "$(command -v busybox)" "$1/bin" && {
+        echo '#!/bin/busybox sh'
+        guest_step
+        cat <<'EOF_BOOT'
+no_error() { ! busybox dmesg | busybox grep -iE "I/O error|EXT4-fs (error|warning)"; }
+busybox mount -t proc proc /proc
+busybox mount -t tmpfs tmp /run
+sed() { busybox sed "$@"; }
+tail() { busybox tail "$@"; }
+echo "STEP ok $(busybox uname -sr) boots from $2"
+case $1 in
+write) /sbin/init write 1000000 ;;
+check)
+    /sbin/init check "$2"
+    step "it writes" /sbin/init write 5
+    /sbin/init check "$2/after"
+    step "no error in the kernel's log" no_error
+    ;;
+esac
+step "the root is left in order" busybox mount -o remount,ro /
+echo "STEP end"
+busybox reboot -f
+EOF_BOOT
+    } >"$1/sbin/boot" && chmod +x "$1/sbin/boot"
+}
+
+v() { tap_run "volume $*" "$XSEGCTL" -s "$SEGMENT" volume "$@"; }
+uri() { echo "nbd+unix:///$1?socket=$SCENE_SOCKET"; }
+
+start_host() {
+    SCENE_STORE=cached,edge.store=file0,size=24M
+    SCENE_BELOW=file0=blocker_file,dir=$SKERRY_SHM_DIR/store
+    SCENE_VOLUME=other SCENE_SIZE=4M SCENE_SEGMENT_SIZE=192M
+    scene_split "$SEGMENT" && return
+    tap_not_ok "the pipeline starts"
+    tap_end
+}
+
+# Boots from a copy, and looks at it; what it leaves is a clean file system.
+look_at() { # COPY
+    scene_spawn "$1" qemu_boot "$(uri "$1")" /sbin/boot check "$1"
+    guest_end "$1" || tap_not_ok "$1: its machine ends in time"
+    guest_report "$1" || tap_not_ok "$1: its machine comes to its end"
+    db_check "$1" "$1"
+    nbdcopy "$(uri "$1")" "$SCENE_DIR/after.raw" &&
+        tap_run "$1: the file system is clean" fsck.ext4 -fn "$SCENE_DIR/after.raw"
+}
+
+main() {
+    local name
+    start_host
+    v import "$SCENE_DIR/golden.raw" golden --progress=none
+    v clone golden vm1
+    scene_spawn writer qemu_boot "$(uri vm1)" /sbin/boot write vm1
+    db_remember copy
+    v snapshot vm1 monday
+    v clone monday copy
+    look_at copy
+    db_remember vm1
+    guest_power_cut writer
+    guest_report writer && tap_not_ok "the first machine ends before its power is cut"
+    look_at vm1
+    for name in copy monday; do v rm "$name" --yes; done
+    v fsck
+    for name in "${!SCENE_PIDS[@]}"; do scene_stop "$name"; done
+}
+
+scene_begin "machines boot from clones with databases on them"
+scene_need_skerry
+qemu_need sqlite3 mke2fs fsck.ext4 nbdcopy ldd
+qemu_prepare >"$SCENE_DIR/initramfs.log" 2>&1 || { tap_not_ok "an initramfs is made"; tap_end; }
+db_golden "$SCENE_DIR/golden.raw" >"$SCENE_DIR/golden.log" 2>&1 ||
+    { tap_not_ok "a golden image is made"; tap_end; }
+main
+tap_end
