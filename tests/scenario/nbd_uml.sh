@@ -94,19 +94,6 @@ fi
 
 # --- outside ---------------------------------------------------------------------------------
 
-report_steps() {
-    local line
-    tr -d '\r' <"$SCENE_DIR/guest.out" | grep '^STEP ' >"$SCENE_DIR/steps"
-    while read -r _ verdict line; do
-        case $verdict in
-        ok) tap_ok "$line" ;;
-        failed) tap_not_ok "$line" ;;
-        log) tap_note "  $line" ;;
-        end) ENDED=yes ;;
-        esac
-    done <"$SCENE_DIR/steps"
-}
-
 host_sums() { (cd "$1" && find . -type f -print0 | sort -z | xargs -0 sha256sum); }
 
 # What the guest wrote must be in the image as the server serves it afterwards.
@@ -151,13 +138,11 @@ scene_spawn guest unshare -nmp --fork --kill-child --mount-proc "$SELF" --inside
 scene_until "$((${UML_LIMIT:-90} + 30))" bash -c "! kill -0 $(scene_pid guest) 2>/dev/null" ||
     tap_note "the guest did not end in time"
 scene_stop guest
-ENDED=
-report_steps
-if [ -z "$ENDED" ]; then
+guest_report guest || {
     tap_not_ok "the guest came to its end"
     tail -n 20 "$SCENE_DIR"/guest.{out,err} "$SCENE_DIR/uml.err" 2>/dev/null | sed 's/^/#   /'
     tap_end
-fi
+}
 tap_is "the guest's checksums are those of the files" \
     "$(tr -d '\r' <"$SCENE_DIR/guest.out" | sed -n 's/^SUM //p')" "$(host_sums "$SCENE_DIR/tree")"
 check_image_after
