@@ -8,9 +8,7 @@
 . "$(dirname "$0")/xsegctl_lib.sh"
 ctl_begin "cookbook: volumes"
 scene_need qemu-img qemu-io qemu-nbd nbdinfo
-for module in mapperd volume front_nbd blocker_file; do
-    [ -e "$SKERRY_MODULE_DIR/$module.so" ] || tap_skip_all "$module is not built"
-done
+ctl_need mapperd volume front_nbd blocker_file
 top=$(realpath "${abs_top_srcdir:-$(dirname "$0")/../..}")
 page=$top/docs/cookbook.md
 

@@ -7,23 +7,14 @@
 . "$(dirname "$0")/xsegctl_lib.sh"
 ctl_begin "NBD: snapshots, read-only, resize, skerry:dirty"
 scene_need qemu-io
-for module in mapperd volume front_nbd blocker_file; do
-    [ -e "$SKERRY_MODULE_DIR/$module.so" ] || tap_skip_all "$module is not built"
-done
 python=
 for candidate in python3 /usr/bin/python3; do
     "$candidate" -c 'import nbd' 2>/dev/null && python=$candidate && break
 done
 [ -n "$python" ] || tap_skip_all "python3-libnbd is not installed"
 
-mkdir "$SCENE_DIR/store"
-host() { # SEGMENT: a whole host on the store
-    SKERRY_SEGMENT=$1 scene_segment "$1" 128M || exit 99
-    scene_peer "$1" -s "$1" "file0=blocker_file,dir=$SCENE_DIR/store" \
-        map0=mapperd,edge.store=file0,settle=0 vol0=volume,edge.store=file0,edge.map=map0 \
-        "nbd0=front_nbd,listen=unix:$SCENE_DIR/$1.sock,edge.volume=vol0" || exit 99
-    scene_wait_socket "$SCENE_DIR/$1.sock" || exit 99
-}
+SCENE_SEGMENT_SIZE=128M
+host() { ctl_host "$1" "$SCENE_DIR/store"; } # SEGMENT: all on one store
 host here
 export SKERRY_SEGMENT=here
 uri="nbd+unix:///disk?socket=$SCENE_DIR/here.sock"

@@ -11,9 +11,7 @@ CLONES=8 SNAPSHOTS=${SNAPSHOTS:-100} SIZE=8M
 ctl_begin "fio on $CLONES clones during $SNAPSHOTS snapshots"
 scene_need fio nbdcopy
 fio --enghelp=nbd >/dev/null 2>&1 || tap_skip_all "fio has no nbd engine"
-for module in mapperd volume cached front_nbd blocker_file; do
-    [ -e "${SKERRY_MODULE_DIR:-/nowhere}/$module.so" ] || tap_skip_all "$module is not built"
-done
+ctl_need mapperd volume cached front_nbd blocker_file
 
 store=$SKERRY_SHM_DIR/store
 uri() { echo "nbd+unix:///$1?socket=$SCENE_DIR/$SKERRY_SEGMENT.sock"; }

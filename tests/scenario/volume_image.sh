@@ -8,23 +8,11 @@
 . "$(dirname "$0")/xsegctl_lib.sh"
 ctl_begin "xsegctl volume: images"
 scene_need qemu-img qemu-nbd qemu-io
-for module in mapperd volume front_nbd blocker_file; do
-    [ -e "$SKERRY_MODULE_DIR/$module.so" ] || tap_skip_all "$module is not built"
-done
 
 export SKERRY_SEGMENT=images
-sock=$SCENE_DIR/nbd.sock
-scene_segment images 256M || exit 99
-mkdir "$SCENE_DIR/store"
-scene_peer host -s images "file0=blocker_file,dir=$SCENE_DIR/store" \
-    map0=mapperd,edge.store=file0,settle=0 vol0=volume,edge.store=file0,edge.map=map0 \
-    "nbd0=front_nbd,listen=unix:$sock,edge.volume=vol0" || exit 99
-scene_wait_socket "$sock" || exit 99
-v() { # WANT NAME VERB ARGS...
-    local want=$1 name=$2 verb=$3
-    shift 3
-    ctl_exits "$want" "$name" volume "$verb" "$@"
-}
+sock=$SCENE_DIR/images.sock
+ctl_host images "$SCENE_DIR/store"
+v() { ctl_exits "$1" "$2" volume "${@:3}"; } # WANT NAME VERB ARGS...
 io() { # VOLUME COMMAND...
     local name=$1 args=()
     shift

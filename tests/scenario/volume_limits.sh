@@ -8,24 +8,12 @@
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/xsegctl_lib.sh"
 ctl_begin "volumes: limits"
-for module in mapperd volume front_nbd blocker_file; do
-    [ -e "$SKERRY_MODULE_DIR/$module.so" ] || tap_skip_all "$module is not built"
-done
 /usr/bin/python3 -c 'import nbd' 2>/dev/null || tap_skip_all "python3-libnbd is not installed"
 
 export SKERRY_SEGMENT=limits LC_ALL=C.UTF-8
-sock=$SCENE_DIR/nbd.sock
-scene_segment limits 256M || exit 99
-mkdir "$SCENE_DIR/store"
-scene_peer host -s limits "file0=blocker_file,dir=$SCENE_DIR/store" \
-    map0=mapperd,edge.store=file0,settle=0 vol0=volume,edge.store=file0,edge.map=map0 \
-    "nbd0=front_nbd,listen=unix:$sock,edge.volume=vol0" || exit 99
-scene_wait_socket "$sock" || exit 99
-v() { # WANT NAME VERB ARGS...
-    local want=$1 name=$2 verb=$3
-    shift 3
-    ctl_exits "$want" "$name" volume "$verb" "$@"
-}
+sock=$SCENE_DIR/limits.sock
+ctl_host limits "$SCENE_DIR/store"
+v() { ctl_exits "$1" "$2" volume "${@:3}"; } # WANT NAME VERB ARGS...
 nbd() { # NAME WHAT ARGS...
     local name=$1
     shift

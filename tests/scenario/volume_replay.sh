@@ -9,24 +9,14 @@
 . "$(dirname "$0")/xsegctl_lib.sh"
 ctl_begin "incremental backups, replayed elsewhere"
 scene_need qemu-img qemu-nbd qemu-io nbdcopy nbdinfo
-for module in mapperd volume front_nbd blocker_file; do
-    [ -e "${SKERRY_MODULE_DIR:-/nowhere}/$module.so" ] || tap_skip_all "$module is not built"
-done
 PYTHON=
 for candidate in python3 /usr/bin/python3; do
     "$candidate" -c 'import nbd' 2>/dev/null && PYTHON=$candidate && break
 done
 [ -n "$PYTHON" ] || tap_skip_all "python3-libnbd is not installed"
 
-host() { # SEGMENT: with a store of its own
-    scene_segment "$1" 128M &&
-        scene_peer "$1" -s "$1" "file0=blocker_file,dir=$SKERRY_SHM_DIR/$1" \
-            map0=mapperd,edge.store=file0,settle=0 vol0=volume,edge.store=file0,edge.map=map0 \
-            "nbd0=front_nbd,listen=unix:$SCENE_DIR/$1.sock,edge.volume=vol0" &&
-        scene_wait_socket "$SCENE_DIR/$1.sock" && return
-    tap_not_ok "the host '$1' starts"
-    tap_end
-}
+SCENE_SEGMENT_SIZE=128M
+host() { ctl_host "$1" "$SKERRY_SHM_DIR/$1"; } # SEGMENT: with a store of its own
 on() { # SEGMENT VERB ARGS...
     ctl_exits 0 "$1: volume ${*:2}" -s "$1" volume "${@:2}"
 }

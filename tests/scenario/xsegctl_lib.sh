@@ -5,10 +5,13 @@
 #
 #   ctl ARGS...              runs xsegctl; RC, OUT (stdout), ERR (stderr)
 #   ctl_exits N NAME ARGS... the same as a test of the exit status
+#   ctl_need MODULE...       tap_skip_all where one is not built
 #   err_like NAME REGEX, out_like NAME REGEX, json_is NAME JQ WANT   look at the last one
 #   ctl_begin                scene_begin and what is needed
 #   pipeline FILE SEGMENT [STORE_LINES]   writes a pipeline: front nbd0, vol0 and map0 in one
 #                            process, mem0 in another; nbd on $SCENE_DIR/SEGMENT.sock
+#   ctl_host SEGMENT FOLDER  a host of its own in one process, on a store of files in FOLDER: front,
+#                            composer and mapper; nbd on $SCENE_DIR/SEGMENT.sock
 #   keeper_pid SEGMENT, peer_pid SEGMENT PEER
 #   down_at_exit SEGMENT     whatever happens, nothing of it runs on
 
@@ -24,6 +27,26 @@ ctl_begin() {
         tap_skip_all "xsegctl, xsegd and xsegpeer are not built; say where with SKERRY_BUILD"
     export SKERRY_XSEGD=$XSEGD SKERRY_XSEGPEER=$XSEGPEER
     unset SKERRY_SEGMENT
+}
+
+# Modules that a test cannot do without.
+ctl_need() {
+    local module
+    for module in "$@"; do
+        [ -e "${SKERRY_MODULE_DIR:-/nowhere}/$module.so" ] || tap_skip_all "$module is not built"
+    done
+}
+
+ctl_host() {
+    local socket=$SCENE_DIR/$1.sock
+    ctl_need mapperd volume front_nbd blocker_file
+    scene_segment "$1" "${SCENE_SEGMENT_SIZE:-256M}" &&
+        scene_peer "$1" -s "$1" "file0=blocker_file,dir=$2" map0=mapperd,edge.store=file0,settle=0 \
+            vol0=volume,edge.store=file0,edge.map=map0 \
+            "nbd0=front_nbd,listen=unix:$socket,edge.volume=vol0" &&
+        scene_wait_socket "$socket" && return
+    tap_not_ok "the host '$1' starts"
+    tap_end
 }
 
 ctl() {
