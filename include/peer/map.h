@@ -54,6 +54,9 @@ enum map_control {
 	MAP_SWEEP,    /* arg1: MAP_SWEEP_*; ask.size: requests a second, 0: no limit */
 	MAP_SWEEP_STATE, /* out: struct map_sweep_state, then struct map_finding_info[] from finding
 			    arg1 on; value = the next, 0: no more so far */
+	/* for composers alone */
+	MAP_HOLDS, /* in: u64[arg1], the ids of all that it has acquired; value = ns: to be said
+		      again within this time, and what no composer names any more is released */
 	MAP_CONTROLS
 };
 

@@ -16,7 +16,7 @@ map_sources = peers/map/map_format.h peers/map/map_store.h peers/map/map_tree.h 
 mapper_sources = peers/map/mapper.h peers/map/mapper.c peers/map/mapper_admin.c \
 	peers/map/mapper_back.c peers/map/mapper_call.c peers/map/mapper_control.c \
 	peers/map/mapper_detail.c peers/map/mapper_diff.c peers/map/mapper_flatten.c \
-	peers/map/mapper_job.c peers/map/mapper_lease.c peers/map/mapper_list.c \
+	peers/map/mapper_holder.c peers/map/mapper_job.c peers/map/mapper_lease.c peers/map/mapper_list.c \
 	peers/map/mapper_lock.c peers/map/mapper_memory.c peers/map/mapper_pool.c \
 	peers/map/mapper_store.c
 

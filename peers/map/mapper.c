@@ -43,6 +43,7 @@ static const struct xseg_counter mapper_counters[] = {
 	[MAPPER_FLATTENED] = {"flattened", "", "objects copied out of those they were shared with"},
 	[MAPPER_RENEWALS] = {"renewals", "", "leases renewed"},
 	[MAPPER_LOST] = {"lost", "now", "volumes that were ours and are another's"},
+	[MAPPER_LEFT] = {"left", "", "volumes given back as no composer here held them any more"},
 	[MAPPER_REMEMBERED] = {"remembered", "", "records and directories not read again"},
 	[MAPPER_AGAIN] = {"again", "", "done once more, because another host was faster"},
 	[MAPPER_WAITED] = {"waited", "now", "waiting for a thread"},
@@ -188,6 +189,7 @@ static bool mapper_poll(struct peer *peer)
 	if (peer->shard != 0)
 		return moved;
 	show(peer, MAPPER_LOST, atomic_load(&shared->leases.lost));
+	show(peer, MAPPER_LEFT, atomic_load(&shared->leases.left));
 	show(peer, MAPPER_WAITED, atomic_load(&shared->pool.waiting));
 	uint64_t due = atomic_load(&shared->leases.next_ns);
 	if (unlikely(due <= peer_now_ns(peer)) && !peer->stopping) {

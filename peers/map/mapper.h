@@ -33,6 +33,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/queue.h>
+#include <xseg/layout.h>
 
 #include "peers/map/map_home.h"
 #include "peers/map/map_sweep.h"
@@ -58,6 +59,7 @@ enum mapper_counter {
 	MAPPER_FLATTENED,
 	MAPPER_RENEWALS,
 	MAPPER_LOST,
+	MAPPER_LEFT,
 	MAPPER_REMEMBERED,
 	MAPPER_AGAIN,
 	MAPPER_WAITED,
@@ -200,13 +202,25 @@ void mapper_lock_drop(struct mapper_task *task);
 
 /* --- mapper_lease.c: what is ours to write to ----------------------------------------------- */
 
+struct mapper_holder { /* a composer's lane */
+	bool known;
+	uint16_t lane, epoch;
+};
+
 struct mapper_lease {
 	uint64_t id, term, until_ns;
-	uint64_t renew_ns; /* monotonic; when next */
-	bool lost;	   /* somebody else has it */
-	bool busy;	   /* is being renewed */
+	struct mapper_holder holder; /* who asked for it, or named it, last */
+	uint64_t held_ns;	     /* when that was */
+	uint64_t renew_ns;	     /* monotonic; when next */
+	bool lost;		     /* somebody else has it */
+	bool busy;		     /* is being renewed */
 	LIST_ENTRY(mapper_lease) link;
 	TAILQ_ENTRY(mapper_lease) order; /* by renew_ns */
+};
+
+struct mapper_told { /* by a lane: what its composer holds */
+	uint16_t epoch;
+	uint64_t at_ns;
 };
 
 struct mapper_leases {
@@ -215,10 +229,15 @@ struct mapper_leases {
 	TAILQ_HEAD(mapper_lease_queue, mapper_lease) order;
 	uint32_t count;
 	_Atomic uint32_t lost;
-	_Atomic uint64_t next_ns; /* when the first is due; UINT64_MAX: none */
+	_Atomic uint64_t left; /* given back, as nobody held them */
+	struct mapper_told told[XSEG_LANES_MAX];
+	uint64_t all_told_ns, all_told_look_ns; /* what was found at the last look, and the next */
+	_Atomic uint64_t next_ns;		/* when the first is due; UINT64_MAX: none */
 	uint64_t interval_ns;
 };
 
+/* With the mutex. */
+struct mapper_lease *mapper_lease_find(struct mapper_leases *leases, uint64_t id);
 /* May we write to the volume? *term when we may. -ENOENT: nobody here has asked for it; -ESTALE:
    lost. */
 int mapper_lease_look(struct mapper_shared *shared, uint64_t id, uint64_t *term);
@@ -242,6 +261,17 @@ int mapper_guard_begin(struct mapper_task *task, uint64_t id);
 void mapper_guard_end(struct mapper_task *task);
 /* Is it still ours, as the store says? 0 or -ESTALE; known as lease afterwards. */
 int mapper_lease_verify(struct mapper_task *task);
+/* The same of one that is not known: when it was given back here and nobody else has had it since,
+   it is ours again. */
+int mapper_lease_resume(struct mapper_task *task);
+
+/* --- mapper_holder.c: which composer has it ------------------------------------------------- */
+
+/* Who asks this of the volume holds it. */
+void mapper_holder_note(struct mapper_task *task);
+/* No composer of the segment holds it any more. */
+bool mapper_holder_gone(struct mapper_shared *shared, uint64_t id);
+int mapper_holder_release(struct mapper_task *task, uint64_t term);
 
 /* --- mapper_job.c: a task, from its job to its end ------------------------------------------ */
 
@@ -406,6 +436,7 @@ int mapper_run_sweep_state(struct mapper_task *task);
 int mapper_run_renew(struct mapper_task *task);
 int mapper_run_adopt(struct mapper_task *task);
 int mapper_run_acquire(struct mapper_task *task);
+int mapper_run_holds(struct mapper_task *task);
 int mapper_run_release(struct mapper_task *task);
 int mapper_run_break(struct mapper_task *task);
 /* What XSEG_OP_LIST and INFO say of a volume. */

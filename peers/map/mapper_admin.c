@@ -236,6 +236,7 @@ const struct mapper_kind mapper_controls[MAP_CONTROLS] = {
 	[MAP_BREAK] = {"break", CHANGE | NAMED, NO_COUNTER, mapper_run_break},
 	[MAP_SWEEP] = {"sweep", QUICK | MAPPER_ASKS, NO_COUNTER, mapper_run_sweep},
 	[MAP_SWEEP_STATE] = {"sweep state", QUICK, NO_COUNTER, mapper_run_sweep_state},
+	[MAP_HOLDS] = {"holds", QUICK, NO_COUNTER, mapper_run_holds},
 };
 
 const struct mapper_kind mapper_kind_info = {"info", NAMED | MAPPER_INFO, NO_COUNTER, run_info};

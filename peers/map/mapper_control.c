@@ -70,8 +70,10 @@ int mapper_run_acquire(struct mapper_task *task)
 	crash_point("mapper.acquire.epoch");
 	if (rc == 0)
 		rc = mapper_lease_add(shared, &home);
-	if (rc == 0)
+	if (rc == 0) {
+		mapper_holder_note(task);
 		return acquired(task, &head.volume, &home);
+	}
 	if (!had)
 		map_home_release(store, task->volume, shared->owner, home.term);
 	return rc;
@@ -232,7 +234,7 @@ int mapper_run_news(struct mapper_task *task)
 		return -EINVAL;
 	int rc = mapper_lease_look(mapper_shared(task), task->volume, &term);
 	if (rc == -ENOENT)
-		rc = mapper_lease_verify(task);
+		rc = mapper_lease_resume(task);
 	if (rc != 0)
 		return rc;
 	struct map_news *news = malloc(count * sizeof(*news));

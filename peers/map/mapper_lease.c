@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What is ours to write to. A volume's home record names this segment as its owner, so whoever is
- * the mapper after us finds what it has to go on renewing. A change of a volume that nobody has
+ * the mapper after us finds what it has to go on renewing, as long as a composer here has it
+ * (mapper_holder.c). A change of a volume that nobody has
  * open takes it for that time, under a name that tells: what a killed mapper has left so is given
  * back.
  */
@@ -22,7 +23,7 @@ static struct mapper_lease_list *bucket_of(struct mapper_leases *leases, uint64_
 	return &leases->bucket[(id * 0x9e3779b97f4a7c15ull >> 32) % MAPPER_BUCKETS];
 }
 
-static struct mapper_lease *find(struct mapper_leases *leases, uint64_t id)
+struct mapper_lease *mapper_lease_find(struct mapper_leases *leases, uint64_t id)
 {
 	struct mapper_lease *lease;
 	LIST_FOREACH(lease, bucket_of(leases, id), link)
@@ -65,7 +66,7 @@ int mapper_lease_look(struct mapper_shared *shared, uint64_t id, uint64_t *term)
 {
 	struct mapper_leases *leases = &shared->leases;
 	pthread_mutex_lock(&leases->lock);
-	struct mapper_lease *lease = find(leases, id);
+	struct mapper_lease *lease = mapper_lease_find(leases, id);
 	int rc = !lease ? -ENOENT : lease->lost ? -ESTALE : 0;
 	*term = lease ? lease->term : 0;
 	pthread_mutex_unlock(&leases->lock);
@@ -77,7 +78,7 @@ int mapper_lease_add(struct mapper_shared *shared, const struct map_home *home)
 	struct mapper_leases *leases = &shared->leases;
 	int rc = 0;
 	pthread_mutex_lock(&leases->lock);
-	struct mapper_lease *lease = find(leases, home->id);
+	struct mapper_lease *lease = mapper_lease_find(leases, home->id);
 	if (lease) {
 		unplan(leases, lease);
 		leases->lost -= lease->lost;
@@ -90,6 +91,8 @@ int mapper_lease_add(struct mapper_shared *shared, const struct map_home *home)
 		lease->lost = lease->busy = false;
 		lease->term = home->term;
 		lease->until_ns = home->until_ns;
+		lease->holder = (struct mapper_holder){0};
+		lease->held_ns = clock_now_ns();
 		plan(leases, lease, clock_now_ns() + leases->interval_ns);
 	} else {
 		rc = -ENOMEM;
@@ -102,7 +105,7 @@ void mapper_lease_remove(struct mapper_shared *shared, uint64_t id)
 {
 	struct mapper_leases *leases = &shared->leases;
 	pthread_mutex_lock(&leases->lock);
-	struct mapper_lease *lease = find(leases, id);
+	struct mapper_lease *lease = mapper_lease_find(leases, id);
 	if (lease) {
 		unplan(leases, lease);
 		LIST_REMOVE(lease, link);
@@ -117,7 +120,7 @@ void mapper_lease_lost(struct mapper_shared *shared, uint64_t id, const struct m
 {
 	struct mapper_leases *leases = &shared->leases;
 	pthread_mutex_lock(&leases->lock);
-	struct mapper_lease *lease = find(leases, id);
+	struct mapper_lease *lease = mapper_lease_find(leases, id);
 	bool first = lease && !lease->lost;
 	if (first) {
 		unplan(leases, lease);
@@ -154,6 +157,28 @@ int mapper_lease_verify(struct mapper_task *task)
 	return -ESTALE;
 }
 
+int mapper_lease_resume(struct mapper_task *task)
+{
+	struct mapper_shared *shared = mapper_shared(task);
+	struct map_store *store = mapper_task_store(task);
+	struct map_claim claim = mapper_claim(shared, false);
+	struct map_home home = {0};
+	int rc = map_home_read(store, task->volume, &home);
+	if (rc != 0 || home.owner != 0 || home.last != shared->owner)
+		return mapper_lease_verify(task);
+	rc = map_home_acquire(store, task->volume, &claim, false, &home);
+	crash_point("mapper.lease.resumed");
+	if (rc == 0 && home.line == home.term) { /* somebody was faster, and gave it back */
+		map_home_release(store, task->volume, shared->owner, home.term);
+		rc = -ESTALE;
+	}
+	if (rc == 0)
+		rc = mapper_lease_add(shared, &home);
+	if (rc == 0)
+		mapper_holder_note(task);
+	return rc == -EBUSY ? -ESTALE : rc;
+}
+
 /* --- renewals ------------------------------------------------------------------------------- */
 
 bool mapper_lease_turn(struct mapper_shard *shard, uint64_t now_ns)
@@ -182,7 +207,7 @@ bool mapper_lease_turn(struct mapper_shard *shard, uint64_t now_ns)
 static void renewed(struct mapper_leases *leases, uint64_t id, const struct map_home *home, int rc)
 {
 	pthread_mutex_lock(&leases->lock);
-	struct mapper_lease *lease = find(leases, id);
+	struct mapper_lease *lease = mapper_lease_find(leases, id);
 	if (lease) {
 		lease->busy = false;
 		if (rc == 0)
@@ -204,6 +229,12 @@ int mapper_run_renew(struct mapper_task *task)
 	uint64_t term;
 	if (mapper_lease_look(shared, task->volume, &term) != 0)
 		return 0; /* given back meanwhile */
+	if (mapper_holder_gone(shared, task->volume)) {
+		int gone = mapper_holder_release(task, term);
+		if (gone != 0)
+			renewed(&shared->leases, task->volume, &home, gone);
+		return gone;
+	}
 	int rc = map_home_renew(mapper_task_store(task), task->volume, &claim, term, &home);
 	crash_point("mapper.lease.renewed");
 	if (rc == -ESTALE) {

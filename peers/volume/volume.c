@@ -191,6 +191,7 @@ static bool volume_poll(struct peer *peer)
 		moved |= volume_child_poll(peer);
 		moved |= volume_lease_poll(peer);
 		moved |= volume_adopt_poll(peer);
+		moved |= volume_ours_poll(peer);
 		volume_flush_poll(peer);
 	}
 	uint64_t due = volume_hold_due(peer);

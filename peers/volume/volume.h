@@ -15,6 +15,7 @@
  *   volume_lease.c   ours to write to          volume_child.c    objects that have a part only
  *   volume_hold.c    writes wait a moment      volume_first.c    objects that are not there yet
  *   volume_flush.c   FLUSH                     volume_tell.c     the mapper hears of them
+ *   volume_ours.c    the mapper hears what is ours to write to
  *   volume_admin.c, volume_list.c, volume_control.c: what is asked by people
  *
  * Units: bytes. Errors: 0 or -errno. Ownership: see each struct. Threads: a shard's functions
@@ -32,6 +33,7 @@
 #include <stdatomic.h>
 #include <sys/queue.h>
 #include <xseg/layout.h>
+#include <xseg/port.h>
 
 #define VOLUME_STORE 0u /* the edges */
 #define VOLUME_MAP 1u
@@ -156,6 +158,8 @@ struct volume_shard {
 	uint64_t limited_until_ns;
 	uint64_t look_ns; /* volume_lease.c: when next */
 	bool adopted;	  /* volume_adopt.c: it has begun */
+	uint64_t say_ns;  /* volume_ours.c: when next */
+	bool saying;
 };
 
 /* --- volume_table.c: volumes of the process, caches of the shards ---------------------------- */
@@ -330,6 +334,8 @@ void volume_lease_job(struct peer *peer, struct volume *volume, struct job *job)
 void volume_lease_release(struct peer *peer, struct volume *volume);
 /* It was taken away from us. */
 void volume_lease_lost(struct peer *peer, uint64_t id);
+/* --- volume_ours.c: the mapper hears what we have acquired -- each turn. */
+bool volume_ours_poll(struct peer *peer);
 /* --- volume_adopt.c: notes of a predecessor -- each turn. */
 bool volume_adopt_poll(struct peer *peer);
 

@@ -175,7 +175,7 @@ START_TEST(leases_are_renewed_and_inherited)
 	struct map_home home;
 	ck_assert_int_eq(map_home_acquire(&mrig_lock()->store, b, &claim, false, &home), 0);
 	mrig_unlock();
-	mrig_again(&m, ",lease=1s");
+	mrig_again(&m, ",lease=60s");
 	until = home_of(a).until_ns;
 	RIG_UNTIL(home_of(a).until_ns > until); /* nobody has asked for it */
 	RIG_UNTIL(home_of(b).owner == 0);
