@@ -50,7 +50,7 @@ ctl_volume_scenarios = tests/scenario/cookbook_volumes.sh \
 	tests/scenario/volume_two_hosts.sh tests/scenario/volume_two_hosts_cache.sh \
 	tests/scenario/volume_verbs.sh
 TESTS += $(ctl_volume_scenarios)
-EXTRA_DIST += $(ctl_volume_scenarios)
+EXTRA_DIST += $(ctl_volume_scenarios) tests/scenario/two_hosts_lib.sh
 
 ctl_scenarios = tests/scenario/ctl_cache.sh tests/scenario/ctl_config.sh tests/scenario/ctl_job.sh \
 	tests/scenario/ctl_kill.sh tests/scenario/ctl_plug.sh tests/scenario/ctl_socket.sh
