@@ -601,9 +601,9 @@ static void fence_void(struct peer *peer, struct cache_volume *volume)
 }
 
 /*
- * The volume is ours since `term`, and nobody else had it since `line`. What was told last is older
- * than that: another has written to it meanwhile. Not told yet: what is dirty was left by whoever
- * was this cache before us, and stays.
+ * The volume is ours since `term`, and nobody else had it since `line`. Was there a term between
+ * that and what was told last, another has written to it in it. Not told yet: what is dirty was
+ * left by whoever was this cache before us, and stays.
  */
 static void control_fence(struct peer *peer, struct job *job)
 {
@@ -615,7 +615,7 @@ static void control_fence(struct peer *peer, struct job *job)
 	}
 	uint64_t seen = atomic_load(&volume->term);
 	atomic_store(&volume->next_term, term);
-	if (seen != 0 && (seen >= line || seen + 1 == term)) {
+	if (seen != 0 && seen + 1 >= line) {
 		fence_keep(peer, volume, term);
 		job_forward(job, CACHE_STORE);
 		return;

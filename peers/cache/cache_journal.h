@@ -64,6 +64,7 @@ struct cache_journal_item {
 struct cache_journal_batch {
 	struct peer *peer;
 	uint64_t volume;
+	uint64_t term; /* of the volume's home record, as told last; 0: not known */
 	uint32_t epoch;
 	uint32_t count;
 	const struct cache_journal_item *items;
@@ -98,8 +99,12 @@ const uint8_t *cache_journal_identity(const struct cache_journal *journal);
  * may replay at once, each taking what is its own; none may call stored() before all have ended.
  * -EILSEQ: damaged; the log has the sentence.
  */
-typedef int cache_journal_take_f(
-	void *context, uint64_t volume, uint32_t epoch, const struct cache_journal_item *item);
+struct cache_journal_from { /* of the batch that it was part of */
+	uint64_t volume, term;
+	uint32_t epoch;
+};
+typedef int cache_journal_take_f(void *context, const struct cache_journal_from *from,
+	const struct cache_journal_item *item);
 int cache_journal_replay(struct cache_journal *journal, cache_journal_take_f *take, void *context);
 /* What was found at open(), for the log: items to replay, and a tail that was cut off. */
 void cache_journal_found(const struct cache_journal *journal, uint64_t *items, bool *cut);

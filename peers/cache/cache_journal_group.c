@@ -172,8 +172,7 @@ static int group_batch(struct cache_journal *journal, struct cache_journal_batch
 	struct journal_log *log = &journal->log;
 	uint32_t taken;
 	while (batch->reached < batch->count) {
-		int error = journal_log_put(log, batch->volume, batch->epoch,
-			batch->items + batch->reached, batch->count - batch->reached, &taken);
+		int error = journal_log_put(log, batch, &taken);
 		if (error == -ENOSPC && log->stale.used) {
 			error = journal_checkpoint(journal);
 			taken = 0;

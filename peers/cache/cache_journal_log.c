@@ -148,10 +148,11 @@ static void fill(struct journal_record *record, const struct cache_journal_item 
 	}
 }
 
-int journal_log_put(struct journal_log *log, uint64_t volume, uint32_t epoch,
-	const struct cache_journal_item *items, uint32_t count, uint32_t *taken)
+int journal_log_put(
+	struct journal_log *log, const struct cache_journal_batch *batch, uint32_t *taken)
 {
-	uint32_t size;
+	const struct cache_journal_item *items = batch->items + batch->reached;
+	uint32_t size, count = batch->count - batch->reached;
 	*taken = 0;
 	if (log->ring - log->head.used < log->reserve + LOG_LEAST + JOURNAL_BLOCK)
 		return -ENOSPC;
@@ -167,8 +168,9 @@ int journal_log_put(struct journal_log *log, uint64_t volume, uint32_t epoch,
 	uint32_t n = fit(items, count, limit, &size);
 	must(n > 0 || count == 0);
 	struct journal_record *record = record_begin(log, JOURNAL_DATA, size);
-	record->volume = volume;
-	record->epoch = epoch;
+	record->volume = batch->volume;
+	record->term = batch->term;
+	record->epoch = batch->epoch;
 	record->count = n;
 	fill(record, items);
 	record_end(log, record);

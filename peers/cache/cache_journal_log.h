@@ -52,7 +52,7 @@ struct journal_record {
 	uint32_t count; /* of items */
 	uint32_t size;	/* of it all */
 	uint32_t crc;	/* of the header and the items, this field 0 */
-	uint64_t zero;
+	uint64_t term;	/* of data: the volume's; 0: not known */
 };
 fixed(sizeof(struct journal_record) == 80);
 
@@ -157,9 +157,10 @@ void journal_log_close(struct journal_log *log);
 /* After the scan: what was cut off is overwritten from here on. */
 int journal_log_start(struct journal_log *log);
 
-/* One record of as many items as there is room for: *taken. -ENOSPC: none. */
-int journal_log_put(struct journal_log *log, uint64_t volume, uint32_t epoch,
-	const struct cache_journal_item *items, uint32_t count, uint32_t *taken);
+/* One record of as many items of the batch, from the first not reached on, as there is room for:
+   *taken. -ENOSPC: none. */
+int journal_log_put(
+	struct journal_log *log, const struct cache_journal_batch *batch, uint32_t *taken);
 int journal_log_put_marks(
 	struct journal_log *log, const struct journal_mark *marks, uint32_t count);
 /* A record of one block that says nothing. */

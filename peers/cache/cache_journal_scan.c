@@ -310,6 +310,8 @@ static int replay_record(const struct replay *replay, const struct journal_recor
 {
 	const struct journal_item *items = (const void *)(record + 1);
 	const uint8_t *data = (const uint8_t *)(items + record->count);
+	const struct cache_journal_from from = {
+		.volume = record->volume, .term = record->term, .epoch = record->epoch};
 	int error = 0;
 	for (uint32_t i = 0; !error && i < record->count; i++) {
 		struct cache_journal_item item = {.object = items[i].object,
@@ -324,7 +326,7 @@ static int replay_record(const struct replay *replay, const struct journal_recor
 			memcpy(replay->page + s * XSEG_SECTOR, data, XSEG_SECTOR);
 			data += XSEG_SECTOR;
 		}
-		error = replay->take(replay->context, record->volume, record->epoch, &item);
+		error = replay->take(replay->context, &from, &item);
 	}
 	return error;
 }

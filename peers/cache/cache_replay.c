@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * After a crash of the host: what the journal has and the store lacks becomes dirty again. All of
- * it goes into one epoch, the open one; nobody has written anything yet.
+ * it goes into one epoch, the open one; nobody has written anything yet. If another host has had a
+ * volume meanwhile, the next FENCE says so, and what was replayed of it is dropped
+ * (cache_control.c).
  */
 #include <base/crash.h>
 #include <base/log.h>
@@ -72,13 +74,26 @@ static int replay_item(
 	return 0;
 }
 
+/* The last term in which we had it: whether somebody else has had it since says the next FENCE.
+   Older records are good as well: what another had in between was marked, or dropped, then. */
+static void replay_term(struct peer *peer, const struct cache_journal_from *from)
+{
+	struct cache_volume *volume = from->term ? cache_volume_get(peer, from->volume) : NULL;
+	if (!volume)
+		return;
+	uint64_t term = atomic_load(&volume->term);
+	while (term < from->term && !atomic_compare_exchange_weak(&volume->term, &term, from->term))
+		;
+}
+
 static int replay_take(
-	void *context, uint64_t volume, uint32_t epoch, const struct cache_journal_item *item)
+	void *context, const struct cache_journal_from *from, const struct cache_journal_item *item)
 {
 	struct peer *peer = context;
-	struct xseg_key key = {.volume = volume, .epoch = item->key_epoch, .object = item->object};
+	struct xseg_key key = {
+		.volume = from->volume, .epoch = item->key_epoch, .object = item->object};
 	struct cache_object *object;
-	(void)epoch;
+	replay_term(peer, from);
 	if (!cache_key_is_mine(peer, &key) || item->bucket >= XCACHE_BUCKETS)
 		return 0;
 	int error = cache_object_get(peer, &key, &object);

@@ -165,6 +165,7 @@ static void batch_begin(struct peer *peer, struct cache_flow *flow, struct cache
 	batch->cursor = epoch->dirty.head;
 	batch->batch = (struct cache_journal_batch){.peer = peer,
 		.volume = atomic_load(&flow->volume->id),
+		.term = atomic_load(&flow->volume->term),
 		.epoch = epoch->number,
 		.items = batch->items,
 		.done = batch_done,

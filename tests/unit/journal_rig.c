@@ -179,6 +179,12 @@ static uint8_t rig_byte(uint64_t volume, uint32_t epoch, uint32_t object, unsign
 	return (uint8_t)(volume * 131 + epoch * 31 + object * 7 + i * (i >> 8 | 1));
 }
 
+/* Of some volumes it is not known. */
+static uint64_t rig_term(uint64_t volume, uint32_t epoch)
+{
+	return volume % 3 == 0 ? 0 : volume << 40 | epoch;
+}
+
 void rig_batch(struct rig_batch *out, unsigned shard, uint64_t volume, uint32_t epoch,
 	uint32_t count, uint8_t sectors)
 {
@@ -198,6 +204,7 @@ void rig_batch(struct rig_batch *out, unsigned shard, uint64_t volume, uint32_t 
 	}
 	out->batch = (struct cache_journal_batch){.peer = &rig_shards[shard],
 		.volume = volume,
+		.term = rig_term(volume, epoch),
 		.epoch = epoch,
 		.count = count,
 		.items = out->items,
@@ -236,9 +243,11 @@ void rig_stored(struct cache_journal *journal, uint64_t volume, uint32_t epoch)
 }
 
 static int rig_take(
-	void *context, uint64_t volume, uint32_t epoch, const struct cache_journal_item *item)
+	void *context, const struct cache_journal_from *from, const struct cache_journal_item *item)
 {
 	struct rig_replay *replay = context;
+	uint64_t volume = from->volume;
+	uint32_t epoch = from->epoch;
 	const uint8_t *page = item->data;
 	ck_assert_uint_lt(replay->count, countof(replay->seen));
 	ck_assert_uint_eq(item->key_epoch, 3);
@@ -250,6 +259,7 @@ static int rig_take(
 			ck_abort_msg("volume %llu epoch %u item %u byte %u",
 				(unsigned long long)volume, epoch, item->object, n);
 	}
+	ck_assert_uint_eq(from->term, rig_term(volume, epoch));
 	replay->seen[replay->count++] = (struct rig_seen){volume, epoch, item->object};
 	return 0;
 }
