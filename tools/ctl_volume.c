@@ -77,7 +77,7 @@ static int too_large(struct ctl *ctl, const char *name, const char *what, uint32
 	size_format(object_size, object, sizeof(object));
 	return fault_set(&ctl->fault, FAULT_USAGE, name,
 		small ? "larger objects (--object-size, when it is made) make larger volumes"
-		      : NULL,
+		      : "a smaller size, or several volumes",
 		"volume '%s' %s: a volume has at most %u objects, which is %s in objects of %s",
 		name, what, MAP_VOLUME_OBJECTS, most, object);
 }
