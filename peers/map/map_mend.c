@@ -49,6 +49,24 @@ static int put_page(
 	return rc < 0 ? rc : 0;
 }
 
+/*
+ * What is below a reference has been looked at: it has so many entries, and `bytes` are what it is
+ * by now if it was changed. 1: the reference is another by now.
+ */
+static int settle(struct mend *mend, uint32_t number, struct map_ref *ref, uint32_t count,
+	const uint8_t *bytes)
+{
+	if (!bytes && ref->count == count)
+		return 0;
+	if (count == 0) {
+		*ref = (struct map_ref){0};
+		return 1;
+	}
+	int rc = bytes ? put_page(mend, number, ref, bytes) : 0;
+	ref->count = count;
+	return rc < 0 ? rc : 1;
+}
+
 /* 1: the reference is another by now. */
 static int mend_page(struct mend *mend, uint32_t page, struct map_ref *ref)
 {
@@ -71,20 +89,12 @@ static int mend_page(struct mend *mend, uint32_t page, struct map_ref *ref)
 			entries[i] = (struct map_entry){0};
 		count += !map_entry_is_hole(entries[i]);
 	}
-	if (!changed && ref->count == count)
-		return 0;
-	if (count == 0) {
-		*ref = (struct map_ref){0};
-		return 1;
-	}
-	if (changed) {
+	if (changed)
 		map_page_encode(entries, bytes);
-		rc = put_page(mend, page, ref, bytes);
-	}
-	ref->count = count;
-	return rc < 0 ? rc : 1;
+	return settle(mend, page, ref, count, changed ? bytes : NULL);
 }
 
+/* The same. */
 static int mend_directory(struct mend *mend, uint32_t number, struct map_ref *ref)
 {
 	const struct map_volume *volume = &mend->head.volume;
@@ -94,10 +104,10 @@ static int mend_directory(struct mend *mend, uint32_t number, struct map_ref *re
 	uint32_t count = 0;
 	struct xseg_key key = map_directory_key(volume->owners[ref->owner], ref->epoch, number);
 	int rc = get_page(mend, key, ref, bytes);
+	if (rc == 0 && map_directory_decode(bytes, volume->owner_count, refs) != 0)
+		rc = 1;
 	if (rc != 0)
 		return rc < 0 ? rc : 0;
-	if (map_directory_decode(bytes, volume->owner_count, refs) != 0)
-		return 0;
 	for (uint32_t i = 0; i < MAP_DIRECTORY_REFS; i++) {
 		if (map_ref_is_hole(refs[i]))
 			continue;
@@ -107,18 +117,9 @@ static int mend_directory(struct mend *mend, uint32_t number, struct map_ref *re
 		changed = changed || rc > 0;
 		count += refs[i].count;
 	}
-	rc = 0;
-	if (count == 0) {
-		*ref = (struct map_ref){0};
-		return 1;
-	}
-	if (changed) {
+	if (changed)
 		map_directory_encode(refs, bytes);
-		rc = put_page(mend, MAP_NUMBER_DIRECTORY + number, ref, bytes);
-	}
-	changed = changed || ref->count != count;
-	ref->count = count;
-	return rc < 0 ? rc : changed;
+	return settle(mend, MAP_NUMBER_DIRECTORY + number, ref, count, changed ? bytes : NULL);
 }
 
 int map_mend(struct map_run *run, uint64_t id)
