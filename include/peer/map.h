@@ -44,7 +44,8 @@ enum map_control {
 	MAP_RENAME,   /* ask.name = the new one; key.volume or ask.other = the old one */
 	MAP_FLAGS,    /* arg1: bits to set, << 32: to clear (XSEG_VOLUME_PROTECTED) */
 	MAP_FLATTEN,  /* copies what it shares from object arg1 on, some at a time; value = the next
-			one, or UINT64_MAX: all own, and it has forgotten its parent */
+			one, or UINT64_MAX: all own, and it has forgotten its parent. arg1:
+			MAP_FLATTEN_LOOK: copies nothing; value = 0: something is shared yet */
 	MAP_LIMITS,   /* ask.limits; kept in its record */
 	MAP_DIFF,     /* since ask.id or (0) ask.other, from object arg1 on, and not behind byte
 		     ask.size (0: to the end); out: struct map_stretch[];
@@ -61,6 +62,7 @@ enum map_control {
 };
 
 #define MAP_READ_ONLY 1u
+#define MAP_FLATTEN_LOOK ((uint64_t)1 << 32)
 #define MAP_PRESENCE_MAX 64u /* the question ends where the answer begins */
 #define MAP_PAGE_ENTRIES 512u
 #define MAP_VOLUME_OBJECTS (1u << 24) /* the most; more is -EFBIG */

@@ -26,6 +26,8 @@ struct flatten {
 		struct map_entry entry;
 	} found[FLATTEN_OBJECTS];
 	unsigned count;
+	bool looks;  /* copies nothing */
+	bool shared; /* and has seen what would have to be copied */
 };
 
 /* --- one object ----------------------------------------------------------------------------- */
@@ -123,6 +125,10 @@ static int flatten_visit(struct map_walk *walk, uint32_t object, struct map_entr
 	struct flatten *flatten = walk->context;
 	if (entry.owner == flatten->volume->self && !(entry.flags & MAP_PARTIAL))
 		return 0;
+	if (flatten->looks && !(entry.flags & MAP_ZERO)) {
+		flatten->shared = true;
+		return 1;
+	}
 	flatten->found[flatten->count].object = object;
 	flatten->found[flatten->count].entry = entry;
 	return ++flatten->count == FLATTEN_OBJECTS;
@@ -160,7 +166,9 @@ int mapper_run_flatten(struct mapper_task *task)
 {
 	struct map_store *store = mapper_task_store(task);
 	struct map_head head;
-	int rc = task->arg > UINT32_MAX ? -EINVAL : map_open(store, task->volume, &head);
+	bool looks = task->arg == MAP_FLATTEN_LOOK;
+	uint64_t from = looks ? 0 : task->arg;
+	int rc = from > UINT32_MAX ? -EINVAL : map_open(store, task->volume, &head);
 	if (rc == 0 && (head.volume.flags & MAP_SNAPSHOT))
 		rc = -EPERM;
 	if (rc == 0)
@@ -169,15 +177,17 @@ int mapper_run_flatten(struct mapper_task *task)
 		rc = fresh_head(task, &head);
 	if (rc != 0)
 		return rc;
-	struct flatten flatten = {.task = task, .volume = &head.volume};
+	struct flatten flatten = {.task = task, .volume = &head.volume, .looks = looks};
 	struct map_walk walk = {.visit = flatten_visit, .context = &flatten};
-	rc = map_tree_walk(store, &head.volume, (uint32_t)task->arg, &walk);
+	rc = map_tree_walk(store, &head.volume, (uint32_t)from, &walk);
+	if (rc >= 0 && flatten.shared)
+		return 0; /* value 0: from the first on once more */
 	bool more = rc == 1, again = false;
 	if (rc >= 0)
 		rc = flatten.count > 0 ? flatten_found(&flatten, &head) : 0;
 	if (rc == 0 && !more) {
 		rc = map_detach(store, task->volume);
-		again = rc == -ENOTEMPTY && task->arg > 0; /* something before arg1 is shared */
+		again = rc == -ENOTEMPTY && from > 0; /* something before arg1 is shared */
 		rc = again ? 0 : rc;
 	}
 	if (rc != 0)

@@ -94,12 +94,15 @@ static void flatten_made(struct volume_whole *whole, int error)
 	volume_step_later(&walk->step, flatten_on);
 }
 
-/* All is its own: the mapper is told, and sees so itself. From the first object on. */
+/*
+ * All is its own: the mapper is told, and sees so itself, unless somebody has made a snapshot
+ * since. It must not copy what is shared: it would not see what only a cache below us has.
+ */
 static void flatten_last(struct walk *walk)
 {
 	struct volume *volume = walk->volume;
 	struct volume_task *task = walk_leave(walk);
-	task->job->arg1 = 0;
+	task->job->arg1 = MAP_FLATTEN_LOOK;
 	volume_change(task, volume, VOLUME_CHANGES_MAP);
 }
 
@@ -180,6 +183,8 @@ static void make_ours(struct volume_task *task, struct volume *volume,
 
 void volume_flatten(struct volume_task *task, struct volume *volume)
 {
+	if (task->job->arg1 == MAP_FLATTEN_LOOK) /* it had come as far, and had to wait */
+		task->job->arg1 = 0;
 	if (task->job->arg1 > UINT32_MAX || volume->read_only)
 		volume_task_end(task, volume->read_only ? -EPERM : -EINVAL, 0, 0);
 	else

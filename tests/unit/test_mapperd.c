@@ -221,7 +221,7 @@ static struct map_head_info make_partial(uint64_t *clone, struct map_head_info *
 START_TEST(partial_objects_flattened)
 {
 	struct map_head_info parent;
-	uint64_t c;
+	uint64_t c, word;
 	mrig_begin(&m, 1, "");
 	struct map_head_info head = make_partial(&c, &parent);
 	struct map_object objects[2] = {{c, head.epoch, 3}, {c, head.epoch, 4}};
@@ -245,10 +245,15 @@ START_TEST(partial_objects_flattened)
 	ck_assert_uint_eq(detail.allocated, 2 * MAP_GRANULE);
 	ck_assert_str_eq(detail.parent_name, "a");
 	ck_assert_uint_ne(detail.home.owner, 0);
+	word = mrig_word(&m, c, 3);
+	ck_assert_int_eq(mrig_control(&m, MAP_FLATTEN, c, MAP_FLATTEN_LOOK, NULL, 0), 0);
+	ck_assert_uint_eq(m.value, 0); /* there is something to copy, and that is all */
+	ck_assert_uint_eq(mrig_word(&m, c, 3), word);
+	ck_assert_int_eq(mrig_control(&m, MAP_FLATTEN, c, MAP_FLATTEN_LOOK + 1, NULL, 0), -EINVAL);
 	ck_assert_int_eq(mrig_control(&m, MAP_FLATTEN, c, 0, NULL, 0), 0);
 	ck_assert_uint_eq(m.value, UINT64_MAX);
 	ck_assert_uint_eq(mrig_word(&m, c, 3), map_word(head.epoch, head.self, 0));
-	uint64_t word = mrig_word(&m, c, 7);
+	word = mrig_word(&m, c, 7);
 	ck_assert_uint_eq(map_word_owner(word), head.self);
 	ck_assert_int_eq(mrig_byte(c, head.epoch, 3, 0), 99);
 	ck_assert_int_eq(mrig_byte(c, head.epoch, 3, MAP_GRANULE), 4);
@@ -258,6 +263,8 @@ START_TEST(partial_objects_flattened)
 	ck_assert_int_eq(mrig_control(&m, MAP_DETAIL, c, 0, NULL, 0), 0);
 	memcpy(&detail, m.out, sizeof(detail));
 	ck_assert_uint_eq(detail.parent, 0);
+	ck_assert_int_eq(mrig_control(&m, MAP_FLATTEN, c, MAP_FLATTEN_LOOK, NULL, 0), 0);
+	ck_assert_uint_eq(m.value, UINT64_MAX);
 	ck_assert_int_eq(mrig_control(&m, MAP_FLATTEN, c, 0, NULL, 0), 0); /* said again */
 	ck_assert_uint_eq(m.value, UINT64_MAX);
 	mrig_end(&m);
