@@ -115,11 +115,11 @@ class World:
         end = time.monotonic() + 60
         while True:
             done = self.rig.ctl("volume", *args, *PATIENCE, seconds=120, exits=None)
-            if exits is None or done.returncode in exits:
-                return done
             said = done.stderr.decode(errors="replace")
-            check("is dead; start it again" in said and time.monotonic() < end
-                  and not self.rig.dead,
+            unasked = done.returncode != 0 and " is dead" in said and "start it again" in said
+            if exits is None or (done.returncode in exits and not unasked):
+                return done
+            check(unasked and time.monotonic() < end and not self.rig.dead,
                   f"volume {' '.join(args)}: exit {done.returncode}: {said[-800:]}")
             time.sleep(0.02)
 
