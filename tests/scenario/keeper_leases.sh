@@ -71,7 +71,7 @@ load_start load
 renewed "it is open again" 1
 load_end load "and in use"
 
-# --- a successor that nobody asks for it ------------------------------------------------------------
+# --- a successor that nobody asks for it ---------------------------------------------------------
 closed() { "$XSEGCTL" volume info disk --json | jq -e '.home.host == null'; }
 tap_run "closed, it is nobody's" scene_until 60 closed
 scene_spawn idle /usr/bin/python3 -c 'import nbd, sys, time
