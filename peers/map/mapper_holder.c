@@ -37,9 +37,9 @@ static struct mapper_holder asker_of(const struct mapper_task *task)
 {
 	const struct job *job = task->job;
 	const struct xseg *seg = segment_of(mapper_shared(task));
-	uint16_t epoch = *(const volatile uint16_t *)&seg->requests[job->slot].client_epoch;
-	return (struct mapper_holder){
-		.known = true, .lane = job->client % XSEG_LANES_MAX, .epoch = epoch};
+	return (struct mapper_holder){.known = true,
+		.lane = job->client % XSEG_LANES_MAX,
+		.epoch = xseg_peek(seg->requests[job->slot].client_epoch)};
 }
 
 void mapper_holder_note(struct mapper_task *task)

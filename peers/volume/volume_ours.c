@@ -71,9 +71,7 @@ static void say(struct volume_step *step)
 static bool is_heard(const struct peer *peer)
 {
 	const struct xseg *seg = peer_segment(peer);
-	uint32_t port = xseg_edge_port(seg, peer->edge[VOLUME_MAP]);
-	return port != XSEG_NONE && xseg_life_of(atomic_load_explicit(&seg->ports[port].word,
-					    memory_order_acquire)) == XSEG_LIFE_ALIVE;
+	return xseg_port_served(seg, xseg_edge_port(seg, peer->edge[VOLUME_MAP]));
 }
 
 bool volume_ours_poll(struct peer *peer)
