@@ -64,7 +64,8 @@ json_is "two objects, one of them shared" '[.size, .objects, .shared] | @csv' "$
 v 0 "diff" diff large@1 large2 --json
 json_is "says which block" '.stretches | map([.offset, .length]) | flatten | @csv' \
     "$((tib16 - 4096)),4096"
-v 1 "larger than a map can be" create huge --size 65T
+v 2 "larger than a map can be" create huge --size 65T
+err_like "says how large it can be" "at most 16777216 objects, which is 64.0 TiB"
 
 # --- names ---------------------------------------------------------------------------------------
 whale=$(printf '🐋%.0s' {1..63})abc # 255 bytes
