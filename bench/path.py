@@ -11,7 +11,6 @@ import argparse
 import fnmatch
 import json
 import os
-import platform
 import shutil
 import signal
 import statistics
@@ -21,6 +20,7 @@ import tempfile
 import time
 
 from path_servers import MIB, Place, Unavailable, servers
+from tables import machine
 
 REFERENCE, COPY_REQUEST = "nbdkit-memory", 262144
 
@@ -171,16 +171,6 @@ def medians(found):
 
 
 # --- results ---------------------------------------------------------------------------------
-
-def machine():
-    model = "unknown CPU"
-    with open("/proc/cpuinfo", encoding="utf-8") as file:
-        for line in file:
-            if line.startswith("model name"):
-                model = line.split(":", 1)[1].strip()
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
-    return f"{os.cpu_count()} x {model}, {memory:.0f} GiB, Linux {platform.release()}"
-
 
 def best_other(table, workload, figure):
     """The best figure of a server that is not ours, or None."""

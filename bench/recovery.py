@@ -14,7 +14,6 @@ second, and rounds without, interleaved; CPU is that of the peers and the keeper
 import argparse
 import json
 import os
-import platform
 import signal
 import statistics
 import subprocess
@@ -24,6 +23,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tests", "crash"))
 # pylint: disable=wrong-import-position
 from rig import PEERS, Rig, Unfit, cpu_seconds  # noqa: E402
+from tables import machine  # noqa: E402
 
 try:
     import nbd
@@ -192,16 +192,6 @@ def measure_watching(rounds, seconds):
             ratio = statistics.median(p[1][at] / p[0][at] for p in pairs)
             row("watched: " + text, off * ratio, unit, off, "not watched",
                 None if at == 0 else GOAL_WATCH)
-
-
-def machine():
-    model = "unknown CPU"
-    with open("/proc/cpuinfo", encoding="ascii", errors="replace") as f:
-        for line in f:
-            if line.startswith("model name"):
-                model = line.split(":", 1)[1].strip()
-                break
-    return f"{model}, {os.cpu_count()} CPUs, Linux {platform.release()}"
 
 
 def main():

@@ -76,7 +76,8 @@ def machine():
             if line.startswith("model name"):
                 model = line.split(":", 1)[1].strip()
                 break
-    return f"{os.cpu_count()} x {model}, Linux {platform.release()}"
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
+    return f"{os.cpu_count()} x {model}, {memory:.0f} GiB, Linux {platform.release()}"
 
 
 def parser_of(text, tables):

@@ -11,14 +11,7 @@ keeper_begin "the keeper: giving up"
 conf=$SCENE_DIR/k.conf
 down_at_exit k
 
-# The program, so that it can be made to fail: it looks at a file and at its arguments.
-cat >"$SCENE_DIR/xsegpeer" <<END
-#!/bin/bash
-if [ -e "$SCENE_DIR/fail" ] && [[ \$* == *file0=* ]]; then . "$SCENE_DIR/fail"; fi
-exec "$XSEGPEER" "\$@"
-END
-chmod +x "$SCENE_DIR/xsegpeer"
-export SKERRY_XSEGPEER=$SCENE_DIR/xsegpeer
+keeper_may_fail file0
 
 limits='restart-delay = 10ms
 restart-delay-max = 50ms
@@ -104,7 +97,7 @@ fixed = disk:32M
 END
 sed -i 's/^edge.volume = vol0/&\nfallback.volume = vol1/' "$conf"
 sed -i '/^\[peer vol0\]/,/^$/s/^role = volume/&\nfixed = disk:32M/' "$conf"
-sed -i 's/file0=/vol0=/' "$SCENE_DIR/xsegpeer"
+keeper_may_fail vol0
 ctl_exits 0 "up with a second composer" up "$conf" --timeout 2s
 load_start load
 echo 'exit 3' >"$SCENE_DIR/fail"

@@ -11,14 +11,7 @@ keeper_begin "the keeper: leases of volumes"
 conf=$SCENE_DIR/k.conf
 down_at_exit k
 
-# The program, so that it can be made to fail.
-cat >"$SCENE_DIR/xsegpeer" <<END
-#!/bin/bash
-if [ -e "$SCENE_DIR/fail" ] && [[ \$* == *vol0=* ]]; then . "$SCENE_DIR/fail"; fi
-exec "$XSEGPEER" "\$@"
-END
-chmod +x "$SCENE_DIR/xsegpeer"
-export SKERRY_XSEGPEER=$SCENE_DIR/xsegpeer
+keeper_may_fail vol0
 
 keeper_file "$conf" <<END
 [host vol0]

@@ -6,6 +6,7 @@
 #   keeper_begin LABEL       ctl_begin and what is needed
 #   keeper_file FILE         writes a pipeline k: nbd0, vol0, map0 and file0 in a process each;
 #                            further lines on stdin
+#   keeper_may_fail PEER     its program does what $SCENE_DIR/fail says first, when there is one
 #   restart PEER [--exec]    peer restart; what it says is in $SCENE_DIR/restart.out
 #   event_count KIND PEER    how many so far;  event_last KIND PEER JQ
 #   load_start NAME [ARGS]   a client that writes and verifies (keeper_load.py) in the background
@@ -38,6 +39,16 @@ keeper_file() {
         printf '[peer file0]\nrole = blocker_file\ndir = %s/store\n\n' "$SCENE_DIR"
         cat
     } >"$1"
+}
+
+keeper_may_fail() {
+    cat >"$SCENE_DIR/xsegpeer" <<END
+#!/bin/bash
+if [ -e "$SCENE_DIR/fail" ] && [[ \$* == *$1=* ]]; then . "$SCENE_DIR/fail"; fi
+exec "$XSEGPEER" "\$@"
+END
+    chmod +x "$SCENE_DIR/xsegpeer"
+    export SKERRY_XSEGPEER=$SCENE_DIR/xsegpeer
 }
 
 restart() { "$XSEGCTL" peer restart "$@" >"$SCENE_DIR/restart.out" 2>&1; }

@@ -398,6 +398,14 @@ int mrig_acquire(struct mrig *mrig, uint64_t id, struct map_head_info *head)
 	return rc;
 }
 
+struct map_home mrig_home(uint64_t id)
+{
+	struct map_home home = {0};
+	ck_assert_int_eq(map_home_read(&mrig_lock()->store, id, &home), 0);
+	mrig_unlock();
+	return home;
+}
+
 int mrig_news(struct mrig *mrig, uint64_t id, uint32_t object, uint32_t epoch)
 {
 	struct map_new new = {.object = object, .epoch = epoch};

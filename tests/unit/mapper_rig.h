@@ -53,6 +53,8 @@ int mrig_remove(struct mrig *mrig, uint64_t id);
 unsigned mrig_list_at(struct client *client, unsigned room, char *names, size_t size);
 unsigned mrig_list(struct mrig *mrig, unsigned room, char *names, size_t size);
 int mrig_acquire(struct mrig *mrig, uint64_t id, struct map_head_info *head);
+/* The home record of a volume, as the store has it. */
+struct map_home mrig_home(uint64_t id);
 /* Object `object` is the volume's own and whole, at epoch `epoch`; its data are in the store. */
 int mrig_news(struct mrig *mrig, uint64_t id, uint32_t object, uint32_t epoch);
 void mrig_data(uint64_t id, uint32_t epoch, uint32_t object, uint8_t byte);

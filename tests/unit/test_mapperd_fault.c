@@ -25,14 +25,6 @@ static struct map_head_info acquire(uint64_t id)
 	return head;
 }
 
-static struct map_home home_of(uint64_t id)
-{
-	struct map_home home = {0};
-	ck_assert_int_eq(map_home_read(&mrig_lock()->store, id, &home), 0);
-	mrig_unlock();
-	return home;
-}
-
 static struct map_ask ask_of(const char *name, uint64_t id)
 {
 	struct map_ask ask = {.id = id};
@@ -64,8 +56,8 @@ START_TEST(open_elsewhere)
 	ck_assert_int_eq(mrig_control(&m, MAP_BREAK, a, 0, NULL, 0), 0);
 	memcpy(&owner, m.out, sizeof(owner));
 	ck_assert_uint_eq(owner.owner, 4711);
-	ck_assert_uint_eq(home_of(a).owner, 0);
-	ck_assert_uint_gt(home_of(a).term, home.term);
+	ck_assert_uint_eq(mrig_home(a).owner, 0);
+	ck_assert_uint_gt(mrig_home(a).term, home.term);
 	ck_assert_int_eq(mrig_acquire(&m, a, &head), 0);
 	mrig_end(&m);
 }
@@ -89,7 +81,7 @@ START_TEST(taken_away)
 	ck_assert_uint_eq(mrig_word(&m, a, 4), 0);
 	RIG_UNTIL(mrig_counter(&m, MAPPER_LOST) == 1);
 	ck_assert_int_eq(mrig_control(&m, MAP_RELEASE, a, 0, NULL, 0), 0);
-	ck_assert_uint_eq(home_of(a).owner, 4711); /* that was not ours to release */
+	ck_assert_uint_eq(mrig_home(a).owner, 4711); /* that was not ours to release */
 	mrig_end(&m);
 }
 END_TEST
@@ -163,12 +155,12 @@ START_TEST(leases_are_renewed_and_inherited)
 	mrig_begin(&m, 2, ",lease=1s");
 	uint64_t a = make("a", 10 * MIB), b = make("b", MIB);
 	head = acquire(a);
-	uint64_t until = home_of(a).until_ns;
-	RIG_UNTIL(home_of(a).until_ns > until);
-	ck_assert_uint_eq(home_of(a).term, head.term);
+	uint64_t until = mrig_home(a).until_ns;
+	RIG_UNTIL(mrig_home(a).until_ns > until);
+	ck_assert_uint_eq(mrig_home(a).term, head.term);
 	RIG_UNTIL(mrig_counter(&m, MAPPER_RENEWALS) >= 1);
 	/* as a mapper that was killed in the middle of a change leaves it */
-	struct map_claim claim = {.owner = home_of(a).owner,
+	struct map_claim claim = {.owner = mrig_home(a).owner,
 		.now_ns = mapper_wall_ns(),
 		.lease_ns = 3600000000000u,
 		.host = "this one" MAPPER_PASSING};
@@ -176,9 +168,9 @@ START_TEST(leases_are_renewed_and_inherited)
 	ck_assert_int_eq(map_home_acquire(&mrig_lock()->store, b, &claim, false, &home), 0);
 	mrig_unlock();
 	mrig_again(&m, ",lease=60s");
-	until = home_of(a).until_ns;
-	RIG_UNTIL(home_of(a).until_ns > until); /* nobody has asked for it */
-	RIG_UNTIL(home_of(b).owner == 0);
+	until = mrig_home(a).until_ns;
+	RIG_UNTIL(mrig_home(a).until_ns > until); /* nobody has asked for it */
+	RIG_UNTIL(mrig_home(b).owner == 0);
 	ck_assert_int_eq(mrig_news(&m, a, 3, head.epoch), 0);
 	after = acquire(a);
 	ck_assert_uint_eq(after.term, head.term);

@@ -37,14 +37,6 @@ static struct map_head_info acquire(struct client *client, uint64_t id)
 	return head;
 }
 
-static struct map_home home_of(uint64_t id)
-{
-	struct map_home home = {0};
-	ck_assert_int_eq(map_home_read(&mrig_lock()->store, id, &home), 0);
-	mrig_unlock();
-	return home;
-}
-
 static int holds(const uint64_t *ids, unsigned count)
 {
 	return mrig_control(&m, MAP_HOLDS, 0, count, ids, count * (uint32_t)sizeof(*ids));
@@ -67,17 +59,17 @@ START_TEST(what_the_dead_had_is_given_back)
 	struct map_head_info head = acquire(&other, a);
 	acquire(&m.rig.client, b);
 	renewals(9);
-	ck_assert_uint_ne(home_of(a).owner, 0); /* both live */
+	ck_assert_uint_ne(mrig_home(a).owner, 0); /* both live */
 	client_close(&other);
-	UNTIL(home_of(a).owner == 0);
+	UNTIL(mrig_home(a).owner == 0);
 	UNTIL(mrig_counter(&m, MAPPER_LEFT) == 1);
 	renewals(4);
-	ck_assert_uint_ne(home_of(b).owner, 0);
+	ck_assert_uint_ne(mrig_home(b).owner, 0);
 	ck_assert_int_eq(mrig_other_acquire(b, false, &home), -EBUSY);
 	/* nobody else had it: what is still to be told of it can be */
 	ck_assert_int_eq(mrig_news(&m, a, 3, head.epoch), 0);
-	ck_assert_uint_ne(home_of(a).owner, 0);
-	ck_assert_uint_eq(home_of(a).line, head.line);
+	ck_assert_uint_ne(mrig_home(a).owner, 0);
+	ck_assert_uint_eq(mrig_home(a).line, head.line);
 	ck_assert_uint_eq(mrig_counter(&m, MAPPER_LEFT), 1);
 	mrig_end(&m);
 }
@@ -92,14 +84,14 @@ START_TEST(what_another_had_since_is_not_told)
 	mrig_client(&m, &other);
 	struct map_head_info head = acquire(&other, a);
 	client_close(&other);
-	UNTIL(home_of(a).owner == 0);
+	UNTIL(mrig_home(a).owner == 0);
 	ck_assert_int_eq(mrig_other_acquire(a, false, &home), 0);
 	ck_assert_int_eq(mrig_news(&m, a, 3, head.epoch), -ESTALE);
 	struct map_store *store = &mrig_lock()->store;
 	ck_assert_int_eq(map_home_release(store, a, home.owner, home.term), 0);
 	mrig_unlock();
 	ck_assert_int_eq(mrig_news(&m, a, 3, head.epoch), -ESTALE);
-	ck_assert_uint_eq(home_of(a).owner, 0);
+	ck_assert_uint_eq(mrig_home(a).owner, 0);
 	mrig_end(&m);
 }
 END_TEST
@@ -116,13 +108,13 @@ START_TEST(a_successor_is_told)
 	ck_assert_int_eq(holds(ids, 3), 0); /* perhaps before it has looked through the records */
 	ck_assert_uint_gt(m.value, 0);
 	ck_assert_uint_le(m.value, 1000000000u);
-	while (home_of(a).owner != 0) {
+	while (mrig_home(a).owner != 0) {
 		ck_assert_int_eq(holds(ids, 3), 0);
 		usleep(20000);
 	}
-	ck_assert_uint_ne(home_of(b).owner, 0);
+	ck_assert_uint_ne(mrig_home(b).owner, 0);
 	renewals(4);
-	ck_assert_uint_ne(home_of(b).owner, 0);
+	ck_assert_uint_ne(mrig_home(b).owner, 0);
 	ck_assert_int_eq(holds(ids, 0), 0);
 	ck_assert_int_eq(mrig_control(&m, MAP_HOLDS, 0, 1u << 30, ids, sizeof(ids)), -EINVAL);
 	mrig_end(&m);
@@ -148,10 +140,10 @@ START_TEST(a_silent_composer_is_waited_for)
 	acquire(&m.rig.client, b);
 	client_close(&other);
 	renewals(18); /* of two volumes: three times a lease */
-	ck_assert_uint_ne(home_of(a).owner, 0);
+	ck_assert_uint_ne(mrig_home(a).owner, 0);
 	ck_assert_int_eq(holds(&b, 1), 0);
-	UNTIL(home_of(a).owner == 0);
-	ck_assert_uint_ne(home_of(b).owner, 0);
+	UNTIL(mrig_home(a).owner == 0);
+	ck_assert_uint_ne(mrig_home(b).owner, 0);
 	xseg_peer_leave(seg, peer);
 	mrig_end(&m);
 }
