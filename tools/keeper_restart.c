@@ -155,7 +155,6 @@ void keeper_restart_turn(struct keeper *keeper)
 		if (host->state != KEEPER_WAITING || !host->due || must_wait(keeper, i))
 			continue;
 		host->due = host->by_hand = false;
-		keeper_edge_mend(keeper);
 		if (keeper_adopt_late(host))
 			continue;
 		host->restarts++;
