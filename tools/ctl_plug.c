@@ -394,6 +394,37 @@ static int begin_caching(struct plug *plug, struct client *client)
 	return error ? ctl_cache_fault(plug->plug.ctl, plug->plug.name, "begun", error) : 0;
 }
 
+/* Whoever stands above says to the cache in which term it may write to its volumes; not all do. */
+static int refence_edge(struct plug *plug, const char *edge)
+{
+	struct ctl *ctl = plug->plug.ctl;
+	char name[NAME_LENGTH_MAX + 1] = "", why[XSEG_WHY_SIZE];
+	struct xseg_peer_view view;
+	struct client client;
+	memcpy(name, edge, strcspn(edge, ":"));
+	if (xseg_peer_find(&plug->plug.seg, name, &view) || strcmp(view.role, "volume"))
+		return 0;
+	int error = client_open(&client, plug->plug.seg.name, name, why);
+	if (!error) {
+		struct client_request request = {
+			.op = XSEG_OP_CONTROL, .arg0 = XSEG_CONTROL_REFENCE};
+		client.timeout_ns = ctl->timeout_ns;
+		error = client_do(&client, &request);
+		client_close(&client);
+	}
+	return error ? fault_set(&ctl->fault, FAULT_FAILED, name, "say it again",
+			       "'%s' did not say which volumes it has: %s", name, strerror(-error))
+		     : 0;
+}
+
+static int refence(struct plug *plug)
+{
+	int rc = 0;
+	for (unsigned i = 0; !rc && i < plug->plug.edge_count; i++)
+		rc = refence_edge(plug, plug->plug.edges[i]);
+	return rc;
+}
+
 static int put_in(struct plug *plug, struct client *client, bool *changed)
 {
 	struct ctl_plug *p = &plug->plug;
@@ -404,6 +435,8 @@ static int put_in(struct plug *plug, struct client *client, bool *changed)
 	*changed = true;
 	if (!rc && !plug->in_path)
 		rc = ctl_plug_switch(p, p->name, &plug->switched);
+	if (!rc)
+		rc = refence(plug);
 	if (!rc)
 		rc = ctl_settle(p, p->store, false);
 	return rc ? rc : begin_caching(plug, client);

@@ -107,9 +107,14 @@ enum xseg_cas { XSEG_CAS_GET, XSEG_CAS_PUT, XSEG_CAS_DELETE };
  *           another has a higher one; -ETIMEDOUT: writes of another one's do not come to an end.
  *   LEAVE   somebody else may be the next one to write to it: all that was written is at the
  *           store when it is answered
+ *
+ * REFENCE goes to a composer itself: its store edge leads elsewhere now, so it sends FENCE, as it
+ * did, for each volume that it may write to. Whoever puts a cache into that edge asks for it before
+ * the cache begins.
  */
 #define XSEG_CONTROL_FENCE 0x10000u
 #define XSEG_CONTROL_LEAVE 0x10001u
+#define XSEG_CONTROL_REFENCE 0x10002u
 
 enum xseg_volume_state { XSEG_VOLUME_READY = 1, XSEG_VOLUME_IMPORTING, XSEG_VOLUME_REMOVING };
 

@@ -18,6 +18,7 @@
  *   cache_wait.c     who waits for room                           cache_pin.c      pins and quota
  *   cache_bar.c      zero, discard, delete, copy, info, list, status
  *   cache_volume.c   volumes of the process, their share          cache_meta.c     kept records
+ *   cache_term.c     kept terms of volumes
  *   cache_epoch.c    flush epochs                                 cache_flush.c    write-back
  *   cache_sync.c     FLUSH and FUA                                cache_journal.c  its journal
  *
@@ -50,6 +51,7 @@
 
 #define CACHE_STORE 0u		 /* the edge */
 #define CACHE_VOLUMES_MAX 4096u	 /* cached at once; of others everything is passed on */
+#define CACHE_TERM_PAGES 16u	 /* of 256 terms each */
 #define CACHE_RUN_MAX (1u << 20) /* bytes of one write-back */
 #define CACHE_SECTORS (XSEG_PAGE / XSEG_SECTOR)
 #define CACHE_ALL_SECTORS 0xffu
@@ -95,7 +97,7 @@ struct cache_volume {
 	/* writes that went past the epochs, as far as answered, and as far as flushed */
 	_Alignas(64) _Atomic uint64_t through, through_flushed; /* from here on: each turn */
 	_Atomic int error;	    /* of the last write-back or flush; 0: none */
-	_Atomic uint64_t term;	    /* of its home record, as told last; 0: not yet */
+	_Atomic uint64_t term;	    /* of its home record, as told last; 0: unknown */
 	_Atomic uint64_t next_term; /* what is older is being thrown away */
 	_Atomic bool voids;	    /* up to and with void_epoch nothing is written back any more */
 	_Atomic uint32_t void_epoch;
@@ -139,6 +141,7 @@ struct cache_shared {
 	_Atomic uint32_t record_page_count;
 	size_t record_pages_size;
 	uint32_t record_free[XSEG_PORT_LANES_MAX];
+	uint32_t term_pages[CACHE_TERM_PAGES]; /* cache_term.c: page + 1; with the mutex */
 	uint32_t settings_page;
 	uint32_t kept_pages; /* found at open() */
 	bool replaying;	     /* the journal has to be read before anything is served */
@@ -638,7 +641,8 @@ void cache_flow_used(struct peer *peer, struct cache_flow *flow, int32_t count);
 /* --- cache_meta.c: kept records of objects, volumes' settings, the phase --------------------- */
 /* bucket of the descriptor of a page of records */
 #define CACHE_META_BUCKET 0xffffu
-#define CACHE_META_RECORDS (XSEG_PAGE / 32u)			     /* of a page */
+#define CACHE_META_TERMS 0xffffff00u	     /* `object` of the first page of terms */
+#define CACHE_META_RECORDS (XSEG_PAGE / 32u) /* of a page */
 int cache_meta_open(struct peer *first, char *why, size_t why_size); /* finds or makes */
 /* A record that says `key`; -EAGAIN: no page for it now. */
 int cache_meta_object(struct peer *peer, const struct xseg_key *key, uint32_t *record);
@@ -652,10 +656,22 @@ void cache_meta_close(struct peer *first);
 /* The last shard ends and nothing is cached any more: no page of records is needed. */
 void cache_meta_drop_records(struct peer *peer);
 /* Phase, size, policy, default setting, settings of volumes: written when they change. */
+/* A kept page that is no bucket: `what` is its descriptor's `object`. */
+void cache_meta_describe(struct peer *peer, uint32_t page, uint32_t what, uint64_t sequence);
 void cache_meta_save(struct peer *peer);
 int cache_meta_write(struct peer *peer); /* -EAGAIN: no page for it now */
 /* May one volume more have a setting of its own? */
 bool cache_meta_room(const struct peer *peer);
+
+/* --- cache_term.c: of which term what is kept of a volume is ------------------------------- */
+
+/* -EAGAIN: no page for it now; then nothing has changed. */
+int cache_term_keep(struct peer *peer, struct cache_volume *volume, uint64_t term);
+/* Those that volumes have in memory alone: after a replay of the journal. */
+int cache_term_keep_all(struct peer *peer);
+void cache_term_open_page(struct peer *first, uint32_t page, uint32_t ordinal);
+void cache_term_open(struct peer *first);
+void cache_term_drop(struct peer *peer); /* nothing is kept of any volume */
 
 /* --- cache_epoch.c --------------------------------------------------------------------------- */
 /* The epoch for a write that is about to be made on this shard; others cannot pass it by now. */

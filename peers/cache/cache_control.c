@@ -196,10 +196,9 @@ static bool lead_broken_off(struct peer *peer)
 }
 
 /* What outlives the process: all that is here of the volume is of this term, or as good. */
-static void fence_keep(struct peer *peer, struct cache_volume *volume, uint64_t term)
+static int fence_keep(struct peer *peer, struct cache_volume *volume, uint64_t term)
 {
-	if (atomic_exchange(&volume->term, term) != term)
-		cache_meta_save(peer);
+	return atomic_load(&volume->term) == term ? 0 : cache_term_keep(peer, volume, term);
 }
 
 static void lead_fenced(struct peer *peer)
@@ -207,10 +206,10 @@ static void lead_fenced(struct peer *peer)
 	struct cache *cache = cache_of(peer);
 	struct job *job = cache->control;
 	struct cache_volume *volume = cache_volume_find(peer, job->key.volume);
+	if (volume && fence_keep(peer, volume, job->arg1))
+		return; /* no page for it: again in the next turn */
 	cache->leading = LEAD_NOTHING;
 	cache->control = NULL;
-	if (volume)
-		fence_keep(peer, volume, job->arg1);
 	crash_point("cache.control.fenced");
 	job_forward(job, CACHE_STORE);
 }
@@ -600,30 +599,39 @@ static void fence_void(struct peer *peer, struct cache_volume *volume)
 	atomic_store(&volume->voids, true);
 }
 
+static bool fence_again(struct peer *peer, void *context)
+{
+	struct job *job = context;
+	peer->ops->on[job->op](peer, job);
+	return true;
+}
+
 /*
  * The volume is ours since `term`, and nobody else had it since `line`. Was there a term between
- * that and what was told last, another has written to it in it. Not told yet: what is dirty was
- * left by whoever was this cache before us, and stays.
+ * that and what was told last, another has written to it in it. So it may have been when no term is
+ * known here: a cache hears of each volume before its first write (XSEG_CONTROL_REFENCE, too). A
+ * term that is over is for the store to refuse.
  */
 static void control_fence(struct peer *peer, struct job *job)
 {
 	struct cache_volume *volume = cache_volume_get(peer, job->key.volume);
 	uint64_t term = job->arg1, line = job->offset ? job->offset : term;
-	if (!volume || (job->flags & XSEG_F_READ_ONLY)) {
+	uint64_t seen = volume ? atomic_load(&volume->term) : 0;
+	if (!volume || (job->flags & XSEG_F_READ_ONLY) || term < seen) {
 		job_forward(job, CACHE_STORE);
 		return;
 	}
-	uint64_t seen = atomic_load(&volume->term);
 	atomic_store(&volume->next_term, term);
 	if (seen != 0 && seen + 1 >= line) {
-		fence_keep(peer, volume, term);
-		job_forward(job, CACHE_STORE);
+		if (fence_keep(peer, volume, term))
+			peer_retry(peer, fence_again, job);
+		else
+			job_forward(job, CACHE_STORE);
 		return;
 	}
 	job->offset = line;
-	if (seen != 0)
-		fence_void(peer, volume);
-	if (seen != 0 && atomic_load(&volume->dirty) != 0)
+	fence_void(peer, volume);
+	if (atomic_load(&volume->dirty) != 0)
 		cache_sync_leave(peer, job);
 	else
 		cache_control_fenced(peer, job);

@@ -358,7 +358,9 @@ static int main_replay(struct peer *peer, char *why, size_t why_size)
 		return error;
 	crash_point("cache.replay.done");
 	shared->replaying = false;
-	error = cache_meta_write(peer);
+	error = cache_term_keep_all(peer);
+	if (!error)
+		error = cache_meta_write(peer);
 	if (error)
 		snprintf(why, why_size, "the segment has no free page; make it larger");
 	return error;
@@ -418,8 +420,10 @@ static void main_finish(struct peer *peer)
 	main_say_rest(peer);
 	cache_flow_tell(peer);
 	if (atomic_fetch_add(&shared->finished, 1) + 1 == peer->shards &&
-		atomic_load(&shared->used) == 0)
+		atomic_load(&shared->used) == 0) {
 		cache_meta_drop_records(peer);
+		cache_term_drop(peer);
+	}
 	main_release(peer);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What is kept beside the buckets: records that say which object a bucket's number means, and one
- * page of settings.
+ * page of settings; the terms of volumes are in cache_term.c.
  *
  * A record is used while its state is odd; whoever reads it without being its shard looks at the
  * state before and after. Settings are never changed in place: a new page is published, then
@@ -40,7 +40,6 @@ struct meta_given {
 };
 
 #define META_VOLUMES 164u
-#define META_NO_SETTING 0xffffu /* as mode: only the term counts, which is in `reserved` */
 struct meta_settings {
 	uint32_t magic, count;
 	struct meta_given options, now;
@@ -50,6 +49,17 @@ struct meta_settings {
 	uint32_t crc32c; /* of all before */
 };
 fixed(sizeof(struct meta_settings) <= XSEG_PAGE);
+
+void cache_meta_describe(struct peer *peer, uint32_t page, uint32_t what, uint64_t sequence)
+{
+	struct xseg_page_descriptor *about = peer_page_about(peer, page);
+	atomic_store(&about->valid, 0);
+	atomic_store(&about->dirty, 0);
+	about->bucket = CACHE_META_BUCKET;
+	about->object = what;
+	about->sequence = sequence;
+	about->epoch = 0;
+}
 
 /* --- records ----------------------------------------------------------------------------- */
 
@@ -94,13 +104,7 @@ static int records_grow(struct peer *peer)
 	for (uint32_t i = 0; i < CACHE_META_RECORDS; i++)
 		records[i].next = i + 1 < CACHE_META_RECORDS ? ordinal * CACHE_META_RECORDS + i + 1
 							     : XSEG_NONE;
-	struct xseg_page_descriptor *about = peer_page_about(peer, page);
-	atomic_store(&about->valid, 0);
-	atomic_store(&about->dirty, 0);
-	about->bucket = CACHE_META_BUCKET;
-	about->object = ordinal;
-	about->sequence = 0;
-	about->epoch = 0;
+	cache_meta_describe(peer, page, ordinal, 0);
 	crash_point("cache.meta.before_keep");
 	peer_page_keep(peer, page);
 	atomic_store_explicit(&shared->record_pages[ordinal], page + 1, memory_order_release);
@@ -171,29 +175,6 @@ static void meta_now(const struct peer *peer, struct meta_given *now)
 			.share = atomic_load(&shared->share)}};
 }
 
-/* A term that is too large for its place is as one that is not known. */
-static uint32_t meta_term(const struct cache_volume *volume)
-{
-	uint64_t term = atomic_load(&volume->term);
-	return term <= UINT32_MAX ? (uint32_t)term : 0;
-}
-
-/* Those without a setting of their own, as far as there is room. */
-static uint32_t meta_terms(
-	const struct cache_shared *shared, struct meta_volume *out, uint32_t count)
-{
-	for (uint32_t i = 0; i < CACHE_VOLUME_SLOTS && count < META_VOLUMES; i++) {
-		const struct cache_volume *volume = &shared->volumes[i];
-		uint64_t id = atomic_load(&volume->id);
-		if (id == 0 || atomic_load(&volume->own_setting) || meta_term(volume) == 0)
-			continue;
-		out[count].volume = id;
-		out[count++].setting = (struct cache_setting){
-			.mode = META_NO_SETTING, .reserved = meta_term(volume)};
-	}
-	return count;
-}
-
 static uint32_t meta_volumes(const struct cache_shared *shared, struct meta_volume *out)
 {
 	uint32_t count = 0;
@@ -205,10 +186,9 @@ static uint32_t meta_volumes(const struct cache_shared *shared, struct meta_volu
 		out[count].volume = id;
 		out[count++].setting = (struct cache_setting){.mode = atomic_load(&volume->mode),
 			.ack = atomic_load(&volume->ack),
-			.share = atomic_load(&volume->share),
-			.reserved = meta_term(volume)};
+			.share = atomic_load(&volume->share)};
 	}
-	return meta_terms(shared, out, count);
+	return count;
 }
 
 bool cache_meta_room(const struct peer *peer)
@@ -237,13 +217,7 @@ int cache_meta_write(struct peer *peer)
 	out->replaying = shared->replaying;
 	out->count = meta_volumes(shared, out->volumes);
 	out->crc32c = crc32c(0, out, offsetof(struct meta_settings, crc32c));
-	struct xseg_page_descriptor *about = peer_page_about(peer, page);
-	atomic_store(&about->valid, 0);
-	atomic_store(&about->dirty, 0);
-	about->bucket = CACHE_META_BUCKET;
-	about->object = META_SETTINGS;
-	about->sequence = ++shared->settings_sequence;
-	about->epoch = 0;
+	cache_meta_describe(peer, page, META_SETTINGS, ++shared->settings_sequence);
 	crash_point("cache.meta.settings.before_keep");
 	peer_page_keep(peer, page);
 	shared->settings_page = page;
@@ -295,8 +269,6 @@ static void meta_apply(struct peer *first, const struct meta_settings *saved)
 	for (uint32_t i = 0; i < saved->count; i++) {
 		const struct meta_volume *from = &saved->volumes[i];
 		struct cache_volume *volume = cache_volume_get(first, from->volume);
-		if (volume)
-			atomic_store(&volume->term, from->setting.reserved);
 		if (!volume || from->setting.mode > CACHE_WRITEAROUND ||
 			from->setting.ack > CACHE_ACK_VOLATILE)
 			continue;
@@ -332,6 +304,8 @@ static void open_page(struct peer *first, uint32_t page)
 	uint32_t ordinal = about->object;
 	if (ordinal == META_SETTINGS) {
 		open_settings(first, page);
+	} else if (ordinal >= CACHE_META_TERMS) {
+		cache_term_open_page(first, page, ordinal - CACHE_META_TERMS);
 	} else if (ordinal >= peer_segment(first)->page_count ||
 		   atomic_load(&shared->record_pages[ordinal])) {
 		peer_page_drop(first, page);
@@ -473,6 +447,7 @@ int cache_meta_open(struct peer *first, char *why, size_t why_size)
 	}
 	open_walk(first, &list);
 	open_free(first);
+	cache_term_open(first);
 	shared->replaying = shared->journal && shared->kept_pages == 0;
 	if (shared->settings_page != XSEG_NONE)
 		meta_apply(first, (void *)peer_page_memory(first, shared->settings_page));

@@ -178,6 +178,10 @@ void volume_control(struct peer *peer, struct job *job)
 	const struct control *control = job->arg0 < MAP_CONTROLS ? &controls[job->arg0] : NULL;
 	/* what it is, and nothing is acquired: for people, cheaper than MAP_DETAIL */
 	bool looks = job->arg0 == MAP_ACQUIRE && job->arg1 == MAP_READ_ONLY;
+	if (job->arg0 == XSEG_CONTROL_REFENCE) {
+		volume_refence(peer, job);
+		return;
+	}
 	if (!control || (control->part == PART_NONE && !looks) || !volume_has_map(peer)) {
 		job_fail(job, -EOPNOTSUPP);
 		return;

@@ -23,6 +23,9 @@ enum volume_changes {
 /* The job of the task goes to the mapper, for task->id, and is answered. */
 void volume_change(struct volume_task *task, struct volume *volume, enum volume_changes what);
 
+/* XSEG_CONTROL_REFENCE. */
+void volume_refence(struct peer *peer, struct job *job);
+
 /* --- volume_flatten.c: what has to be done to its objects before ----------------------------- */
 
 /* MAP_FLATTEN: some of what it shares becomes its own. */

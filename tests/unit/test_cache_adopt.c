@@ -4,6 +4,7 @@
  * anew, as a kill could have left them: dirty in some epochs, twice for one bucket, under two
  * records of one object, of more objects than there is room for.
  */
+#include <errno.h>
 #include <string.h>
 #include <unistd.h>
 #include <xseg/page.h>
@@ -335,6 +336,74 @@ START_TEST(test_objects)
 }
 END_TEST
 
+/* --- terms -------------------------------------------------------------------------------- */
+
+#define TERM_VOLUMES 600u
+#define TERM_BASE (7ull << 32)
+
+static int fence(struct crig *crig, uint64_t volume, uint64_t term, uint64_t line)
+{
+	struct client_request request = {.op = XSEG_OP_CONTROL,
+		.key.volume = volume,
+		.arg0 = XSEG_CONTROL_FENCE,
+		.arg1 = term,
+		.offset = line};
+	return client_do(&crig->rig.client, &request);
+}
+
+static void write_volume(struct crig *crig, uint64_t volume)
+{
+	static uint8_t bytes[XSEG_PAGE] = {1};
+	struct client_request write = crig_request(XSEG_OP_WRITE, 0, 0, sizeof(bytes));
+	write.key.volume = volume;
+	write.send = bytes;
+	write.send_size = sizeof(bytes);
+	ck_assert_int_eq(client_do(&crig->rig.client, &write), 0);
+}
+
+/* All that is in the cache becomes dirty, as a kill before its write-back leaves it. */
+static uint32_t dirty_all(struct crig *crig)
+{
+	uint32_t cursor = 0, page, count = 0;
+	for (; (page = next_page(crig, &cursor)) != XSEG_NONE; count++)
+		make_dirty(crig, page, 1);
+	return count;
+}
+
+/*
+ * Another host has had every second volume while the cache was dead, and those of which no term was
+ * told: what was dirty of them is dropped, and of the others written.
+ */
+START_TEST(test_terms)
+{
+	struct crig crig;
+	crig_begin(&crig, (unsigned)_i + 1, LATE);
+	for (uint64_t volume = 1; volume <= TERM_VOLUMES; volume++) {
+		if (volume % 100 != 0)
+			ck_assert_int_eq(fence(&crig, volume, TERM_BASE + volume, 1), -EOPNOTSUPP);
+		write_volume(&crig, volume);
+	}
+	ck_assert_int_eq(crig_control(&crig, CACHE_FLUSH, 0, 0, NULL), 0);
+	wait_clean(&crig);
+	ck_assert_uint_eq(dirty_all(&crig), TERM_VOLUMES);
+	crig_again(&crig, LATE);
+	ck_assert_uint_eq(crig_state(&crig).dirty, TERM_VOLUMES * XSEG_PAGE);
+	uint32_t writes = crig_count(&crig, XSEG_OP_WRITE), good = 0;
+	for (uint64_t volume = 1; volume <= TERM_VOLUMES; volume++) {
+		uint64_t term = TERM_BASE + volume + 2;
+		bool stale = volume % 2 == 0 || volume % 100 == 0;
+		ck_assert_int_eq(fence(&crig, volume, term, stale ? term : term - 1), -EOPNOTSUPP);
+		good += !stale;
+	}
+	RIG_UNTIL(crig_state(&crig).dirty == good * XSEG_PAGE);
+	ck_assert_uint_eq(crig_count(&crig, XSEG_OP_WRITE), writes);
+	ck_assert_int_eq(crig_control(&crig, CACHE_FLUSH, 0, 0, NULL), 0);
+	wait_clean(&crig);
+	ck_assert_uint_eq(crig_count(&crig, XSEG_OP_WRITE), writes + good);
+	crig_end(&crig);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("cache_adopt");
@@ -343,5 +412,6 @@ int main(void)
 	UNIT_LOOP_TEST(suite, test_two_records, 2);
 	UNIT_LOOP_TEST(suite, test_far_records, 2);
 	UNIT_TEST(suite, test_objects);
+	UNIT_LOOP_TEST(suite, test_terms, 2);
 	return unit_main(suite);
 }
