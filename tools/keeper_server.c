@@ -267,9 +267,9 @@ int keeper_server_open(struct keeper *keeper, struct fault *fault)
 static bool all_sent(const struct keeper_server *server)
 {
 	const struct keeper_client *client;
-	LIST_FOREACH(client, &server->clients, link)
-	if (evbuffer_get_length(bufferevent_get_output(client->stream)))
-		return false;
+	LIST_FOREACH (client, &server->clients, link)
+		if (evbuffer_get_length(bufferevent_get_output(client->stream)))
+			return false;
 	return true;
 }
 
@@ -281,8 +281,7 @@ void keeper_server_close(struct keeper *keeper)
 		return;
 	struct keeper_client *client;
 	evconnlistener_free(server->listener);
-	LIST_FOREACH(client, &server->clients, link)
-	{
+	LIST_FOREACH (client, &server->clients, link) {
 		client->closing = true; /* nothing more is taken from it */
 		bufferevent_disable(client->stream, EV_READ);
 	}

@@ -53,9 +53,9 @@ void cache_epoch_unlink(struct cache *cache, struct cache_list *list, uint32_t e
 static struct cache_epoch *epoch_find(const struct cache_flow *flow, uint32_t number)
 {
 	struct cache_epoch *epoch;
-	TAILQ_FOREACH_REVERSE(epoch, &flow->epochs, cache_epoch_queue, link)
-	if (epoch->number == number)
-		return epoch;
+	TAILQ_FOREACH_REVERSE (epoch, &flow->epochs, cache_epoch_queue, link)
+		if (epoch->number == number)
+			return epoch;
 	return NULL;
 }
 

@@ -24,9 +24,9 @@ int journal_volumes_open(struct journal_volumes *volumes)
 struct journal_volume *journal_volume_find(struct journal_volumes *volumes, uint64_t id)
 {
 	struct journal_volume *volume;
-	LIST_FOREACH(volume, volume_chain(volumes, id), chain)
-	if (volume->id == id)
-		break;
+	LIST_FOREACH (volume, volume_chain(volumes, id), chain)
+		if (volume->id == id)
+			break;
 	return volume;
 }
 

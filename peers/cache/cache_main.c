@@ -436,8 +436,7 @@ static void main_stop(struct peer *peer)
 		log_info("cached", "%s: %llu bytes are still to be written back", peer->name,
 			(unsigned long long)cache->dirty * XSEG_PAGE);
 	for (unsigned i = 0; i < CACHE_FLOW_CHAINS; i++)
-		LIST_FOREACH(flow, &cache->flows[i], chain)
-		{
+		LIST_FOREACH (flow, &cache->flows[i], chain) {
 			cache_sync_owes(peer, flow);
 			cache_flow_list(peer, flow);
 		}
@@ -512,8 +511,8 @@ static void main_dump(struct peer *peer, FILE *out)
 		xcache_object_count(cache->index), cache->dirty, cache->writing, cache->runs_out,
 		cache->waiting_count);
 	for (unsigned i = 0; i < CACHE_FLOW_CHAINS; i++)
-		LIST_FOREACH(flow, &cache->flows[i], chain)
-	main_dump_flow(peer, flow, out);
+		LIST_FOREACH (flow, &cache->flows[i], chain)
+			main_dump_flow(peer, flow, out);
 }
 
 /* Records and what the store does by itself. */

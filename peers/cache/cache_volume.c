@@ -116,9 +116,9 @@ static struct cache_flow *flow_make(struct peer *peer, uint64_t id)
 struct cache_flow *cache_flow_find(struct peer *peer, uint64_t volume)
 {
 	struct cache_flow *flow;
-	LIST_FOREACH(flow, flow_chain(cache_of(peer), volume), chain)
-	if (atomic_load_explicit(&flow->volume->id, memory_order_relaxed) == volume)
-		return flow;
+	LIST_FOREACH (flow, flow_chain(cache_of(peer), volume), chain)
+		if (atomic_load_explicit(&flow->volume->id, memory_order_relaxed) == volume)
+			return flow;
 	return NULL;
 }
 

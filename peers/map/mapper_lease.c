@@ -26,9 +26,9 @@ static struct mapper_lease_list *bucket_of(struct mapper_leases *leases, uint64_
 struct mapper_lease *mapper_lease_find(struct mapper_leases *leases, uint64_t id)
 {
 	struct mapper_lease *lease;
-	LIST_FOREACH(lease, bucket_of(leases, id), link)
-	if (lease->id == id)
-		return lease;
+	LIST_FOREACH (lease, bucket_of(leases, id), link)
+		if (lease->id == id)
+			return lease;
 	return NULL;
 }
 

@@ -16,9 +16,9 @@ static struct mapper_lock_list *bucket_of(struct mapper_shared *shared, uint64_t
 static struct mapper_lock *find(struct mapper_shared *shared, uint64_t id)
 {
 	struct mapper_lock *lock;
-	LIST_FOREACH(lock, bucket_of(shared, id), link)
-	if (lock->id == id)
-		return lock;
+	LIST_FOREACH (lock, bucket_of(shared, id), link)
+		if (lock->id == id)
+			return lock;
 	return NULL;
 }
 

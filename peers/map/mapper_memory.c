@@ -22,9 +22,9 @@ static bool key_is(const struct xseg_key *a, const struct xseg_key *b)
 static struct mapper_note *find(struct mapper_memory *memory, struct xseg_key key, uint32_t offset)
 {
 	struct mapper_note *note;
-	LIST_FOREACH(note, bucket_of(memory, key), link)
-	if (key_is(&note->key, &key) && note->offset == offset)
-		return note;
+	LIST_FOREACH (note, bucket_of(memory, key), link)
+		if (key_is(&note->key, &key) && note->offset == offset)
+			return note;
 	return NULL;
 }
 

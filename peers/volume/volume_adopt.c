@@ -72,9 +72,9 @@ static void find_ids(struct notes *notes, struct adopt *adopt)
 		return;
 	pthread_mutex_lock(&notes->lock);
 	for (unsigned i = 0; i < NOTES_VOLUMES; i++)
-		LIST_FOREACH(of, &notes->volumes[i], link)
-	if (adopt->count < room)
-		adopt->ids[adopt->count++] = of->id;
+		LIST_FOREACH (of, &notes->volumes[i], link)
+			if (adopt->count < room)
+				adopt->ids[adopt->count++] = of->id;
 	pthread_mutex_unlock(&notes->lock);
 }
 

@@ -69,9 +69,9 @@ static struct child_list *bucket_of(
 struct child *child_find(struct children *children, uint64_t owner, uint32_t epoch, uint32_t object)
 {
 	struct child *child;
-	LIST_FOREACH(child, bucket_of(children, owner, epoch, object), link)
-	if (child->owner == owner && child->epoch == epoch && child->object == object)
-		return child;
+	LIST_FOREACH (child, bucket_of(children, owner, epoch, object), link)
+		if (child->owner == owner && child->epoch == epoch && child->object == object)
+			return child;
 	return NULL;
 }
 

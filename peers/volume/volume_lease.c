@@ -373,9 +373,9 @@ static struct volume *find_unused(struct peer *peer)
 	struct volume *volume;
 	uint64_t now = peer_now_ns(peer);
 	pthread_mutex_lock(&shared->lock);
-	LIST_FOREACH(volume, &shared->acquired, ours)
-	if (!volume->hold && volume->release_ns <= now && volume_is_unused(peer, volume))
-		break;
+	LIST_FOREACH (volume, &shared->acquired, ours)
+		if (!volume->hold && volume->release_ns <= now && volume_is_unused(peer, volume))
+			break;
 	uint64_t id = volume ? volume->id : 0;
 	pthread_mutex_unlock(&shared->lock);
 	return volume_find(peer, id);

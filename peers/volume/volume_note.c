@@ -132,18 +132,18 @@ static struct note_list *bucket_of(struct notes *notes, uint64_t volume, uint32_
 struct note *notes_find(struct notes *notes, uint64_t volume, uint32_t object)
 {
 	struct note *note;
-	LIST_FOREACH(note, bucket_of(notes, volume, object), link)
-	if (note->of->id == volume && note->object == object)
-		return note;
+	LIST_FOREACH (note, bucket_of(notes, volume, object), link)
+		if (note->of->id == volume && note->object == object)
+			return note;
 	return NULL;
 }
 
 struct note_volume *notes_volume(struct notes *notes, uint64_t id)
 {
 	struct note_volume *of;
-	LIST_FOREACH(of, &notes->volumes[id & (NOTES_VOLUMES - 1)], link)
-	if (of->id == id)
-		return of;
+	LIST_FOREACH (of, &notes->volumes[id & (NOTES_VOLUMES - 1)], link)
+		if (of->id == id)
+			return of;
 	return NULL;
 }
 
@@ -591,9 +591,9 @@ uint64_t volume_note_crowded(struct peer *peer)
 	const struct note_volume *of, *most = NULL;
 	pthread_mutex_lock(&notes->lock);
 	for (unsigned i = 0; i < NOTES_VOLUMES; i++)
-		LIST_FOREACH(of, &notes->volumes[i], link)
-	if (!of->telling && (!most || of->count > most->count))
-		most = of;
+		LIST_FOREACH (of, &notes->volumes[i], link)
+			if (!of->telling && (!most || of->count > most->count))
+				most = of;
 	uint64_t id = most ? most->id : 0;
 	pthread_mutex_unlock(&notes->lock);
 	return id;

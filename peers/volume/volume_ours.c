@@ -24,12 +24,12 @@ static int gather(struct volume_shared *shared, struct saying *saying)
 	const struct volume *volume;
 	uint32_t room = 0;
 	pthread_mutex_lock(&shared->lock);
-	LIST_FOREACH(volume, &shared->acquired, ours)
-	room++;
+	LIST_FOREACH (volume, &shared->acquired, ours)
+		room++;
 	saying->ids = malloc((room + 1) * sizeof(*saying->ids));
-	LIST_FOREACH(volume, &shared->acquired, ours)
-	if (saying->ids)
-		saying->ids[saying->count++] = volume->id;
+	LIST_FOREACH (volume, &shared->acquired, ours)
+		if (saying->ids)
+			saying->ids[saying->count++] = volume->id;
 	pthread_mutex_unlock(&shared->lock);
 	return saying->ids ? 0 : -ENOMEM;
 }

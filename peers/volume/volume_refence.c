@@ -83,11 +83,12 @@ static struct refence *refence_make(struct peer *peer)
 	struct volume *volume;
 	size_t count = 0;
 	pthread_mutex_lock(&shared->lock);
-	LIST_FOREACH(volume, &shared->acquired, ours) count++;
+	LIST_FOREACH (volume, &shared->acquired, ours)
+		count++;
 	refence = calloc(1, sizeof(*refence) + count * sizeof(refence->ids[0]));
 	if (refence)
-		LIST_FOREACH(volume, &shared->acquired, ours)
-	refence->ids[refence->count++] = volume->id;
+		LIST_FOREACH (volume, &shared->acquired, ours)
+			refence->ids[refence->count++] = volume->id;
 	pthread_mutex_unlock(&shared->lock);
 	return refence;
 }

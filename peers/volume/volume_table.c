@@ -40,9 +40,9 @@ static struct volume_list *bucket_of(struct volume_shared *shared, uint64_t id)
 struct volume *volume_table_find(struct volume_shared *shared, uint64_t id)
 {
 	struct volume *volume;
-	LIST_FOREACH(volume, bucket_of(shared, id), link)
-	if (volume->id == id)
-		return volume;
+	LIST_FOREACH (volume, bucket_of(shared, id), link)
+		if (volume->id == id)
+			return volume;
 	return NULL;
 }
 
@@ -422,8 +422,8 @@ void volume_table_dump(struct peer *peer, FILE *out)
 	pthread_mutex_lock(&shared->lock);
 	for (unsigned i = 0; i < VOLUME_BUCKETS; i++) {
 		const struct volume *volume;
-		LIST_FOREACH(volume, &shared->buckets[i], link)
-		dump_one(peer, volume, out);
+		LIST_FOREACH (volume, &shared->buckets[i], link)
+			dump_one(peer, volume, out);
 	}
 	pthread_mutex_unlock(&shared->lock);
 }
