@@ -505,7 +505,8 @@ static int volume_open(struct export *export, const char *name)
 	rc = since ? ctl_volume_find(ctl, &export->client, since, &export->since) : 0;
 	if (rc)
 		return rc;
-	rc = ctl_volume_tell(&export->client, XSEG_OP_OPEN, XSEG_F_READ_ONLY, export->info.id);
+	rc = ctl_volume_open(
+		&export->client, XSEG_F_READ_ONLY, export->info.id, &export->info.term);
 	return rc ? ctl_volume_fault(ctl, name, "cannot be opened", rc) : 0;
 }
 
@@ -557,7 +558,7 @@ static int export_from(struct ctl_work *work, void *context)
 	rc = volume_open(export, work->object);
 	if (!rc) {
 		rc = export_opened(export);
-		ctl_volume_tell(&export->client, XSEG_OP_CLOSE, 0, export->info.id);
+		ctl_volume_tell(&export->client, XSEG_OP_CLOSE, export->info.id, 0);
 	}
 	client_close(&export->client);
 	if (!rc)

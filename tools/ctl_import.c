@@ -40,7 +40,7 @@ static int volume_alone(struct import *import)
 
 static int volume_open(struct import *import)
 {
-	int rc = ctl_volume_tell(&import->client, XSEG_OP_OPEN, 0, import->info.id);
+	int rc = ctl_volume_open(&import->client, 0, import->info.id, &import->info.term);
 	return rc ? ctl_volume_fault(import->ctl, import->info.name, "cannot be opened", rc) : 0;
 }
 
@@ -88,7 +88,7 @@ static int volume_resume(struct import *import)
 	if (!rc) {
 		rc = volume_alone(import);
 		if (rc)
-			ctl_volume_tell(&import->client, XSEG_OP_CLOSE, 0, found.id);
+			ctl_volume_tell(&import->client, XSEG_OP_CLOSE, found.id, 0);
 	}
 	if (rc) {
 		import->info.id = 0;
@@ -151,7 +151,7 @@ static int make_ready(struct import *import)
 	const char *name = import->info.name;
 	struct xseg_volume_info ready = import->info;
 	ctl_copy_patience(import->ctl, client);
-	int rc = ctl_volume_tell(client, XSEG_OP_FLUSH, 0, import->info.id);
+	int rc = ctl_volume_tell(client, XSEG_OP_FLUSH, import->info.id, import->info.term);
 	if (rc)
 		return ctl_volume_fault(import->ctl, name, "cannot be made durable", rc);
 	ready.state = XSEG_VOLUME_READY;
@@ -174,8 +174,8 @@ static void volume_undo(struct import *import)
 	bool keep = import->resumed || ctl_given(import->ctl, "keep");
 	ctl_copy_drain(import->ctl, &import->client);
 	ctl_copy_patience(import->ctl, &import->client);
-	ctl_volume_tell(&import->client, XSEG_OP_CLOSE, 0, import->info.id);
-	int rc = keep ? 0 : ctl_volume_tell(&import->client, XSEG_OP_REMOVE, 0, import->info.id);
+	ctl_volume_tell(&import->client, XSEG_OP_CLOSE, import->info.id, 0);
+	int rc = keep ? 0 : ctl_volume_tell(&import->client, XSEG_OP_REMOVE, import->info.id, 0);
 	import->ctl->fault = first;
 	if (keep)
 		fault_hint(&import->ctl->fault,
@@ -236,7 +236,7 @@ static int import_into(struct ctl_work *work, void *context)
 	if (rc && import->info.id)
 		volume_undo(import);
 	else if (!rc)
-		ctl_volume_tell(&import->client, XSEG_OP_CLOSE, 0, import->info.id);
+		ctl_volume_tell(&import->client, XSEG_OP_CLOSE, import->info.id, 0);
 	client_close(&import->client);
 	if (!rc)
 		report(import);

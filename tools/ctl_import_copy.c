@@ -44,6 +44,7 @@ static int write_run(struct import *import, uint64_t offset, const uint8_t *data
 		.key.volume = import->info.id,
 		.offset = offset,
 		.length = length,
+		.arg1 = import->info.term,
 		.send = data,
 		.send_size = data ? length : 0};
 	int rc = client_start(&import->client, request);

@@ -56,15 +56,24 @@ int ctl_volume_ask(struct client *client, enum xseg_op op, struct xseg_volume_in
 	return 0;
 }
 
-int ctl_volume_tell(struct client *client, enum xseg_op op, unsigned flags, uint64_t id)
+int ctl_volume_tell(struct client *client, enum xseg_op op, uint64_t id, uint64_t term)
 {
-	struct xseg_volume_info info; /* OPEN answers with it */
-	struct client_request request = {.op = op, .flags = flags, .key.volume = id};
-	if (op == XSEG_OP_OPEN) {
-		request.receive = &info;
-		request.receive_size = request.length = sizeof(info);
-	}
+	struct client_request request = {.op = op, .key.volume = id, .arg1 = term};
 	return ctl_volume_do(client, &request);
+}
+
+int ctl_volume_open(struct client *client, unsigned flags, uint64_t id, uint64_t *term)
+{
+	struct xseg_volume_info info = {0};
+	struct client_request request = {.op = XSEG_OP_OPEN,
+		.flags = flags,
+		.key.volume = id,
+		.length = sizeof(info),
+		.receive = &info,
+		.receive_size = sizeof(info)};
+	int rc = ctl_volume_do(client, &request);
+	*term = info.term;
+	return rc;
 }
 
 /* One sentence, whoever has noticed it. */
@@ -364,7 +373,7 @@ static int rm(struct ctl *ctl, struct client *client, const char *name)
 		rc = ctl_ask(ctl, deed);
 	if (!rc && plan)
 		rc = rm_plan(ctl, client, &info);
-	int gone = rc || plan ? 0 : ctl_volume_tell(client, XSEG_OP_REMOVE, 0, info.id);
+	int gone = rc || plan ? 0 : ctl_volume_tell(client, XSEG_OP_REMOVE, info.id, 0);
 	if (gone)
 		rc = rm_refused(ctl, client, &info, gone);
 	if (rc)

@@ -12,7 +12,9 @@ int ctl_volume_do(struct client *client, struct client_request *request);
 /* CREATE, INFO by name, UPDATE: info goes in and comes out. */
 int ctl_volume_ask(struct client *client, enum xseg_op op, struct xseg_volume_info *info);
 /* OPEN, CLOSE, FLUSH, REMOVE of a volume by its id. */
-int ctl_volume_tell(struct client *client, enum xseg_op op, unsigned flags, uint64_t id);
+/* `term` as OPEN said it, for what writes or flushes; else 0. */
+int ctl_volume_tell(struct client *client, enum xseg_op op, uint64_t id, uint64_t term);
+int ctl_volume_open(struct client *client, unsigned flags, uint64_t id, uint64_t *term);
 /* INFO; a fault that names the volume when it is not there. */
 int ctl_volume_find(
 	struct ctl *ctl, struct client *client, const char *name, struct xseg_volume_info *info);

@@ -12,7 +12,7 @@
 
 #define NOTIFY_FD_FIRST 3     /* of those handed over */
 #define NOTIFY_FDS_MAX 64     /* that one process keeps or is handed */
-#define NOTIFY_NAME_MAX 64    /* with its end */
+#define NOTIFY_NAME_MAX 96    /* with its end */
 #define NOTIFY_TEXT_MAX 2048u /* of one message, with its end */
 
 /* "READY=1\nSTATUS=serving"; fd: sent along for FDSTORE=1, or -1. */

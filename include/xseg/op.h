@@ -6,7 +6,9 @@
  * Units: bytes; times in ns. Offsets and lengths of data ops are multiples of
  * XSEG_SECTOR. Completion: READ data is in the pages; WRITE is visible to every later
  * READ of the volume; FLUSH means that all writes of the volume completed before it was
- * submitted are durable where the pipeline promises it; FUA the same for one write.
+ * submitted are durable where the pipeline promises it; FUA the same for one write. What changes or
+ * flushes a volume carries in arg1 the term that OPEN answered with: when another host has had the
+ * volume since, it is -EIO, whoever serves the volume now.
  */
 #ifndef SKERRY_XSEG_OP_H
 #define SKERRY_XSEG_OP_H
@@ -38,7 +40,7 @@ enum xseg_op {
 	/* volumes, and stores where noted */
 	XSEG_OP_OPEN,	 /* in: name, see XSEG_NAME_AT, or key.volume; out: xseg_volume_info.
 			   arg0: 0, or how often this client has it open: to a composer that was
-			   started anew */
+			   started anew; arg1: its term then, -ESTALE: another has had it since */
 	XSEG_OP_CLOSE,	 /* key.volume; 0: to a composer that was started anew, this client has
 			   opened again all that it has open */
 	XSEG_OP_INFO,	 /* volume: key.volume or (0) name; out: xseg_volume_info.
@@ -126,11 +128,12 @@ struct xseg_volume_info {
 	uint64_t objects;     /* known to exist; INFO only */
 	uint64_t created_ns;  /* wall clock */
 	uint64_t parent;      /* INFO, LIST: what a snapshot or clone was made of; 0: nothing */
+	uint64_t term;	      /* OPEN: of its home record; 0: read-only, or it has none */
 	uint32_t opens;	      /* INFO, LIST: fronts that have it open */
 	uint32_t flags;	      /* XSEG_VOLUME_* */
 	char name[VOLUME_NAME_LENGTH_MAX + 1];
 };
-fixed(sizeof(struct xseg_volume_info) == 312);
+fixed(sizeof(struct xseg_volume_info) == 320);
 
 /*
  * Where in the data a name is asked for, with its 0: where the answer has it, too. The composer may

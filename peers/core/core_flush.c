@@ -56,6 +56,7 @@ static bool flush_ask(struct peer *peer, void *context)
 		calls[i]->op = XSEG_OP_FLUSH;
 		calls[i]->flags = leader->flags;
 		calls[i]->key = leader->key;
+		calls[i]->arg1 = leader->arg1;
 		calls[i]->shard = i;
 		call_submit_port(calls[i], peer->port, leader, NULL);
 	}
@@ -81,7 +82,7 @@ static void flush_begin(struct shard *shard, struct job *leader, flush_ended_f *
 	TAILQ_REMOVE(&shard->flushes, leader, link);
 	for (job = TAILQ_FIRST(&shard->flushes); job; job = next) {
 		next = TAILQ_NEXT(job, link);
-		if (job->key.volume != leader->key.volume)
+		if (job->key.volume != leader->key.volume || job->arg1 != leader->arg1)
 			continue;
 		TAILQ_REMOVE(&shard->flushes, job, link);
 		TAILQ_INSERT_TAIL(&fan->joined, job, link);

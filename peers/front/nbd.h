@@ -29,7 +29,7 @@
 #define NBD_WINDOW 8u /* calls in flight of one long request without data */
 #define NBD_IOV_MAX 512
 #define NBD_WHO_LENGTH 96u
-#define NBD_KEEP_LENGTH 64u
+#define NBD_KEEP_LENGTH 96u
 
 struct event;
 struct nbd;
@@ -102,6 +102,7 @@ struct nbd_shared {
 struct nbd_export {
 	TAILQ_ENTRY(nbd_export) link;
 	uint64_t volume;
+	uint64_t term;		 /* the last one in which it was opened to write */
 	uint32_t users;		 /* connections */
 	uint32_t changers;	 /* of them: those that may alter it */
 	uint32_t writers;	 /* requests in flight that alter it */

@@ -2,12 +2,14 @@
 /*
  * Another process serves the composer's port: it knows nothing of who has what open. It finds out
  * when a volume is used, but not while its user is idle. So each volume is opened again, as often
- * as we have it open (OPEN by id with that number, which may be said twice), and then the composer
+ * as we have it open (OPEN by id with that number, which may be said twice, and the term in which it
+ * was opened: when another host has had the volume since, it is not), and then the composer
  * is told that this was all (CLOSE of volume 0): until it has heard so from every front that was
  * there before it, it removes nothing.
  */
 #include <base/crash.h>
 #include <base/log.h>
+#include <errno.h>
 #include <xseg/port.h>
 
 #include "peers/front/nbd.h"
@@ -50,7 +52,12 @@ static void again_end_one(struct nbd *nbd)
 static void again_opened(struct call *call)
 {
 	struct nbd *nbd = nbd_of(call->peer);
-	if (call->result)
+	if (call->result == -ESTALE)
+		log_error(NBD_ROOM,
+			"%s: another host has had volume %016llx since it was opened here: what "
+			"its clients write is refused until they connect again",
+			nbd->peer->name, (unsigned long long)call->key.volume);
+	else if (call->result)
 		log_warning(NBD_ROOM, "%s: volume %016llx cannot be opened again: %s",
 			nbd->peer->name, (unsigned long long)call->key.volume,
 			strerror(-call->result));
@@ -71,6 +78,7 @@ static bool again_open(struct peer *peer, void *context)
 	}
 	call->key.volume = export->volume;
 	call->arg0 = export->users;
+	call->arg1 = export->term;
 	call->flags = export->changers ? 0 : XSEG_F_READ_ONLY;
 	call_submit(call, NBD_EDGE_VOLUME, again_opened);
 	return true;

@@ -24,6 +24,7 @@ struct nbd_dirty {
 /* What the handshake agreed on. */
 struct nbd_session {
 	uint64_t volume;
+	uint64_t term; /* in which it was opened to write; 0: only to read, or it has none */
 	uint64_t size;
 	uint32_t payload_max;
 	uint16_t flags;	   /* transmission flags as told to the client */

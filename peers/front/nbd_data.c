@@ -35,6 +35,8 @@ struct call *nbd_call_new(struct nbd_request *request, enum xseg_op op, uint64_t
 	call->op = op;
 	call->flags = nbd_call_flags(request, op);
 	call->key = (struct xseg_key){.volume = request->conn->session.volume};
+	if (op != XSEG_OP_READ)
+		call->arg1 = request->conn->session.term;
 	call->offset = offset & ~in_sector;
 	call->length = (uint32_t)(((offset + length + in_sector) & ~in_sector) - call->offset);
 	call->context = request;

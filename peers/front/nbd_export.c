@@ -91,6 +91,7 @@ static struct call *nbd_lookup_adopt_call(struct nbd_conn *conn)
 	struct call *call = nbd_lookup_call(conn, XSEG_OP_OPEN, XSEG_PAGE);
 	if (call) {
 		call->key.volume = conn->lookup.volume;
+		call->arg1 = conn->session.term;
 		call->flags = conn->lookup.read_only ? XSEG_F_READ_ONLY : 0;
 	}
 	return call;
@@ -243,7 +244,9 @@ static void nbd_lookup_adopted(struct nbd_conn *conn, struct call *call)
 	if (nbd_lookup_over(conn))
 		return;
 	if (error || nbd_export_use(conn)) {
-		nbd_conn_fail(conn, "was taken over, but its volume cannot be opened");
+		nbd_conn_fail(conn, error == -ESTALE
+					    ? "ends: another host has had its volume meanwhile"
+					    : "was taken over, but its volume cannot be opened");
 		return;
 	}
 	nbd_conn_serve(conn);
@@ -341,6 +344,8 @@ int nbd_export_use(struct nbd_conn *conn)
 		TAILQ_INSERT_TAIL(&nbd->exports, export, link);
 	}
 	export->users++;
+	if (conn->session.term > export->term)
+		export->term = conn->session.term;
 	export->changers += !(conn->session.flags & NBD_FLAG_READ_ONLY);
 	conn->export = export;
 	return 0;

@@ -304,6 +304,7 @@ static struct nbd_session nbd_handshake_session(
 {
 	struct nbd_session session = {
 		.volume = info->id,
+		.term = info->flags & XSEG_VOLUME_READ_ONLY ? 0 : info->term,
 		.size = info->size,
 		.payload_max = h->payload_max,
 		.flags = nbd_handshake_export_flags(h, info),

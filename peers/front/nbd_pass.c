@@ -29,23 +29,24 @@ static void pass_name(const struct nbd_conn *conn, unsigned number, char name[NB
 	unsigned bits =
 		(session->structured ? PASS_STRUCTURED : 0) | (session->meta ? PASS_META : 0) |
 		(session->blocks_known ? PASS_BLOCKS : 0) | (session->patching ? PASS_PATCHING : 0);
-	snprintf(name, NBD_KEEP_LENGTH, "%.20s/c%x.%016llx.%08x.%04x.%x", conn->nbd->peer->name,
-		number & 0xffffu, (unsigned long long)session->volume, session->payload_max,
-		session->flags, bits);
+	snprintf(name, NBD_KEEP_LENGTH, "%.20s/c%x.%016llx.%08x.%04x.%x.%llx",
+		conn->nbd->peer->name, number & 0xffffu, (unsigned long long)session->volume,
+		session->payload_max, session->flags, bits, (unsigned long long)session->term);
 }
 
 static bool pass_parse(
 	const char *name, const char *owner, unsigned *number, struct nbd_session *session)
 {
 	size_t length = strlen(owner);
-	unsigned long long volume;
+	unsigned long long volume, term;
 	unsigned payload_max, flags, bits;
 	if (strncmp(name, owner, length) || strncmp(name + length, "/c", 2) ||
-		sscanf(name + length, "/c%4x.%16llx.%8x.%4x.%1x", number, &volume, &payload_max,
-			&flags, &bits) != 5 ||
+		sscanf(name + length, "/c%4x.%16llx.%8x.%4x.%1x.%16llx", number, &volume,
+			&payload_max, &flags, &bits, &term) != 6 ||
 		volume == 0 || payload_max > NBD_PAYLOAD_MAX)
 		return false;
 	*session = (struct nbd_session){.volume = volume,
+		.term = term,
 		.payload_max = payload_max,
 		.flags = (uint16_t)flags,
 		.structured = bits & PASS_STRUCTURED,

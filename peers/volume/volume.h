@@ -77,6 +77,7 @@ struct volume {
 		admitted; /* bit per client lane that is known to have it open; 0: removing, held,
 			     or limited: whoever asks looks closer */
 	_Atomic uint64_t size;
+	_Atomic uint64_t line; /* who opened it in a term below that writes no more; 0: not ours */
 	uint64_t id;
 	unsigned object_shift;
 	bool read_only;
@@ -373,11 +374,20 @@ peer_handler_f volume_list, volume_control;
 /* The volume of a data job; NULL: the job waits for it, or has failed. */
 struct volume *volume_io_enter_slow(struct peer *peer, struct job *job);
 
+/* Another has had the volume since whoever asks has opened it: arg1 of what changes it is the term
+   of then, 0 of who opened it to read, or not at all. */
+static inline bool volume_is_over(const struct volume *volume, const struct job *job)
+{
+	return unlikely(job->arg1 != 0) &&
+	       job->arg1 < atomic_load_explicit(&volume->line, memory_order_relaxed);
+}
+
 static inline struct volume *volume_io_enter(struct peer *peer, struct job *job)
 {
 	struct volume *volume = volume_cached(peer->state, job->key.volume);
 	uint64_t admitted = atomic_load_explicit(&volume->admitted, memory_order_relaxed);
-	if (likely((admitted >> (job->client % XSEG_LANES_MAX)) & 1))
+	if (likely((admitted >> (job->client % XSEG_LANES_MAX)) & 1) &&
+		likely(!volume_is_over(volume, job)))
 		return volume;
 	return volume_io_enter_slow(peer, job);
 }

@@ -23,6 +23,11 @@ static void open_leased(struct volume_task *task, int error)
 		error = volume ? volume_opened(peer, volume, volume_client_of(peer, job),
 					 !(job->flags & XSEG_F_READ_ONLY), job->arg0)
 			       : -ENOENT;
+	if (error == 0 && volume_is_over(volume, job)) {
+		error = -ESTALE;
+		if (volume_closed(peer, volume, volume_client_of(peer, job)))
+			volume_lease_release(peer, volume);
+	}
 	crash_point("volume.open.counted");
 	if (error != 0)
 		volume_task_end(task, error, 0, 0);

@@ -47,7 +47,7 @@ static enum enter look(struct peer *peer, struct volume *volume, const struct jo
 		*error = -ENOENT;
 	else if (volume->hold && (writes || volume->hold->reads))
 		return ENTER_HELD;
-	else if (writes && volume_is_lost(volume))
+	else if (volume_is_over(volume, job) || (writes && volume_is_lost(volume)))
 		*error = -EIO;
 	if (*error != 0)
 		return ENTER_FAILS;

@@ -102,8 +102,12 @@ void volume_io_flush(struct peer *peer, struct job *job)
 		volume_load_job(peer, job);
 		return;
 	}
-	if (volume_is_lost(volume)) {
+	if (volume_is_lost(volume) || volume_is_over(volume, job)) {
 		job_fail(job, -EIO);
+		return;
+	}
+	if (job->arg1 != 0 && atomic_load_explicit(&volume->line, memory_order_relaxed) == 0) {
+		volume_lease_job(peer, volume, job); /* is what it has written still there? */
 		return;
 	}
 	if (volume_note_any(peer, job->key.volume)) {

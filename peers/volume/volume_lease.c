@@ -100,6 +100,7 @@ static int take_head(struct lease *lease, const struct map_head_info *head)
 	volume_map_forget(volume);
 	if (!lease->read_only)
 		set_acquired(peer, volume, true);
+	atomic_store_explicit(&volume->line, head->line, memory_order_relaxed);
 	return 0;
 }
 
@@ -224,11 +225,26 @@ void volume_lease_want(struct volume_task *task, bool read_only)
 	volume_hold_begin(&lease->hold);
 }
 
+/* Another has had it since who asks has opened it. Who does not say in which term that was is taken
+   for somebody of before, too. */
+static bool is_refused(const struct volume *volume, const struct job *job)
+{
+	if (job->arg1 == 0)
+		return volume->head.line == volume->head.term && volume->head.term > 1;
+	return volume_is_over(volume, job);
+}
+
 /* Whoever writes has no use for the reason, and the answer's place is his data's. */
 static void job_leased(struct volume_task *task, int error)
 {
 	struct peer *peer = task->step.peer;
 	struct job *job = volume_task_leave(task);
+	struct volume *volume = error == 0 ? volume_find(peer, job->key.volume) : NULL;
+	if (volume && is_refused(volume, job)) {
+		error = -ESTALE;
+		if (volume_opens(peer, volume, VOLUME_NO_CLIENT) == 0)
+			volume_lease_release(peer, volume);
+	}
 	if (error == 0)
 		peer->ops->on[job->op](peer, job);
 	else

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A cache has come into the store edge: it hears the term of each volume that is ours, one by one. */
+/* A cache has come into the store edge: it hears the term of each volume that is ours. */
 #include <base/crash.h>
 #include <errno.h>
 #include <stdlib.h>

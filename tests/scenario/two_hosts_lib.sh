@@ -8,6 +8,8 @@
 #                               composer and blocker, %h in it is
 #                               the host's name, %d the scene's folder
 #   host NAME                   makes its segment and starts it;  host_starts NAME: the latter alone
+#                               HOSTS_APART=1: composer (NAME), front (NAME-front) and store in
+#                               processes of their own;  composer_starts NAME
 #   host_crashes NAME           killed, and its segment with it;  host NAME boots it again
 #   uri HOST VOLUME             for NBD clients
 #   on HOST WANT NAME VERB...   xsegctl volume VERB there ends with WANT
@@ -41,12 +43,23 @@ host() { # NAME: its segment, and all of it in one process
     scene_segment "$name" 64M || exit 99
     host_starts "$name"
 }
+composer_starts() {
+    scene_peer "$1" -s "$1" "vol0=volume,edge.store=$below,edge.map=map0" || exit 99
+}
 host_starts() {
-    local name=$1
-    scene_peer "$name" -s "$name" "file0=blocker_file,dir=$store,shared=yes" \
-        "map0=mapperd,edge.store=file0,settle=0,lease=$LEASE,host=host-$name" \
-        "${cache[@]//%h/$name}" "vol0=volume,edge.store=$below,edge.map=map0" \
-        "nbd0=front_nbd,listen=unix:$SCENE_DIR/$name.sock,edge.volume=vol0" || exit 99
+    local name=$1 bottom front
+    bottom=("file0=blocker_file,dir=$store,shared=yes"
+        "map0=mapperd,edge.store=file0,settle=0,lease=$LEASE,host=host-$name"
+        "${cache[@]//%h/$name}")
+    front=nbd0=front_nbd,listen=unix:$SCENE_DIR/$name.sock,edge.volume=vol0
+    if [ -n "${HOSTS_APART:-}" ]; then
+        scene_peer "$name-store" -s "$name" "${bottom[@]}" || exit 99
+        composer_starts "$name"
+        scene_peer "$name-front" -s "$name" "$front" || exit 99
+    else
+        scene_peer "$name" -s "$name" "${bottom[@]}" \
+            "vol0=volume,edge.store=$below,edge.map=map0" "$front" || exit 99
+    fi
     scene_wait_socket "$SCENE_DIR/$name.sock" || exit 99
 }
 host_crashes() { # nothing of its memory is left
