@@ -36,12 +36,15 @@ struct peer_list {
 	size_t count;
 };
 
+#define PEER_TEXT_MAX 4095u /* characters; a path has no more */
+
 struct peer_option {
 	enum peer_option_type type;
 	const char *name;
 	size_t offset;
 	bool required;
-	uint64_t min, max;	    /* COUNT, SIZE, TIME; max 0: no limit */
+	uint64_t min, max;	    /* COUNT, SIZE, TIME; max 0: no limit.
+				       TEXT, LIST: max characters; 0: PEER_TEXT_MAX */
 	const char *initial;	    /* as one would write it; NULL: empty, no, 0 */
 	const char *const *choices; /* NULL-terminated */
 	const char *unit;

@@ -208,13 +208,27 @@ static int option_text_set(char **text, const char *value)
 	return 0;
 }
 
+/* Whoever uses a text may rely on its limit. */
+static int option_text_check(const struct peer_option *option, const char *value, char *why)
+{
+	size_t length = strlen(value), most = option->max ? option->max : PEER_TEXT_MAX;
+	if (length <= most)
+		return 0;
+	snprintf(why, WHY_SIZE, "option '%s' has at most %zu characters, not %zu: '%.32s...'",
+		option->name, most, length, value);
+	return -EINVAL;
+}
+
 /* One value into its place. */
 static int option_store(
 	const struct peer_option *option, void *options, const char *value, char *why)
 {
 	uint8_t *place = (uint8_t *)options + option->offset;
 	uint64_t number = 0;
-	int error;
+	bool text = option->type == PEER_OPTION_TEXT || option->type == PEER_OPTION_LIST;
+	int error = text ? option_text_check(option, value, why) : 0;
+	if (error)
+		return error;
 	switch (option->type) {
 	case PEER_OPTION_TEXT: error = option_text_set((char **)(void *)place, value); break;
 	case PEER_OPTION_LIST:

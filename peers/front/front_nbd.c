@@ -16,7 +16,7 @@ static const struct peer_option nbd_option_table[] = {
 	OPTION_LIST(struct nbd_options, listen, "listen",
 		.help = "address: unix:PATH, tcp:HOST:PORT, tcp:[IPV6]:PORT, systemd or "
 			"systemd:NAME"),
-	OPTION_LIST(struct nbd_options, exports, "export",
+	OPTION_LIST(struct nbd_options, exports, "export", .max = VOLUME_NAME_LENGTH_MAX,
 		.help = "volume that clients may use; all of the composer's when none is named"),
 	OPTION_BOOL(struct nbd_options, read_only, "read-only", .initial = "no",
 		.help = "refuse everything that alters a volume"),

@@ -17,7 +17,7 @@ static const char *const choices[] = {"auto", "off", "require", NULL};
 
 static const struct peer_option table[] = {
 	OPTION_TEXT(struct values, text, "text", .required = true, .help = "the words"),
-	OPTION_LIST(struct values, list, "listen", .help = "where"),
+	OPTION_LIST(struct values, list, "listen", .max = 255, .help = "where"),
 	OPTION_BOOL(struct values, truth, "read-only", .initial = "yes", .help = "whether"),
 	OPTION_COUNT(struct values, count, "files", .min = 16, .max = 65536, .initial = "1024",
 		.unit = "files", .help = "how many"),
@@ -147,9 +147,33 @@ START_TEST(test_hint)
 }
 END_TEST
 
+/* Each text has a limit, its own or that of a path. */
+START_TEST(test_long)
+{
+	static const struct {
+		const char *key;
+		size_t most;
+	} cases[] = {{"listen", 255}, {"text", PEER_TEXT_MAX}};
+	char text[PEER_TEXT_MAX + 2], why[WHY_SIZE], want[32];
+	for (unsigned i = 0; i < countof(cases); i++) {
+		struct values v = {0};
+		memset(text, 'x', sizeof(text));
+		text[cases[i].most] = 0;
+		ck_assert_int_eq(option_set(table, &v, cases[i].key, text, why), 0);
+		text[cases[i].most] = 'x';
+		text[cases[i].most + 1] = 0;
+		ck_assert_int_eq(option_set(table, &v, cases[i].key, text, why), -EINVAL);
+		snprintf(want, sizeof(want), "at most %zu characters", cases[i].most);
+		ck_assert_ptr_nonnull(strstr(why, want));
+		option_free(table, &v);
+	}
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("core_option");
+	UNIT_TEST(suite, test_long);
 	UNIT_TEST(suite, test_defaults);
 	UNIT_TEST(suite, test_good);
 	UNIT_TEST(suite, test_bad);
