@@ -31,6 +31,9 @@ static int connect_keeper(struct ctl *ctl, const char *segment, int *fd)
 	if (path_run(path, segment, "xsegd.sock") || strlen(path) >= sizeof(address.sun_path))
 		return fault_set(&ctl->fault, FAULT_FAILED, segment,
 			"choose a shorter SKERRY_RUN_DIR", "the socket's path is too long");
+	if (path_check(path) == -EPERM)
+		return fault_set(&ctl->fault, FAULT_FAILED, path, "look at it with 'ls -l'",
+			"'%s' belongs to another user: it is not spoken to", path);
 	memcpy(address.sun_path, path, strlen(path) + 1);
 	*fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (*fd < 0)

@@ -76,7 +76,9 @@ static int run_folder(const struct keeper *keeper, struct fault *fault)
 		rc = path_make_dir(path);
 	if (rc)
 		return fault_set(fault, FAULT_FAILED, path, "SKERRY_RUN_DIR moves the folder",
-			"the run folder '%s' cannot be made: %s", path, strerror(-rc));
+			"the run folder '%s' cannot be used: %s", path,
+			rc == -EPERM ? "it is another user's, or others may write to it"
+				     : strerror(-rc));
 	return 0;
 }
 

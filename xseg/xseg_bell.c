@@ -37,18 +37,19 @@ void xseg_ringer_fini(struct xseg_ringer *ringer)
 		}
 }
 
-/*
- * The FIFO is opened for reading too: writing then never meets a pipe without a reader,
- * whether the sleeper is just being restarted or not.
- */
-static void ring_fd(struct xseg_ringer *ringer, uint32_t lane)
+/* For reading too: writing then never meets a pipe without a reader, whether the sleeper is just
+   being restarted or not. */
+static bool open_fd(struct xseg_ringer *ringer, uint32_t lane)
 {
 	char path[PATH_LENGTH_MAX];
-	for (int attempt = 0; attempt < 2; attempt++) {
-		if (ringer->fd[lane] < 0 && fifo_path(ringer->seg, lane, path) == 0)
-			ringer->fd[lane] = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC);
-		if (ringer->fd[lane] < 0)
-			return; /* not there yet: the sleeper looks at its rings once it is */
+	if (ringer->fd[lane] < 0 && fifo_path(ringer->seg, lane, path) == 0)
+		ringer->fd[lane] = path_open(path, O_RDWR | O_NONBLOCK, 0);
+	return ringer->fd[lane] >= 0;
+}
+
+static void ring_fd(struct xseg_ringer *ringer, uint32_t lane)
+{
+	for (int attempt = 0; attempt < 2 && open_fd(ringer, lane); attempt++) {
 		/* a full pipe has been rung already */
 		if (write(ringer->fd[lane], "!", 1) == 1 || errno == EAGAIN)
 			return;
@@ -60,6 +61,9 @@ static void ring_fd(struct xseg_ringer *ringer, uint32_t lane)
 void xseg_bell_ring_slow(struct xseg_ringer *ringer, uint32_t lane)
 {
 	struct xseg_bell *bell = &ringer->seg->lanes[lane].bell;
+	/* not there yet, or no descriptor is left: then the next one who rings sees it asleep, too */
+	if (xseg_peek(bell->kind) == XSEG_BELL_FD && !open_fd(ringer, lane))
+		return;
 	/* of several ringers one does the work */
 	if (atomic_exchange_explicit(&bell->asleep, 0, memory_order_seq_cst) == 0)
 		return;

@@ -189,17 +189,21 @@ static int name_huge(const struct xseg_config *config, const char *path)
 	return -1;
 }
 
-/* The file itself, and the link when there is one. */
-static int unlink_both(const char *path)
+/* The file itself, and the link when there is one: that leads to hugetlbfs, and nowhere else. */
+static int unlink_both(const char *path, char *why)
 {
 	char target[PATH_LENGTH_MAX];
 	ssize_t length = readlink(path, target, sizeof(target) - 1);
-	if (length > 0) {
-		target[length] = '\0';
-		if (unlink(target) != 0 && errno != ENOENT)
-			return -1;
-	}
-	return unlink(path);
+	int fd = layout_open(path, why);
+	if (fd == -EPERM)
+		return fd;
+	bool huge = fd >= 0 && length > 0 && huge_page_size(fd) != 0;
+	if (fd >= 0)
+		close(fd);
+	target[length > 0 ? length : 0] = '\0';
+	if ((huge && unlink(target) != 0 && errno != ENOENT) || unlink(path) != 0)
+		return layout_why(why, -errno, "'%s' cannot be removed: %s", path, strerror(errno));
+	return 0;
 }
 
 int xseg_segment_create(const struct xseg_config *config, char why[XSEG_WHY_SIZE])
@@ -263,7 +267,8 @@ int xseg_segment_destroy(const char *name, char why[XSEG_WHY_SIZE])
 	char path[PATH_LENGTH_MAX];
 	if (!name_check(name) || path_segment(path, name) != 0)
 		return layout_why(why, -EINVAL, "'%s' is not a segment name", name);
-	if (access(path, F_OK) != 0)
+	struct stat st;
+	if (lstat(path, &st) != 0)
 		return layout_why(why, -ENOENT, "segment '%s' does not exist", name);
 	struct xseg seg;
 	pid_t who = 0;
@@ -276,10 +281,7 @@ int xseg_segment_destroy(const char *name, char why[XSEG_WHY_SIZE])
 				"first ('xsegctl down %s')",
 				name, (int)who, name);
 	}
-	if (unlink_both(path) != 0)
-		return layout_why(why, -errno, "segment '%s' cannot be removed ('%s'): %s", name,
-			path, strerror(errno));
-	return 0;
+	return unlink_both(path, why);
 }
 
 static int by_prefix(const struct dirent *entry)

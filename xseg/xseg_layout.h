@@ -22,6 +22,9 @@ void layout_unmap(void *base, uint64_t size);
 /* This boot's id; zeros when the kernel does not tell. */
 void layout_boot_id(uint8_t id[16]);
 /* Puts one sentence into why (which may be NULL) and returns `error`. */
+/* The file of a segment that is to be trusted; -EPERM: it is not. */
+int layout_open(const char *path, char *why);
+
 int layout_why(char *why, int error, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 #endif

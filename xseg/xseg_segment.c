@@ -117,12 +117,32 @@ static int map(int fd, const char *path, struct xseg *seg, char *why)
 	return 0;
 }
 
+/* A segment on hugetlbfs has a link in the shm folder; a link of a stranger's is not followed. */
+int layout_open(const char *path, char *why)
+{
+	char target[PATH_LENGTH_MAX];
+	ssize_t length = readlink(path, target, sizeof(target) - 1);
+	int fd = length > 0 ? path_check(path) : 0;
+	if (fd == 0) {
+		target[length > 0 ? length : 0] = 0;
+		fd = path_open(length > 0 ? target : path, O_RDWR, 0);
+	}
+	if (fd == -EPERM)
+		return layout_why(why, fd,
+			"'%s' belongs to another user, or others may write to it: it is not used; "
+			"look at it with 'ls -l', and remove it if nobody needs it",
+			path);
+	if (fd < 0)
+		return layout_why(why, fd, "'%s' cannot be opened: %s", path, strerror(-fd));
+	return fd;
+}
+
 int xseg_segment_join_path(const char *path, struct xseg *seg, char why[XSEG_WHY_SIZE])
 {
 	memset(seg, 0, sizeof(*seg));
-	int fd = open(path, O_RDWR | O_CLOEXEC);
+	int fd = layout_open(path, why);
 	if (fd < 0)
-		return layout_why(why, -errno, "'%s' cannot be opened: %s", path, strerror(errno));
+		return fd;
 	int ret = map(fd, path, seg, why);
 	close(fd);
 	if (ret)

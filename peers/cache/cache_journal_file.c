@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The journal's file: made, recognised, locked, and its first blocks. */
 #include <base/crc32c.h>
+#include <base/path.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
@@ -170,7 +171,7 @@ static int make(
 	char *path = NULL;
 	if (asprintf(&path, "%s.new", why->path) < 0)
 		return journal_refuse(why, -ENOMEM, "cannot be made: out of memory");
-	log->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	log->fd = path_open(path, O_RDWR | O_CREAT, 0600);
 	int error = log->fd < 0 ? journal_refuse(why, -errno, "cannot be made: %s", strerror(errno))
 				: lock_file(log->fd, why);
 	if (error) {
@@ -221,7 +222,7 @@ int journal_log_open(struct journal_log *log, const struct cache_journal_config 
 		return journal_refuse(why, -ENAMETOOLONG,
 			"cannot be made: its owner's name is "
 			"too long");
-	log->fd = open(config->path, O_RDWR | O_CLOEXEC);
+	log->fd = path_open(config->path, O_RDWR, 0);
 	int error = 0;
 	if (log->fd >= 0)
 		error = lock_file(log->fd, why);

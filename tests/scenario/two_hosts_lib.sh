@@ -109,9 +109,10 @@ tell() { # NAME COMMAND; what it answers is in its .out
 says() { # NAME TEXT TEST
     if scene_until 60 grep -q "$2" "$SCENE_DIR/$1.out"; then tap_ok "$3"; else tap_not_ok "$3"; fi
 }
-leaves() {
+leaves() { # by a word: what was started since may have its pipe open, too
     local in="IN_$1" fd
     fd=${!in}
+    tell "$1" quit
     exec {fd}>&-
     wait "$(scene_pid "$1")"
     unset "SCENE_PIDS[$1]"

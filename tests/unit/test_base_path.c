@@ -2,8 +2,10 @@
 /* Where things lie, moved by variables, never longer than there is room for. */
 #include <base/path.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "tests/lib/unit.h"
 
@@ -64,11 +66,50 @@ START_TEST(test_make_dir)
 }
 END_TEST
 
+/* What another user has made, or may write to, is not used; nor is a link in the last place. */
+START_TEST(test_trust)
+{
+	char file[PATH_LENGTH_MAX], link[PATH_LENGTH_MAX + 8], folder[PATH_LENGTH_MAX + 8];
+	snprintf(file, sizeof(file), "%s/trust.%d", scratch_dir(), (int)getpid());
+	snprintf(link, sizeof(link), "%s.link", file);
+	snprintf(folder, sizeof(folder), "%s.d", file);
+	int fd = path_open(file, O_RDWR | O_CREAT, 0600);
+	ck_assert_int_ge(fd, 0);
+	close(fd);
+	ck_assert_int_eq(path_check(file), 0);
+	ck_assert_int_eq(symlink(file, link), 0);
+	ck_assert_int_eq(path_open(link, O_RDWR, 0), -ELOOP);
+	ck_assert_int_eq(chmod(file, 0666), 0);
+	ck_assert_int_eq(path_open(file, O_RDWR, 0), -EPERM);
+	ck_assert_int_eq(errno, EPERM);
+	ck_assert_int_eq(chmod(file, 0600), 0);
+	ck_assert_int_eq(path_make_dir(folder), 0);
+	if (geteuid() == 0) {
+		ck_assert_int_eq(chown(file, 12345, 12345), 0);
+		ck_assert_int_eq(path_open(file, O_RDWR, 0), -EPERM);
+		ck_assert_int_eq(path_check(file), -EPERM);
+		ck_assert_int_eq(chown(folder, 12345, 12345), 0);
+		ck_assert_int_eq(path_make_dir(folder), -EPERM);
+		/* a run folder of a user's is trusted where only root could have made it */
+		setenv("SKERRY_RUN_DIR", folder, 1);
+		ck_assert_int_eq(chmod(scratch_dir(), 0755), 0);
+		ck_assert_int_eq(path_check(file), 0);
+		ck_assert_int_eq(chmod(scratch_dir(), 01777), 0);
+		ck_assert_int_eq(path_check(file), -EPERM);
+		ck_assert_int_eq(chmod(scratch_dir(), 0700), 0);
+	}
+	unlink(link);
+	unlink(file);
+	rmdir(folder);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("base_path");
 	UNIT_TEST(suite, test_places);
 	UNIT_TEST(suite, test_too_long);
 	UNIT_TEST(suite, test_make_dir);
+	UNIT_TEST(suite, test_trust);
 	return unit_main(suite);
 }

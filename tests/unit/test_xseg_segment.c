@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Segments come whole or not at all, and nothing that is not one can be joined. */
 #include <base/crc32c.h>
+#include <base/path.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -9,6 +10,7 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include <xseg/registry.h>
 #include <xseg/request.h>
 
@@ -400,6 +402,41 @@ START_TEST(test_list)
 END_TEST
 
 /* One process, two addresses: what one view writes, the other reads by index. */
+/* Somebody else was first to make it, or a link where it should be. */
+START_TEST(test_squatted)
+{
+	char path[PATH_LENGTH_MAX], victim[PATH_LENGTH_MAX + 8], why[XSEG_WHY_SIZE];
+	struct xseg_config config = {.name = "squat", .size = 16u << 20};
+	struct xseg seg;
+	ck_assert_int_eq(xseg_segment_create(&config, why), 0);
+	ck_assert_int_eq(path_segment(path, "squat"), 0);
+	ck_assert_int_eq(chmod(path, 0666), 0);
+	ck_assert_int_eq(xseg_segment_join("squat", &seg, why), -EPERM);
+	ck_assert_ptr_nonnull(strstr(why, "another user"));
+	ck_assert_int_eq(chmod(path, 0660), 0);
+	if (geteuid() == 0) {
+		ck_assert_int_eq(chown(path, 12345, 12345), 0);
+		ck_assert_int_eq(xseg_segment_join("squat", &seg, why), -EPERM);
+		ck_assert_int_eq(xseg_segment_destroy("squat", why), -EPERM);
+		ck_assert_int_eq(chown(path, 0, 0), 0);
+	}
+	ck_assert_int_eq(xseg_segment_destroy("squat", why), 0);
+	/* what a link leads to is removed only when it is a segment on hugetlbfs */
+	snprintf(victim, sizeof(victim), "%s.victim", path);
+	fclose(fopen(victim, "w"));
+	ck_assert_int_eq(symlink(victim, path), 0);
+	if (geteuid() == 0) {
+		ck_assert_int_eq(lchown(path, 12345, 12345), 0);
+		ck_assert_int_eq(xseg_segment_join("squat", &seg, why), -EPERM);
+		ck_assert_int_eq(xseg_segment_destroy("squat", why), -EPERM);
+		ck_assert_int_eq(lchown(path, 0, 0), 0);
+	}
+	ck_assert_int_eq(xseg_segment_destroy("squat", why), 0);
+	ck_assert_int_eq(access(victim, F_OK), 0);
+	unlink(victim);
+}
+END_TEST
+
 START_TEST(test_two_addresses)
 {
 	char name[NAME_LENGTH_MAX + 1], path[256];
@@ -439,6 +476,7 @@ int main(void)
 	UNIT_TEST(s, test_prefault);
 	UNIT_TEST(s, test_destroy_busy);
 	UNIT_TEST(s, test_list);
+	UNIT_TEST(s, test_squatted);
 	UNIT_TEST(s, test_two_addresses);
 	return unit_main(s);
 }

@@ -2,10 +2,11 @@
 /* Where segments, sockets and bells lie. */
 #include <base/path.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
+#include <unistd.h>
 
 #define PATH_DIR_MODE 0770
 
@@ -33,6 +34,47 @@ int path_run(char out[PATH_LENGTH_MAX], const char *segment, const char *leaf)
 {
 	return path_fits(snprintf(out, PATH_LENGTH_MAX, "%s/%s%s%s", path_run_dir(), segment,
 		leaf ? "/" : "", leaf ? leaf : ""));
+}
+
+/* Not of a run folder that anybody could have made before us. */
+static bool path_is_runs(uid_t user)
+{
+	char above[PATH_LENGTH_MAX + 4];
+	struct stat run, parent;
+	snprintf(above, sizeof(above), "%s/..", path_run_dir());
+	return stat(path_run_dir(), &run) == 0 && run.st_uid == user && stat(above, &parent) == 0 &&
+	       !(parent.st_mode & S_IWOTH);
+}
+
+bool path_is_trusted(const struct stat *st)
+{
+	bool open = S_ISREG(st->st_mode) || S_ISFIFO(st->st_mode) ||
+		    (S_ISDIR(st->st_mode) && !(st->st_mode & S_ISVTX));
+	if (open && (st->st_mode & S_IWOTH))
+		return false;
+	return st->st_uid == 0 || st->st_uid == geteuid() || path_is_runs(st->st_uid);
+}
+
+int path_open(const char *path, int flags, unsigned mode)
+{
+	struct stat st;
+	int fd = open(path, flags | O_NOFOLLOW | O_CLOEXEC, mode);
+	if (fd < 0)
+		return -errno;
+	int error = fstat(fd, &st) != 0 ? -errno : path_is_trusted(&st) ? 0 : -EPERM;
+	if (!error)
+		return fd;
+	close(fd);
+	errno = -error;
+	return error;
+}
+
+int path_check(const char *path)
+{
+	struct stat st;
+	if (lstat(path, &st) != 0)
+		return -errno;
+	return path_is_trusted(&st) ? 0 : -EPERM;
 }
 
 /* 0 when it is there now, made or not; a file of that name is -ENOTDIR. */
@@ -66,5 +108,6 @@ int path_make_dir(const char *path)
 			return error;
 		*p = '/';
 	}
-	return path_make_one(part);
+	int error = path_make_one(part);
+	return error ? error : path_check(part);
 }
