@@ -378,7 +378,9 @@ static int run_import(struct ctl *ctl)
 }
 
 static const struct ctl_option option_format = {"format", 0, "FORMAT",
-	"raw, qcow2, or what else qemu-img reads (default: what qemu-img finds)", NULL};
+	"raw (default), qcow2 or what else qemu-img reads; auto: what the file's name says", NULL};
+static const struct ctl_option option_backing = {"allow-backing", 0, NULL,
+	"the image may have its data in other files: backing, data and extent files", NULL};
 static const struct ctl_option option_base = {"base", 0, "VOLUME",
 	"a snapshot or volume that it is like: only what differs is written and takes space", NULL};
 static const struct ctl_option option_keep = {"keep", 0, NULL,
@@ -386,9 +388,11 @@ static const struct ctl_option option_keep = {"keep", 0, NULL,
 
 const struct ctl_verb ctl_import_verb = {"volume", "import", "FILE NAME", 2, 2,
 	"make a volume of an image",
-	"\tRaw, or with qemu-img and qemu-nbd any format that they read, backing files and all. Of "
-	"an image that somebody made whom you do not trust say *--format*: a raw one can look like "
-	"another that names files of yours. Holes and blocks of zeros take no space. FILE may be a "
+	"\tRaw, or with *--format*, qemu-img and qemu-nbd any format that they read. What is in "
+	"FILE "
+	"is never asked for its format: it may be a guest's, who could have the header of another "
+	"format in it. Nor are other files read that an image names, unless *--allow-backing* "
+	"is said. Holes and blocks of zeros take no space. FILE may be a "
 	"block device, or - for stdin (with --size when its size cannot be told).\n\n"
 	"\tThe volume is not served before it is whole. When something fails, or on ^C, nothing is "
 	"left of it, unless *--keep* was said or it was gone on with. What a killed import (or one "
@@ -399,6 +403,6 @@ const struct ctl_verb ctl_import_verb = {"volume", "import", "FILE NAME", 2, 2,
 	"from FILE are written. They are compared byte by byte.\n\n"
 	"\tIt is a job (see *job list*) that goes on when the terminal is gone.\n",
 	run_import,
-	{&ctl_volume_option_size, &ctl_volume_option_object_size, &option_format, &option_base,
-		&option_keep, &ctl_option_progress, &ctl_option_via, &ctl_option_detach,
-		&ctl_option_dry_run}};
+	{&ctl_volume_option_size, &ctl_volume_option_object_size, &option_format, &option_backing,
+		&option_base, &option_keep, &ctl_option_progress, &ctl_option_via,
+		&ctl_option_detach, &ctl_option_dry_run}};

@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -18,24 +19,46 @@ static int source_fault(struct import *import, const char *what, int error)
 
 bool ctl_import_is_raw(const struct import *import) { return !strcmp(import->format, "raw"); }
 
-/* Devices and pipes are what they are. */
+/* Formats that people name their files after. */
+static const char *const named_formats[] = {
+	"qcow2", "qcow", "vmdk", "vdi", "vhd", "vhdx", "vpc", "qed", NULL};
+
+/* What the file's name says; its contents may be a guest's, and are not asked. */
+static const char *format_of_name(const char *path)
+{
+	const char *dot = strrchr(path, '.');
+	for (unsigned i = 0; dot && named_formats[i]; i++)
+		if (!strcasecmp(dot + 1, named_formats[i]))
+			return !strcmp(named_formats[i], "vhd") ? "vpc" : named_formats[i];
+	return "raw";
+}
+
+static int format_choose(struct import *import, bool regular)
+{
+	const char *given = ctl_value(import->ctl, "format"),
+		   *named = regular ? format_of_name(import->path) : "raw";
+	if (!given && strcmp(named, "raw"))
+		return fault_set(&import->ctl->fault, FAULT_USAGE, import->path,
+			"say --format auto if it is what its name says, --format raw if its bytes "
+			"shall be the disk",
+			"'%s' has the name of a %s image", import->path, named);
+	snprintf(import->format, sizeof(import->format), "%s",
+		!given			? "raw"
+		: strcmp(given, "auto") ? given
+					: named);
+	return 0;
+}
+
 static int source_format(struct import *import, bool regular)
 {
-	const char *given = ctl_value(import->ctl, "format");
-	uint64_t size = 0;
-	snprintf(import->format, sizeof(import->format), "%s", given ? given : "raw");
-	if (given ? ctl_import_is_raw(import) : !regular)
-		return 0;
+	int rc = format_choose(import, regular);
+	if (rc || ctl_import_is_raw(import))
+		return rc;
 	if (!regular)
 		return fault_set(&import->ctl->fault, FAULT_USAGE, import->path, NULL,
-			"--format %s: '%s' is no file", given, import->path);
-	int rc = ctl_image_look(import->ctl, import->path, import->format, &size);
-	if (!rc && given && strcmp(given, import->format))
-		rc = fault_set(&import->ctl->fault, FAULT_USAGE, import->path, NULL,
-			"'%s' is not of format %s but %s", import->path, given, import->format);
-	if (!rc && !ctl_import_is_raw(import))
-		import->source_size = size;
-	return rc;
+			"--format %s: '%s' is no file", import->format, import->path);
+	return ctl_image_look(import->ctl, import->path, import->format,
+		ctl_given(import->ctl, "allow-backing"), &import->source_size);
 }
 
 int ctl_import_open(struct import *import)

@@ -68,22 +68,54 @@ static json_t *qemu_json(struct ctl *ctl, const char *path, const char *what, co
 	return out;
 }
 
-int ctl_image_look(struct ctl *ctl, const char *path, char format[32], uint64_t *size)
+/* A name with a colon is no protocol of qemu's. */
+static const char *plain_path(const char *path, char out[PATH_MAX])
 {
-	char program[PATH_MAX];
-	const char *argv[] = {NULL, "info", "--output=json", "--", path, NULL};
-	if (program_find("qemu-img", program)) {
-		snprintf(format, 32, "raw");
-		return 0;
+	snprintf(out, PATH_MAX, "%s%s", path[0] == '/' ? "" : "./", path);
+	return out;
+}
+
+/* Another file that qemu would read for this one; NULL: there is none. */
+static const char *other_file(const json_t *info, const char *path)
+{
+	const json_t *data = json_object_get(json_object_get(info, "format-specific"), "data");
+	const json_t *extents = json_object_get(data, "extents"), *extent;
+	const char *other = json_string_value(json_object_get(info, "backing-filename"));
+	size_t i;
+	if (!other)
+		other = json_string_value(json_object_get(data, "data-file"));
+	json_array_foreach (extents, i, extent) {
+		const char *name = json_string_value(json_object_get(extent, "filename"));
+		if (!other && name && strcmp(name, path))
+			other = name;
 	}
+	return other;
+}
+
+static int image_alone(struct ctl *ctl, const char *path, const json_t *info)
+{
+	char plain[PATH_MAX];
+	const char *other = other_file(info, plain_path(path, plain));
+	if (!other)
+		return 0;
+	return fault_set(&ctl->fault, FAULT_FAILED, path,
+		"if you trust whoever made the image, and that file is meant, say --allow-backing",
+		"'%s' wants data of another file, '%s'", path, other);
+}
+
+int ctl_image_look(
+	struct ctl *ctl, const char *path, const char *format, bool backing, uint64_t *size)
+{
+	char plain[PATH_MAX];
+	const char *argv[] = {
+		NULL, "info", "--output=json", "-f", format, "--", plain_path(path, plain), NULL};
 	json_t *info = qemu_json(ctl, path, "looked at", argv);
 	if (!info)
 		return -(int)ctl->fault.code;
-	const char *found = json_string_value(json_object_get(info, "format"));
-	snprintf(format, 32, "%s", found ? found : "raw");
 	*size = (uint64_t)json_integer_value(json_object_get(info, "virtual-size"));
+	int rc = backing ? 0 : image_alone(ctl, path, info);
 	json_decref(info);
-	return 0;
+	return rc;
 }
 
 int ctl_image_make(struct ctl *ctl, const char *path, uint64_t size, bool based)
@@ -297,8 +329,9 @@ static void nbd_child(char *const argv[], int listening, pid_t parent)
 static int nbd_start(const char *path, const char *format, bool write, struct ctl_image *image)
 {
 	char program[PATH_MAX];
+	char plain[PATH_MAX];
 	const char *argv[] = {program, "--format", format,
-		write ? "--cache=writeback" : "--read-only", "--", path, NULL};
+		write ? "--cache=writeback" : "--read-only", "--", plain_path(path, plain), NULL};
 	int listening = -1, rc = program_find("qemu-nbd", program);
 	pid_t parent = getpid();
 	if (!rc)
@@ -317,7 +350,9 @@ static int nbd_start(const char *path, const char *format, bool write, struct ct
 int ctl_image_open(
 	struct ctl *ctl, const char *path, const char *format, bool write, struct ctl_image *image)
 {
-	const char *argv[] = {NULL, "map", "--output=json", "-f", format, "--", path, NULL};
+	char plain[PATH_MAX];
+	const char *argv[] = {
+		NULL, "map", "--output=json", "-f", format, "--", plain_path(path, plain), NULL};
 	*image = (struct ctl_image){.fd = -1};
 	if (!write)
 		image->map = qemu_json(ctl, path, "read", argv);

@@ -21,8 +21,10 @@ struct ctl_image {
 	size_t at;   /* in it */
 };
 
-/* What an image is: `format` of it, and its size. Without qemu-img everything is "raw". */
-int ctl_image_look(struct ctl *ctl, const char *path, char format[32], uint64_t *size);
+/* The size of an image of that format. `backing`: it may have its data in other files, too; else
+   it is refused, as whoever wrote it could have any file of this host read. */
+int ctl_image_look(
+	struct ctl *ctl, const char *path, const char *format, bool backing, uint64_t *size);
 int ctl_image_open(
 	struct ctl *ctl, const char *path, const char *format, bool write, struct ctl_image *image);
 /* Waits for qemu-nbd to end. */

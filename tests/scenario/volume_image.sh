@@ -32,16 +32,21 @@ qemu-img convert -f raw -O qcow2 "$(f base.raw)" "$(f base.qcow2)"
 qemu-img create -q -f qcow2 -b base.qcow2 -F qcow2 "$(f top.qcow2)" 48M
 qemu-io -f qcow2 -c 'write -P 7 1M 64k' -c 'write -z 2M 128k' -c 'write -P 9 47M 64k' \
     "$(f top.qcow2)" >/dev/null
-v 0 "import qcow2" import "$(f base.qcow2)" golden --json
+v 2 "what is named qcow2 is not taken for raw" import "$(f base.qcow2)" golden
+err_like "both words are said" 'format auto.*format raw'
+v 0 "import qcow2" import "$(f base.qcow2)" golden --format auto --json
 json_is "as large as it says, holes skipped" '[.size, .data < 4000000] | @csv' '41943040,true'
 same "it is the same" "$(f base.raw)" golden
-v 0 "import with a backing file" import "$(f top.qcow2)" chain --json
+v 1 "a backing file is not read" import "$(f top.qcow2)" chain --format qcow2
+err_like "the word for it is said" 'allow-backing'
+v 3 "nothing is left" info chain
+v 0 "import with a backing file" import "$(f top.qcow2)" chain --format qcow2 --allow-backing --json
 json_is "its size" .size 50331648
 same "it is the same" "$(f top.qcow2)" chain
 v 0 "import as raw" import "$(f base.qcow2)" bytes --format raw --size 8M
-v 2 "import as what it is not" import "$(f base.qcow2)" wrong --format vmdk
+v 1 "import as what it is not" import "$(f base.qcow2)" wrong --format vmdk
 mv "$(f base.qcow2)" "$(f gone.qcow2)"
-v 1 "import of a chain with a hole" import "$(f top.qcow2)" wrong
+v 1 "import of a chain with a hole" import "$(f top.qcow2)" wrong --format qcow2 --allow-backing
 v 3 "nothing of it is left" info wrong
 mv "$(f gone.qcow2)" "$(f base.qcow2)"
 
@@ -52,6 +57,24 @@ tap_run "it is sound" qemu-img check "$(f out.qcow2)"
 tap_is "it is sparse" "$(($(du -k "$(f out.qcow2)" | cut -f1) < 4500))" 1
 v 2 "qcow2 to stdout" export golden - --format qcow2
 v 2 "--since as raw" export golden "$(f x)" --since golden --format raw
+
+# --- a guest that writes the header of an image --------------------------------------------------
+secret=$(f secret)
+head -c 1M /dev/urandom >"$secret"
+qemu-img create -q -f qcow2 -b "$secret" -F raw "$(f evil.img)" 1M
+evil=$(stat -c %s "$(f evil.img)")
+v 0 "a disk whose contents are a qcow2 image" import "$(f evil.img)" evil --size 1M
+v 0 "is exported" export evil "$(f back.img)"
+v 0 "and imported again" import "$(f back.img)" restored
+tap_run "byte by byte" cmp -n "$evil" "$(f evil.img)" "$(f back.img)"
+same_raw() { qemu-img compare -f raw "$1" "nbd+unix:///$2?socket=$sock" -F raw; }
+tap_run "with nothing of the file that it names" same_raw "$(f back.img)" restored
+printf '# Disk DescriptorFile\nversion=1\nCID=1\nparentCID=ffffffff\ncreateType="monolithicFlat"\nRW 2048 FLAT "%s" 0\n' \
+    "$secret" >"$(f evil.vmdk)"
+v 1 "an extent elsewhere is not read" import "$(f evil.vmdk)" evil2 --format auto
+qemu-img create -q -f qcow2 -o data_file="$(f data)" "$(f datafile.qcow2)" 1M
+v 1 "a data file is not read" import "$(f datafile.qcow2)" evil2 --format qcow2
+v 3 "nothing is left" info evil2
 
 # --- a volume that is written to -----------------------------------------------------------------
 v 0 "clone" clone golden disk
@@ -74,7 +97,7 @@ json_is "less than all" '.data < 12000000' true
 v 0 "export the second, whole" export tuesday "$(f tuesday.raw)"
 tap_run "the two together are the same" qemu-img compare "$(f tuesday.qcow2)" "$(f tuesday.raw)"
 tap_run "it is sound" qemu-img check "$(f tuesday.qcow2)"
-v 0 "import both as one" import "$(f tuesday.qcow2)" copy
+v 0 "import both as one" import "$(f tuesday.qcow2)" copy --format qcow2 --allow-backing
 same "the same" "$(f tuesday.qcow2)" copy
 v 5 "rollback of what is open" rollback disk monday --yes
 v 5 "rm of what is open" rm disk --yes

@@ -67,7 +67,7 @@ done
 for day in 0 1 2 3; do
     tap_run "day$day: the image is the snapshot" \
         qemu-img compare -F raw "$(f "day$day.qcow2")" "$(uri here "day$day")"
-    on there import "$(f "day$day.qcow2")" "image$day" --object-size 256K --progress=none
+    on there import "$(f "day$day.qcow2")" "image$day" --format qcow2 --allow-backing --object-size 256K --progress=none
     tap_is "day$day: elsewhere it has the same sum" "$(sum there "image$day")" \
         "$(sum here "day$day")"
 done
@@ -98,7 +98,7 @@ for one in json.load(sys.stdin)["stretches"]:
 target.flush()
 print(copied)
 EOF
-on there import "$(f day0.qcow2)" copy --object-size 256K --progress=none
+on there import "$(f day0.qcow2)" copy --format qcow2 --object-size 256K --progress=none
 for day in 1 2 3; do
     on here info "day$day" --json
     on there resize copy "$(jq .size "$SCENE_DIR/ctl.out")"
