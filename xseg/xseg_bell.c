@@ -61,7 +61,7 @@ static void ring_fd(struct xseg_ringer *ringer, uint32_t lane)
 void xseg_bell_ring_slow(struct xseg_ringer *ringer, uint32_t lane)
 {
 	struct xseg_bell *bell = &ringer->seg->lanes[lane].bell;
-	/* not there yet, or no descriptor is left: then the next one who rings sees it asleep, too */
+	/* not there yet, or no descriptor is left: whoever rings next sees it asleep, too */
 	if (xseg_peek(bell->kind) == XSEG_BELL_FD && !open_fd(ringer, lane))
 		return;
 	/* of several ringers one does the work */

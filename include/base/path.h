@@ -21,15 +21,16 @@ int path_segment(char out[PATH_LENGTH_MAX], const char *segment);
 /* <run dir>/SEGMENT[/leaf]; leaf may be NULL */
 int path_run(char out[PATH_LENGTH_MAX], const char *segment, const char *leaf);
 /*
- * May we rely on what lies there? In folders that all may write to, others can be first to make what
- * we look for. It is to be ours, root's, or of whom the run folder is; and nobody else may write to it.
+ * May we rely on what lies there? In folders that all may write to, others can be first to make
+ * what we look for. It is to be ours, root's, or of whom the run folder is; and nobody else may
+ * write to it.
  */
 bool path_is_trusted(const struct stat *st);
-/* As open(), but no link is followed in the last place, and what is not trusted is -EPERM; errno, too. */
+/* As open(), but no link is followed in the last place; -EPERM, in errno too: not trusted. */
 int path_open(const char *path, int flags, unsigned mode);
 /* The same of a path that is not opened, such as a socket's: 0, -EPERM or -errno. */
 int path_check(const char *path);
-/* mkdir -p with mode 0770 for what is missing; 0 or -errno. -EPERM: the last one is not trusted. */
+/* mkdir -p with mode 0770 for what is missing; -EPERM: what there was is not trusted. */
 int path_make_dir(const char *path);
 
 #endif

@@ -2,8 +2,8 @@
 /*
  * Another process serves the composer's port: it knows nothing of who has what open. It finds out
  * when a volume is used, but not while its user is idle. So each volume is opened again, as often
- * as we have it open (OPEN by id with that number, which may be said twice, and the term in which it
- * was opened: when another host has had the volume since, it is not), and then the composer
+ * as we have it open (OPEN by id with that number, which may be said twice, and the term in which
+ * it was opened: if another host has had the volume since, it is not), and then the composer
  * is told that this was all (CLOSE of volume 0): until it has heard so from every front that was
  * there before it, it removes nothing.
  */

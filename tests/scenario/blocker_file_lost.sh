@@ -37,6 +37,13 @@ tap_is "nor is one page more" "$(op write 1 0 32768 4096 2) $(op flush 1 0)" "ok
 tap_is "the rest is written again" "$(op write 1 0 36864 28672 2)" ok
 tap_is "now it is durable" "$(op flush 1 0)" ok
 
+tap_is "part of a page" "$(op write 1 0 1024 512 2)" ok
+fail data
+tap_is "a flush that fails" "$(op flush 1 0)" EIO
+heal
+tap_is "what is beside it does not help" "$(op write 1 0 1536 512 2) $(op flush 1 0)" "ok EIO"
+tap_is "the same part again is enough" "$(op write 1 0 1024 512 3) $(op flush 1 0)" "ok ok"
+
 fail data
 tap_is "a write that must be durable fails" "$(op fua 1 0 0 4096 3)" EIO
 heal
@@ -52,7 +59,7 @@ tap_is "a new object" "$(op write 3 0 0 4096 1)" ok
 fail folder
 tap_is "a folder that fails" "$(op flush 3 0)" EIO
 heal
-tap_is "is remembered for its volume" "$(op write 3 0 0 4096 2) $(op flush 3 0)" "ok EIO"
+tap_is "is synced again by the next flush" "$(op flush 3 0) $(op write 3 0 0 4096 2)" "ok ok"
 tap_is "not for another" "$(op write 2 0 0 4096 2) $(op flush 2 0)" "ok ok"
 fail folder
 tap_is "a record" "$(op put 4 0)" EIO

@@ -69,8 +69,8 @@ v 0 "and imported again" import "$(f back.img)" restored
 tap_run "byte by byte" cmp -n "$evil" "$(f evil.img)" "$(f back.img)"
 same_raw() { qemu-img compare -f raw "$1" "nbd+unix:///$2?socket=$sock" -F raw; }
 tap_run "with nothing of the file that it names" same_raw "$(f back.img)" restored
-printf '# Disk DescriptorFile\nversion=1\nCID=1\nparentCID=ffffffff\ncreateType="monolithicFlat"\nRW 2048 FLAT "%s" 0\n' \
-    "$secret" >"$(f evil.vmdk)"
+printf '%s\n' '# Disk DescriptorFile' version=1 CID=1 parentCID=ffffffff \
+    'createType="monolithicFlat"' "RW 2048 FLAT \"$secret\" 0" >"$(f evil.vmdk)"
 v 1 "an extent elsewhere is not read" import "$(f evil.vmdk)" evil2 --format auto
 qemu-img create -q -f qcow2 -o data_file="$(f data)" "$(f datafile.qcow2)" 1M
 v 1 "a data file is not read" import "$(f datafile.qcow2)" evil2 --format qcow2

@@ -67,7 +67,8 @@ done
 for day in 0 1 2 3; do
     tap_run "day$day: the image is the snapshot" \
         qemu-img compare -F raw "$(f "day$day.qcow2")" "$(uri here "day$day")"
-    on there import "$(f "day$day.qcow2")" "image$day" --format qcow2 --allow-backing --object-size 256K --progress=none
+    on there import "$(f "day$day.qcow2")" "image$day" --format qcow2 --allow-backing \
+        --object-size 256K --progress=none
     tap_is "day$day: elsewhere it has the same sum" "$(sum there "image$day")" \
         "$(sum here "day$day")"
 done

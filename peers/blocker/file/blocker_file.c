@@ -204,7 +204,7 @@ static int file_start(struct peer *peer, char *why, size_t why_size)
 static void file_finish(struct peer *peer)
 {
 	struct file_shard *shard = peer->state;
-	if (!file_flush_is_clean(shard))
+	if (!file_flush_is_clean(shard) || atomic_load(&shard->shared->store.records_error))
 		atomic_store(&shard->shared->unclean, true);
 	if (shard->ops_busy || shard->passes || shard->inheriting) {
 		atomic_store(&shard->shared->abandoned, true);

@@ -19,12 +19,12 @@
 #include "peers/blocker/file/file_disk.h"
 
 #define FILE_IOV 64
-#define FILE_BITS 1024 /* pages of an object */
+#define FILE_BITS 8192 /* sectors of an object */
 #define FILE_WORDS (FILE_BITS / 64)
 #define FILE_BUCKETS 64u
 #define FILE_OBJECTS_MIN 8u
 
-fixed(FILE_BITS *XSEG_PAGE == XSEG_OBJECT_MAX);
+fixed(FILE_BITS *XSEG_SECTOR == XSEG_OBJECT_MAX);
 
 enum file_io { FILE_IO_AUTO, FILE_IO_URING, FILE_IO_THREADS };
 
@@ -152,9 +152,10 @@ struct file_volume {
 	struct file_shard *shard;
 	uint64_t id;
 	uint32_t objects; /* that point here */
-	uint32_t lost;	  /* of them, with lost pages */
+	uint32_t lost;	  /* of them, with lost sectors */
 	int error;	  /* a durability that cannot be had any more: every flush fails with it */
 	bool running;
+	bool last;	   /* stopping: it has been tried once more */
 	uint32_t deleting; /* of the dirty ones */
 	struct file_object_queue dirty, pass;
 	uint64_t folders[FILE_FOLDERS / 64];	  /* with new or removed names */
@@ -262,7 +263,7 @@ void file_flush_delete_end(struct file_object *object, bool deleted);
 void file_flush_forget(struct file_object *object);
 /* A sync failed: what is unsynced cannot be trusted to a later one. */
 void file_flush_failed(struct file_object *object, int error);
-/* A folder could not be synced. */
+/* The object's folder could not be synced: the next flush tries again. */
 void file_flush_broken(struct file_object *object, int error);
 /* Begins a pass for this volume, unless one is running. */
 void file_flush_start(struct file_volume *volume);

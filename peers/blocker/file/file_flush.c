@@ -4,11 +4,12 @@
  * the folders with new or removed names; a flush syncs exactly those, on a worker.
  *
  * Linux reports an error of write-back once, to a file that was open, and marks the pages clean:
- * a second fsync() says yes though the data never came to the disk. So pages that were unsynced
+ * a second fsync() says yes though the data never came to the disk. So sectors that were unsynced
  * when a sync failed are *lost*: every flush of their volume fails until they have been written
- * again, whole, and synced, or their object is deleted. A file with unsynced data is never closed,
- * or the report might go to nobody. Where it was a folder that failed, the volume's flushes fail
- * until we are started again.
+ * again and synced, or their object is deleted. A cache above does so by itself. A file with
+ * unsynced data is never closed, or the report might go to nobody. A folder is another matter: a
+ * file system that could not commit a change of its own does not take the next one as if nothing
+ * were missing. So a folder that could not be synced is synced again by the next flush.
  *
  * After a killed process every volume may owe something that is not in the list: then the first
  * flush of any syncs the file system, once.
@@ -26,16 +27,24 @@
 
 /* --- bits ------------------------------------------------------------------------- */
 
+/* Of the word, those in [first, end). */
+static uint64_t bits_mask(uint64_t word, uint64_t first, uint64_t end)
+{
+	uint64_t low = word * 64 < first ? first - word * 64 : 0;
+	uint64_t high = word * 64 + 64 > end ? end - word * 64 : 64;
+	return (high == 64 ? ~0ull : (1ull << high) - 1) & ~((1ull << low) - 1);
+}
+
 static void bits_set(uint64_t bits[FILE_WORDS], uint64_t first, uint64_t end)
 {
-	for (uint64_t i = first; i < end; i++)
-		bits[i / 64] |= 1ull << (i % 64);
+	for (uint64_t word = first / 64; word * 64 < end; word++)
+		bits[word] |= bits_mask(word, first, end);
 }
 
 static void bits_clear(uint64_t bits[FILE_WORDS], uint64_t first, uint64_t end)
 {
-	for (uint64_t i = first; i < end; i++)
-		bits[i / 64] &= ~(1ull << (i % 64));
+	for (uint64_t word = first / 64; word * 64 < end; word++)
+		bits[word] &= ~bits_mask(word, first, end);
 }
 
 static void bits_add(uint64_t bits[FILE_WORDS], const uint64_t more[FILE_WORDS])
@@ -150,16 +159,15 @@ int file_flush_begin(struct file_object *object)
 
 void file_flush_end(struct file_object *object, struct file_range range, bool durable)
 {
-	uint64_t end = range.offset + range.size;
+	uint64_t first = range.offset / XSEG_SECTOR;
+	uint64_t end = (range.offset + range.size + XSEG_SECTOR - 1) / XSEG_SECTOR;
 	must(object->writers > 0);
-	if (range.size) { /* whole pages are what they were meant to be again */
-		bits_clear(
-			object->lost, (range.offset + XSEG_PAGE - 1) / XSEG_PAGE, end / XSEG_PAGE);
+	if (range.size && unlikely(object->is_lost)) { /* what it was meant to be again */
+		bits_clear(object->lost, first, end);
 		set_lost(object);
 	}
 	if (range.size && !durable) {
-		bits_set(object->unsynced, range.offset / XSEG_PAGE,
-			(end + XSEG_PAGE - 1) / XSEG_PAGE);
+		bits_set(object->unsynced, first, end);
 		set_dirty(object);
 	}
 	object->writers--;
@@ -226,18 +234,17 @@ void file_flush_failed(struct file_object *object, int error)
 		object->key.object, (unsigned long long)object->key.volume, strerror(-error));
 }
 
-static void volume_broken(struct file_volume *volume, int error)
+static void folders_failed(struct file_volume *volume, int error)
 {
-	if (!volume->error)
-		log_error(ROOM, "folders of volume %016llx cannot be made durable: %s",
-			(unsigned long long)volume->id, strerror(-error));
-	volume->error = error;
+	log_error(ROOM, "folders of volume %016llx cannot be made durable: %s",
+		(unsigned long long)volume->id, strerror(-error));
 	file_count(volume->shard, FILE_SYNC_ERRORS, 1);
 }
 
 void file_flush_broken(struct file_object *object, int error)
 {
-	volume_broken(object->volume, error);
+	folders_failed(object->volume, error);
+	file_flush_named(object);
 }
 
 /* --- a pass ----------------------------------------------------------------------------- */
@@ -298,9 +305,11 @@ static void pass_done(struct worker_item *item)
 {
 	struct file_volume *volume = (struct file_volume *)item;
 	struct file_object *object;
-	int error = 0;
-	if (volume->folders_error)
-		volume_broken(volume, volume->folders_error);
+	int error = volume->folders_error;
+	if (error)
+		folders_failed(volume, error);
+	for (size_t i = 0; error && i < countof(volume->folders); i++)
+		volume->folders[i] |= volume->pass_folders[i];
 	file_count(volume->shard, FILE_FOLDER_SYNCS, volume->folders_synced);
 	while ((object = TAILQ_FIRST(&volume->pass))) {
 		int failed = pass_object(volume, object);
@@ -378,7 +387,8 @@ bool file_flush_drain(struct file_shard *shard)
 	bool idle = true;
 	for (unsigned i = 0; i < FILE_BUCKETS; i++)
 		for (struct file_volume *volume = shard->volumes[i]; volume; volume = volume->next)
-			if (owes(volume)) {
+			if (owes(volume) && !(volume->last && volume->folders_error)) {
+				volume->last = true;
 				file_flush_start(volume);
 				idle = false;
 			}
