@@ -9,7 +9,7 @@
 
 scene_begin
 scene_need_skerry
-scene_need nbdcopy mke2fs cmp
+scene_need nbdcopy mke2fs cmp qemu-img
 
 QUICKSTART=$(cd "$(dirname "$0")/../.." && pwd)/quickstart
 export QUICKSTART_BUILD=$SCENE_BUILD QUICKSTART_STATE=$SCENE_DIR/q SKERRY_SEGMENT=q$$
@@ -47,6 +47,43 @@ head -c 3000000 /dev/urandom >"$SCENE_DIR/odd name.img"
 tap_run "an image of one's own, beside the first" "$QUICKSTART" "$SCENE_DIR/odd name.img"
 tap_like "it is verified, too" "$(cat "$TAP_OUT")" "nbdcopy reads 3000000 bytes, identical"
 
+mkdir "$SCENE_DIR/b"
+head -c 4096 /dev/urandom >"$SCENE_DIR/b/odd name.img"
+tap_fails "another image of that name" "$QUICKSTART" "$SCENE_DIR/b/odd name.img"
+tap_like "is a clash, and said" "$(cat "$TAP_OUT")" "volume 'odd name.img' is of"
+qemu-img convert -f raw -O qcow2 "$SCENE_DIR/odd name.img" "$SCENE_DIR/odd.qcow2"
+tap_run "a qcow2 image" "$QUICKSTART" "$SCENE_DIR/odd.qcow2"
+tap_run "is served as what it is" qemu-img compare -f raw "$SCENE_DIR/odd name.img" \
+    "nbd+unix:///odd.qcow2?socket=$socket"
+cp "$SCENE_DIR/odd.qcow2" "$SCENE_DIR/hidden.img"
+tap_fails "one that does not say so" "$QUICKSTART" "$SCENE_DIR/hidden.img"
+tap_like "is asked for" "$(cat "$TAP_OUT")" "say --format qcow2, or --format raw"
+tap_run "as raw" "$QUICKSTART" --format raw "$SCENE_DIR/hidden.img"
+truncate -s 2T "$SCENE_DIR/sparse.img"
+printf x | dd of="$SCENE_DIR/sparse.img" bs=1 seek=1099511627776 conv=notrunc status=none
+tap_run "an image of 2 TiB, all but empty" timeout 120 "$QUICKSTART" "$SCENE_DIR/sparse.img"
+tap_like "is verified" "$(cat "$TAP_OUT")" "nbdcopy reads 2199023255552 bytes, identical"
+
+# A folder with blanks: links to all of it, so that it is the same build.
+mkdir "$SCENE_DIR/with blanks"
+ln -s "$(dirname "$QUICKSTART")"/* "$SCENE_DIR/with blanks"
+tap_run "from a folder with blanks" "$SCENE_DIR/with blanks/quickstart" status
+rm -f "${TMPDIR:-/tmp}/skerry-$(id -u)-$(cksum <<<"$SCENE_DIR/with blanks" | cut -d' ' -f1)"
+
+# Without sudo, as somebody else: one sentence on the terminal.
+if [ "$(id -u)" -eq 0 ] && id nobody >/dev/null 2>&1; then
+    mkdir "$SCENE_DIR/bin"
+    for tool in bash env id cat dirname cksum cut mkdir nproc grep sed; do
+        ln -s "$(type -P "$tool")" "$SCENE_DIR/bin/$tool"
+    done
+    ln -s "$(type -P false)" "$SCENE_DIR/bin/dpkg-query"
+    chmod 755 "$SCENE_DIR"
+    tap_fails "a missing package and no sudo" setpriv --reuid=nobody --clear-groups env -i \
+        PATH="$SCENE_DIR/bin" HOME=/ QUICKSTART_BUILD= QUICKSTART_STATE=/nowhere \
+        bash "$QUICKSTART"
+    tap_like "is one sentence" "$(cat "$TAP_OUT")" "missing and there is no sudo; as root: apt-get"
+fi
+
 export SKERRY_RUN_DIR=$QUICKSTART_STATE/run
 tap_run "the cache comes out" "$XSEGCTL" unplug cache0
 tap_run "what it had is in the store" nbdcopy "nbd+unix:///demo?socket=$socket" "$SCENE_DIR/back"
@@ -58,7 +95,10 @@ tap_like "it tells how long the pauses were" "$(cat "$TAP_OUT")" "the keeper +[0
 tap_like "the cache was among them" "$(cat "$TAP_OUT")" "cache0 +[0-9]+ +[0-9]+ ms"
 tap_like "and what was read back" "$(cat "$TAP_OUT")" "every acknowledged write read back: 0 errors"
 
-tap_run "stop" "$QUICKSTART" stop
+kill -KILL "$(cat "$SKERRY_RUN_DIR/q$$/xsegd.pid")"
+unset SKERRY_RUN_DIR
+tap_run "stop, with the keeper dead, and without its segment's name" env -u SKERRY_SEGMENT \
+    "$QUICKSTART" stop
 tap_fails "kill where nothing runs" "$QUICKSTART" kill
 tap_is "no segment is left" "$(ls "$SKERRY_SHM_DIR")" ""
 tap_is "no run folder is left" "$(ls -d "$QUICKSTART_STATE/run" 2>/dev/null)" ""
