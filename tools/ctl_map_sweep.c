@@ -57,12 +57,21 @@ const char *ctl_map_finding_meaning(unsigned finding)
 
 /* --- asking ----------------------------------------------------------------------------- */
 
-static int sweep_start(struct client *client, unsigned flags, uint64_t volume, uint64_t rate)
+struct sweep {
+	unsigned flags;
+	uint64_t volume, rate;
+	uint64_t run; /* as answered */
+};
+
+static int sweep_start(struct client *client, struct sweep *sweep)
 {
-	struct map_ask ask = {.size = rate};
+	struct map_ask ask = {.size = sweep->rate};
 	struct ctl_map_call call = {
-		.what = MAP_SWEEP, .volume = volume, .number = flags, .ask = &ask};
-	return ctl_map_call(client, &call);
+		.what = MAP_SWEEP, .volume = sweep->volume, .number = sweep->flags, .ask = &ask};
+	int rc = ctl_map_call(client, &call);
+	if (!rc)
+		sweep->run = call.value;
+	return rc;
 }
 
 struct answer {
@@ -103,19 +112,31 @@ static int sweep_fault(struct ctl *ctl, const char *what, int error)
 		error == -ETIMEDOUT ? "nobody answers" : strerror(-error));
 }
 
+/* It ended with its mapper: the next one goes on, when it is asked to. */
+static int sweep_look(struct client *client, struct sweep *sweep, struct answer *answer)
+{
+	uint32_t count;
+	uint64_t next;
+	int error = sweep_state(client, 0, answer, &count, &next);
+	while (!error && answer->state.run != sweep->run && !ctl_interrupted()) {
+		error = sweep_start(client, sweep);
+		if (!error)
+			error = sweep_state(client, 0, answer, &count, &next);
+	}
+	return error;
+}
+
 /* Ours, until it has ended; ^C stops it if we are to (fsck), else only the waiting. */
 static int sweep_wait(struct ctl *ctl, struct client *client, const char *what, bool stop,
-	struct map_sweep_state *state)
+	struct sweep *sweep, struct map_sweep_state *state)
 {
 	struct answer *answer = malloc(sizeof(*answer));
 	struct ctl_progress progress;
-	uint32_t count;
-	uint64_t next;
 	int error = answer ? 0 : -ENOMEM;
 	ctl_interrupt_catch();
 	ctl_progress_begin(&progress, ctl, what, "objects", 0);
 	while (!error) {
-		error = sweep_state(client, 0, answer, &count, &next);
+		error = sweep_look(client, sweep, answer);
 		if (error || !answer->state.running || ctl_interrupted())
 			break;
 		ctl_progress_show(&progress, answer->state.objects);
@@ -127,7 +148,7 @@ static int sweep_wait(struct ctl *ctl, struct client *client, const char *what, 
 	free(answer);
 	if (!error && ctl_interrupted() && state->running) {
 		if (stop)
-			sweep_start(client, MAP_SWEEP_STOP, 0, 0);
+			sweep_start(client, &(struct sweep){.flags = MAP_SWEEP_STOP});
 		return ctl_interrupted_fault(ctl, NULL);
 	}
 	return error ? sweep_fault(ctl, what, error) : 0;
@@ -201,13 +222,15 @@ static int gc(struct ctl *ctl, struct client *client, uint64_t rate)
 {
 	bool plan = ctl_given(ctl, "dry-run");
 	struct map_sweep_state state = {0};
+	/* without REPAIR it only counts */
+	struct sweep sweep = {
+		.flags = MAP_SWEEP_START | (plan ? 0 : MAP_SWEEP_REPAIR), .rate = rate};
 	uint32_t count;
 	uint64_t next;
-	/* without REPAIR it only counts */
-	int error = sweep_start(client, MAP_SWEEP_START | (plan ? 0 : MAP_SWEEP_REPAIR), 0, rate);
+	int error = sweep_start(client, &sweep);
 	int rc = error ? sweep_fault(ctl, "the sweep", error) : 0;
 	if (!rc && (plan || ctl_given(ctl, "wait"))) {
-		rc = sweep_wait(ctl, client, "gc", plan, &state);
+		rc = sweep_wait(ctl, client, "gc", plan, &sweep, &state);
 	} else if (!rc) {
 		struct answer *answer = calloc(1, sizeof(*answer));
 		error = answer ? sweep_state(client, 0, answer, &count, &next) : -ENOMEM;
@@ -373,16 +396,16 @@ static int fsck(struct check *check)
 {
 	struct ctl *ctl = check->ctl;
 	bool plan = ctl_given(ctl, "dry-run"), repair = ctl_given(ctl, "repair") && !plan;
-	unsigned flags = MAP_SWEEP_START | MAP_SWEEP_EXPLAIN | (repair ? MAP_SWEEP_REPAIR : 0);
-	uint64_t id;
-	int rc = check_volume(check, &id);
+	struct sweep sweep = {
+		.flags = MAP_SWEEP_START | MAP_SWEEP_EXPLAIN | (repair ? MAP_SWEEP_REPAIR : 0)};
+	int rc = check_volume(check, &sweep.volume);
 	int error = rc ? 0 : ctl_map_list(&check->client, &check->nodes);
 	if (!rc && !error)
-		error = sweep_start(&check->client, flags, id, 0);
+		error = sweep_start(&check->client, &sweep);
 	if (error)
 		rc = sweep_fault(ctl, "the check", error);
 	if (!rc)
-		rc = sweep_wait(ctl, &check->client, "fsck", true, &check->state);
+		rc = sweep_wait(ctl, &check->client, "fsck", true, &sweep, &check->state);
 	error = rc ? 0 : findings_read(check);
 	if (error)
 		rc = sweep_fault(ctl, "the check", error);

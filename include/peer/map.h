@@ -184,6 +184,8 @@ struct map_trouble {
 #define MAP_SWEEP_EXPLAIN 4u /* fsck: look at all */
 #define MAP_SWEEP_REPAIR 8u  /* delete what is unreachable, mend what is safe */
 struct map_sweep_state {
+	uint64_t run; /* drawn for each sweep, the value of MAP_SWEEP's answer; 0: none since the
+			 mapper began */
 	uint32_t running, pass, passes;
 	int32_t error; /* of the last one */
 	uint64_t volumes, pages, objects, marked, unreachable, deleted, bytes_freed;

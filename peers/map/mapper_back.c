@@ -243,7 +243,9 @@ int mapper_run_sweep(struct mapper_task *task)
 		back->rate = task->ask.size;
 		memset(&back->state, 0, sizeof(back->state));
 		back->state.running = 1;
+		back->state.run = mapper_draw_id();
 	}
+	task->value = back->state.run;
 	pthread_cond_broadcast(&back->changed);
 	pthread_mutex_unlock(&shared->lock);
 	return rc;

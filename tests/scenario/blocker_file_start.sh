@@ -30,7 +30,8 @@ tap_is "what was refused is as it was" \
 if [ "$(id -u)" -eq 0 ] && scene_have setpriv; then
     mkdir -m 0755 "$SCENE_DIR/root"
     chmod 0777 "$SCENE_DIR"
-    chmod -R a+rwX "$SKERRY_SHM_DIR" "$SKERRY_RUN_DIR"
+    chgrp -R 65534 "$SKERRY_SHM_DIR" "$SKERRY_RUN_DIR"
+    chmod -R g+rwX "$SKERRY_SHM_DIR" "$SKERRY_RUN_DIR"
     out=$(setpriv --reuid 65534 --regid 65534 --clear-groups "$XSEGPEER" -s "$SEGMENT" \
         "f=blocker_file,dir=$SCENE_DIR/root" 2>&1 </dev/null | tail -n 1)
     if [[ $out == *"$SEGMENT"* ]]; then

@@ -32,6 +32,24 @@ v 0 rm vm1 --yes
 v 0 list --json
 json_is "all of it was done" '[.volumes[].name] | sort | join(" ")' "disk monday"
 
+# a sweep that its mapper's death cuts off is waited for until the next one has done it
+head -c 8M /dev/urandom >"$SCENE_DIR/image"
+v 0 import "$SCENE_DIR/image" garbage --object-size 64K
+v 0 snapshot garbage shared
+tap_run "all of it is written again" qemu-io -f raw -c 'write -P 7 0 8M' \
+    "nbd+unix:///garbage?socket=$socket"
+v 0 rm shared --yes
+v 0 fsck --json
+json_is "there is something to sweep" '.unreachable > 100' true
+scene_spawn gc "$XSEGCTL" -s k volume gc --wait --rate 60 --timeout 60s
+sweeps() { "$XSEGCTL" -s k volume gc --rate 60 --json | jq -e '.running and .objects > 5'; }
+tap_run "a slow sweep" scene_until 60 sweeps
+kill_peer map0
+gc_waited() { wait "$(scene_pid gc)"; }
+tap_run "gc --wait goes on over the death of the mapper" gc_waited
+v 0 fsck --json
+json_is "and all is swept" '.unreachable' 0
+
 # given up: there is nothing to be waited for
 is_given_up() {
     kill_peer vol0 2>/dev/null
