@@ -151,6 +151,7 @@ struct nbd_request {
 	uint32_t filled, fill_size, fill_at;
 	uint8_t header_size;
 	uint8_t gate;		 /* enum nbd_gate_hold */
+	uint32_t gate_count;	 /* NBD_GATE_SHARED: so often */
 	bool queued;		 /* its reply is in conn->queue */
 	bool shed;		 /* READ: parts from `next` on were given back, to be read again */
 	bool probed;		 /* WRITE_ZEROES: its first part has succeeded */
@@ -260,6 +261,7 @@ struct nbd_conn {
 	uint32_t inflight;
 	uint64_t bytes;
 	/* what was agreed */
+	uint64_t checked_ns, fill_left_ns; /* of what is filling: see nbd_conn_check_time() */
 	struct nbd_session session;
 	struct nbd_export *export;
 	/* handshake */

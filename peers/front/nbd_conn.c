@@ -253,6 +253,18 @@ bool nbd_conn_turn(struct nbd_conn *conn)
 	return moved;
 }
 
+/* Silent in the middle of a payload, or too slow with all of it, the time we made it wait apart. */
+static bool nbd_conn_is_half(struct nbd_conn *conn, uint64_t now)
+{
+	uint64_t since = now - conn->checked_ns;
+	conn->checked_ns = now;
+	if (!conn->filling || conn->waits)
+		return false;
+	bool late = since > conn->fill_left_ns;
+	conn->fill_left_ns -= late ? 0 : since;
+	return late || now - conn->heard_ns > conn->nbd->options->stall_ns;
+}
+
 bool nbd_conn_check_time(struct nbd_conn *conn)
 {
 	const struct nbd_options *options = conn->nbd->options;
@@ -262,7 +274,7 @@ bool nbd_conn_check_time(struct nbd_conn *conn)
 	if (conn->state == NBD_CONN_HAGGLING && now - conn->began_ns > options->handshake_ns)
 		nbd_conn_fail(conn, "does not finish the handshake");
 	bool stuck = conn->blocked && now - conn->blocked_ns > options->stall_ns;
-	bool half = conn->filling && !conn->waits && now - conn->heard_ns > options->stall_ns;
+	bool half = nbd_conn_is_half(conn, now);
 	if (stuck || half) {
 		peer_count(conn->nbd->peer, NBD_COUNT_STALLS, 1);
 		nbd_conn_fail(conn,

@@ -135,6 +135,7 @@ int nbd_read_begin(struct nbd_request *request)
 /* Pages for so much payload at once: the store begins while the rest arrives, and a client that
    stops in the middle holds no more. What has to be durable is not made so piece by piece. */
 #define NBD_WRITE_STEP (256u << 10)
+#define NBD_FILL_BYTE_NS 8000u /* a payload comes no slower than 125 kB/s, after stall-timeout */
 
 static uint32_t nbd_write_step(const struct nbd_request *request)
 {
@@ -149,6 +150,7 @@ static void nbd_write_done(struct call *call)
 	request->pending--;
 	if (unlikely(request->conn->waits & NBD_WAIT_PATCH) && request->gate == NBD_GATE_ALONE)
 		nbd_conn_wake(request->conn, NBD_WAIT_PATCH);
+	nbd_gate_leave(request);
 	nbd_request_check(request);
 }
 
@@ -176,17 +178,14 @@ int nbd_write_part(struct nbd_request *request)
 
 int nbd_write_begin(struct nbd_request *request)
 {
-	const struct nbd_command *command = &request->command;
-	bool odd = nbd_is_odd(command->offset, command->length);
-	int error = nbd_gate_enter(request, odd ? NBD_GATE_ALONE : NBD_GATE_SHARED);
+	struct nbd_conn *conn = request->conn;
+	int error = nbd_write_part(request);
 	if (error)
 		return error;
-	error = nbd_write_part(request);
-	if (error) {
-		nbd_gate_leave(request);
-		return error;
-	}
-	request->conn->filling = request;
+	conn->filling = request;
+	conn->checked_ns = nbd_now(conn->nbd);
+	conn->fill_left_ns =
+		conn->nbd->options->stall_ns + (uint64_t)request->command.length * NBD_FILL_BYTE_NS;
 	return 0;
 }
 
@@ -194,11 +193,15 @@ void nbd_write_filled(struct nbd_request *request)
 {
 	struct nbd_conn *conn = request->conn;
 	struct call *call = request->filling;
+	bool odd = nbd_is_odd(request->fill_at, request->fill_size);
+	if (likely(call != NULL) &&
+		unlikely(nbd_gate_enter(request, odd ? NBD_GATE_ALONE : NBD_GATE_SHARED)))
+		return; /* it is called again when the gate is open */
 	crash_point("front_nbd.write.filled");
 	request->filling = NULL;
 	if (likely(call != NULL)) {
 		request->pending++;
-		if (unlikely(nbd_is_odd(request->fill_at, request->fill_size))) {
+		if (unlikely(odd)) {
 			nbd_conn_wait(conn, NBD_WAIT_PATCH);
 			nbd_patch_begin(request, call, request->fill_at, request->fill_size,
 				nbd_write_done);

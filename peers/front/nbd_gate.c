@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who may alter an export: many whole-sector requests, or one that patches a sector. */
+/* Who may alter an export: many whole-sector requests, or one that patches a sector. A write comes
+   in with the payload of its part: whoever sends that slowly keeps nobody else out. */
 #include <errno.h>
 
 #include "peers/front/nbd.h"
@@ -25,10 +26,12 @@ int nbd_gate_enter(struct nbd_request *request, enum nbd_gate_hold hold)
 		return nbd_gate_wait(conn, hold);
 	if (export->wanted == conn)
 		export->wanted = NULL;
-	if (hold == NBD_GATE_ALONE)
+	if (hold == NBD_GATE_ALONE) {
 		export->holder = request;
-	else
+	} else {
 		export->writers++;
+		request->gate_count++;
+	}
 	request->gate = (uint8_t)hold;
 	return 0;
 }
@@ -51,10 +54,12 @@ void nbd_gate_leave(struct nbd_request *request)
 		must(export->holder == request);
 		export->holder = NULL;
 	} else {
-		must(export->writers > 0);
+		must(export->writers > 0 && request->gate_count > 0);
 		export->writers--;
+		request->gate_count--;
 	}
-	request->gate = NBD_GATE_NONE;
+	if (!request->gate_count)
+		request->gate = NBD_GATE_NONE;
 	if (!export->writers && !TAILQ_EMPTY(&export->waiting))
 		nbd_gate_open(export);
 }

@@ -191,7 +191,8 @@ void nbd_request_finish(struct nbd_request *request)
 {
 	struct nbd_conn *conn = request->conn;
 	must(!request->pending && conn->filling != request);
-	nbd_gate_leave(request);
+	while (request->gate != NBD_GATE_NONE)
+		nbd_gate_leave(request);
 	if (conn->state > NBD_CONN_DRAINING) {
 		nbd_request_release(request);
 		return;

@@ -246,6 +246,24 @@ def half_requests(host):
 
 
 @act
+def trickling_odd_writes(host):
+    """Writes off the sectors' boundaries that stop, and go on, in the middle of the payload."""
+    wires = []
+    for offset, size in ((3 * M + 1, 700), (12 * M + 5, 4 * K), (12 * M + 100, 600 * K)) * 4:
+        wire = host.dial()
+        wire.greet()
+        wire.go(kinds=())
+        data = wire.pack(WRITE, offset, size, 0, bytes(size))
+        shout(wire.sock, data[:len(data) - size // 2])
+        wires.append(wire)
+    for _ in range(5):
+        time.sleep(0.1)
+        for wire in wires:
+            shout(wire.sock, b"\0")
+    return [wire.sock for wire in wires]
+
+
+@act
 def promises_of_gigabytes(host):
     """Writes that announce 4 GiB and send 64 KiB, options that announce 4 GiB."""
     socks = []
