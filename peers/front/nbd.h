@@ -47,7 +47,7 @@ struct nbd_options {
 	uint64_t tls, tls_verify;
 	char *tls_cert, *tls_key, *tls_ca;
 	char *socket_mode;
-	uint64_t connections, requests, bytes, payload_max;
+	uint64_t connections, newcomers, requests, bytes, payload_max;
 	uint64_t handshake_ns, stall_ns, drain_ns;
 };
 
@@ -88,12 +88,13 @@ struct nbd_shared {
 	const char *owner; /* the peer's name */
 	struct nbd_listener listeners[NBD_LISTEN_MAX];
 	unsigned listener_count;
-	int single_in, single_out; /* stdin and stdout as they were; -1: not single */
-	void *tls;		   /* the TLS room's; NULL: no certificate */
-	_Atomic uint32_t connections;
-	_Atomic uint32_t accepting; /* shards that do */
-	_Atomic uint32_t passing;   /* connections that the successor will take over */
-	_Atomic bool stopping;	    /* asked to; else a close means that the start has failed */
+	int single_in, single_out;    /* stdin and stdout as they were; -1: not single */
+	void *tls;		      /* the TLS room's; NULL: no certificate */
+	_Atomic uint32_t connections; /* that use a volume */
+	_Atomic uint32_t newcomers;   /* that do not yet */
+	_Atomic uint32_t accepting;   /* shards that do */
+	_Atomic uint32_t passing;     /* connections that the successor will take over */
+	_Atomic bool stopping;	      /* asked to; else a close means that the start has failed */
 };
 
 /* --- a volume that connections of this shard use --------------------------------- */
@@ -261,6 +262,7 @@ struct nbd_conn {
 	uint32_t inflight;
 	uint64_t bytes;
 	/* what was agreed */
+	bool served;			   /* counted as one that uses a volume */
 	uint64_t checked_ns, fill_left_ns; /* of what is filling: see nbd_conn_check_time() */
 	struct nbd_session session;
 	struct nbd_export *export;

@@ -141,7 +141,7 @@ static void nbd_conn_close(struct nbd_conn *conn)
 	if (conn->out != conn->in)
 		close(conn->out);
 	conn->in = conn->out = -1;
-	atomic_fetch_sub(&nbd->shared->connections, 1);
+	atomic_fetch_sub(conn->served ? &nbd->shared->connections : &nbd->shared->newcomers, 1);
 	peer_count(nbd->peer, NBD_COUNT_DISCONNECTS, 1);
 }
 
@@ -307,6 +307,9 @@ static void nbd_conn_writable(evutil_socket_t fd, short what, void *context)
 
 void nbd_conn_serve(struct nbd_conn *conn)
 {
+	atomic_fetch_sub(&conn->nbd->shared->newcomers, 1);
+	atomic_fetch_add(&conn->nbd->shared->connections, 1);
+	conn->served = true;
 	nbd_conn_move(conn, NBD_CONN_SERVING);
 	conn->reparse = true;
 	nbd_conn_mark(conn);
@@ -365,7 +368,7 @@ static struct nbd_conn *nbd_conn_add(struct nbd *nbd, int in, int out)
 			close(out);
 		return NULL;
 	}
-	atomic_fetch_add(&nbd->shared->connections, 1);
+	atomic_fetch_add(&nbd->shared->newcomers, 1);
 	TAILQ_INSERT_TAIL(&nbd->conns, conn, link);
 	nbd_conn_tune(in);
 	fcntl(in, F_SETFL, fcntl(in, F_GETFL) | O_NONBLOCK);

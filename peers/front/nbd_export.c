@@ -214,6 +214,23 @@ static bool nbd_lookup_again_to_read(struct nbd_lookup *lookup, int error)
 	return true;
 }
 
+static struct nbd_export *nbd_export_of(const struct nbd *nbd, uint64_t volume)
+{
+	struct nbd_export *export;
+	TAILQ_FOREACH (export, &nbd->exports, link)
+		if (export->volume == volume)
+			break;
+	return export;
+}
+
+/* The last places are for volumes that have no client: a guest that comes back finds one, however
+   many connections somebody else has to another volume. */
+static bool nbd_export_room(const struct nbd *nbd, uint64_t volume)
+{
+	uint64_t most = nbd->options->connections, used = atomic_load(&nbd->shared->connections);
+	return used < most - most / 8 || (used < most && !nbd_export_of(nbd, volume));
+}
+
 static void nbd_lookup_named(struct nbd_conn *conn, struct call *call)
 {
 	struct xseg_volume_info info;
@@ -228,6 +245,11 @@ static void nbd_lookup_named(struct nbd_conn *conn, struct call *call)
 		info.flags |= XSEG_VOLUME_READ_ONLY;
 	if (!error && conn->lookup.open)
 		conn->session.volume = info.id; /* to be closed, whatever comes now */
+	if (!error && conn->lookup.open && conn->state == NBD_CONN_HAGGLING &&
+		!nbd_export_room(conn->nbd, info.id)) {
+		peer_count(conn->nbd->peer, NBD_COUNT_TURNED_AWAY, 1);
+		nbd_conn_fail(conn, "turned away: there are as many connections as may be");
+	}
 	if (!nbd_lookup_over(conn))
 		nbd_haggle_found(conn, error, &info);
 }
@@ -331,10 +353,7 @@ void nbd_export_adopt(struct nbd_conn *conn, uint64_t volume)
 int nbd_export_use(struct nbd_conn *conn)
 {
 	struct nbd *nbd = conn->nbd;
-	struct nbd_export *export;
-	TAILQ_FOREACH (export, &nbd->exports, link)
-		if (export->volume == conn->session.volume)
-			break;
+	struct nbd_export *export = nbd_export_of(nbd, conn->session.volume);
 	if (!export) {
 		export = calloc(1, sizeof(*export));
 		if (!export)

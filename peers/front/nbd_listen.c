@@ -165,18 +165,25 @@ static void nbd_accept_pause(struct nbd_accept *accept)
 	nbd->timed = true;
 }
 
+/* Whoever does not get on makes room for the next: the one that has been at it for the longest. */
+static void nbd_accept_room(struct nbd *nbd)
+{
+	struct nbd_conn *conn;
+	if (likely(atomic_load(&nbd->shared->newcomers) < nbd->options->newcomers))
+		return;
+	TAILQ_FOREACH (conn, &nbd->conns, link)
+		if (conn->state == NBD_CONN_HAGGLING && conn->handshake)
+			break;
+	if (!conn)
+		return;
+	peer_count(nbd->peer, NBD_COUNT_TURNED_AWAY, 1);
+	nbd_conn_fail(conn, "makes room for a newcomer: it has not chosen an export yet");
+}
+
 static void nbd_accept_one(struct nbd_accept *accept, int fd)
 {
 	struct nbd *nbd = accept->nbd;
-	if (atomic_load(&nbd->shared->connections) >= nbd->options->connections) {
-		struct nbd_conn away = {.nbd = nbd};
-		nbd_listen_name_client(fd, away.who);
-		nbd_log(&away, "turned away: there are %llu connections already",
-			(unsigned long long)nbd->options->connections);
-		peer_count(nbd->peer, NBD_COUNT_TURNED_AWAY, 1);
-		close(fd);
-		return;
-	}
+	nbd_accept_room(nbd);
 	nbd_conn_create(nbd, fd, fd, accept->listener->trusted);
 }
 

@@ -7,7 +7,7 @@
 . "$(dirname "$0")/lib.sh"
 HERE=$(cd "$(dirname "$0")" && pwd)
 SCENE_SIZE=64M SCENE_SEGMENT_SIZE=512M TAP_LIMIT=300 TAP_LINES=100
-LIMIT=1100
+LIMIT=1200
 
 scene_begin
 scene_need_skerry

@@ -22,6 +22,7 @@ from nbd_wire import READ, REQUEST, WRITE, Broken, Closed
 
 K, M = 1 << 10, 1 << 20
 MAGAZINES = 3 * 256                     # pages that three lanes may hold ready
+NEWCOMERS = 64                          # front_nbd's default
 ACTS = []
 
 
@@ -119,17 +120,36 @@ def nobody_reads(town):
 
 @act
 def silence_to_the_limit(town):
-    """Connections that never say a word, as many as are allowed and some more."""
-    socks, turned_away = [], 0
+    """Connections that never say a word, more than are allowed: the oldest make room."""
+    socks, left = [], 0
     for _ in range(town.limit + 50):
         socks.append(town.place.open(5))
-    end = time.monotonic() + 10
-    while turned_away < 40 and time.monotonic() < end:
-        turned_away = sum(gone(sock) for sock in socks[-60:])
+    end = time.monotonic() + 60
+    while True:
+        left = sum(not gone(sock) for sock in socks)
+        if left <= NEWCOMERS or time.monotonic() > end:
+            break
         time.sleep(0.05)
-    if turned_away < 40:
-        raise Closed(f"only {turned_away} of 50 too many were turned away")
+    if left > NEWCOMERS:
+        raise Closed(f"{left} of them are still there, {NEWCOMERS} may be")
     return socks
+
+
+@act
+def one_volume_to_the_limit(town):
+    """As many clients of one volume as get in: the last places are for others."""
+    wires = []
+    try:
+        while len(wires) <= town.limit:
+            wires.append(town.enter())
+    except (Broken, Closed, OSError):
+        pass
+    most = town.limit - town.limit // 8
+    if len(wires) > most:
+        raise Closed(f"{len(wires)} clients of one volume, {most} may be")
+    wire = wires.pop()
+    wire.sock.close()
+    return [wire.sock for wire in wires]
 
 
 def gone(sock):

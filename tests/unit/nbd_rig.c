@@ -469,6 +469,7 @@ struct rig *rig_new(void)
 	rig->seed = 1;
 	rig->answer_max = 1000;
 	rig->options = (struct nbd_options){.connections = 16,
+		.newcomers = 16,
 		.requests = 64,
 		.bytes = 64u << 20,
 		.payload_max = NBD_PAYLOAD_MAX,
@@ -515,7 +516,8 @@ void rig_free(struct rig *rig)
 		rig->now_ns += 300000000;
 	}
 	must(rig->ops->idle(&rig->peer) && !rig->calls && !rig->pages && !rig_retries);
-	must(!rig->nbd->shared->connections && TAILQ_EMPTY(&rig->nbd->exports));
+	must(!rig->nbd->shared->connections && !rig->nbd->shared->newcomers &&
+		TAILQ_EMPTY(&rig->nbd->exports));
 	for (unsigned i = 0; i < RIG_VOLUMES; i++) {
 		must(!rig->volume[i].opens);
 		munmap(rig->volume[i].data, RIG_SIZE);

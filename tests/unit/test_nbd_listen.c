@@ -355,7 +355,7 @@ START_TEST(test_socket_activation)
 }
 END_TEST
 
-/* Through a real listener: accepted, served, turned away over the limit, room again afterwards. */
+/* Through a real listener: of those that have not chosen an export the oldest makes room. */
 START_TEST(test_connection_limit)
 {
 	struct rig *rig = rig_new();
@@ -364,16 +364,20 @@ START_TEST(test_connection_limit)
 	uint8_t greeting[18];
 	rig->options.listen = (struct peer_list){.item = items, .count = 1};
 	rig->options.socket_mode = (char *)(uintptr_t) "0600";
-	rig->options.connections = 2;
+	rig->options.newcomers = 2;
 	ck_assert_int_eq(nbd_listen_open(rig->nbd->shared, &rig->options, why, sizeof(why)), 0);
 	ck_assert_int_eq(nbd_listen_start(rig->nbd), 0);
 	int one = dial(path), two = dial(path), three = dial(path);
 	ck_assert(rig_receive(rig, one, greeting, 18) && rig_receive(rig, two, greeting, 18));
-	ck_assert(rig_closed(rig, three));
+	ck_assert(rig_receive(rig, three, greeting, 18));
+	ck_assert(rig_closed(rig, one));
 	close(one);
+	close(two);
 	rig_turn(rig, 50);
 	one = dial(path);
-	ck_assert(rig_receive(rig, one, greeting, 18));
+	two = dial(path);
+	ck_assert(rig_receive(rig, one, greeting, 18) && rig_receive(rig, two, greeting, 18));
+	ck_assert(rig_closed(rig, three));
 	close(one);
 	close(two);
 	close(three);
