@@ -415,6 +415,8 @@ void map_home_encode(const struct map_home *home, uint8_t out[MAP_HOME_RECORD_SI
 	at = put_u64(at, home->line);
 	at = put_u64(at, home->place);
 	at = put_u64(at, home->boot);
+	at = put_u64(at, home->until_boot_ns);
+	at = put_u64(at, home->lease_ns);
 	must(at <= out + MAP_HOME_RECORD_SIZE - CRC_SIZE);
 	put_seal(out, MAP_HOME_RECORD_SIZE);
 }
@@ -438,6 +440,8 @@ int map_home_decode(const uint8_t *from, size_t size, struct map_home *home)
 	home->line = get_u64(&at);
 	home->place = get_u64(&at);
 	home->boot = get_u64(&at);
+	home->until_boot_ns = get_u64(&at);
+	home->lease_ns = get_u64(&at);
 	good = good && home->line <= home->term;
 	good = good && is_zero(at, from + MAP_HOME_RECORD_SIZE - CRC_SIZE);
 	return good && home->id != 0 && home->term != 0 ? 0 : -EILSEQ;

@@ -125,12 +125,14 @@ struct map_home {
 	uint64_t term;	   /* one more with each change of owner: stores refuse lower ones */
 	uint64_t owner;	   /* random, drawn by each segment; 0: nobody */
 	uint64_t since_ns; /* wall clock */
-	uint64_t until_ns; /* lease, wall clock: beyond it anybody may take the volume */
+	uint64_t until_ns; /* end of the lease, wall clock: for people */
 	char host[MAP_HOST_MAX + 1]; /* for people: host and segment */
 	uint64_t last;		     /* owner of this term, also when he has given it back */
 	uint64_t line; /* since this term it is the same one each time; 0: not known */
 	/* the owner's segment by name, and the boot of its machine; 0: not known */
 	uint64_t place, boot;
+	uint64_t until_boot_ns; /* end of the lease, CLOCK_BOOTTIME of that boot; 0: not known */
+	uint64_t lease_ns;	/* its length; 0: not known */
 };
 
 /* May a volume look like this? 0 or -EINVAL. */

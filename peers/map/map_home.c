@@ -2,6 +2,7 @@
 /* Who may write to a volume: the home record, read and put until nobody interferes. */
 #include "peers/map/map_home.h"
 
+#include <base/must.h>
 #include <errno.h>
 #include <string.h>
 
@@ -33,10 +34,54 @@ static int home_put(struct map_store *store, const struct map_home *home, uint64
 	return rc == -EEXIST || rc == -ENOENT ? -ESTALE : rc;
 }
 
+/* --- when a lease is over ----------------------------------------------------------------- */
+
+void map_watch_init(struct map_watch *watch)
+{
+	memset(watch, 0, sizeof(*watch));
+	must(pthread_mutex_init(&watch->lock, NULL) == 0);
+}
+
+/* Has it been as it is for so long, since it was looked at first? */
+static bool unchanged_for(
+	struct map_watch *watch, uint64_t id, uint64_t version, uint64_t now_ns, uint64_t lease_ns)
+{
+	struct map_watched *slot =
+		&watch->slots[(id * 0x9e3779b97f4a7c15ull >> 32) % MAP_WATCH_SLOTS];
+	pthread_mutex_lock(&watch->lock);
+	if (slot->id != id || slot->version != version)
+		*slot = (struct map_watched){id, version, now_ns};
+	bool over = now_ns - slot->since_ns >= lease_ns;
+	pthread_mutex_unlock(&watch->lock);
+	return over;
+}
+
+/* It was a segment of this name on this machine, which has been started anew since: nobody there
+   lives, and there is no lease to wait for. */
+static bool is_dead(const struct map_home *home, const struct map_claim *claim)
+{
+	return home->place != 0 && home->place == claim->place && home->boot != 0 &&
+	       claim->boot != 0 && home->boot != claim->boot;
+}
+
+static bool is_over(const struct map_home *home, uint64_t version, const struct map_claim *claim)
+{
+	if (is_dead(home, claim))
+		return true;
+	if (home->boot != 0 && home->boot == claim->boot && home->until_boot_ns != 0)
+		return claim->boot_ns >= home->until_boot_ns;
+	uint64_t lease_ns = home->lease_ns != 0 ? home->lease_ns : claim->lease_ns;
+	return claim->watch &&
+	       unchanged_for(claim->watch, home->id, version, claim->boot_ns, lease_ns);
+}
+
+/* --- changes --------------------------------------------------------------------------------- */
+
 static bool claim_check(uint64_t id, const struct map_claim *claim)
 {
 	return id != 0 && claim->owner != 0 && claim->host && strlen(claim->host) <= MAP_HOST_MAX &&
-	       claim->lease_ns <= UINT64_MAX - claim->now_ns;
+	       claim->lease_ns <= UINT64_MAX - claim->now_ns &&
+	       claim->lease_ns <= UINT64_MAX - claim->boot_ns;
 }
 
 static void home_take(struct map_home *home, const struct map_claim *claim)
@@ -53,18 +98,14 @@ static void home_take(struct map_home *home, const struct map_claim *claim)
 	home->boot = claim->boot;
 }
 
-/* It was a segment of this name on this machine, which has been started anew since: nobody there
-   lives, and there is no lease to wait for. */
-static bool is_dead(const struct map_home *home, const struct map_claim *claim)
+static void home_renew(struct map_home *home, const struct map_claim *claim)
 {
-	return home->place != 0 && home->place == claim->place && home->boot != 0 &&
-	       claim->boot != 0 && home->boot != claim->boot;
+	home->until_ns = claim->now_ns + claim->lease_ns;
+	home->until_boot_ns = claim->boot_ns + claim->lease_ns;
+	home->lease_ns = claim->lease_ns;
 }
 
-/*
- * By what the claimant's clock says: one that has been set back finds leases longer than they are,
- * and waits. What the term was in a damaged record nobody knows; no count is as high as the clock.
- */
+/* What the term was in a damaged record nobody knows; no count is as high as the wall clock. */
 static int acquire_once(struct map_store *store, uint64_t id, const struct map_claim *claim,
 	bool force, struct map_home *found)
 {
@@ -77,12 +118,11 @@ static int acquire_once(struct map_store *store, uint64_t id, const struct map_c
 		return rc;
 	*found = home;
 	if (home.owner != claim->owner) {
-		if (home.owner != 0 && claim->now_ns < home.until_ns && !force &&
-			!is_dead(&home, claim))
+		if (home.owner != 0 && !force && !is_over(&home, version, claim))
 			return -EBUSY;
 		home_take(&home, claim);
 	}
-	home.until_ns = claim->now_ns + claim->lease_ns;
+	home_renew(&home, claim);
 	rc = home_put(store, &home, version);
 	if (rc == 0)
 		*found = home;
@@ -116,7 +156,7 @@ int map_home_renew(struct map_store *store, uint64_t id, const struct map_claim 
 		if (rc != 0)
 			return rc;
 		struct map_home home = *found;
-		home.until_ns = claim->now_ns + claim->lease_ns;
+		home_renew(&home, claim);
 		rc = home_put(store, &home, version);
 		if (rc == 0)
 			*found = home;
@@ -138,7 +178,7 @@ int map_home_release(struct map_store *store, uint64_t id, uint64_t owner, uint6
 		if (rc != 0)
 			return rc;
 		home.owner = 0;
-		home.until_ns = 0;
+		home.until_ns = home.until_boot_ns = 0;
 		rc = home_put(store, &home, version);
 		if (rc != -ESTALE)
 			return rc;

@@ -113,6 +113,7 @@ static int mapper_open(struct peer *first, char *why, size_t why_size)
 	for (unsigned i = 0; i < MAPPER_BUCKETS; i++)
 		LIST_INIT(&shared->locks[i]);
 	mapper_lease_open(shared);
+	map_watch_init(&shared->watch);
 	mapper_memory_open(&shared->memory, options->memory);
 	shared->owner = owner_of(peer_segment(first));
 	name_host(shared, peer_segment(first));

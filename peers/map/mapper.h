@@ -250,7 +250,7 @@ void mapper_lease_close(struct mapper_shared *shared);
 /* The first lane: begins renewals that are due. */
 bool mapper_lease_turn(struct mapper_shard *shard, uint64_t now_ns);
 
-struct map_claim mapper_claim(const struct mapper_shared *shared, bool passing);
+struct map_claim mapper_claim(struct mapper_shared *shared, bool passing);
 /* Was that home taken for the time of one change only? */
 bool mapper_home_is_passing(const struct map_home *home);
 /*
@@ -405,6 +405,7 @@ struct mapper_shared {
 	uint64_t owner;		    /* of what is ours: the segment's */
 	uint64_t place, boot;	    /* in home records: the segment and machine, and its boot */
 	char host[MAP_HOST_MAX + 1];
+	struct map_watch watch;
 	char passing[MAP_HOST_MAX + 1]; /* host, of what is taken for one change */
 };
 
@@ -414,6 +415,7 @@ static inline struct mapper_shared *mapper_shared(const struct mapper_task *task
 }
 
 uint64_t mapper_wall_ns(void);
+uint64_t mapper_boot_ns(void); /* CLOCK_BOOTTIME: nobody sets it, and sleep counts */
 uint64_t mapper_draw_id(void);
 
 /* --- what is asked -------------------------------------------------------------------------- */

@@ -268,14 +268,16 @@ int mapper_run_adopt(struct mapper_task *task)
 
 /* --- for the time of a change --------------------------------------------------------------- */
 
-struct map_claim mapper_claim(const struct mapper_shared *shared, bool passing)
+struct map_claim mapper_claim(struct mapper_shared *shared, bool passing)
 {
 	return (struct map_claim){.owner = shared->owner,
 		.now_ns = mapper_wall_ns(),
+		.boot_ns = mapper_boot_ns(),
 		.lease_ns = shared->options->lease_ns,
 		.host = passing ? shared->passing : shared->host,
 		.place = shared->place,
-		.boot = shared->boot};
+		.boot = shared->boot,
+		.watch = &shared->watch};
 }
 
 bool mapper_home_is_passing(const struct map_home *home)

@@ -464,7 +464,9 @@ static struct map_home sample_home(void)
 		.last = 0x4142434445464748ull,
 		.line = 0x0002030405060708ull,
 		.place = 0x5152535455565758ull,
-		.boot = 0x6162636465666768ull};
+		.boot = 0x6162636465666768ull,
+		.until_boot_ns = 0x7172737475767778ull,
+		.lease_ns = 0x0812836485666768ull};
 	return home;
 }
 
@@ -501,6 +503,8 @@ START_TEST(test_home)
 	ck_assert_uint_eq(out.line, in.line);
 	ck_assert_uint_eq(out.place, in.place);
 	ck_assert_uint_eq(out.boot, in.boot);
+	ck_assert_uint_eq(out.until_boot_ns, in.until_boot_ns);
+	ck_assert_uint_eq(out.lease_ns, in.lease_ns);
 	for (size_t bit = 0; bit < sizeof(b) * 8; bit++) {
 		b[bit / 8] ^= (uint8_t)(1u << (bit % 8));
 		ck_assert_int_eq(map_home_decode(b, sizeof(b), &out), -EILSEQ);
@@ -512,7 +516,7 @@ END_TEST
 START_TEST(test_home_bad)
 {
 	static const struct bad bad[] = {{12, 1, 4}, {16, 0, 8}, {24, 0, 8}, {56, '\n', 1},
-		{56, 0x7f, 1}, {119, 1, 1}, {135, 2, 1}, {152, 1, 1}, {507, 1, 1}};
+		{56, 0x7f, 1}, {119, 1, 1}, {135, 2, 1}, {168, 1, 1}, {507, 1, 1}};
 	struct map_home in = sample_home(), out;
 	uint8_t b[MAP_HOME_RECORD_SIZE + 8] = {0};
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {

@@ -11,11 +11,13 @@
 #define LEASE 1000u
 
 static struct map_memory *memory;
+static struct map_watch watch;
 static struct map_home found;
 
 static void setup(void)
 {
 	memory = map_memory_create();
+	map_watch_init(&watch);
 	memset(&found, 0xee, sizeof(found));
 }
 
@@ -25,7 +27,10 @@ static struct map_claim claim_of(uint64_t owner, uint64_t now)
 {
 	return (struct map_claim){.owner = owner,
 		.now_ns = now,
+		.boot_ns = now,
+		.boot = 8,
 		.lease_ns = LEASE,
+		.watch = &watch,
 		.host = owner == 1 ? "one" : "two"};
 }
 
@@ -72,10 +77,44 @@ START_TEST(test_another_boot)
 	ck_assert_int_eq(acquire_from(2, 5005, 7, 9), 0);
 	ck_assert_uint_eq(found.term, 2);
 	ck_assert_int_eq(acquire_from(1, 5006, 7, 9), -EBUSY);
-	/* who is not known is waited for */
-	ck_assert_int_eq(acquire_from(3, 9000, 0, 0), 0);
-	ck_assert_int_eq(acquire_from(2, 9001, 7, 9), -EBUSY);
-	ck_assert_int_eq(acquire_from(2, 9002, 0, 0), -EBUSY);
+	/* who is not known is waited for, by the clock of whoever waits */
+	ck_assert_int_eq(acquire_from(3, 90000, 0, 0), -EBUSY);
+	ck_assert_int_eq(acquire_from(3, 90000 + LEASE - 1, 0, 0), -EBUSY);
+	ck_assert_int_eq(acquire_from(3, 90000 + LEASE, 0, 0), 0);
+	ck_assert_int_eq(acquire_from(2, 91001, 7, 9), -EBUSY);
+	ck_assert_int_eq(acquire_from(2, 91002, 0, 0), -EBUSY);
+	teardown();
+}
+END_TEST
+
+/* Clocks of two machines: only a record that does not change for a lease is nobody's. */
+START_TEST(test_watch)
+{
+	setup();
+	ck_assert_int_eq(acquire_from(1, 5000, 1, 8), 0);
+	for (uint64_t now = 100000; now < 103000; now += LEASE - 1) {
+		ck_assert_int_eq(acquire_from(2, now, 2, 9), -EBUSY);
+		ck_assert_int_eq(acquire_from(1, now % 777, 1, 8), 0); /* renewed by its own */
+	}
+	ck_assert_int_eq(acquire_from(2, 200000, 2, 9), -EBUSY);
+	ck_assert_int_eq(acquire_from(2, 200000 + LEASE, 2, 9), 0);
+	ck_assert_uint_eq(found.term, 2);
+	teardown();
+}
+END_TEST
+
+/* The wall clock is set by an hour, there and back: nobody gets what another has. */
+START_TEST(test_clock_set)
+{
+	struct map_claim claim = claim_of(2, 5100);
+	setup();
+	ck_assert_int_eq(acquire(1, 5000, false), 0);
+	claim.now_ns += 3600000000000;
+	ck_assert_int_eq(map_home_acquire(&memory->store, ID, &claim, false, &found), -EBUSY);
+	claim.now_ns = 1;
+	ck_assert_int_eq(map_home_acquire(&memory->store, ID, &claim, false, &found), -EBUSY);
+	claim.boot_ns = 6000;
+	ck_assert_int_eq(map_home_acquire(&memory->store, ID, &claim, false, &found), 0);
 	teardown();
 }
 END_TEST
@@ -323,6 +362,8 @@ int main(void)
 {
 	Suite *suite = suite_create("map_home");
 	UNIT_TEST(suite, test_another_boot);
+	UNIT_TEST(suite, test_watch);
+	UNIT_TEST(suite, test_clock_set);
 	UNIT_TEST(suite, test_acquire_and_renew);
 	UNIT_TEST(suite, test_busy_says_who);
 	UNIT_TEST(suite, test_force);
