@@ -11,7 +11,8 @@
 
 #include "peers/front/nbd.h"
 
-#define NBD_ACCEPT_MAX 16 /* at once */
+#define NBD_NEWCOMER_NS 500000000u /* a handshake takes a few ms */
+#define NBD_ACCEPT_MAX 16	   /* at once */
 
 /* --- opening, once per process --------------------------------------------------- */
 
@@ -165,25 +166,34 @@ static void nbd_accept_pause(struct nbd_accept *accept)
 	nbd->timed = true;
 }
 
-/* Whoever does not get on makes room for the next: the one that has been at it for the longest. */
-static void nbd_accept_room(struct nbd *nbd)
+/* Whoever does not get on makes room for the next: the one that has been at it for the longest. But
+   each is given a moment; while all of them have come just now there is no room. */
+static bool nbd_accept_room(struct nbd *nbd)
 {
 	struct nbd_conn *conn;
 	if (likely(atomic_load(&nbd->shared->newcomers) < nbd->options->newcomers))
-		return;
+		return true;
+	peer_count(nbd->peer, NBD_COUNT_TURNED_AWAY, 1);
 	TAILQ_FOREACH (conn, &nbd->conns, link)
 		if (conn->state == NBD_CONN_HAGGLING && conn->handshake)
 			break;
-	if (!conn)
-		return;
-	peer_count(nbd->peer, NBD_COUNT_TURNED_AWAY, 1);
+	if (!conn || nbd_now(nbd) - conn->began_ns < NBD_NEWCOMER_NS)
+		return false;
 	nbd_conn_fail(conn, "makes room for a newcomer: it has not chosen an export yet");
+	return true;
 }
 
 static void nbd_accept_one(struct nbd_accept *accept, int fd)
 {
 	struct nbd *nbd = accept->nbd;
-	nbd_accept_room(nbd);
+	if (!nbd_accept_room(nbd)) {
+		struct nbd_conn away = {.nbd = nbd};
+		nbd_listen_name_client(fd, away.who);
+		nbd_log(&away, "turned away: %llu have come just now and not chosen an export yet",
+			(unsigned long long)nbd->options->newcomers);
+		close(fd);
+		return;
+	}
 	nbd_conn_create(nbd, fd, fd, accept->listener->trusted);
 }
 

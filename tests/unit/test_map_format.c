@@ -489,7 +489,7 @@ START_TEST(test_home)
 	ck_assert_mem_eq(b + 128, "\x08\x07\x06\x05\x04\x03\x02\x00", 8);
 	ck_assert_mem_eq(b + 136, "\x58\x57\x56\x55\x54\x53\x52\x51", 8);
 	ck_assert_mem_eq(b + 144, "\x68\x67\x66\x65\x64\x63\x62\x61", 8);
-	ck_zeros(b, 152, 508);
+	ck_zeros(b, 168, 508);
 	ck_sealed(b, sizeof(b));
 	memset(&out, 0xee, sizeof(out));
 	ck_assert_int_eq(map_home_decode(b, sizeof(b), &out), 0);

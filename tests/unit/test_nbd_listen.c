@@ -367,13 +367,19 @@ START_TEST(test_connection_limit)
 	rig->options.newcomers = 2;
 	ck_assert_int_eq(nbd_listen_open(rig->nbd->shared, &rig->options, why, sizeof(why)), 0);
 	ck_assert_int_eq(nbd_listen_start(rig->nbd), 0);
-	int one = dial(path), two = dial(path), three = dial(path);
+	int one = dial(path), two = dial(path);
 	ck_assert(rig_receive(rig, one, greeting, 18) && rig_receive(rig, two, greeting, 18));
+	int three = dial(path);
+	ck_assert(rig_closed(rig, three)); /* those before it are given a moment */
+	close(three);
+	rig->now_ns += 1000000000;
+	three = dial(path);
 	ck_assert(rig_receive(rig, three, greeting, 18));
 	ck_assert(rig_closed(rig, one));
 	close(one);
 	close(two);
 	rig_turn(rig, 50);
+	rig->now_ns += 1000000000;
 	one = dial(path);
 	two = dial(path);
 	ck_assert(rig_receive(rig, one, greeting, 18) && rig_receive(rig, two, greeting, 18));
