@@ -41,7 +41,7 @@ static const struct peer_option nbd_option_table[] = {
 		.help = "clients at once that use a volume; more are turned away, and in the last "
 			"eighth those of volumes that have a client already"),
 	OPTION_COUNT(struct nbd_options, newcomers, "newcomers", .min = 1, .max = 65536,
-		.initial = "64", .unit = "connections",
+		.initial = "256", .unit = "connections",
 		.help = "clients at once that have not chosen an export yet; for one more the "
 			"oldest is closed"),
 	OPTION_COUNT(struct nbd_options, requests, "requests", .min = 1, .max = 65536,

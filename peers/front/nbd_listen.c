@@ -11,7 +11,7 @@
 
 #include "peers/front/nbd.h"
 
-#define NBD_NEWCOMER_NS 500000000u /* a handshake takes a few ms */
+#define NBD_NEWCOMER_NS 100000000u /* a handshake takes a few ms */
 #define NBD_ACCEPT_MAX 16	   /* at once */
 
 /* --- opening, once per process --------------------------------------------------- */

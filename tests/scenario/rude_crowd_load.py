@@ -22,7 +22,7 @@ from nbd_wire import READ, REQUEST, WRITE, Broken, Closed
 
 K, M = 1 << 10, 1 << 20
 MAGAZINES = 3 * 256                     # pages that three lanes may hold ready
-NEWCOMERS = 64                          # front_nbd's default
+NEWCOMERS = 256                         # front_nbd's default
 ACTS = []
 
 
