@@ -143,3 +143,12 @@ uint32_t xseg_request_rehint(const struct xseg *seg)
 	}
 	return lost;
 }
+
+uint32_t xseg_request_free_count(const struct xseg *seg)
+{
+	uint32_t count = 0;
+	for (uint32_t i = 0; i < (seg->request_count + 63) / 64; i++)
+		count += (uint32_t)__builtin_popcountll(
+			atomic_load_explicit(&seg->request_hints[i], memory_order_relaxed));
+	return count;
+}

@@ -51,4 +51,7 @@ static inline uint16_t xseg_word_owner(uint64_t word) { return (uint16_t)(word >
 static inline uint16_t xseg_word_epoch(uint64_t word) { return (uint16_t)(word >> 24); }
 static inline uint32_t xseg_word_generation(uint64_t word) { return (uint32_t)(word >> 40); }
 
+/* About as many as are free now; others take and give all the while. */
+uint32_t xseg_request_free_count(const struct xseg *seg);
+
 #endif

@@ -103,11 +103,14 @@ struct nbd_shared {
 struct nbd_export {
 	TAILQ_ENTRY(nbd_export) link;
 	uint64_t volume;
-	uint64_t term;		 /* the last one in which it was opened to write */
-	uint32_t users;		 /* connections */
-	uint32_t changers;	 /* of them: those that may alter it */
-	uint32_t writers;	 /* requests in flight that alter it */
-	struct nbd_conn *wanted; /* waits for the writers to end; no new ones meanwhile */
+	uint64_t term;		      /* the last one in which it was opened to write */
+	uint32_t users;		      /* connections */
+	uint32_t changers;	      /* of them: those that may alter it */
+	uint32_t writers;	      /* requests in flight that alter it */
+	uint32_t inflight;	      /* requests */
+	uint64_t bytes;		      /* of data that they hold */
+	TAILQ_HEAD(, nbd_conn) crowd; /* wait for its share of the segment: nbd_share.c */
+	struct nbd_conn *wanted;      /* waits for the writers to end; no new ones meanwhile */
 	struct nbd_request *holder;
 	TAILQ_HEAD(, nbd_conn) waiting;
 };
@@ -262,7 +265,9 @@ struct nbd_conn {
 	uint32_t inflight;
 	uint64_t bytes;
 	/* what was agreed */
-	bool served;			   /* counted as one that uses a volume */
+	bool served;  /* counted as one that uses a volume */
+	bool crowded; /* in export->crowd */
+	TAILQ_ENTRY(nbd_conn) crowd_link;
 	uint64_t checked_ns, fill_left_ns; /* of what is filling: see nbd_conn_check_time() */
 	struct nbd_session session;
 	struct nbd_export *export;
@@ -310,6 +315,9 @@ struct nbd {
 	bool timed;	/* somebody has a deadline */
 	bool starved;	/* the pool was low: data that cannot leave is to be given back */
 	uint64_t sweep_ns, stop_ns;
+	uint64_t share_ns;	     /* when these were looked at: */
+	uint64_t share_bytes;	     /* of pages that are free, for this lane */
+	uint32_t share_requests;     /* slots */
 	uint64_t again_ns, composer; /* when we looked last; who it was */
 	struct nbd_taken taken[NBD_PASS_MAX];
 	unsigned taken_count;
@@ -408,6 +416,15 @@ void nbd_again_check(struct nbd *nbd);
 int nbd_gate_enter(struct nbd_request *request, enum nbd_gate_hold hold);
 void nbd_gate_leave(struct nbd_request *request);
 void nbd_gate_forget(struct nbd_conn *conn);
+
+/* --- nbd_share.c: what one volume may take of the segment ------------------------ */
+
+/* May the connection's volume have so much more in flight? False: the connection waits. */
+bool nbd_share_fits(struct nbd_conn *conn, uint32_t bytes);
+void nbd_share_take(struct nbd_conn *conn, uint32_t bytes);
+void nbd_share_give(struct nbd_conn *conn, uint32_t bytes);
+/* The connection waits no more. */
+void nbd_share_forget(struct nbd_conn *conn);
 
 /* nbd_request.c */
 /* One request header; 0: taken. -EAGAIN: not yet, waits are set. -EPROTO. */

@@ -155,6 +155,7 @@ void nbd_conn_fail(struct nbd_conn *conn, const char *why)
 	}
 	nbd_conn_move(conn, NBD_CONN_DEAD);
 	nbd_gate_forget(conn);
+	nbd_share_forget(conn);
 	nbd_haggle_end(conn);
 	nbd_conn_drop_queue(conn);
 	nbd_receive_reset(conn);
@@ -174,6 +175,7 @@ void nbd_conn_drain(struct nbd_conn *conn)
 	} else if (conn->state == NBD_CONN_SERVING) {
 		nbd_conn_move(conn, NBD_CONN_DRAINING);
 		nbd_gate_forget(conn);
+		nbd_share_forget(conn);
 		nbd_conn_mark(conn);
 	}
 }

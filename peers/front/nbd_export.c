@@ -360,6 +360,7 @@ int nbd_export_use(struct nbd_conn *conn)
 			return -ENOMEM;
 		export->volume = conn->session.volume;
 		TAILQ_INIT(&export->waiting);
+		TAILQ_INIT(&export->crowd);
 		TAILQ_INSERT_TAIL(&nbd->exports, export, link);
 	}
 	export->users++;

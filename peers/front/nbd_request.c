@@ -52,6 +52,7 @@ static struct nbd_request *nbd_request_new(struct nbd_conn *conn, const struct n
 	request->filling = NULL;
 	request->filled = request->fill_size = 0;
 	request->gate = NBD_GATE_NONE;
+	request->gate_count = 0;
 	request->queued = request->shed = request->probed = request->by_write = false;
 	request->status = NULL;
 	request->patch.write = NULL;
@@ -117,12 +118,15 @@ static int nbd_request_start(struct nbd_conn *conn, const struct nbd_command *co
 		nbd_conn_wait(conn, NBD_WAIT_ROOM);
 		return -EAGAIN;
 	}
+	if (unlikely(!nbd_share_fits(conn, bytes)))
+		return -EAGAIN;
 	struct nbd_request *request = nbd_request_new(conn, command);
 	if (!request)
 		return nbd_conn_starve(conn);
 	request->bytes = bytes;
 	conn->inflight++;
 	conn->bytes += bytes;
+	nbd_share_take(conn, bytes);
 	int error = 0;
 	if (unlikely(refused || (!command->length && command->type != NBD_CMD_FLUSH)))
 		nbd_request_refuse(request, refused);
@@ -132,6 +136,7 @@ static int nbd_request_start(struct nbd_conn *conn, const struct nbd_command *co
 		return 0;
 	conn->inflight--;
 	conn->bytes -= bytes;
+	nbd_share_give(conn, bytes);
 	nbd_request_free(request);
 	return error;
 }
@@ -222,6 +227,7 @@ void nbd_request_release(struct nbd_request *request)
 		nbd_status_put(conn->nbd, request->status);
 	conn->inflight--;
 	conn->bytes -= request->bytes;
+	nbd_share_give(conn, request->bytes);
 	nbd_request_free(request);
 	if (conn->waits & NBD_WAIT_ROOM)
 		nbd_conn_wake(conn, NBD_WAIT_ROOM);

@@ -5,12 +5,12 @@
  * Each change of owner takes the next term. The lease is renewed while the volume is open; when it
  * has run out anybody may take the volume. Wall clocks have no say in that: in one boot of one
  * machine CLOCK_BOOTTIME tells when it is over; elsewhere whoever wants the volume has to see its
- * record unchanged for a lease's time by his own clock (struct map_watch). The old owner, should it live, is fenced: the stores
- * refuse writes of a lower term (XSEG_CONTROL_FENCE, <xseg/op.h>), and its next renewal tells it
- * that it has lost the volume.
+ * record unchanged for a lease's time by his own clock (struct map_watch). The old owner, should it
+ * live, is fenced: the stores refuse writes of a lower term (XSEG_CONTROL_FENCE, <xseg/op.h>), and
+ * its next renewal tells it that it has lost the volume.
  *
- * Units: ns. Errors: 0 or -errno; -EBUSY: somebody else has it, *found says who;
- * -ESTALE: it is no longer ours. Ownership: caller's. Threads: any; a watch has a lock. Blocking: the store's.
+ * Units: ns. Errors: 0 or -errno; -EBUSY: somebody else has it, *found says who; -ESTALE: it is no
+ * longer ours. Ownership: caller's. Threads: any; a watch has a lock. Blocking: the store's.
  */
 #ifndef SKERRY_MAP_HOME_H
 #define SKERRY_MAP_HOME_H

@@ -2,7 +2,8 @@
 # NBD from the client's side: the specification, real clients, rude clients, a real kernel, and
 # stores that lose writes.
 nbd_scenarios = tests/scenario/nbd_spec.sh tests/scenario/nbd_clients.sh \
-	tests/scenario/nbd_siege.sh tests/scenario/nbd_uml.sh tests/scenario/nbd_negative.sh \
+	tests/scenario/nbd_siege.sh tests/scenario/nbd_share.sh tests/scenario/nbd_uml.sh \
+	tests/scenario/nbd_negative.sh \
 	tests/scenario/rude_crowd.sh tests/scenario/demo_kill.sh tests/scenario/nbd_snapshots.sh
 nbd_helpers = tests/scenario/nbd_conform.py tests/scenario/nbd_libnbd.py \
 	tests/scenario/nbd_snapshot_client.py \

@@ -50,7 +50,15 @@ struct event_base *peer_event_base(struct peer *peer)
 
 static struct xseg_edge_record rig_edge;
 static struct xseg_port_record rig_ports[1];
-static struct xseg rig_seg = {.edges = &rig_edge, .ports = rig_ports};
+/* Of pages and slots nothing is known but that there are many. */
+#define RIG_HINTS 1024u
+static _Atomic uint64_t rig_hints[RIG_HINTS];
+static struct xseg rig_seg = {.edges = &rig_edge,
+	.ports = rig_ports,
+	.page_hints = rig_hints,
+	.page_count = RIG_HINTS * 64,
+	.request_hints = rig_hints,
+	.request_count = RIG_HINTS * 64};
 
 /* The edge leads to port 0, which is bound by a composer of that epoch. */
 void rig_composer(struct rig *rig, uint64_t epoch)
@@ -466,6 +474,8 @@ struct rig *rig_new(void)
 	rig->ops = peer_module;
 	rig_composer(rig, 1);
 	rig->now_ns = 1000000000;
+	for (unsigned i = 0; i < RIG_HINTS; i++)
+		atomic_store(&rig_hints[i], UINT64_MAX);
 	rig->seed = 1;
 	rig->answer_max = 1000;
 	rig->options = (struct nbd_options){.connections = 16,
