@@ -20,8 +20,12 @@ QUICK_TESTS += tests/scenario/blocker_memory.sh tests/scenario/blocker_file_star
 EXTRA_DIST += $(blocker_scenarios) tests/scenario/blocker_lib.sh tests/lib/deny_uring.py
 
 if HAVE_CHECK
-check_PROGRAMS += test_blocker_pagemap
-TESTS += test_blocker_pagemap
+check_PROGRAMS += test_blocker_pagemap test_blocker_fence
+TESTS += test_blocker_pagemap test_blocker_fence
+test_blocker_fence_SOURCES = tests/unit/test_blocker_fence.c peers/blocker/file/file_fence.c \
+	peers/blocker/file/file_lock.c
+test_blocker_fence_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)
+test_blocker_fence_LDADD = $(unit_libs) libxseg.la $(CHECK_LIBS)
 test_blocker_pagemap_SOURCES = tests/unit/test_blocker_pagemap.c peers/blocker/pagemap.c \
 	peers/blocker/pagemap.h
 test_blocker_pagemap_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)

@@ -19,8 +19,10 @@
 #define NAME "fence"
 #define TEMPORARY "tmp/fence"
 #define MEMBERS 63u
-#define GROUPS 512u /* where a volume's place may be: by its id */
-#define PLACES 64u  /* of each group */
+#define GROUPS \
+	512u /* where a volume's place may be, by its id; each further level has twice as many */
+#define LEVELS 7u
+#define PLACES 64u /* of each group */
 #define WAIT_NS 10000000000u
 #define PAUSE_NS 1000000
 
@@ -29,7 +31,7 @@ static const char fence_magic[8] = {'S', 'K', 'F', 'E', 'N', 'C', 'E', '1'};
 struct fence_head {
 	char magic[8];
 	_Atomic uint32_t turn; /* which of the counters those use that go in now: its lowest bit */
-	uint32_t reserved;
+	_Atomic uint32_t levels;     /* of places, besides the first */
 	_Atomic uint64_t changes;    /* grows with each change of a place */
 	_Atomic uint32_t at_work[4]; /* 1: somebody has this lock of the folder */
 	uint8_t rest[24];
@@ -55,9 +57,17 @@ fixed(sizeof(struct fence_place) == 32);
 struct fence_file {
 	struct fence_head head;
 	struct fence_member members[MEMBERS];
-	struct fence_place places[GROUPS][PLACES];
+	struct fence_place places[][PLACES]; /* GROUPS of the first level, and so on */
 };
 fixed(offsetof(struct fence_file, places) == XSEG_PAGE);
+
+static size_t level_first(unsigned level) { return (size_t)GROUPS * ((1u << level) - 1); }
+
+static size_t size_with(unsigned levels)
+{
+	return offsetof(struct fence_file, places) +
+	       level_first(levels + 1) * PLACES * sizeof(struct fence_place);
+}
 
 /* --- making and mapping it ---------------------------------------------------------------- */
 
@@ -67,7 +77,7 @@ static int make_file(struct file_store *store)
 	int fd = openat(store->root, TEMPORARY, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return -errno;
-	int error = -posix_fallocate(fd, 0, sizeof(struct fence_file));
+	int error = -posix_fallocate(fd, 0, (off_t)size_with(0));
 	if (!error && pwrite(fd, fence_magic, sizeof(fence_magic), 0) != sizeof(fence_magic))
 		error = -ENOSPC;
 	if (!error && fsync(fd))
@@ -80,6 +90,7 @@ static int make_file(struct file_store *store)
 	return error ? error : fsync(store->root) ? -errno : 0;
 }
 
+/* With room for all that may be added to it: what is behind its end is not looked at. */
 static int map_file(struct file_store *store, struct fence_file **file)
 {
 	struct stat s;
@@ -87,15 +98,18 @@ static int map_file(struct file_store *store, struct fence_file **file)
 	if (fd < 0)
 		return -errno;
 	int error = fstat(fd, &s) ? -errno : 0;
-	if (!error && s.st_size != sizeof(**file))
+	if (!error && s.st_size < (off_t)size_with(0))
 		error = -EILSEQ;
 	if (!error) {
-		*file = mmap(NULL, sizeof(**file), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+		*file = mmap(
+			NULL, size_with(LEVELS - 1), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 		error = *file == MAP_FAILED ? -errno : 0;
 	}
 	close(fd);
-	if (!error && memcmp((*file)->head.magic, fence_magic, sizeof(fence_magic)) != 0) {
-		munmap(*file, sizeof(**file));
+	if (!error && (memcmp((*file)->head.magic, fence_magic, sizeof(fence_magic)) != 0 ||
+			      (*file)->head.levels >= LEVELS ||
+			      s.st_size < (off_t)size_with((*file)->head.levels))) {
+		munmap(*file, size_with(LEVELS - 1));
 		error = -EILSEQ;
 	}
 	return error;
@@ -132,7 +146,7 @@ int file_fence_open(struct file_store *store, uint64_t own)
 	if (!error) {
 		error = take_member(store);
 		if (error)
-			munmap(fence->file, sizeof(*fence->file));
+			munmap(fence->file, size_with(LEVELS - 1));
 	}
 	file_unlock(store, FILE_LOCK_FENCE);
 	if (error)
@@ -144,7 +158,7 @@ int file_fence_open(struct file_store *store, uint64_t own)
 void file_fence_close(struct file_store *store)
 {
 	if (store->fence.file)
-		munmap(store->fence.file, sizeof(*store->fence.file));
+		munmap(store->fence.file, size_with(LEVELS - 1));
 	store->fence.file = NULL;
 }
 
@@ -161,9 +175,10 @@ void file_fence_end(struct file_fence *fence, unsigned lock)
 
 /* --- looking ------------------------------------------------------------------------------ */
 
-static struct fence_place *group_of(const struct file_fence *fence, uint64_t volume)
+static struct fence_place *group_of(const struct file_fence *fence, uint64_t volume, unsigned level)
 {
-	return fence->file->places[(volume * 0x9e3779b97f4a7c15ull >> 32) % GROUPS];
+	uint64_t group = (volume * 0x9e3779b97f4a7c15ull >> 32) % ((uint64_t)GROUPS << level);
+	return fence->file->places[level_first(level) + group];
 }
 
 static struct fence_place *find_in(struct fence_place *group, uint64_t volume)
@@ -174,9 +189,19 @@ static struct fence_place *find_in(struct fence_place *group, uint64_t volume)
 	return NULL;
 }
 
+/* Among those of that volume's groups: its own place, or (0) a free one. */
+static struct fence_place *find_for(const struct file_fence *fence, uint64_t volume, uint64_t what)
+{
+	struct fence_place *place = NULL;
+	unsigned levels = atomic_load_explicit(&fence->file->head.levels, memory_order_acquire);
+	for (unsigned level = 0; level <= levels && level < LEVELS && !place; level++)
+		place = find_in(group_of(fence, volume, level), what);
+	return place;
+}
+
 static struct fence_place *find(const struct file_fence *fence, uint64_t volume)
 {
-	return find_in(group_of(fence, volume), volume);
+	return find_for(fence, volume, volume);
 }
 
 bool file_fence_look(const struct file_fence *fence, struct file_fence_look *look, uint64_t volume)
@@ -261,10 +286,43 @@ static int wait_for_all(struct file_store *store, uint64_t volume)
 	return error;
 }
 
-static struct fence_place *find_or_make(const struct file_fence *fence, uint64_t volume)
+/* One level more. All of its space is taken before anybody looks there. */
+static int grow(struct file_store *store)
 {
-	struct fence_place *place = find(fence, volume);
-	return place ? place : find_in(group_of(fence, volume), 0);
+	struct fence_head *head = &store->fence.file->head;
+	unsigned levels = atomic_load(&head->levels) + 1;
+	if (levels == LEVELS)
+		return -ENOSPC;
+	int fd = openat(store->root, NAME, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+	if (fd < 0)
+		return -errno;
+	int error = -posix_fallocate(fd, 0, (off_t)size_with(levels));
+	if (!error && fsync(fd))
+		error = -errno;
+	close(fd);
+	if (!error)
+		atomic_store_explicit(&head->levels, levels, memory_order_release);
+	return error;
+}
+
+static int find_or_make(struct file_store *store, uint64_t volume, struct fence_place **place)
+{
+	const struct file_fence *fence = &store->fence;
+	int error = 0;
+	*place = find(fence, volume);
+	while (!*place && !(*place = find_for(fence, volume, 0)) && !error)
+		error = grow(store);
+	return *place ? 0 : error;
+}
+
+/* The page of the place, and that of the head. */
+static int sync_place(const struct fence_file *file, const struct fence_place *place)
+{
+	uintptr_t page = (uintptr_t)place & ~(uintptr_t)(XSEG_PAGE - 1);
+	if (msync((void *)page, XSEG_PAGE, MS_SYNC) ||
+		msync((void *)(uintptr_t)file, XSEG_PAGE, MS_SYNC))
+		return -errno;
+	return 0;
 }
 
 /*
@@ -293,12 +351,12 @@ static int hand_over(
 static int set(struct file_store *store, uint64_t volume, uint64_t term, bool nobody)
 {
 	struct file_fence *fence = &store->fence;
-	struct fence_place *place = find_or_make(fence, volume);
-	if (!place)
-		return -ENOSPC;
+	struct fence_place *place;
+	int error = find_or_make(store, volume, &place);
+	if (error)
+		return error;
 	bool known = atomic_load(&place->volume) == volume;
 	uint64_t had = known ? atomic_load(&place->term) : 0, via = atomic_load(&place->via);
-	int error = 0;
 	if (known && term == had && via == fence->own && !nobody)
 		return 0;
 	if (known && (term < had || (term == had && via != 0 && via != fence->own)))
@@ -312,8 +370,7 @@ static int set(struct file_store *store, uint64_t volume, uint64_t term, bool no
 	atomic_store(&place->via, nobody ? 0 : fence->own);
 	atomic_fetch_add(&fence->file->head.changes, 1);
 	crash_point("blocker_file.fence.set");
-	/* all of it: a page that nobody has touched costs nothing */
-	return msync(fence->file, sizeof(*fence->file), MS_SYNC) ? -errno : 0;
+	return sync_place(fence->file, place);
 }
 
 int file_fence_set(struct file_store *store, uint64_t volume, uint64_t term, bool nobody)
@@ -339,4 +396,18 @@ int file_fence_left(struct file_store *store, uint64_t volume)
 		atomic_store(&place->left, 1);
 	file_unlock(store, FILE_LOCK_FENCE);
 	return 0;
+}
+
+void file_fence_forget(struct file_store *store, uint64_t volume)
+{
+	struct file_fence *fence = &store->fence;
+	if (!fence->file)
+		return;
+	file_lock(store, FILE_LOCK_FENCE);
+	struct fence_place *place = find(fence, volume);
+	if (place) {
+		atomic_store(&place->volume, 0);
+		atomic_fetch_add(&fence->file->head.changes, 1);
+	}
+	file_unlock(store, FILE_LOCK_FENCE);
 }

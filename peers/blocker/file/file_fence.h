@@ -55,5 +55,8 @@ void file_fence_end(struct file_fence *fence, unsigned lock);
 int file_fence_set(struct file_store *store, uint64_t volume, uint64_t term, bool nobody);
 /* XSEG_CONTROL_LEAVE: all that we have written to it is durable. */
 int file_fence_left(struct file_store *store, uint64_t volume);
+/* Its home record is gone, so it was removed, and its id is not used again: its place is free. What
+   an owner of before still writes is garbage that the next sweep finds. */
+void file_fence_forget(struct file_store *store, uint64_t volume);
 
 #endif

@@ -217,7 +217,10 @@ static int forget(struct file_store *store, const struct job *job)
 	path_of(path, &job->key);
 	if (unlinkat(store->root, path, 0))
 		return -errno;
-	return sync_records(store);
+	int error = sync_records(store);
+	if (!error && job->key.epoch == XSEG_EPOCH_HOME)
+		file_fence_forget(store, job->key.volume);
+	return error;
 }
 
 static int answer(struct job *job, const struct record_file *file)
