@@ -155,6 +155,7 @@ struct nbd_request {
 	uint32_t filled, fill_size, fill_at;
 	uint8_t header_size;
 	uint8_t gate;		 /* enum nbd_gate_hold */
+	bool shares;		 /* counted in its volume's share */
 	uint32_t gate_count;	 /* NBD_GATE_SHARED: so often */
 	bool queued;		 /* its reply is in conn->queue */
 	bool shed;		 /* READ: parts from `next` on were given back, to be read again */
@@ -421,8 +422,9 @@ void nbd_gate_forget(struct nbd_conn *conn);
 
 /* May the connection's volume have so much more in flight? False: the connection waits. */
 bool nbd_share_fits(struct nbd_conn *conn, uint32_t bytes);
-void nbd_share_take(struct nbd_conn *conn, uint32_t bytes);
-void nbd_share_give(struct nbd_conn *conn, uint32_t bytes);
+/* From its beginning until it is answered. */
+void nbd_share_take(struct nbd_request *request);
+void nbd_share_give(struct nbd_request *request);
 /* The connection waits no more. */
 void nbd_share_forget(struct nbd_conn *conn);
 

@@ -53,6 +53,7 @@ static struct nbd_request *nbd_request_new(struct nbd_conn *conn, const struct n
 	request->filled = request->fill_size = 0;
 	request->gate = NBD_GATE_NONE;
 	request->gate_count = 0;
+	request->shares = false;
 	request->queued = request->shed = request->probed = request->by_write = false;
 	request->status = NULL;
 	request->patch.write = NULL;
@@ -126,7 +127,7 @@ static int nbd_request_start(struct nbd_conn *conn, const struct nbd_command *co
 	request->bytes = bytes;
 	conn->inflight++;
 	conn->bytes += bytes;
-	nbd_share_take(conn, bytes);
+	nbd_share_take(request);
 	int error = 0;
 	if (unlikely(refused || (!command->length && command->type != NBD_CMD_FLUSH)))
 		nbd_request_refuse(request, refused);
@@ -136,7 +137,7 @@ static int nbd_request_start(struct nbd_conn *conn, const struct nbd_command *co
 		return 0;
 	conn->inflight--;
 	conn->bytes -= bytes;
-	nbd_share_give(conn, bytes);
+	nbd_share_give(request);
 	nbd_request_free(request);
 	return error;
 }
@@ -198,6 +199,7 @@ void nbd_request_finish(struct nbd_request *request)
 	must(!request->pending && conn->filling != request);
 	while (request->gate != NBD_GATE_NONE)
 		nbd_gate_leave(request);
+	nbd_share_give(request);
 	if (conn->state > NBD_CONN_DRAINING) {
 		nbd_request_release(request);
 		return;
@@ -227,7 +229,6 @@ void nbd_request_release(struct nbd_request *request)
 		nbd_status_put(conn->nbd, request->status);
 	conn->inflight--;
 	conn->bytes -= request->bytes;
-	nbd_share_give(conn, request->bytes);
 	nbd_request_free(request);
 	if (conn->waits & NBD_WAIT_ROOM)
 		nbd_conn_wake(conn, NBD_WAIT_ROOM);

@@ -3,6 +3,7 @@
  * What one volume may take of the segment: at most as many pages and request slots as are left for
  * all others then. So one whose requests wait, for its limit or its store, gets half, two of them a
  * third each, and there is always something left for the rest. One request of each volume goes on.
+ * Answers that a client does not take are not counted: nbd_shed.c gives their pages back.
  *
  * The figures are looked at once a millisecond; lanes share them.
  */
@@ -42,12 +43,14 @@ bool nbd_share_fits(struct nbd_conn *conn, uint32_t bytes)
 	return false;
 }
 
-void nbd_share_take(struct nbd_conn *conn, uint32_t bytes)
+void nbd_share_take(struct nbd_request *request)
 {
-	if (!conn->export)
+	struct nbd_export *export = request->conn->export;
+	if (!export)
 		return;
-	conn->export->inflight++;
-	conn->export->bytes += bytes;
+	request->shares = true;
+	export->inflight++;
+	export->bytes += request->bytes;
 }
 
 static void nbd_share_wake(struct nbd_export *export)
@@ -59,14 +62,15 @@ static void nbd_share_wake(struct nbd_export *export)
 }
 
 /* One goes on for each that ends; the last one leaves nobody behind. */
-void nbd_share_give(struct nbd_conn *conn, uint32_t bytes)
+void nbd_share_give(struct nbd_request *request)
 {
-	struct nbd_export *export = conn->export;
-	if (!export)
+	struct nbd_export *export = request->conn->export;
+	if (!request->shares)
 		return;
-	must(export->inflight > 0 && export->bytes >= bytes);
+	request->shares = false;
+	must(export->inflight > 0 && export->bytes >= request->bytes);
 	export->inflight--;
-	export->bytes -= bytes;
+	export->bytes -= request->bytes;
 	if (likely(TAILQ_EMPTY(&export->crowd)))
 		return;
 	nbd_share_wake(export);
