@@ -6,9 +6,13 @@
 #include <base/must.h>
 #include <errno.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xseg/port.h>
+#include <xseg/registry.h>
 
+#include "tools/ctl_plug.h"
 #include "tools/ctl_progress.h"
 
 #define LOOK_MS 100
@@ -289,6 +293,9 @@ struct check {
 	struct map_sweep_state state;
 	json_t *rows;
 	uint64_t damaged, garbage, left;
+	struct client above[4]; /* what stores of composers lead to */
+	unsigned above_count;
+	uint64_t cached; /* objects that only a cache has */
 };
 
 static const char *name_of(const struct check *check, uint64_t id)
@@ -299,8 +306,53 @@ static const char *name_of(const struct check *check, uint64_t id)
 	return NULL;
 }
 
+/* Where the composer has its objects: of those that a cache has not written back the store below,
+   at which the mapper looks, knows nothing. */
+static void caches_open(struct check *check)
+{
+	const struct xseg *seg = &check->client.seg;
+	char to[NAME_LENGTH_MAX + 1], why[XSEG_WHY_SIZE];
+	for (uint32_t i = 0; i < XSEG_EDGES_MAX && check->above_count < countof(check->above);
+		i++) {
+		char edge[XSEG_EDGE_NAME_MAX + 1] = "", *colon;
+		struct xseg_peer_view view;
+		if (atomic_load_explicit(&seg->edges[i].life, memory_order_acquire) !=
+			XSEG_LIFE_ALIVE)
+			continue;
+		memcpy(edge, seg->edges[i].name, XSEG_EDGE_NAME_MAX);
+		if (ctl_edge_target(seg, edge, to) || !to[0] || !(colon = strchr(edge, ':')) ||
+			strcmp(colon, ":store"))
+			continue;
+		*colon = 0;
+		if (xseg_peer_find(seg, edge, &view) || strcmp(view.role, "volume"))
+			continue;
+		struct client *above = &check->above[check->above_count];
+		check->above_count += client_open(above, seg->name, to, why) == 0;
+	}
+}
+
+static bool is_above(struct check *check, const struct map_finding_info *found)
+{
+	for (unsigned i = 0; i < check->above_count; i++) {
+		struct xseg_object_info info;
+		struct client_request request = {.op = XSEG_OP_INFO,
+			.flags = XSEG_F_FAST_ONLY,
+			.key = found->key,
+			.length = sizeof(info),
+			.receive = &info,
+			.receive_size = sizeof(info)};
+		if (client_do(&check->above[i], &request) == 0)
+			return true;
+	}
+	return false;
+}
+
 static void finding_add(struct check *check, const struct map_finding_info *found)
 {
+	if (strcmp(ctl_map_finding_name(found->finding), "lost") == 0 && is_above(check, found)) {
+		check->cached++;
+		return;
+	}
 	char id[24], key[64];
 	bool harmless = found->finding < CTL_MAP_FINDINGS && findings[found->finding].harmless;
 	const char *name = name_of(check, found->volume);
@@ -375,6 +427,7 @@ static void check_print(struct check *check, bool plan)
 	if (ctl->format == CTL_JSON) {
 		json_t *out = state_json(state);
 		json_object_set_new(out, "clean", json_boolean(!check->damaged && !state->error));
+		json_object_set_new(out, "cached", json_integer((json_int_t)check->cached));
 		json_object_set_new(out, "dry_run", json_boolean(plan));
 		json_object_set_new(out, "list", check->rows);
 		ctl_output_json(ctl, ctl_output_versioned(out));
@@ -390,6 +443,9 @@ static void check_print(struct check *check, bool plan)
 			(unsigned long long)state->volumes, (unsigned long long)state->pages,
 			(unsigned long long)state->objects, (unsigned long long)check->damaged,
 			(unsigned long long)check->garbage);
+	if (!ctl_is_json(ctl) && check->cached)
+		fprintf(stderr, "%llu objects are in a cache and not yet in the store\n",
+			(unsigned long long)check->cached);
 }
 
 static int fsck(struct check *check)
@@ -424,7 +480,10 @@ static int run_fsck(struct ctl *ctl)
 	if (rc)
 		return rc;
 	check.rows = json_array();
+	caches_open(&check);
 	rc = fsck(&check);
+	while (check.above_count)
+		client_close(&check.above[--check.above_count]);
 	json_decref(check.rows);
 	free(check.nodes.all);
 	client_close(&check.client);

@@ -59,11 +59,13 @@ enum xseg_op {
 
 /* Flags of a request (frame.flags). */
 enum {
-	XSEG_F_FUA = 1 << 0,	   /* durable before it completes */
-	XSEG_F_PIN = 1 << 1,	   /* READ: the client takes pinned pages instead of its own */
-	XSEG_F_DONATE = 1 << 2,	   /* WRITE: the server may keep whole pages */
-	XSEG_F_NO_HOLE = 1 << 3,   /* ZERO: keep allocated */
-	XSEG_F_FAST_ONLY = 1 << 4, /* ZERO: -EOPNOTSUPP at once if it would be slow */
+	XSEG_F_FUA = 1 << 0,	 /* durable before it completes */
+	XSEG_F_PIN = 1 << 1,	 /* READ: the client takes pinned pages instead of its own */
+	XSEG_F_DONATE = 1 << 2,	 /* WRITE: the server may keep whole pages */
+	XSEG_F_NO_HOLE = 1 << 3, /* ZERO: keep allocated */
+	XSEG_F_FAST_ONLY =
+		1 << 4, /* ZERO: -EOPNOTSUPP at once if it would be slow; INFO of an object:
+				      that it is there is enough, do not write it back first */
 	XSEG_F_NO_CACHE = 1 << 5,  /* do not keep it */
 	XSEG_F_URGENT = 1 << 6,	   /* somebody is blocked on it */
 	XSEG_F_READ_ONLY = 1 << 7, /* OPEN: will not write */

@@ -186,11 +186,23 @@ static void bar_ask(struct peer *peer, struct job *job, struct cache_flow *flow)
 	cache_flush_barrier(peer, flow, &bar->own);
 }
 
+/* Who cannot wait hears that there is such an object; how large it is the store will know. */
+static void bar_there(struct job *job)
+{
+	const struct xseg_object_info info = {.size = XSEG_SECTOR, .allocated = XSEG_SECTOR};
+	job_put_bytes(job, 0, &info, sizeof(info));
+	job_complete(job, sizeof(info));
+}
+
 static void bar_question(struct peer *peer, struct job *job)
 {
 	struct cache_object *object =
 		bar_is_passed(peer, job) ? NULL : cache_object_find(peer, &job->key);
-	if (object && cache_bucket_any_dirty(peer, object, 0, XCACHE_BUCKETS))
+	bool dirty = object && cache_bucket_any_dirty(peer, object, 0, XCACHE_BUCKETS);
+	if (dirty && job->op == XSEG_OP_INFO && (job->flags & XSEG_F_FAST_ONLY) &&
+		job->data_size >= sizeof(struct xseg_object_info))
+		bar_there(job);
+	else if (dirty)
 		bar_ask(peer, job, object->flow);
 	else
 		job_forward(job, CACHE_STORE);

@@ -57,6 +57,13 @@ host a
 resizes() { "$XSEGCTL" -s a volume resize disk 20M; }
 tap_run "a changes its volume before anybody opens it" scene_until 60 resizes
 takes a "a has its volume again"
+# what a cache alone has of a map's objects is no loss
+guest gd a disk
+tell gd 'write -f -P 3 8M 64k'
+says gd 'wrote 65536' "a guest writes to a new object; only the cache and its journal have it"
+on a 0 "fsck looks where the composer does" fsck --json
+json_is "nothing is lost" '[([.list[]? | select(.finding == "lost")] | length), .cached] | @csv' 0,1
+leaves gd
 reads "what was flushed is there" a disk 'read -P 2 0 64k'
 stored "it has come to the store by now" 'read -P 2 0 64k'
 
