@@ -162,6 +162,9 @@ static int read_wish(struct plug *plug)
 	if (!at || !strchr(at, ':') || strlen(at) > XSEG_EDGE_NAME_MAX)
 		return fault_set(&ctl->fault, FAULT_USAGE, at, "'xsegctl edge list' lists edges",
 			"say where: --at PEER:EDGE");
+	if (strcmp(strchr(at, ':') + 1, "store"))
+		return fault_set(&ctl->fault, FAULT_USAGE, at, "e.g. --at vol0:store",
+			"a cache stands in front of a store: '%s' is no store edge", at);
 	if (name && !name_check(name))
 		return fault_set(
 			&ctl->fault, FAULT_USAGE, name, NULL, "'%s' is no name for a peer", name);

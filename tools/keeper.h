@@ -175,6 +175,8 @@ void keeper_files_last_line(const struct keeper_host *host, char *out, size_t ou
 int keeper_check(struct keeper *keeper, const struct pipeline *pipeline, struct fault *fault);
 /* Would the program take the peers of that process? Waits for it, a few seconds at most. */
 int keeper_check_host(struct keeper *keeper, unsigned host, struct fault *fault);
+/* May an edge of that name lead to a peer of that role? Asks xsegpeer. */
+bool keeper_role_serves(struct keeper *keeper, const char *role, const char *edge);
 
 /* --- keeper_host.c: one process --- */
 void keeper_host_init(struct keeper *keeper, unsigned index);

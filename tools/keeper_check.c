@@ -125,6 +125,18 @@ int keeper_check_host(struct keeper *keeper, unsigned host, struct fault *fault)
 	return check_host(keeper, &keeper->pipeline, host, ASK_ONE_NS, fault);
 }
 
+bool keeper_role_serves(struct keeper *keeper, const char *role, const char *edge)
+{
+	struct roles roles = {.keeper = keeper,
+		.names = {(char *)(uintptr_t)role},
+		.count = 1,
+		.described = json_object()};
+	const json_t *described = describe(&roles, role);
+	bool serves = !described || pipeline_role_serves(described, edge);
+	json_decref(roles.described);
+	return serves;
+}
+
 int keeper_check(struct keeper *keeper, const struct pipeline *pipeline, struct fault *fault)
 {
 	struct roles roles = {.keeper = keeper, .described = json_object()};

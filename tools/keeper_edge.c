@@ -262,8 +262,8 @@ static int edge_unknown(const struct keeper *keeper, const char *name, struct fa
 	return -FAULT_NOT_FOUND;
 }
 
-static int target_check(const struct keeper *keeper, const struct edge_view *edge, const char *to,
-	struct fault *fault)
+static int target_check(
+	struct keeper *keeper, const struct edge_view *edge, const char *to, struct fault *fault)
 {
 	struct xseg_peer_view view;
 	if (xseg_peer_find(&keeper->seg, to, &view))
@@ -272,6 +272,11 @@ static int target_check(const struct keeper *keeper, const struct edge_view *edg
 	if (view.life != XSEG_LIFE_ALIVE)
 		return fault_set(fault, FAULT_FAILED, to, "'xsegctl status' says why",
 			"peer '%s' does not serve", to);
+	if (!keeper_role_serves(keeper, view.role, edge->edge))
+		return fault_set(fault, FAULT_USAGE, to,
+			"'xsegctl edge list' lists where edges lead",
+			"edge %s:%s cannot lead to '%s': a %s answers no '%s' requests", edge->peer,
+			edge->edge, to, view.role, edge->edge);
 	if (keeper_edge_reaches(&keeper->seg, to, edge->peer))
 		return fault_set(fault, FAULT_USAGE, to, NULL,
 			"'%s' leads back to '%s': requests would go round in a circle", to,
@@ -280,7 +285,7 @@ static int target_check(const struct keeper *keeper, const struct edge_view *edg
 }
 
 /* "none" is nowhere. */
-static int target_port(const struct keeper *keeper, const struct edge_view *edge, const char *to,
+static int target_port(struct keeper *keeper, const struct edge_view *edge, const char *to,
 	uint32_t *port, struct fault *fault)
 {
 	*port = XSEG_NONE;

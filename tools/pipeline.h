@@ -96,6 +96,8 @@ struct pipeline_roles {
 };
 int pipeline_check(
 	const struct pipeline *pipeline, const struct pipeline_roles *roles, struct fault *fault);
+/* Of a role's description: may an edge of that name lead to it? */
+bool pipeline_role_serves(const json_t *role, const char *edge);
 
 /* "NAME=ROLE,key=value,..." as xsegpeer takes it; malloc'd. */
 char *pipeline_peer_argument(const struct pipeline_peer *peer);

@@ -260,6 +260,30 @@ static bool edge_described(const json_t *role, const char *edge)
 	return false;
 }
 
+/* Does the role answer what goes down that edge? One that does not say answers anything. */
+bool pipeline_role_serves(const json_t *role, const char *edge)
+{
+	const char *serves = json_string_value(json_object_get(role, "serves"));
+	return !serves || !strcmp(serves, edge);
+}
+
+static int check_target(const struct pipeline *pipeline, const struct pipeline_peer *peer,
+	const struct pipeline_option *option, const struct pipeline_roles *roles,
+	struct fault *fault)
+{
+	const struct pipeline_peer *target = edge_target(pipeline, option);
+	const json_t *role =
+		target && target->role ? roles->describe(roles->context, target->role) : NULL;
+	const char *edge = strchr(option->key, '.') + 1;
+	char text[256];
+	if (!role || pipeline_role_serves(role, edge))
+		return 0;
+	snprintf(text, sizeof(text),
+		"%.48s leads to '%s', a %.48s, which answers no '%.32s' requests", option->key,
+		target->name, target->role, edge);
+	return place_fail(pipeline, peer, option->key, fault, text);
+}
+
 static bool option_repeats(const struct pipeline_peer *peer, unsigned index)
 {
 	for (unsigned i = 0; i < index; i++)
@@ -337,6 +361,9 @@ static int check_peer(const struct pipeline *pipeline, const struct pipeline_pee
 	}
 	for (unsigned i = 0; !rc && i < peer->option_count; i++)
 		rc = check_option(pipeline, peer, i, role, fault);
+	for (unsigned i = 0; !rc && i < peer->option_count; i++)
+		if (option_is_edge(&peer->options[i]))
+			rc = check_target(pipeline, peer, &peer->options[i], roles, fault);
 	return rc ? rc : check_required(pipeline, peer, role, fault);
 }
 

@@ -51,7 +51,10 @@ struct peer_ops {
 	const struct peer_option *options; /* ends with OPTION_END; may be NULL */
 	size_t options_size, state_size, shared_size;
 	const char *const *edges; /* names of the ways down, NULL-terminated; may be NULL */
-	unsigned edges_needed;	  /* so many of them must lead somewhere; 0: all */
+	/* The edges of others that may lead here, by name: "volume", "store", "map"; "": none, as
+	   only clients of other protocols ask; NULL: any. */
+	const char *serves;
+	unsigned edges_needed;		     /* so many of them must lead somewhere; 0: all */
 	const struct xseg_counter *counters; /* ends with a NULL name; may be NULL */
 	/* Once per process before any shard starts: checks options, opens what shards share. The
 	   sentence in `why` goes to the user. May be NULL, as all below. */

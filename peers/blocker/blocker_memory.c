@@ -83,6 +83,7 @@ static void memory_take(struct peer *peer, struct job *job)
 static const struct peer_ops memory_ops = {
 	.name = "blocker_memory",
 	.summary = "objects in pages of the segment",
+	.serves = "store",
 	.description = "Reads lend pages, writes keep them: whole pages are not copied. What is "
 		       "stored goes with the process. A full store fails what grows it.\n",
 	.options = memory_options,

@@ -31,6 +31,7 @@ static void null_flush(struct peer *peer, struct job *job)
 static const struct peer_ops null_ops = {
 	.name = "blocker_null",
 	.summary = "stores nothing: what the pipeline above it costs",
+	.serves = "store",
 	.description =
 		"Reads show whatever lay in the pages before; everything else is forgotten.\n",
 	.on = {[XSEG_OP_READ] = null_read,

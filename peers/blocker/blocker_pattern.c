@@ -109,6 +109,7 @@ static void pattern_status(struct peer *peer, struct job *job)
 static const struct peer_ops pattern_ops = {
 	.name = "blocker_pattern",
 	.summary = "every 8-byte word is its own offset",
+	.serves = "store",
 	.description =
 		"Each 8-byte big-endian word of the store says where it lies: object number times "
 		"*object-size*, plus the offset in the object. So a read of any place and size can "

@@ -535,6 +535,7 @@ static const struct peer_ops main_ops = {
 	.state_size = sizeof(struct cache),
 	.shared_size = sizeof(struct cache_shared),
 	.edges = main_edges,
+	.serves = "store",
 	.counters = main_counters,
 	.open = main_open,
 	.close = main_close,

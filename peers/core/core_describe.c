@@ -63,6 +63,10 @@ void describe_role(const struct peer_ops *ops, FILE *out)
 	describe_text(ops->summary, out);
 	fputs(", \"edges\": ", out);
 	describe_names(ops->edges, out);
+	if (ops->serves) {
+		fputs(", \"serves\": ", out);
+		describe_text(ops->serves, out);
+	}
 	fputs(", \"options\": [", out);
 	for (unsigned i = 0; option && option->type != PEER_OPTION_END; option++, i++) {
 		fputs(i ? ", " : "", out);

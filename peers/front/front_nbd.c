@@ -284,6 +284,7 @@ static const struct peer_ops nbd_ops = {
 	.state_size = sizeof(struct nbd),
 	.shared_size = sizeof(struct nbd_shared),
 	.edges = nbd_edges,
+	.serves = "",
 	.counters = nbd_counters,
 	.open = nbd_open,
 	.close = nbd_close,

@@ -277,6 +277,7 @@ static const struct peer_ops mapper_ops = {
 	.state_size = sizeof(struct mapper_shard),
 	.shared_size = sizeof(struct mapper_shared),
 	.edges = mapper_edges,
+	.serves = "map",
 	.counters = mapper_counters,
 	.open = mapper_open,
 	.close = mapper_close,

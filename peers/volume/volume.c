@@ -220,6 +220,7 @@ static const struct peer_ops volume_ops = {
 	.state_size = sizeof(struct volume_shard),
 	.shared_size = sizeof(struct volume_shared),
 	.edges = volume_edges,
+	.serves = "volume",
 	.edges_needed = 1,
 	.counters = volume_counters,
 	.open = volume_open,

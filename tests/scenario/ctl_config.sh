@@ -102,6 +102,15 @@ ctl_exits 1 "diff sees it" config diff "$conf" --json
 json_is "says so" '.steps[0].reason' "to file0, was nowhere"
 ctl_exits 0 "and back" config apply "$conf"
 
+ctl_exits 2 "an edge to what does not answer it" edge set nbd0:volume file0
+err_like "says so" "cannot lead to 'file0': a blocker_file answers no 'volume' requests"
+ctl_exits 2 "a cache where no store is" plug cached --at nbd0:volume
+err_like "says so" "'nbd0:volume' is no store edge"
+sed '0,/edge.volume = vol0/s//edge.volume = file0/' "$conf" >"$other"
+ctl_exits 2 "a file with such an edge" config check "$other"
+err_like "names line and peers" "$other:[0-9]+: edge.volume leads to 'file0', a blocker_file"
+ctl_exits 0 "all is as it was" config diff "$conf"
+
 # --- what cannot be, and what fails -------------------------------------------------------------
 sed 's/64M/128M/' "$conf" >"$other"
 ctl_exits 4 "a segment of another size" config apply "$other"

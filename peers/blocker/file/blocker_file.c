@@ -261,6 +261,7 @@ static void file_dump(struct peer *peer, FILE *out)
 static const struct peer_ops file_ops = {
 	.name = "blocker_file",
 	.summary = "objects as sparse files in a folder",
+	.serves = "store",
 	.description =
 		"Each object is a file, made when it is first written: "
 		"_DIR_/objects/_VOLUME_/_XX_/_OBJECT_. What was never written takes no space; "
