@@ -162,9 +162,6 @@ static int read_wish(struct plug *plug)
 	if (!at || !strchr(at, ':') || strlen(at) > XSEG_EDGE_NAME_MAX)
 		return fault_set(&ctl->fault, FAULT_USAGE, at, "'xsegctl edge list' lists edges",
 			"say where: --at PEER:EDGE");
-	if (strcmp(strchr(at, ':') + 1, "store"))
-		return fault_set(&ctl->fault, FAULT_USAGE, at, "e.g. --at vol0:store",
-			"a cache stands in front of a store: '%s' is no store edge", at);
 	if (name && !name_check(name))
 		return fault_set(
 			&ctl->fault, FAULT_USAGE, name, NULL, "'%s' is no name for a peer", name);
@@ -281,6 +278,9 @@ static int look(struct plug *plug)
 	int rc = ctl_plug_ask(p, "peer.list", NULL, &list);
 	if (!rc && ctl_edge_target(&p->seg, p->edges[0], to))
 		rc = edge_unknown(plug);
+	else if (!rc && strcmp(strchr(p->edges[0], ':') + 1, "store"))
+		rc = fault_set(&p->ctl->fault, FAULT_USAGE, p->edges[0], "e.g. --at vol0:store",
+			"a cache stands in front of a store: '%s' is no store edge", p->edges[0]);
 	else if (!rc && !to[0])
 		rc = fault_set(&p->ctl->fault, FAULT_CONFLICT, p->edges[0],
 			"'xsegctl edge set' sets it", "edge %s leads nowhere", p->edges[0]);

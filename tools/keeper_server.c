@@ -8,6 +8,7 @@
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
 #include <event2/listener.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -186,13 +187,26 @@ static void on_event(struct bufferevent *stream, short what, void *context)
 
 /* --- who asks --------------------------------------------------------------------------- */
 
+/* A member of our group by one of its further ones, as those who were added to it are. */
+static bool in_our_group(int fd)
+{
+	gid_t groups[NGROUPS_MAX];
+	socklen_t size = sizeof(groups);
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, groups, &size))
+		return false;
+	for (size_t i = 0; i < size / sizeof(groups[0]); i++)
+		if (groups[i] == getegid())
+			return true;
+	return false;
+}
+
 static bool allowed(int fd)
 {
 	struct ucred peer;
 	socklen_t size = sizeof(peer);
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size))
 		return false;
-	return peer.uid == 0 || peer.uid == geteuid() || peer.gid == getegid();
+	return peer.uid == 0 || peer.uid == geteuid() || peer.gid == getegid() || in_our_group(fd);
 }
 
 static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struct sockaddr *address,

@@ -24,6 +24,9 @@ static const struct peer_option nbd_option_table[] = {
 		.help = "serve one client on stdin and stdout, then end the process"),
 	OPTION_TEXT(struct nbd_options, socket_mode, "socket-mode", .initial = "0660",
 		.help = "mode of UNIX sockets, octal"),
+	OPTION_TEXT(struct nbd_options, socket_group, "socket-group",
+		.help = "group of UNIX sockets, by name or number, such as that of the virtual "
+			"machines' user; empty: the process's"),
 	OPTION_CHOICE(struct nbd_options, tls, "tls", .choices = nbd_tls_choices, .initial = "auto",
 		.help = "require TLS: of clients of other hosts (auto), of nobody (off), of all "
 			"(require)"),

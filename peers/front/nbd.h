@@ -46,7 +46,7 @@ struct nbd_options {
 	bool read_only, single;
 	uint64_t tls, tls_verify;
 	char *tls_cert, *tls_key, *tls_ca;
-	char *socket_mode;
+	char *socket_mode, *socket_group;
 	uint64_t connections, newcomers, requests, bytes, payload_max;
 	uint64_t handshake_ns, stall_ns, drain_ns;
 };
@@ -500,9 +500,16 @@ struct call *nbd_dirty_call(const struct nbd_request *request);
 /* True: the next piece is wanted, too. */
 bool nbd_dirty_take(struct nbd_request *request, const struct call *call);
 
+/* Of UNIX sockets. */
+struct nbd_rights {
+	mode_t mode;
+	gid_t group;
+};
+#define NBD_NO_GROUP ((gid_t)-1) /* the process's */
+
 /* nbd_address.c: one `listen` option becomes one or more listeners. */
-int nbd_address_listen(
-	struct nbd_shared *shared, const char *address, int mode, char *why, size_t size);
+int nbd_address_listen(struct nbd_shared *shared, const char *address,
+	const struct nbd_rights *rights, char *why, size_t size);
 int nbd_address_inherit(struct nbd_shared *shared, const char *name, char *why, size_t size);
 void nbd_address_text(const struct sockaddr *address, socklen_t length, char out[NBD_WHO_LENGTH]);
 /* A UNIX socket or loopback? */

@@ -126,27 +126,27 @@ static int nbd_unix_remember(struct nbd_shared *shared, const char *path, char *
 	return 0;
 }
 
+static int nbd_unix_give(const char *path, const struct nbd_rights *rights)
+{
+	if (rights->group != NBD_NO_GROUP && chown(path, (uid_t)-1, rights->group))
+		return -errno;
+	return chmod(path, rights->mode) ? -errno : 0;
+}
+
 /* On an error fd is the caller's to close, if there is one. */
-static int nbd_unix_make(const struct sockaddr_un *un, int mode, int *fd)
+static int nbd_unix_make(const struct sockaddr_un *un, const struct nbd_rights *rights, int *fd)
 {
 	*fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	int error = *fd < 0 ? -errno : nbd_unix_bind(*fd, un);
 	/* before listen(): nobody can come in while the mode is not what it should be */
-	if (!error && (chmod(un->sun_path, (mode_t)mode) || listen(*fd, NBD_BACKLOG))) {
-		error = -errno;
+	if (!error && ((error = nbd_unix_give(un->sun_path, rights)) ||
+			      (listen(*fd, NBD_BACKLOG) && (error = -errno))))
 		unlink(un->sun_path);
-	}
 	return error;
 }
 
-/* The mode may be another than our predecessor was given. */
-static int nbd_unix_take(const char *path, int mode)
-{
-	return chmod(path, (mode_t)mode) ? -errno : 0;
-}
-
-static int nbd_unix_listen(
-	struct nbd_shared *shared, const char *path, int mode, char *why, size_t size)
+static int nbd_unix_listen(struct nbd_shared *shared, const char *path,
+	const struct nbd_rights *rights, char *why, size_t size)
 {
 	struct sockaddr_un un = {.sun_family = AF_UNIX};
 	char kept[NBD_KEEP_LENGTH];
@@ -159,7 +159,8 @@ static int nbd_unix_listen(
 	nbd_keep_name(shared, (struct sockaddr *)&un, sizeof(un), kept);
 	int fd = nbd_keep_take(kept);
 	bool taken = fd >= 0;
-	int error = taken ? nbd_unix_take(path, mode) : nbd_unix_make(&un, mode, &fd);
+	/* the rights may be others than our predecessor was given */
+	int error = taken ? nbd_unix_give(path, rights) : nbd_unix_make(&un, rights, &fd);
 	if (error) {
 		snprintf(why, size, "cannot listen on unix:%s: %s", path, nbd_unix_reason(error));
 		if (fd >= 0)
@@ -312,11 +313,11 @@ int nbd_address_inherit(struct nbd_shared *shared, const char *name, char *why, 
 	return found;
 }
 
-int nbd_address_listen(
-	struct nbd_shared *shared, const char *address, int mode, char *why, size_t size)
+int nbd_address_listen(struct nbd_shared *shared, const char *address,
+	const struct nbd_rights *rights, char *why, size_t size)
 {
 	if (!strncmp(address, "unix:", 5))
-		return nbd_unix_listen(shared, address + 5, mode, why, size);
+		return nbd_unix_listen(shared, address + 5, rights, why, size);
 	if (!strncmp(address, "tcp:", 4))
 		return nbd_tcp_listen(shared, address + 4, why, size);
 	if (!strcmp(address, "systemd") || !strncmp(address, "systemd:", 8)) {

@@ -2,9 +2,11 @@
 /* Where clients come in: listening sockets that all lanes accept from, or stdin and stdout. */
 #include <base/crash.h>
 #include <base/log.h>
+#include <ctype.h>
 #include <errno.h>
 #include <event2/event.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -47,6 +49,26 @@ static int nbd_listen_mode(const char *text, char *why, size_t size)
 	return (int)mode;
 }
 
+/* By its name, or a number that need not have one. */
+static int nbd_listen_group(const char *text, gid_t *group, char *why, size_t size)
+{
+	char *end;
+	*group = NBD_NO_GROUP;
+	if (!text || !*text)
+		return 0;
+	const struct group *found = getgrnam(text);
+	unsigned long number = strtoul(text, &end, 10);
+	if (found) {
+		*group = found->gr_gid;
+	} else if (isdigit((unsigned char)*text) && !*end && number < NBD_NO_GROUP) {
+		*group = (gid_t)number;
+	} else {
+		snprintf(why, size, "socket-group=%s: there is no such group", text);
+		return -EINVAL;
+	}
+	return 0;
+}
+
 /* Nobody on a network reads or writes a volume in clear text unless that was asked for. */
 static int nbd_listen_check_tls(
 	const struct nbd_shared *shared, const struct nbd_options *options, char *why, size_t size)
@@ -67,11 +89,15 @@ static int nbd_listen_check_tls(
 static int nbd_listen_open_all(
 	struct nbd_shared *shared, const struct nbd_options *options, char *why, size_t size)
 {
+	struct nbd_rights rights;
 	int mode = nbd_listen_mode(options->socket_mode, why, size);
-	if (mode < 0)
-		return mode;
+	int error =
+		mode < 0 ? mode : nbd_listen_group(options->socket_group, &rights.group, why, size);
+	if (error)
+		return error;
+	rights.mode = (mode_t)mode;
 	for (size_t i = 0; i < options->listen.count; i++) {
-		int error = nbd_address_listen(shared, options->listen.item[i], mode, why, size);
+		error = nbd_address_listen(shared, options->listen.item[i], &rights, why, size);
 		if (error)
 			return error;
 	}
@@ -82,7 +108,7 @@ static int nbd_listen_open_all(
 			"nothing to listen on: give listen=unix:PATH or listen=tcp:HOST:PORT");
 		return -EINVAL;
 	}
-	int error = nbd_listen_check_tls(shared, options, why, size);
+	error = nbd_listen_check_tls(shared, options, why, size);
 	if (!error)
 		nbd_keep_store(shared);
 	return error;

@@ -26,6 +26,20 @@ check "half lines, byte by byte" halves
 check "thousands of connections" crowd
 check "many who never read" deaf
 check "mutants of good calls" mutants
+# who may speak to the keeper: members of its group, by whatever group of theirs
+as() { # GROUPS COMMAND...
+    setpriv --reuid=65534 --regid=65534 "$1" "${@:2}"
+}
+if [ "$(id -u)" -eq 0 ] && scene_have setpriv; then
+    chmod 0711 "$SCENE_DIR"
+    if as --groups=0 "$XSEGCTL" help >/dev/null 2>&1; then
+        tap_run "a member of the group, by a further one of his" as --groups=0 \
+            "$XSEGCTL" config diff "$SCENE_DIR/s.conf"
+        tap_fails "somebody else" as --clear-groups "$XSEGCTL" config diff "$SCENE_DIR/s.conf"
+    else
+        tap_skip "members of the group" "nobody may not read this build"
+    fi
+fi
 tap_is "it is the same keeper" "$(keeper_pid s)" "$keeper"
 ctl_exits 0 "all is well" status
 ctl_exits 0 "down" down

@@ -43,6 +43,17 @@ if scene_have systemd-analyze && systemd-analyze --version >/dev/null 2>&1; then
     tap_run "xsegd@.service is sound" verify "$SCENE_DIR/units/xsegd@demo.service"
     tap_is "without a warning" "$(<"$TAP_OUT")" ""
     tap_run "xsegd-nbd@.socket is sound" verify "$SCENE_DIR/units/xsegd-nbd@demo.socket"
+    exposed() { # THRESHOLD UNIT: of 100; the score of systemd-analyze security is a tenth of it
+        systemd-analyze security --offline=yes --threshold="$1" "$2"
+    }
+    if systemd-analyze security --help 2>&1 | grep -q -- --offline; then
+        tap_run "it is exposed by less than 3" exposed 30 "$SCENE_DIR/units/xsegd@demo.service"
+        sed '/^\(User\|Protect\|Capability\|Restrict\|SystemCall\)/d' \
+            "$SCENE_DIR/units/xsegd@demo.service" >"$SCENE_DIR/units/bare@demo.service"
+        tap_fails "a bare one is not" exposed 30 "$SCENE_DIR/units/bare@demo.service"
+    else
+        tap_skip "exposure" "this systemd-analyze cannot look at files"
+    fi
     echo 'Type=nonsense' >>"$SCENE_DIR/units/xsegd@demo.service"
     sed -i 's/^ExecStart=.*/ExecStart=nowhere/' "$SCENE_DIR/units/xsegd@demo.service"
     tap_fails "and verify can fail" verify "$SCENE_DIR/units/xsegd@demo.service"

@@ -130,8 +130,8 @@ ctl_exits 0 "requests go the new way" volume create there --size 4M
 ctl_exits 3 "an unknown edge" edge set vol0:stor mem1
 err_like "a near one is named" "did you mean 'vol0:store'"
 ctl_exits 3 "to an unknown peer" edge set vol0:store nix
-ctl_exits 2 "in a circle" edge set vol0:store nbd0
-err_like "says so" "circle"
+ctl_exits 2 "to what does not answer it" edge set vol0:store nbd0
+err_like "says so" "a front_nbd answers no 'store' requests"
 ctl_exits 5 "the new one is in use now" peer stop mem1
 ctl_exits 0 "back" edge set vol0:store mem0
 ctl_exits 0 "and it can be stopped" peer stop mem1 --json

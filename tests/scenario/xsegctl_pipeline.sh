@@ -63,9 +63,12 @@ wrong 6 "a bad value" "option 'object-size'" <<<"${head}[peer vol0]
 role = volume
 object-size = 12
 edge.store = mem0
-edge.map = mem0
+edge.map = map0
 [peer mem0]
-role = blocker_memory"
+role = blocker_memory
+[peer map0]
+role = mapperd
+edge.store = mem0"
 wrong 4 "an edge that is missing" "needs edge.store=PEER" <<<"${head}[peer vol0]
 role = volume"
 wrong 4 "a required option that is missing" "needs option 'dir'" <<<"${head}[peer f]

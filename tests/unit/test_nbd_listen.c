@@ -355,6 +355,31 @@ START_TEST(test_socket_activation)
 }
 END_TEST
 
+/* The socket belongs to a group that may be told by number, and to none that is not there. */
+START_TEST(test_group)
+{
+	struct rig *rig = rig_new();
+	char *items[1] = {(char *)(uintptr_t)socket_path()};
+	struct stat st;
+	rig->options.listen = (struct peer_list){.item = items, .count = 1};
+	rig->options.socket_mode = (char *)(uintptr_t) "0660";
+	rig->options.socket_group = (char *)(uintptr_t) "no such group";
+	ck_assert_int_eq(
+		nbd_listen_open(rig->nbd->shared, &rig->options, why, sizeof(why)), -EINVAL);
+	ck_assert_ptr_nonnull(strstr(why, "there is no such group"));
+	if (geteuid() == 0) {
+		rig->options.socket_group = (char *)(uintptr_t) "12345";
+		ck_assert_int_eq(
+			nbd_listen_open(rig->nbd->shared, &rig->options, why, sizeof(why)), 0);
+		ck_assert_int_eq(stat(socket_path() + 5, &st), 0);
+		ck_assert_uint_eq(st.st_gid, 12345);
+		ck_assert_uint_eq(st.st_mode & 0777, 0660);
+		nbd_listen_close(rig->nbd->shared);
+	}
+	rig_free(rig);
+}
+END_TEST
+
 /* Through a real listener: of those that have not chosen an export the oldest makes room. */
 START_TEST(test_connection_limit)
 {
@@ -432,6 +457,7 @@ int main(void)
 	UNIT_TEST(suite, test_tls_options);
 	UNIT_TEST(suite, test_socket_activation);
 	UNIT_TEST(suite, test_connection_limit);
+	UNIT_TEST(suite, test_group);
 	UNIT_TEST(suite, test_single);
 	return unit_main(suite);
 }
