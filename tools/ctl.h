@@ -114,6 +114,8 @@ int ctl_config_check_file(struct ctl *ctl, const char *path);
 
 /* Which: -s, $SKERRY_SEGMENT, or the only one there is. */
 int ctl_segment_name(struct ctl *ctl, char name[NAME_LENGTH_MAX + 1]);
+/* The run folder of the segment's keeper, as the segment says, unless SKERRY_RUN_DIR is set. */
+void ctl_run_dir_find(const char *segment);
 int ctl_join(struct ctl *ctl, struct xseg *seg);
 /* A client of the composer: the peer of role "volume", or --via. */
 int ctl_join_composer(struct ctl *ctl, struct client *client);

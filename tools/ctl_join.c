@@ -34,7 +34,16 @@ static int visit(const char *name, void *context)
 	return 0;
 }
 
-int ctl_segment_name(struct ctl *ctl, char name[NAME_LENGTH_MAX + 1])
+void ctl_run_dir_find(const char *segment)
+{
+	char run_dir[XSEG_RUN_DIR_MAX + 1] = "";
+	const char *given = getenv("SKERRY_RUN_DIR");
+	uint32_t pid;
+	if ((!given || !*given) && xseg_segment_keeper(segment, &pid, run_dir) == 0 && *run_dir)
+		setenv("SKERRY_RUN_DIR", run_dir, 1);
+}
+
+static int segment_name(struct ctl *ctl, char name[NAME_LENGTH_MAX + 1])
 {
 	struct names names = {0};
 	const char *given = ctl->segment ? ctl->segment : getenv("SKERRY_SEGMENT");
@@ -59,6 +68,14 @@ int ctl_segment_name(struct ctl *ctl, char name[NAME_LENGTH_MAX + 1])
 	}
 	snprintf(name, NAME_LENGTH_MAX + 1, "%s", names.first);
 	return 0;
+}
+
+int ctl_segment_name(struct ctl *ctl, char name[NAME_LENGTH_MAX + 1])
+{
+	int rc = segment_name(ctl, name);
+	if (!rc)
+		ctl_run_dir_find(name);
+	return rc;
 }
 
 int ctl_join(struct ctl *ctl, struct xseg *seg)

@@ -28,6 +28,7 @@ static int connect_keeper(struct ctl *ctl, const char *segment, int *fd)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	char path[PATH_LENGTH_MAX];
+	ctl_run_dir_find(segment);
 	if (path_run(path, segment, "xsegd.sock") || strlen(path) >= sizeof(address.sun_path))
 		return fault_set(&ctl->fault, FAULT_FAILED, segment,
 			"choose a shorter SKERRY_RUN_DIR", "the socket's path is too long");

@@ -126,6 +126,7 @@ struct keeper {
 	bool made_now;
 	bool resumed; /* an earlier keeper's pipeline, from its state file */
 	int lock;     /* xsegd.pid, locked */
+	int kept;     /* the segment's file, locked */
 	int report;
 	uint64_t start_ns, stop_ns; /* limits for each process */
 	struct event_base *base;

@@ -183,6 +183,46 @@ static int segment_compare(const struct keeper *keeper, struct fault *fault)
 	return 0;
 }
 
+/* Another keeper has it, in another run folder: nothing here is ours to stop or to remove. */
+static int segment_held(struct keeper *keeper, struct fault *fault)
+{
+	char run_dir[XSEG_RUN_DIR_MAX + 1] = "?", path[PATH_LENGTH_MAX];
+	uint32_t pid = 0;
+	xseg_segment_keeper(keeper->name, &pid, run_dir);
+	xseg_segment_leave(&keeper->seg);
+	keeper->joined = false;
+	if (!path_run(path, keeper->name, "xsegd.pid"))
+		unlink(path);
+	close(keeper->lock);
+	keeper->lock = -1;
+	return fault_set(fault, FAULT_CONFLICT, keeper->name,
+		"stop that one first ('xsegctl down'), or take another name for the segment",
+		"segment '%s' has a keeper already: process %u, run folder '%s'", keeper->name, pid,
+		run_dir);
+}
+
+static int segment_keep(struct keeper *keeper, struct fault *fault)
+{
+	char run_dir[PATH_MAX];
+	int rc;
+	if (!realpath(path_run_dir(), run_dir))
+		snprintf(run_dir, sizeof(run_dir), "%s", path_run_dir());
+	/* one that was killed has it until it is quite gone */
+	for (uint64_t until_ns = clock_now_ns() + LOCK_LEAVING_NS;;) {
+		rc = xseg_segment_keep(&keeper->seg, run_dir, &keeper->kept);
+		uint32_t pid = atomic_load(&keeper->seg.super->keeper);
+		if (rc != -EBUSY || clock_now_ns() >= until_ns ||
+			(pid && xseg_process_start_time((pid_t)pid) != 0))
+			break;
+		nanosleep(&(struct timespec){.tv_nsec = LOCK_LOOK_NS}, NULL);
+	}
+	if (rc == -EBUSY)
+		return segment_held(keeper, fault);
+	return rc ? fault_set(fault, FAULT_FAILED, keeper->name, NULL,
+			    "segment '%s' cannot be locked: %s", keeper->name, strerror(-rc))
+		  : 0;
+}
+
 int keeper_files_segment(struct keeper *keeper, struct fault *fault)
 {
 	char why[XSEG_WHY_SIZE] = "";
@@ -198,6 +238,9 @@ int keeper_files_segment(struct keeper *keeper, struct fault *fault)
 		return -FAULT_FAILED;
 	}
 	keeper->joined = true;
+	rc = segment_keep(keeper, fault);
+	if (rc)
+		return rc;
 	if (keeper->made_segment)
 		return note_made(keeper, fault);
 	keeper->made_segment = made_by_us(keeper);

@@ -255,6 +255,7 @@ int main(int argc, char **argv)
 	bool check = false;
 	keeper = (struct keeper){.report = -1,
 		.lock = -1,
+		.kept = -1,
 		.notify_fd = -1,
 		.argv = argv,
 		.start_ns = START_NS,

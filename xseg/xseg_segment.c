@@ -6,6 +6,7 @@
 #include <linux/membarrier.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -172,4 +173,41 @@ void xseg_segment_leave(struct xseg *seg)
 	if (seg->base)
 		layout_unmap(seg->base, seg->size);
 	memset(seg, 0, sizeof(*seg));
+}
+
+int xseg_segment_keep(const struct xseg *seg, const char *run_dir, int *fd)
+{
+	*fd = layout_open(seg->path, NULL);
+	if (*fd < 0)
+		return *fd;
+	if (flock(*fd, LOCK_EX | LOCK_NB)) {
+		int error = errno == EWOULDBLOCK ? -EBUSY : -errno;
+		close(*fd);
+		*fd = -1;
+		return error;
+	}
+	snprintf(seg->super->run_dir, sizeof(seg->super->run_dir), "%s", run_dir);
+	atomic_store(&seg->super->keeper, (uint32_t)getpid());
+	return 0;
+}
+
+int xseg_segment_keeper(const char *name, uint32_t *pid, char run_dir[XSEG_RUN_DIR_MAX + 1])
+{
+	char path[PATH_LENGTH_MAX];
+	struct xseg_superblock super;
+	if (!name_check(name) || path_segment(path, name) != 0)
+		return -EINVAL;
+	int fd = layout_open(path, NULL);
+	if (fd < 0)
+		return fd;
+	ssize_t got = pread(fd, &super, sizeof(super), 0);
+	close(fd);
+	if (got != (ssize_t)sizeof(super) ||
+		atomic_load_explicit(&super.magic, memory_order_relaxed) != XSEG_MAGIC ||
+		super.layout_hash != xseg_layout_hash())
+		return -EILSEQ;
+	*pid = atomic_load_explicit(&super.keeper, memory_order_relaxed);
+	memcpy(run_dir, super.run_dir, sizeof(super.run_dir));
+	run_dir[XSEG_RUN_DIR_MAX] = 0;
+	return 0;
 }

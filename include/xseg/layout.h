@@ -62,6 +62,8 @@ struct xseg_table_place {
 fixed(sizeof(struct xseg_table_place) == 24);
 
 /* Page 0. Written at creation, complete when `magic` is there (stored last). */
+#define XSEG_RUN_DIR_MAX 255u
+
 struct xseg_superblock {
 	_Atomic uint64_t magic;
 	uint32_t layout_version;
@@ -80,6 +82,9 @@ struct xseg_superblock {
 	_Alignas(128) _Atomic uint64_t generation; /* grows at each join and leave */
 	_Atomic uint32_t epoch;			   /* last epoch given to a lane or peer */
 	_Atomic uint64_t reaper; /* who reaps: pid 32 | start time, low 32; 0: nobody */
+	/* for people and tools: who has the file locked (flock) and keeps its peers, and where */
+	_Atomic uint32_t keeper;
+	char run_dir[XSEG_RUN_DIR_MAX + 1];
 };
 
 #define XSEG_SEGMENT_HUGE_TLB 1u

@@ -77,6 +77,14 @@ void xseg_segment_leave(struct xseg *seg);
  */
 int xseg_segment_destroy(const char *name, char why[XSEG_WHY_SIZE]);
 
+/*
+ * A segment has one keeper: whoever has its file locked, until *fd is closed or the process ends.
+ * -EBUSY: somebody else has it. The folder is for those who look for the keeper's sockets.
+ */
+int xseg_segment_keep(const struct xseg *seg, const char *run_dir, int *fd);
+/* Who kept it last: pid (0: nobody yet) and folder. -ENOENT, or as for join. */
+int xseg_segment_keeper(const char *name, uint32_t *pid, char run_dir[XSEG_RUN_DIR_MAX + 1]);
+
 /* Names of the segments in the shm folder, in order, each then `visit`ed; 0 or -errno. */
 int xseg_segment_list(int (*visit)(const char *name, void *context), void *context);
 

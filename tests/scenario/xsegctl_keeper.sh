@@ -241,6 +241,17 @@ keeper=$(keeper_pid k)
 tap_run "hostile clients" hostile
 tap_run "the keeper lives" kill -0 "$keeper"
 ctl_exits 0 "and answers" status
+
+# --- one keeper for each segment, wherever it is started ----------------------------------------
+other=$SCENE_DIR/elsewhere
+mkdir "$other"
+SKERRY_RUN_DIR=$other ctl_exits 4 "another keeper from another run folder" up "$conf"
+err_like "is told who has it, and where" \
+    "has a keeper already: process $keeper, run folder '$SKERRY_RUN_DIR'"
+tap_is "nothing of it is left" "$(find "$other" -name 'xsegd.*' ! -name xsegd.log)" ""
+ctl_exits 0 "the first one goes on" status
+tap_run "without the variable the segment says where its keeper is" env -u SKERRY_RUN_DIR \
+    "$XSEGCTL" -s k config diff "$conf"
 if [ "$(id -u)" = 0 ] && scene_have setpriv && [ -x /usr/bin/python3 ]; then
     chmod 777 "$sock" "$run" "$SKERRY_RUN_DIR" "$SCENE_DIR"
     tap_like "others are refused, whatever the mode" \
