@@ -289,12 +289,22 @@ static bool noun_known(const char *noun)
 	return false;
 }
 
+/* What takes something away is nobody's guess at what was meant: those verbs ask, and 'down'. */
+static bool is_harmless(const struct ctl_verb *verb)
+{
+	for (unsigned i = 0; verb->options[i]; i++)
+		if (verb->options[i] == &ctl_option_yes)
+			return false;
+	return strcmp(verb->noun, "down") != 0;
+}
+
 static int noun_unknown(struct ctl *ctl, const char *noun)
 {
 	const char *names[64];
 	size_t count = 0;
 	for (unsigned i = 0; ctl_verbs[i] && count < countof(names); i++)
-		names[count++] = ctl_verbs[i]->noun;
+		if (ctl_verbs[i]->verb || is_harmless(ctl_verbs[i]))
+			names[count++] = ctl_verbs[i]->noun;
 	fault_set(&ctl->fault, FAULT_USAGE, noun, NULL, "unknown command '%s'", noun);
 	fault_nearest(&ctl->fault, noun, names, count, "'xsegctl help' lists them");
 	return -FAULT_USAGE;
@@ -308,7 +318,8 @@ static int verb_unknown(struct ctl *ctl, const char *noun, const char *verb)
 	for (unsigned i = 0; ctl_verbs[i] && count < countof(names); i++) {
 		if (strcmp(ctl_verbs[i]->noun, noun))
 			continue;
-		names[count++] = ctl_verbs[i]->verb;
+		if (is_harmless(ctl_verbs[i]))
+			names[count++] = ctl_verbs[i]->verb;
 		size_t n = strlen(list);
 		snprintf(list + n, sizeof(list) - n, "%s%s", n ? ", " : "it has ",
 			ctl_verbs[i]->verb);

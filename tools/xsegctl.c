@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* xsegctl's main: runs a command and tells its error. */
 #include <locale.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +29,11 @@ static void tell(const struct ctl *ctl)
 /* Data that did not reach its reader is an error, too. */
 static int finish(int status)
 {
+	struct pollfd out = {.fd = STDOUT_FILENO, .events = POLLOUT};
 	if (fflush(stdout) == 0 && !ferror(stdout))
+		return status;
+	/* a reader who has seen enough, as head does */
+	if (poll(&out, 1, 0) == 1 && (out.revents & POLLERR))
 		return status;
 	if (status == 0)
 		fprintf(stderr, "xsegctl: stdout cannot be written\n");

@@ -14,6 +14,18 @@ ctl_exits 2 "an unknown noun" volum list
 err_like "a near one" "unknown command 'volum'; did you mean 'volume'\?"
 ctl_exits 2 "an unknown verb" volume lst
 err_like "a near one" "unknown verb 'volume lst'; did you mean 'list'\?"
+ctl_exits 2 "a near one that would take something away" segment destory x
+err_like "is not suggested" "unknown verb 'segment destory'; it has create, destroy"
+closed_reader() { # a pipe whose reader is gone before anything is written
+    python3 -c "
+import os, subprocess, sys
+r, w = os.pipe(); os.close(r)
+p = subprocess.run(sys.argv[1:], stdout=w, stderr=subprocess.PIPE)
+print(p.returncode, p.stderr.decode())" "$XSEGCTL" help volume
+}
+tap_is "a reader that has gone is no error" "$(closed_reader)" "0 "
+tap_is "a full disk is one" "$("$XSEGCTL" help volume 2>&1 >/dev/full)" \
+    "xsegctl: stdout cannot be written"
 ctl_exits 2 "no verb" volume
 err_like "lists them" "it has create, rm, list, info, clone, .*, import, export"
 ctl_exits 2 "an unknown option" volume create x --sise 1G
