@@ -186,7 +186,7 @@ static int host_key(struct reader *reader, const char *name, const char *key, co
 	if (!strcmp(key, "lanes"))
 		return parse_count(reader, key, value, XSEG_PORT_LANES_MAX, &host->lanes);
 	if (!strcmp(key, "workers"))
-		return parse_count(reader, key, value, 1024, &host->workers);
+		return parse_count(reader, key, value, 64, &host->workers); /* as xsegpeer has it */
 	if (pipeline_keep_key(key) && !pipeline_keep_fallback(key))
 		return pipeline_host_option_add(host, key, value, reader->file, reader->line)
 			       ? reader_fail(reader, key, "too many keys")

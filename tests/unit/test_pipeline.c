@@ -109,6 +109,8 @@ static const struct mistake mistakes[] = {
 	{HEAD "[peer a/b]\n", "p.conf:4: 'a/b' is no name for a peer", ""},
 	{HEAD "[peer a\n", "p.conf:4: a section starts with '[' but has no ']'", ""},
 	{HEAD "lane = 3\n", "p.conf:4: unknown key 'lane' in [segment]", "did you mean 'lanes'?"},
+	{HEAD "[peer a]\nrole=r\nhost=h\n[host h]\nworkers = 65\n",
+		"p.conf:8: workers='65' is not a number from 1 to 64", ""},
 	{HEAD "lanes = 0\n", "p.conf:4: lanes='0' is not a number from 1 to 64", ""},
 	{HEAD "lanes = -1\n", "p.conf:4: lanes='-1' is not a number", ""},
 	{HEAD "lanes = 3x\n", "p.conf:4: lanes='3x' is not a number", ""},
