@@ -37,6 +37,7 @@ struct liar {
 	uint64_t offset;
 	uint32_t length;
 	bool overwritten;
+	unsigned age; /* writes since */
 	uint8_t data[KEEP_MAX];
 };
 
@@ -61,15 +62,19 @@ static void keep(struct liar *liar, const struct job *job)
 	liar->offset = job->offset;
 	liar->length = job->length;
 	liar->overwritten = false;
+	liar->age = 0;
 	job_get_bytes(job, 0, liar->data, job->length);
 }
 
-/* Remembers a write until another has covered it, then that one is the past, and so on. */
+/* Remembers a write until another has covered it and a read has been told of it; or for a while, as
+   a long one may never be covered, and a short one never read. */
+#define KEEP_WRITES 256u
 static void look_at_write(struct liar *liar, const struct job *job)
 {
 	bool covers = same_object(liar, job) && job->offset <= liar->offset &&
 		      job->offset + job->length >= liar->offset + liar->length;
-	if (liar->length == 0 && job->length <= KEEP_MAX)
+	bool old = ++liar->age > KEEP_WRITES;
+	if ((liar->length == 0 || old) && job->length <= KEEP_MAX)
 		keep(liar, job);
 	else if (covers)
 		liar->overwritten = true;
