@@ -10,12 +10,14 @@
 #include "peers/blocker/file/file_disk.h"
 #include "tests/lib/unit.h"
 
-static char folder[] = "/dev/shm/skerry-fence.XXXXXX";
+/* In memory: each change is synced. */
+static char folder[64];
 static struct file_store store;
 
 static void setup(void)
 {
 	memset(&store, 0, sizeof(store));
+	strcpy(folder, "/dev/shm/skerry-fence.XXXXXX");
 	ck_assert_ptr_nonnull(mkdtemp(folder));
 	store.dir = folder;
 	store.root = open(folder, O_RDONLY | O_DIRECTORY);
