@@ -111,6 +111,21 @@ bool xseg_lane_alive(const struct xseg *seg, uint32_t lane, uint16_t epoch)
 		(pid_t)xseg_owner_of(word), life == XSEG_LIFE_JOINING ? 0 : record->start_time);
 }
 
+/* A record may be looked at while its next owner writes it: byte by byte, each of them whole. */
+static void text_peek(char out[NAME_LENGTH_MAX + 1], const char *text)
+{
+	for (unsigned i = 0; i < NAME_LENGTH_MAX; i++)
+		out[i] = xseg_peek(text[i]);
+	out[NAME_LENGTH_MAX] = 0;
+}
+
+static void text_poke(char *text, const char *value)
+{
+	size_t length = strlen(value);
+	for (unsigned i = 0; i <= NAME_LENGTH_MAX; i++)
+		xseg_poke(text[i], i < length ? value[i] : 0);
+}
+
 bool xseg_peer_view(const struct xseg *seg, uint32_t peer, struct xseg_peer_view *view)
 {
 	if (peer >= XSEG_PEERS_MAX)
@@ -124,10 +139,10 @@ bool xseg_peer_view(const struct xseg *seg, uint32_t peer, struct xseg_peer_view
 	view->life = (enum xseg_life)xseg_life_of(word);
 	view->pid = (pid_t)xseg_owner_of(word);
 	view->epoch = (uint16_t)xseg_epoch_of(word);
-	view->lanes = record->lanes;
-	view->joined_ns = record->joined_ns;
-	memcpy(view->name, record->name, sizeof(view->name) - 1);
-	memcpy(view->role, record->role, sizeof(view->role) - 1);
+	view->lanes = xseg_peek(record->lanes);
+	view->joined_ns = xseg_peek(record->joined_ns);
+	text_peek(view->name, record->name);
+	text_peek(view->role, record->role);
 	if (!process_lives(view->pid, view->life == XSEG_LIFE_JOINING ? 0 : record->start_time))
 		view->life = XSEG_LIFE_DEAD;
 	return true;
@@ -204,14 +219,12 @@ int xseg_peer_join(const struct xseg *seg, const char *name, const char *role, u
 		if (!claim(&record->word, &record->start_time, *epoch))
 			continue;
 		record->start_time = xseg_process_start_time(getpid());
-		record->lanes = lanes;
-		record->joined_ns = clock_now_ns();
+		xseg_poke(record->lanes, lanes);
+		xseg_poke(record->joined_ns, clock_now_ns());
 		if (strncmp(record->name, name, sizeof(record->name)) != 0)
 			atomic_store(&record->log_level, 0); /* a successor keeps it */
-		memset(record->name, 0, sizeof(record->name));
-		memset(record->role, 0, sizeof(record->role));
-		snprintf(record->name, sizeof(record->name), "%s", name);
-		snprintf(record->role, sizeof(record->role), "%s", role);
+		text_poke(record->name, name);
+		text_poke(record->role, role);
 		atomic_store_explicit(&record->named, *epoch, memory_order_release);
 		if (lost_race(seg, name, *peer)) {
 			atomic_store_explicit(&record->word, 0, memory_order_release);
