@@ -60,6 +60,7 @@ static int fill_superblock(struct xseg_superblock *super, const struct xseg_conf
 	if (getrandom(super->uuid, sizeof(super->uuid), 0) != (ssize_t)sizeof(super->uuid))
 		return -EIO;
 	layout_boot_id(super->boot_id);
+	super->pid_ns = layout_pid_ns();
 	struct timespec now;
 	clock_gettime(CLOCK_REALTIME, &now);
 	super->created_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
@@ -272,7 +273,10 @@ int xseg_segment_destroy(const char *name, char why[XSEG_WHY_SIZE])
 		return layout_why(why, -ENOENT, "segment '%s' does not exist", name);
 	struct xseg seg;
 	pid_t who = 0;
-	if (xseg_segment_join(name, &seg, NULL) == 0) {
+	int joined = xseg_segment_join(name, &seg, why);
+	if (joined == -EXDEV) /* whether somebody uses it cannot be seen */
+		return joined;
+	if (joined == 0) {
 		bool busy = in_use(&seg, &who);
 		xseg_segment_leave(&seg);
 		if (busy)

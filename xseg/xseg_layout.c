@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static uint64_t round_up(uint64_t n, uint64_t to) { return (n + to - 1) / to * to; }
 
@@ -98,6 +99,12 @@ void layout_boot_id(uint8_t id[16])
 		id[i] = (uint8_t)byte;
 	}
 	fclose(f);
+}
+
+uint64_t layout_pid_ns(void)
+{
+	struct stat st;
+	return stat("/proc/self/ns/pid", &st) == 0 ? (uint64_t)st.st_ino : 0;
 }
 
 int layout_why(char *why, int error, const char *format, ...)

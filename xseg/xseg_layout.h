@@ -22,6 +22,8 @@ void layout_unmap(void *base, uint64_t size);
 /* This boot's id; zeros when the kernel does not tell. */
 void layout_boot_id(uint8_t id[16]);
 /* Puts one sentence into why (which may be NULL) and returns `error`. */
+/* Our PID namespace; 0: not known. */
+uint64_t layout_pid_ns(void);
 /* The file of a segment that is to be trusted; -EPERM: it is not. */
 int layout_open(const char *path, char *why);
 

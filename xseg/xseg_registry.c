@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,38 +12,52 @@
 #include <xseg/bell.h>
 #include <xseg/registry.h>
 
-uint64_t xseg_process_start_time(pid_t pid)
+/* 0 and its start time; -ESRCH: it is gone; -EAGAIN: it lives, as far as can be seen. */
+static int process_look(pid_t pid, uint64_t *start_time)
 {
 	char path[64], text[1024];
 	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return 0;
-	ssize_t got = read(fd, text, sizeof(text) - 1);
-	close(fd);
-	if (got <= 0)
-		return 0;
+	ssize_t got = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+	int error = got < 0 ? errno : 0;
+	if (fd >= 0)
+		close(fd);
+	/* no descriptor, no right, or hidden from us (hidepid): that is not dead */
+	if (error != 0 && error != ENOENT && error != ESRCH)
+		return -EAGAIN;
+	if (error != 0)
+		return kill(pid, 0) == 0 || errno == EPERM ? -EAGAIN : -ESRCH;
 	text[got] = '\0';
 	/* the command may hold anything, so count fields from its closing bracket */
 	char *at = strrchr(text, ')');
 	if (!at || at[1] != ' ')
-		return 0;
+		return -EAGAIN;
 	bool zombie = at[2] == 'Z' || at[2] == 'X';
 	for (int field = 2; field < 20 && at; field++)
 		at = strchr(at + 1, ' ');
 	/* a zombie has left, but not while a thread of it is still writing somewhere */
-	if (!at || (zombie && strtoul(at + 1, NULL, 10) <= 1))
-		return 0;
+	if (at && zombie && strtoul(at + 1, NULL, 10) <= 1)
+		return -ESRCH;
 	for (int field = 20; field < 22 && at; field++)
 		at = strchr(at + 1, ' ');
-	return at ? strtoull(at + 1, NULL, 10) : 0;
+	if (!at)
+		return -EAGAIN;
+	*start_time = strtoull(at + 1, NULL, 10);
+	return 0;
+}
+
+uint64_t xseg_process_start_time(pid_t pid)
+{
+	uint64_t start_time;
+	return process_look(pid, &start_time) == 0 ? start_time : 0;
 }
 
 /* start_time 0: it is joining right now; its pid is enough to wait for it. */
 static bool process_lives(pid_t pid, uint64_t start_time)
 {
-	uint64_t now = pid > 0 ? xseg_process_start_time(pid) : 0;
-	return now != 0 && (start_time == 0 || start_time == now);
+	uint64_t now = 0;
+	int error = pid > 0 ? process_look(pid, &now) : -ESRCH;
+	return error == -EAGAIN || (error == 0 && (start_time == 0 || start_time == now));
 }
 
 static uint16_t next_epoch(const struct xseg *seg)

@@ -62,6 +62,12 @@ static int check_super(
 	if (memcmp(boot_id, super->boot_id, sizeof(boot_id)) != 0)
 		return layout_why(why, -ESTALE,
 			"'%s' is left from another boot; destroy it and create it again", path);
+	uint64_t ours = layout_pid_ns();
+	if (super->pid_ns != 0 && ours != 0 && super->pid_ns != ours)
+		return layout_why(why, -EXDEV,
+			"'%s' belongs to another PID namespace: who lives there cannot be seen "
+			"from here; share it (docker run --pid=container:NAME, or --pid=host)",
+			path);
 	return 0;
 }
 

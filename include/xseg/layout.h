@@ -72,6 +72,7 @@ struct xseg_superblock {
 	uint8_t uuid[16];
 	uint8_t boot_id[16];
 	uint64_t created_ns; /* wall clock */
+	uint64_t pid_ns;     /* whose pids stand in it: inode of the PID namespace; 0: not known */
 	uint32_t flags;	     /* XSEG_SEGMENT_* */
 	uint32_t lane_count; /* lanes this segment has rings for, <= XSEG_LANES_MAX */
 	char name[NAME_LENGTH_MAX + 1];

@@ -64,7 +64,8 @@ int xseg_segment_create(const struct xseg_config *config, char why[XSEG_WHY_SIZE
 /*
  * Maps and checks a segment: magic, layout version and hash, size, checksum, boot id and
  * every table's place. -ENOENT, -EILSEQ (not a segment, corrupted), -EPROTO (another
- * version or hash), -ESTALE (of another boot), -EMSGSIZE (truncated).
+ * version or hash), -ESTALE (of another boot), -EMSGSIZE (truncated), -EXDEV (of another PID
+ * namespace), -EPERM (another user's).
  */
 int xseg_segment_join(const char *name, struct xseg *seg, char why[XSEG_WHY_SIZE]);
 /* The same at a given file; maps anywhere. */

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <xseg/registry.h>
 #include <xseg/request.h>
@@ -437,6 +438,35 @@ START_TEST(test_squatted)
 }
 END_TEST
 
+/* Whose pids mean other processes there cannot tell who lives, and is not let in. */
+START_TEST(test_pid_namespace)
+{
+	char why[XSEG_WHY_SIZE] = "";
+	struct xseg_config config = {.name = "pids", .size = 16u << 20};
+	struct xseg seg;
+	int status;
+	ck_assert_int_eq(xseg_segment_create(&config, why), 0);
+	ck_assert_int_eq(xseg_segment_join("pids", &seg, why), 0);
+	xseg_segment_leave(&seg);
+	pid_t child = fork();
+	if (child == 0) {
+		if (unshare(CLONE_NEWPID))
+			_exit(77);
+		pid_t inside = fork();
+		if (inside == 0)
+			_exit(xseg_segment_destroy("pids", why) == -EXDEV &&
+						xseg_segment_join("pids", &seg, why) == -EXDEV &&
+						strstr(why, "PID namespace")
+					? 0
+					: 1);
+		_exit(waitpid(inside, &status, 0) == inside ? WEXITSTATUS(status) : 1);
+	}
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert(WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 77);
+	ck_assert_int_eq(xseg_segment_destroy("pids", why), 0);
+}
+END_TEST
+
 START_TEST(test_two_addresses)
 {
 	char name[NAME_LENGTH_MAX + 1], path[256];
@@ -477,6 +507,7 @@ int main(void)
 	UNIT_TEST(s, test_destroy_busy);
 	UNIT_TEST(s, test_list);
 	UNIT_TEST(s, test_squatted);
+	UNIT_TEST(s, test_pid_namespace);
 	UNIT_TEST(s, test_two_addresses);
 	return unit_main(s);
 }
