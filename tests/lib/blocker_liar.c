@@ -66,14 +66,13 @@ static void keep(struct liar *liar, const struct job *job)
 	job_get_bytes(job, 0, liar->data, job->length);
 }
 
-/* Remembers a write until another has covered it and a read has been told of it; or for a while, as
+/* Remembers a write until another has covered it and a read has been told of it; but not for ever:
    a long one may never be covered, and a short one never read. */
-#define KEEP_WRITES 256u
 static void look_at_write(struct liar *liar, const struct job *job)
 {
 	bool covers = same_object(liar, job) && job->offset <= liar->offset &&
 		      job->offset + job->length >= liar->offset + liar->length;
-	bool old = ++liar->age > KEEP_WRITES;
+	bool old = ++liar->age > (liar->length > XSEG_PAGE ? 256u : 4096u);
 	if ((liar->length == 0 || old) && job->length <= KEEP_MAX)
 		keep(liar, job);
 	else if (covers)
