@@ -108,7 +108,10 @@ def kill_ctl(context):
         scene.stamp.goes_on()
         for volume in scene.rig.json("volume", "list")["volumes"]:
             if volume["name"] != "disk":
-                scene.rig.ctl("volume", "rm", volume["name"], "--yes")
+                # an import goes on for a moment when its command is gone: until then it is busy
+                until(60, lambda name=volume["name"]: scene.rig.ctl(
+                    "volume", "rm", name, "--yes", exits=(0, 3, 5)).returncode != 5,
+                      f"volume {volume['name']} can be removed", 0.1)
         scene.recover()
 
 
