@@ -655,9 +655,9 @@ void cache_meta_sweep(struct peer *peer);
 void cache_meta_close(struct peer *first);
 /* The last shard ends and nothing is cached any more: no page of records is needed. */
 void cache_meta_drop_records(struct peer *peer);
-/* Phase, size, policy, default setting, settings of volumes: written when they change. */
 /* A kept page that is no bucket: `what` is its descriptor's `object`. */
 void cache_meta_describe(struct peer *peer, uint32_t page, uint32_t what, uint64_t sequence);
+/* Phase, size, policy, default setting, settings of volumes: written when they change. */
 void cache_meta_save(struct peer *peer);
 int cache_meta_write(struct peer *peer); /* -EAGAIN: no page for it now */
 /* May one volume more have a setting of its own? */

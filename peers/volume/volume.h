@@ -94,6 +94,7 @@ struct volume {
 	bool configured;     /* has no record */
 	bool removing;	     /* somebody is at it just now */
 	bool acquired;	     /* ours to write to */
+	uint64_t term;	     /* in which it was acquired: the head is asked for again to read */
 	uint64_t release_ns; /* it could not be given back: not before then */
 	_Atomic bool lost;   /* it was taken away from us while it was open: nothing is written */
 	uint32_t refs;	     /* caches that point here */
@@ -333,6 +334,8 @@ void volume_lease_want(struct volume_task *task, bool read_only);
 void volume_lease_job(struct peer *peer, struct volume *volume, struct job *job);
 /* Nobody has it open any more: given back in the background. */
 void volume_lease_release(struct peer *peer, struct volume *volume);
+/* It was acquired for somebody who is refused: given back, unless others have it open. */
+void volume_lease_unwant(struct peer *peer, struct volume *volume);
 /* It was taken away from us. */
 void volume_lease_lost(struct peer *peer, uint64_t id);
 /* --- volume_ours.c: the mapper hears what we have acquired -- each turn. */

@@ -19,15 +19,15 @@ static void open_leased(struct volume_task *task, int error)
 	struct peer *peer = task->step.peer;
 	struct job *job = task->job;
 	struct volume *volume = error == 0 ? volume_find(peer, task->id) : NULL;
-	if (error == 0)
-		error = volume ? volume_opened(peer, volume, volume_client_of(peer, job),
-					 !(job->flags & XSEG_F_READ_ONLY), job->arg0)
-			       : -ENOENT;
+	if (error == 0 && !volume)
+		error = -ENOENT;
 	if (error == 0 && volume_is_over(volume, job)) {
 		error = -ESTALE;
-		if (volume_closed(peer, volume, volume_client_of(peer, job)))
-			volume_lease_release(peer, volume);
+		volume_lease_unwant(peer, volume);
 	}
+	if (error == 0)
+		error = volume_opened(peer, volume, volume_client_of(peer, job),
+			!(job->flags & XSEG_F_READ_ONLY), job->arg0);
 	crash_point("volume.open.counted");
 	if (error != 0)
 		volume_task_end(task, error, 0, 0);

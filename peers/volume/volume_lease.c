@@ -98,9 +98,13 @@ static int take_head(struct lease *lease, const struct map_head_info *head)
 	if (rc != 0)
 		return rc;
 	volume_map_forget(volume);
-	if (!lease->read_only)
-		set_acquired(peer, volume, true);
+	if (lease->read_only)
+		return 0;
 	atomic_store_explicit(&volume->line, head->line, memory_order_relaxed);
+	pthread_mutex_lock(&volume_shared(peer)->lock);
+	volume->term = head->term;
+	pthread_mutex_unlock(&volume_shared(peer)->lock);
+	set_acquired(peer, volume, true);
 	return 0;
 }
 
@@ -225,12 +229,18 @@ void volume_lease_want(struct volume_task *task, bool read_only)
 	volume_hold_begin(&lease->hold);
 }
 
+void volume_lease_unwant(struct peer *peer, struct volume *volume)
+{
+	if (volume_opens(peer, volume, VOLUME_NO_CLIENT) == 0)
+		volume_lease_release(peer, volume);
+}
+
 /* Another has had it since who asks has opened it. Who does not say in which term that was is taken
    for somebody of before, too. */
 static bool is_refused(const struct volume *volume, const struct job *job)
 {
 	if (job->arg1 == 0)
-		return volume->head.line == volume->head.term && volume->head.term > 1;
+		return atomic_load(&volume->line) == volume->term && volume->term > 1;
 	return volume_is_over(volume, job);
 }
 
@@ -242,8 +252,7 @@ static void job_leased(struct volume_task *task, int error)
 	struct volume *volume = error == 0 ? volume_find(peer, job->key.volume) : NULL;
 	if (volume && is_refused(volume, job)) {
 		error = -ESTALE;
-		if (volume_opens(peer, volume, VOLUME_NO_CLIENT) == 0)
-			volume_lease_release(peer, volume);
+		volume_lease_unwant(peer, volume);
 	}
 	if (error == 0)
 		peer->ops->on[job->op](peer, job);

@@ -148,7 +148,7 @@ void volume_describe(struct peer *peer, struct volume *volume, struct xseg_volum
 		info->objects = ((info->size - 1) >> volume->object_shift) + 1;
 	info->created_ns = head->created_ns;
 	info->parent = head->parent;
-	info->term = volume->acquired ? head->term : 0;
+	info->term = volume->acquired ? volume->term : 0;
 	info->opens = volume_opens_locked(peer, volume, VOLUME_NO_CLIENT);
 	info->flags = (head->flags & (XSEG_VOLUME_READ_ONLY | XSEG_VOLUME_SNAPSHOT |
 					     XSEG_VOLUME_PROTECTED)) |

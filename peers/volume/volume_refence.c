@@ -31,8 +31,8 @@ static bool term_of(struct peer *peer, uint64_t id, uint64_t *term, uint64_t *li
 	const struct volume *volume = volume_table_find(shared, id);
 	bool ours = volume && volume->acquired && !volume_is_lost(volume);
 	if (ours) {
-		*term = volume->head.term;
-		*line = volume->head.line;
+		*term = volume->term;
+		*line = atomic_load(&volume->line);
 	}
 	pthread_mutex_unlock(&shared->lock);
 	return ours;

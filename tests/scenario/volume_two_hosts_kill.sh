@@ -30,6 +30,11 @@ composer_dies
 tell ga 'write -f -P 2 64k 64k'
 says_so 'wrote 65536' 2 "nobody else has had it: the guest goes on when its composer was killed"
 
+on a 0 "a snapshot, while it is open" snapshot disk monday
+guest gs a disk
+tell gs 'write -f -P 2 128k 64k'
+says gs 'wrote 65536' "a guest that came after it writes, too"
+
 on b 0 "the lock is broken" break-lock disk --yes
 reads "b writes and closes" b disk 'write -P 3 0 128k' 'flush'
 composer_dies
@@ -45,6 +50,16 @@ reads "what b has written is there" b disk 'read -P 3 0 128k'
 reads "a new connection may write" a disk 'write -P 6 0 4k' 'flush'
 tell ga 'write -f -P 7 0 64k'
 says_so 'write failed' 3 "the old one does not, beside it"
-reads "both hosts see the same" b disk 'read -P 6 0 4k' 'read -P 3 4k 124k'
+guest gn a disk
+tell gn 'write -f -P 6 0 4k'
+says gn 'wrote 4096' "while a new one has it open"
+tell gs 'write -f -P 8 64k 64k'
+says gs 'write failed' "the one from after the snapshot does not, either"
+leaves gn
+leaves gs
 leaves ga
+# shellcheck disable=SC2317
+b_may() { io b disk 'read 0 4k' >/dev/null 2>&1; }
+scene_until 60 b_may # it is given back in the background
+reads "both hosts see the same" b disk 'read -P 6 0 4k' 'read -P 3 4k 124k'
 tap_end
