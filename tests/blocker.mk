@@ -23,6 +23,7 @@ if HAVE_CHECK
 check_PROGRAMS += test_blocker_pagemap test_blocker_fence
 TESTS += test_blocker_pagemap test_blocker_fence
 test_blocker_fence_SOURCES = tests/unit/test_blocker_fence.c peers/blocker/file/file_fence.c \
+	peers/blocker/file/file_crowd.c \
 	peers/blocker/file/file_lock.c
 test_blocker_fence_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)
 test_blocker_fence_LDADD = $(unit_libs) libxseg.la $(CHECK_LIBS)

@@ -18,7 +18,8 @@ blocker_file_la_SOURCES = \
 	peers/blocker/file/blocker_file.c peers/blocker/file/file.h \
 	peers/blocker/file/file_disk.c peers/blocker/file/file_disk.h \
 	peers/blocker/file/file_fence.c peers/blocker/file/file_fence.h \
-	peers/blocker/file/file_lock.c \
+	peers/blocker/file/file_crowd.c peers/blocker/file/file_crowd.h \
+	peers/blocker/file/file_handover.c peers/blocker/file/file_lock.c \
 	peers/blocker/file/file_flush.c peers/blocker/file/file_gate.c \
 	peers/blocker/file/file_home.c peers/blocker/file/file_home.h peers/blocker/file/file_list.c \
 	peers/blocker/file/file_object.c peers/blocker/file/file_op.c \

@@ -7,6 +7,7 @@
  *   blocker_check write|fua|read|zero|zero-keep|zero-fast|discard
  *                 SEGMENT PEER VOLUME OBJECT OFFSET LENGTH [SEED]
  *   blocker_check delete|flush SEGMENT PEER VOLUME OBJECT
+ *   blocker_check fence|leave SEGMENT PEER VOLUME TERM
  *   blocker_check fill SEGMENT PEER VOLUME COUNT         whole objects, until one fails
  *   blocker_check put|get SEGMENT PEER VOLUME VERSION    a record
  *   blocker_check pattern SEGMENT PEER OBJECT_SIZE       laws of blocker_pattern
@@ -218,6 +219,10 @@ static int run(struct rig *rig, int argc, char **argv)
 		return say(rig_do(rig, XSEG_OP_FLUSH, key, none, 0));
 	if (strcmp(verb, "fill") == 0)
 		return fill(rig, key.volume, key.object);
+	if (strcmp(verb, "fence") == 0)
+		return say(rig_control(rig, key, XSEG_CONTROL_FENCE, key.object));
+	if (strcmp(verb, "leave") == 0)
+		return say(rig_control(rig, key, XSEG_CONTROL_LEAVE, 0));
 	if (strcmp(verb, "put") == 0 || strcmp(verb, "get") == 0)
 		return record(rig, verb, key.volume, number(argv[5]));
 	if (strcmp(verb, "hammer") == 0)

@@ -102,6 +102,13 @@ int rig_do(struct rig *rig, enum xseg_op op, struct xseg_key key, struct span sp
 	return client_do(&rig->client, &request);
 }
 
+int rig_control(struct rig *rig, struct xseg_key key, uint64_t verb, uint64_t term)
+{
+	struct client_request request = {
+		.op = XSEG_OP_CONTROL, .key = {.volume = key.volume}, .arg0 = verb, .arg1 = term};
+	return client_do(&rig->client, &request);
+}
+
 int rig_copy(struct rig *rig, struct xseg_key to, struct xseg_key from, struct span span)
 {
 	struct client_request request = {.op = XSEG_OP_COPY,

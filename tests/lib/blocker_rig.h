@@ -59,6 +59,7 @@ int rig_write(
 	struct rig *rig, struct xseg_key key, struct span span, const void *from, unsigned flags);
 /* ZERO, DISCARD, FLUSH, DELETE, PREFETCH */
 int rig_do(struct rig *rig, enum xseg_op op, struct xseg_key key, struct span span, unsigned flags);
+int rig_control(struct rig *rig, struct xseg_key key, uint64_t verb, uint64_t term);
 int rig_copy(struct rig *rig, struct xseg_key to, struct xseg_key from, struct span span);
 int rig_info(struct rig *rig, struct xseg_key key, struct xseg_object_info *info);
 /* How many stretches, or -errno. */

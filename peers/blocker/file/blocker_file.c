@@ -186,6 +186,7 @@ static int file_start(struct peer *peer, char *why, size_t why_size)
 	struct file_shard *shard = peer->state;
 	shard->peer = peer;
 	shard->shared = peer->shared;
+	TAILQ_INIT(&shard->waits);
 	int error = file_op_init(shard, (uint32_t)options->depth);
 	error = error ? error : file_object_init(shard, shard->shared->objects);
 	if (error)
@@ -206,7 +207,7 @@ static void file_finish(struct peer *peer)
 	struct file_shard *shard = peer->state;
 	if (!file_flush_is_clean(shard) || atomic_load(&shard->shared->store.records_error))
 		atomic_store(&shard->shared->unclean, true);
-	if (shard->ops_busy || shard->passes || shard->inheriting) {
+	if (shard->ops_busy || shard->handovers || shard->passes || shard->inheriting) {
 		atomic_store(&shard->shared->abandoned, true);
 		return;
 	}
@@ -224,18 +225,21 @@ static void file_stop(struct peer *peer)
 static bool file_idle(struct peer *peer)
 {
 	struct file_shard *shard = peer->state;
-	return shard->ops_busy == 0 && TAILQ_EMPTY(&shard->jobs) && file_flush_drain(shard);
+	return shard->ops_busy == 0 && shard->handovers == 0 && TAILQ_EMPTY(&shard->jobs) &&
+	       file_flush_drain(shard);
 }
 
 static bool file_poll(struct peer *peer)
 {
 	struct file_shard *shard = peer->state;
-	return shard->shared->engine->poll(shard);
+	bool moved = file_handover_poll(shard);
+	return shard->shared->engine->poll(shard) || moved;
 }
 
 static bool file_sleep(struct peer *peer)
 {
 	struct file_shard *shard = peer->state;
+	file_handover_sleep(shard);
 	return shard->shared->engine->sleep(shard);
 }
 
@@ -283,9 +287,7 @@ static const struct peer_ops file_ops = {
 		"and so does "
 		"every later one of that volume, until the data has been written again: Linux "
 		"would report "
-		"success the second time, though nothing was saved. When a folder cannot be made "
-		"durable the "
-		"volume's flushes fail until the blocker is started again.\n\n"
+		"success the second time, though nothing was saved.\n\n"
 		"After a clean stop everything is durable. After a kill the next process serves at "
 		"once what was written, and makes durable what is in the kernel's memory for that "
 		"file system; flushes wait for that, and fail when it does.\n",

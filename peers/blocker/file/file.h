@@ -167,6 +167,9 @@ struct file_volume {
 	struct file_volume *next;  /* in its hash chain, or free */
 };
 
+struct file_handover;
+TAILQ_HEAD(file_handover_queue, file_handover);
+
 struct file_shard {
 	struct peer *peer;
 	struct file_shared *shared;
@@ -174,6 +177,10 @@ struct file_shard {
 	bool inheriting;
 	void *engine;
 	struct file_fence_look look;
+	/* volumes that change hands */
+	struct file_handover_queue waits;
+	uint64_t look_ns; /* when to look at them again */
+	uint32_t handovers;
 	/* operations */
 	struct file_op *ops;
 	struct file_op_queue free_ops;
@@ -221,6 +228,13 @@ void file_op_run(struct file_op *op);
 void file_op_moved(struct file_op *op, int result);
 /* Ends the job: `result` bytes of answer, or -errno. */
 void file_op_end(struct file_op *op, int result);
+
+/* --- file_handover.c ------------------------------------------------------------------ */
+
+/* XSEG_CONTROL_FENCE. */
+void file_handover_take(struct file_shard *shard, struct job *job);
+bool file_handover_poll(struct file_shard *shard);
+void file_handover_sleep(struct file_shard *shard);
 
 /* --- file_gate.c ---------------------------------------------------------------------- */
 

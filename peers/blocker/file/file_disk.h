@@ -26,7 +26,7 @@ enum file_lock {
 	FILE_LOCK_RECORDS, /* CAS */
 	FILE_LOCK_FENCE,   /* say whose a volume is */
 	FILE_LOCKS,
-	FILE_LOCK_MEMBER = 64, /* and beyond: held as long as we serve, see file_fence.c */
+	FILE_LOCK_MEMBER = 64, /* and beyond: held as long as we serve, see file_crowd.c */
 };
 
 struct file_store {
@@ -36,6 +36,7 @@ struct file_store {
 	bool shared; /* others may serve it, too */
 	pthread_mutex_t mutex[FILE_LOCKS];
 	struct file_fence fence;
+	struct file_crowd crowd;
 	_Atomic int records_error; /* the folder of records could not be made durable */
 	bool records_owed;	   /* nor has it been since we began: guarded by records */
 	bool spare;		   /* it was looked whether there is one: the same */

@@ -1,50 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who may write to which volume: a table in the folder, which all who serve it have mapped. */
+/* Who may write to which volume: a table in the folder, which all who serve it read. */
 #include "peers/blocker/file/file_fence.h"
 
-#include <base/clock.h>
 #include <base/crash.h>
-#include <base/log.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "peers/blocker/file/file_disk.h"
 
-#define ROOM "blocker_file"
 #define NAME "fence"
 #define TEMPORARY "tmp/fence"
-#define MEMBERS 63u
 #define GROUPS \
 	512u /* where a volume's place may be, by its id; each further level has twice as many */
 #define LEVELS 7u
 #define PLACES 64u /* of each group */
-#define WAIT_NS 10000000000u
-#define PAUSE_NS 1000000
 
-static const char fence_magic[8] = {'S', 'K', 'F', 'E', 'N', 'C', 'E', '1'};
+static const char fence_magic[8] = {'S', 'K', 'F', 'E', 'N', 'C', 'E', '2'};
+static const char magic_before[8] = {'S', 'K', 'F', 'E', 'N', 'C', 'E', '1'};
 
+/* As all that lies in the file it is read through a mapping and written by pwrite(), which says so
+   when there is no space: where a file system copies on write, that may be at any write. */
 struct fence_head {
 	char magic[8];
-	_Atomic uint32_t turn; /* which of the counters those use that go in now: its lowest bit */
-	_Atomic uint32_t levels;     /* of places, besides the first */
-	_Atomic uint64_t changes;    /* grows with each change of a place */
-	_Atomic uint32_t at_work[4]; /* 1: somebody has this lock of the folder */
-	uint8_t rest[24];
+	uint8_t crowd[CROWD_ID]; /* the counters of those that serve the folder */
+	_Atomic uint32_t levels; /* of places, besides the first */
+	uint8_t rest[36];
 };
 fixed(sizeof(struct fence_head) == 64);
-
-/* A process that serves the folder. */
-struct fence_member {
-	_Atomic uint64_t pid;
-	_Atomic uint64_t inside[2]; /* changes of data at work, by turn */
-	uint8_t rest[40];
-};
-fixed(sizeof(struct fence_member) == 64);
 
 struct fence_place {
 	_Atomic uint64_t volume; /* 0: free */
@@ -56,7 +44,7 @@ fixed(sizeof(struct fence_place) == 32);
 
 struct fence_file {
 	struct fence_head head;
-	struct fence_member members[MEMBERS];
+	uint8_t rest[XSEG_PAGE - sizeof(struct fence_head)];
 	struct fence_place places[][PLACES]; /* GROUPS of the first level, and so on */
 };
 fixed(offsetof(struct fence_file, places) == XSEG_PAGE);
@@ -69,14 +57,42 @@ static size_t size_with(unsigned levels)
 	       level_first(levels + 1) * PLACES * sizeof(struct fence_place);
 }
 
+static int put(const struct file_fence *fence, size_t at, const void *data, size_t size)
+{
+	ssize_t done = pwrite(fence->fd, data, size, (off_t)at);
+	return done < 0 ? -errno : done == (ssize_t)size ? 0 : -ENOSPC;
+}
+
+/* A place is whole within a page. Who reads it half written looks again, for `changes` grows when
+   it is done. */
+static int put_place(
+	const struct file_fence *fence, const struct fence_place *at, struct fence_place place)
+{
+	return put(fence, (size_t)((const char *)at - (const char *)fence->file), &place,
+		sizeof(place));
+}
+
+static void changed(struct file_store *store) { atomic_fetch_add(&store->crowd.file->changes, 1); }
+
 /* --- making and mapping it ---------------------------------------------------------------- */
 
-/* All of its space is taken now: what is written through a mapping must never meet a full disk. */
+/* Writing in place saves space where a file system copies otherwise; only an empty file can be
+   told so, and not everywhere. */
+static void ask_for_writing_in_place(int fd)
+{
+	int flags = 0;
+	if (ioctl(fd, FS_IOC_GETFLAGS, &flags) == 0) {
+		flags |= FS_NOCOW_FL;
+		(void)ioctl(fd, FS_IOC_SETFLAGS, &flags);
+	}
+}
+
 static int make_file(struct file_store *store)
 {
 	int fd = openat(store->root, TEMPORARY, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return -errno;
+	ask_for_writing_in_place(fd);
 	int error = -posix_fallocate(fd, 0, (off_t)size_with(0));
 	if (!error && pwrite(fd, fence_magic, sizeof(fence_magic), 0) != sizeof(fence_magic))
 		error = -ENOSPC;
@@ -90,87 +106,94 @@ static int make_file(struct file_store *store)
 	return error ? error : fsync(store->root) ? -errno : 0;
 }
 
-/* With room for all that may be added to it: what is behind its end is not looked at. */
-static int map_file(struct file_store *store, struct fence_file **file)
+/* Of a version before: it had counters where there is nothing now, and no id of any. */
+static int renew(const struct file_fence *fence)
 {
+	struct fence_head head = {.levels = atomic_load(&fence->file->head.levels)};
+	memcpy(head.magic, fence_magic, sizeof(fence_magic));
+	return put(fence, 0, &head, sizeof(head));
+}
+
+/* With room for all that may be added to it: what is behind its end is not looked at. */
+static int map_file(struct file_store *store, bool alone)
+{
+	struct file_fence *fence = &store->fence;
 	struct stat s;
-	int fd = openat(store->root, NAME, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-	if (fd < 0)
+	fence->fd = openat(store->root, NAME, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+	if (fence->fd < 0)
 		return -errno;
-	int error = fstat(fd, &s) ? -errno : 0;
+	int error = fstat(fence->fd, &s) ? -errno : 0;
 	if (!error && s.st_size < (off_t)size_with(0))
 		error = -EILSEQ;
 	if (!error) {
-		*file = mmap(
-			NULL, size_with(LEVELS - 1), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-		error = *file == MAP_FAILED ? -errno : 0;
+		fence->file =
+			mmap(NULL, size_with(LEVELS - 1), PROT_READ, MAP_SHARED, fence->fd, 0);
+		error = fence->file == MAP_FAILED ? -errno : 0;
 	}
-	close(fd);
-	if (!error && (memcmp((*file)->head.magic, fence_magic, sizeof(fence_magic)) != 0 ||
-			      (*file)->head.levels >= LEVELS ||
-			      s.st_size < (off_t)size_with((*file)->head.levels))) {
-		munmap(*file, size_with(LEVELS - 1));
+	if (error) {
+		fence->file = NULL;
+		return error;
+	}
+	const struct fence_head *head = &fence->file->head;
+	if (alone && memcmp(head->magic, magic_before, sizeof(magic_before)) == 0)
+		error = renew(fence);
+	if (!error && (memcmp(head->magic, fence_magic, sizeof(fence_magic)) != 0 ||
+			      head->levels >= LEVELS || s.st_size < (off_t)size_with(head->levels)))
 		error = -EILSEQ;
-	}
 	return error;
 }
 
-/* The place of a process that has gone is another's. */
-static int take_member(struct file_store *store)
+/* The counters that belong to it, or new ones. */
+static int join_crowd(struct file_store *store, bool alone)
 {
-	struct file_fence *fence = &store->fence;
-	for (unsigned i = 0; i < MEMBERS; i++) {
-		struct fence_member *member = &fence->file->members[i];
-		if (!file_lock_try(store, FILE_LOCK_MEMBER + i))
-			continue;
-		atomic_store(&member->inside[0], 0);
-		atomic_store(&member->inside[1], 0);
-		atomic_store(&member->pid, (uint64_t)getpid());
-		fence->member = i;
-		return 0;
-	}
-	return -EUSERS;
+	uint8_t id[CROWD_ID];
+	memcpy(id, store->fence.file->head.crowd, sizeof(id));
+	int error = file_crowd_open(store, id, alone);
+	if (!error && memcmp(id, store->fence.file->head.crowd, sizeof(id)) != 0)
+		error = put(&store->fence, offsetof(struct fence_head, crowd), id, sizeof(id));
+	return error;
 }
 
-int file_fence_open(struct file_store *store, uint64_t own)
+int file_fence_open(struct file_store *store, uint64_t own, bool alone)
 {
 	struct file_fence *fence = &store->fence;
 	fence->own = own;
 	fence->counts = store->shared;
+	fence->fd = -1;
 	file_lock(store, FILE_LOCK_FENCE);
-	int error = map_file(store, &fence->file);
+	int error = map_file(store, alone);
 	if (error == -ENOENT) {
 		error = make_file(store);
-		error = error ? error : map_file(store, &fence->file);
+		error = error ? error : map_file(store, alone);
 	}
-	if (!error) {
-		error = take_member(store);
-		if (error)
-			munmap(fence->file, size_with(LEVELS - 1));
-	}
-	file_unlock(store, FILE_LOCK_FENCE);
+	error = error ? error : join_crowd(store, alone);
 	if (error)
-		fence->file = NULL;
+		file_fence_close(store, false);
+	file_unlock(store, FILE_LOCK_FENCE);
 	fence->why = error;
 	return error;
 }
 
-void file_fence_close(struct file_store *store)
+void file_fence_close(struct file_store *store, bool last)
 {
+	file_crowd_close(store, last);
 	if (store->fence.file)
 		munmap(store->fence.file, size_with(LEVELS - 1));
+	if (store->fence.fd >= 0)
+		close(store->fence.fd);
 	store->fence.file = NULL;
+	store->fence.fd = -1;
 }
 
-bool file_fence_begin(struct file_fence *fence, unsigned lock)
+bool file_fence_begin(struct file_store *store, unsigned lock)
 {
-	return fence->file && atomic_exchange(&fence->file->head.at_work[lock], 1) != 0;
+	return store->crowd.file && atomic_exchange(&store->crowd.file->at_work[lock], 1) != 0;
 }
 
-void file_fence_end(struct file_fence *fence, unsigned lock)
+void file_fence_end(struct file_store *store, unsigned lock)
 {
-	if (fence->file)
-		atomic_store(&fence->file->head.at_work[lock], 0);
+	if (store->crowd.file)
+		atomic_store(&store->crowd.file->at_work[lock], 0);
 }
 
 /* --- looking ------------------------------------------------------------------------------ */
@@ -204,11 +227,12 @@ static struct fence_place *find(const struct file_fence *fence, uint64_t volume)
 	return find_for(fence, volume, volume);
 }
 
-bool file_fence_look(const struct file_fence *fence, struct file_fence_look *look, uint64_t volume)
+bool file_fence_look(const struct file_store *store, struct file_fence_look *look, uint64_t volume)
 {
+	const struct file_fence *fence = &store->fence;
 	if (!fence->file)
 		return true;
-	uint64_t changes = atomic_load(&fence->file->head.changes) + 1;
+	uint64_t changes = atomic_load(&store->crowd.file->changes) + 1;
 	if (likely(look->volume == volume && look->changes == changes))
 		return look->mine;
 	const struct fence_place *place = find(fence, volume);
@@ -219,90 +243,39 @@ bool file_fence_look(const struct file_fence *fence, struct file_fence_look *loo
 }
 
 /* Whoever has not been counted when a new owner looks sees the change that was made before. */
-bool file_fence_enter(
-	struct file_fence *fence, struct file_fence_look *look, uint64_t volume, unsigned *turn)
+bool file_fence_enter(const struct file_store *store, struct file_fence_look *look, uint64_t volume,
+	unsigned *turn)
 {
 	*turn = 0;
-	if (!fence->file || !fence->counts)
-		return file_fence_look(fence, look, volume);
-	*turn = atomic_load(&fence->file->head.turn) & 1;
-	atomic_fetch_add(&fence->file->members[fence->member].inside[*turn], 1);
-	if (file_fence_look(fence, look, volume))
+	if (!store->fence.file || !store->fence.counts)
+		return file_fence_look(store, look, volume);
+	*turn = file_crowd_enter(&store->crowd, volume);
+	if (file_fence_look(store, look, volume))
 		return true;
-	file_fence_leave(fence, *turn);
+	file_crowd_leave(&store->crowd, volume, *turn);
 	return false;
 }
 
-void file_fence_leave(struct file_fence *fence, unsigned turn)
+void file_fence_leave(const struct file_store *store, uint64_t volume, unsigned turn)
 {
-	if (fence->file && fence->counts)
-		atomic_fetch_sub(&fence->file->members[fence->member].inside[turn], 1);
+	if (store->fence.file && store->fence.counts)
+		file_crowd_leave(&store->crowd, volume, turn);
 }
 
 /* --- setting ------------------------------------------------------------------------------ */
 
-/* A process that has gone writes nothing any more. */
-static bool is_inside(struct file_store *store, unsigned i, unsigned turn)
-{
-	struct fence_member *member = &store->fence.file->members[i];
-	if (atomic_load(&member->inside[turn]) == 0)
-		return false;
-	return i == store->fence.member || !file_lock_is_free(store, FILE_LOCK_MEMBER + i);
-}
-
-static int wait_for_member(
-	struct file_store *store, unsigned i, unsigned turn, uint64_t until_ns, uint64_t volume)
-{
-	const struct timespec pause = {.tv_nsec = PAUSE_NS};
-	while (is_inside(store, i, turn)) {
-		if (clock_now_ns() > until_ns) {
-			log_error(ROOM,
-				"volume %016llx is not taken away from process %llu: it has had "
-				"writes under way for %u s; end it, if it hangs",
-				(unsigned long long)volume,
-				(unsigned long long)atomic_load(&store->fence.file->members[i].pid),
-				(unsigned)(WAIT_NS / 1000000000u));
-			return -ETIMEDOUT;
-		}
-		nanosleep(&pause, NULL);
-	}
-	return 0;
-}
-
-/*
- * Until all who went in before have left. Those who go in meanwhile are counted elsewhere, so it
- * comes to an end; twice, for there may be some of each from before.
- */
-static int wait_for_all(struct file_store *store, uint64_t volume)
-{
-	struct fence_head *head = &store->fence.file->head;
-	uint64_t until_ns = clock_now_ns() + WAIT_NS;
-	int error = 0;
-	for (unsigned round = 0; round < 2 && !error; round++) {
-		unsigned turn = atomic_fetch_add(&head->turn, 1) & 1;
-		for (unsigned i = 0; i < MEMBERS && !error; i++)
-			error = wait_for_member(store, i, turn, until_ns, volume);
-	}
-	return error;
-}
-
 /* One level more. All of its space is taken before anybody looks there. */
 static int grow(struct file_store *store)
 {
-	struct fence_head *head = &store->fence.file->head;
-	unsigned levels = atomic_load(&head->levels) + 1;
+	const struct file_fence *fence = &store->fence;
+	uint32_t levels = atomic_load(&fence->file->head.levels) + 1;
 	if (levels == LEVELS)
 		return -ENOSPC;
-	int fd = openat(store->root, NAME, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-	if (fd < 0)
-		return -errno;
-	int error = -posix_fallocate(fd, 0, (off_t)size_with(levels));
-	if (!error && fsync(fd))
+	int error = -posix_fallocate(fence->fd, 0, (off_t)size_with(levels));
+	if (!error && fsync(fence->fd))
 		error = -errno;
-	close(fd);
-	if (!error)
-		atomic_store_explicit(&head->levels, levels, memory_order_release);
-	return error;
+	return error ? error
+		     : put(fence, offsetof(struct fence_head, levels), &levels, sizeof(levels));
 }
 
 static int find_or_make(struct file_store *store, uint64_t volume, struct fence_place **place)
@@ -315,99 +288,120 @@ static int find_or_make(struct file_store *store, uint64_t volume, struct fence_
 	return *place ? 0 : error;
 }
 
-/* The page of the place, and that of the head. */
-static int sync_place(const struct fence_file *file, const struct fence_place *place)
+static int give(struct file_store *store, const struct fence_place *place,
+	const struct file_fence_claim *claim)
 {
-	uintptr_t page = (uintptr_t)place & ~(uintptr_t)(XSEG_PAGE - 1);
-	if (msync((void *)page, XSEG_PAGE, MS_SYNC) ||
-		msync((void *)(uintptr_t)file, XSEG_PAGE, MS_SYNC))
-		return -errno;
-	return 0;
+	const struct file_fence *fence = &store->fence;
+	int error = put_place(fence, place,
+		(struct fence_place){.volume = claim->volume,
+			.term = claim->term,
+			.via = claim->nobody ? 0 : fence->own,
+			.left = claim->nobody});
+	changed(store);
+	crash_point("blocker_file.fence.set");
+	return error ? error : fdatasync(fence->fd) ? -errno : 0;
 }
 
 /*
  * Nobody's while we wait: killed in the middle, it is for the next one with that term to say
- * whose it is. What the one before has written and not made durable is made so, for whoever reads
- * it now may build on it.
+ * whose it is.
  */
-static int hand_over(
-	struct file_store *store, struct fence_place *place, uint64_t volume, uint64_t term)
+static int bar(struct file_store *store, const struct fence_place *place, bool known,
+	struct file_fence_claim *claim)
 {
-	struct fence_file *file = store->fence.file;
-	atomic_store(&place->via, 0);
-	atomic_store(&place->term, term);
-	if (atomic_exchange(&place->volume, volume) != volume)
-		atomic_store(&place->left, 1);
-	atomic_fetch_add(&file->head.changes, 1);
+	uint64_t left = known ? atomic_load(&place->left) : 1;
+	int error = put_place(&store->fence, place,
+		(struct fence_place){.volume = claim->volume, .term = claim->term, .left = left});
+	changed(store);
 	crash_point("blocker_file.fence.barred");
-	if (!store->shared)
-		return 0;
-	int error = wait_for_all(store, volume);
-	if (!error && !atomic_load(&place->left))
-		error = syncfs(store->root) ? -errno : 0;
+	claim->owed = !left;
+	claim->past = file_crowd_now(&store->crowd, claim->volume);
 	return error;
 }
 
-static int set(struct file_store *store, uint64_t volume, uint64_t term, bool nobody)
+static int begin(struct file_store *store, struct file_fence_claim *claim)
 {
-	struct file_fence *fence = &store->fence;
+	const struct file_fence *fence = &store->fence;
 	struct fence_place *place;
-	int error = find_or_make(store, volume, &place);
+	int error = find_or_make(store, claim->volume, &place);
 	if (error)
 		return error;
-	bool known = atomic_load(&place->volume) == volume;
+	bool known = atomic_load(&place->volume) == claim->volume;
 	uint64_t had = known ? atomic_load(&place->term) : 0, via = atomic_load(&place->via);
-	if (known && term == had && via == fence->own && !nobody)
+	if (known && claim->term == had && via == fence->own && !claim->nobody)
 		return 0;
-	if (known && (term < had || (term == had && via != 0 && via != fence->own)))
+	if (known && (claim->term < had || (claim->term == had && via != 0 && via != fence->own)))
 		return -ESTALE;
-	if (!known || via != fence->own || nobody)
-		error = hand_over(store, place, volume, term);
+	if (known && via == fence->own && !claim->nobody)
+		return give(store, place, claim);
+	error = bar(store, place, known, claim);
 	if (error)
 		return error;
-	atomic_store(&place->term, term);
-	atomic_store(&place->left, nobody);
-	atomic_store(&place->via, nobody ? 0 : fence->own);
-	atomic_fetch_add(&fence->file->head.changes, 1);
-	crash_point("blocker_file.fence.set");
-	return sync_place(fence->file, place);
+	return store->shared ? FILE_FENCE_WAITS : give(store, place, claim);
 }
 
-int file_fence_set(struct file_store *store, uint64_t volume, uint64_t term, bool nobody)
+int file_fence_claim(struct file_store *store, struct file_fence_claim *claim)
 {
-	if (volume == 0 || term == 0)
+	if (claim->volume == 0 || claim->term == 0)
 		return -EINVAL;
 	if (!store->fence.file)
 		return store->shared ? store->fence.why : -EOPNOTSUPP;
 	file_lock(store, FILE_LOCK_FENCE);
-	int error = set(store, volume, term, nobody);
+	int error = begin(store, claim);
+	file_unlock(store, FILE_LOCK_FENCE);
+	return error;
+}
+
+/* While we waited it may have been given to another, with that term or a later one. */
+static int end(struct file_store *store, const struct file_fence_claim *claim)
+{
+	const struct file_fence *fence = &store->fence;
+	const struct fence_place *place = find(fence, claim->volume);
+	if (!place || atomic_load(&place->term) != claim->term)
+		return -ESTALE;
+	uint64_t via = atomic_load(&place->via);
+	return via == 0 || via == fence->own ? give(store, place, claim) : -ESTALE;
+}
+
+/* What the one before has written and not made durable is made so, for whoever reads it now may
+   build on it. */
+int file_fence_take(struct file_store *store, const struct file_fence_claim *claim)
+{
+	if (claim->owed && syncfs(store->root))
+		return -errno;
+	file_lock(store, FILE_LOCK_FENCE);
+	int error = end(store, claim);
 	file_unlock(store, FILE_LOCK_FENCE);
 	return error;
 }
 
 int file_fence_left(struct file_store *store, uint64_t volume)
 {
-	struct file_fence *fence = &store->fence;
+	static const uint64_t left = 1;
+	const struct file_fence *fence = &store->fence;
 	if (!fence->file)
 		return 0;
 	file_lock(store, FILE_LOCK_FENCE);
-	struct fence_place *place = find(fence, volume);
+	const struct fence_place *place = find(fence, volume);
+	int error = 0;
 	if (place && atomic_load(&place->via) == fence->own)
-		atomic_store(&place->left, 1);
+		error = put(fence, (size_t)((const char *)&place->left - (const char *)fence->file),
+			&left, sizeof(left));
 	file_unlock(store, FILE_LOCK_FENCE);
-	return 0;
+	return error;
 }
 
 void file_fence_forget(struct file_store *store, uint64_t volume)
 {
-	struct file_fence *fence = &store->fence;
+	const struct file_fence *fence = &store->fence;
 	if (!fence->file)
 		return;
 	file_lock(store, FILE_LOCK_FENCE);
-	struct fence_place *place = find(fence, volume);
+	const struct fence_place *place = find(fence, volume);
 	if (place) {
-		atomic_store(&place->volume, 0);
-		atomic_fetch_add(&fence->file->head.changes, 1);
+		/* without space it stays taken, by a volume that nobody asks for */
+		(void)put_place(fence, place, (struct fence_place){0});
+		changed(store);
 	}
 	file_unlock(store, FILE_LOCK_FENCE);
 }

@@ -56,14 +56,14 @@ void file_lock(struct file_store *store, enum file_lock which)
 	int error = record_lock(store, which, F_OFD_SETLKW, F_WRLCK);
 	if (error < 0)
 		log_error(ROOM, "folder '%s' cannot be locked: %s", store->dir, strerror(-error));
-	if (file_fence_begin(&store->fence, which))
+	if (file_fence_begin(store, which))
 		inherit(store);
 }
 
 void file_unlock(struct file_store *store, enum file_lock which)
 {
 	if (store->shared) {
-		file_fence_end(&store->fence, which);
+		file_fence_end(store, which);
 		record_lock(store, which, F_OFD_SETLK, F_UNLCK);
 	}
 	must(pthread_mutex_unlock(&store->mutex[which]) == 0);

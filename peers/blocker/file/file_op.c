@@ -45,7 +45,7 @@ static bool changes_data(const struct job *job)
 static bool is_fenced_off(struct file_shard *shard, const struct job *job)
 {
 	bool off = changes_data(job) &&
-		   !file_fence_look(&shard->shared->store.fence, &shard->look, job->key.volume);
+		   !file_fence_look(&shard->shared->store, &shard->look, job->key.volume);
 	file_count(shard, FILE_FENCED, off);
 	return off;
 }
@@ -56,7 +56,7 @@ static bool enter_fence(struct file_op *op)
 	if (op->fenced || !changes_data(op->job))
 		return true;
 	op->fenced = file_fence_enter(
-		&shard->shared->store.fence, &shard->look, op->job->key.volume, &op->turn);
+		&shard->shared->store, &shard->look, op->job->key.volume, &op->turn);
 	file_count(shard, FILE_FENCED, !op->fenced);
 	return op->fenced;
 }
@@ -110,7 +110,7 @@ void file_op_end(struct file_op *op, int result)
 	struct file_object *object = op->object;
 	uint64_t value = op->value;
 	if (op->fenced)
-		file_fence_leave(&shard->shared->store.fence, op->turn);
+		file_fence_leave(&shard->shared->store, job->key.volume, op->turn);
 	if (object) {
 		file_gate_leave(op);
 		file_object_leave(op);
@@ -361,9 +361,6 @@ static int look_status(struct file_op *op)
 
 static int control(struct file_store *store, const struct job *job)
 {
-	if (job->arg0 == XSEG_CONTROL_FENCE)
-		return file_fence_set(
-			store, job->key.volume, job->arg1, job->flags & XSEG_F_READ_ONLY);
 	return job->arg0 == XSEG_CONTROL_LEAVE ? file_fence_left(store, job->key.volume)
 					       : -EOPNOTSUPP;
 }
@@ -453,6 +450,10 @@ void file_op_run(struct file_op *op)
 void file_op_take(struct peer *peer, struct job *job)
 {
 	struct file_shard *shard = peer->state;
+	if (job->op == XSEG_OP_CONTROL && job->arg0 == XSEG_CONTROL_FENCE) {
+		file_handover_take(shard, job);
+		return;
+	}
 	file_count(shard, FILE_WAITS, TAILQ_EMPTY(&shard->free_ops));
 	TAILQ_INSERT_TAIL(&shard->jobs, job, link);
 	pump(shard);

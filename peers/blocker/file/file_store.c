@@ -251,12 +251,12 @@ static int take_lock(int root, int *lock, bool shared, bool *alone, const struct
 		return refuse_locked(root, shared, why);
 	if (error)
 		return refuse(why, error, "cannot be locked: %s", strerror(-error));
+	/* who has it, for people: a disk without space can do without */
 	char text[32];
 	int length = snprintf(text, sizeof(text), "%ld\n", (long)getpid());
-	if (ftruncate(*lock, 0) || pwrite(*lock, text, (size_t)length, 0) != length)
-		return refuse(why, errno ? -errno : -ENOSPC, "cannot be written to: %s",
-			strerror(errno ? errno : ENOSPC));
-	return 0;
+	if (ftruncate(*lock, 0) || pwrite(*lock, text, (size_t)length, 0) < 0)
+		error = errno == ENOSPC || errno == EDQUOT ? 0 : -errno;
+	return error ? refuse(why, error, "cannot be written to: %s", strerror(-error)) : 0;
 }
 
 /* --- after whoever was here before --------------------------------------------------------- */
@@ -305,9 +305,9 @@ static int settle(int root, bool made, bool *killed, const struct reason *why)
 	return error ? refuse(why, error, "cannot be written to: %s", strerror(-error)) : 0;
 }
 
-static void store_free(struct file_store *store)
+static void store_free(struct file_store *store, bool last)
 {
-	file_fence_close(store);
+	file_fence_close(store, last);
 	if (store->lock >= 0)
 		close(store->lock);
 	if (store->root >= 0)
@@ -318,13 +318,23 @@ static void store_free(struct file_store *store)
 	free(store->dir);
 }
 
+static int refuse_shared(int error, const struct reason *why)
+{
+	if (error == -EXDEV)
+		return refuse(why, error,
+			"is served by processes of another container: they count their writes in a "
+			"folder of segments that we do not see; give all of them the same "
+			"/dev/shm");
+	return refuse(why, error, "cannot be shared: its file 'fence' %s: %s",
+		error == -EILSEQ ? "is not one" : "cannot be used", strerror(-error));
+}
+
 /* What is not shared can do without, be it full or read-only. Others may come from here on. */
 static int open_fence(struct file_store *store, uint64_t own, bool alone, const struct reason *why)
 {
-	int error = file_fence_open(store, own);
+	int error = file_fence_open(store, own, alone);
 	if (error && store->shared)
-		return refuse(why, error, "cannot be shared: its file 'fence' %s: %s",
-			error == -EILSEQ ? "is not one" : "cannot be used", strerror(-error));
+		return refuse_shared(error, why);
 	if (error)
 		log_warning(ROOM, "folder '%s': nobody can be kept from writing to it: %s",
 			store->dir, strerror(-error));
@@ -338,7 +348,7 @@ int file_store_open(
 {
 	const struct reason reason = {why, why_size, ask->dir};
 	bool made = false, killed = true, alone = true;
-	store->root = store->lock = -1;
+	store->root = store->lock = store->fence.fd = -1;
 	store->shared = ask->shared;
 	int error = ask->expect ? check_home(ask->expect, &reason) : 0;
 	error = error ? error : open_root(ask->dir, &store->root, &reason);
@@ -358,8 +368,14 @@ int file_store_open(
 	store->records_owed = killed;
 	atomic_store(&store->owes, killed);
 	if (error)
-		store_free(store);
+		store_free(store, false);
 	return error;
+}
+
+/* Nobody else serves it, nor begins to until we have gone. */
+static bool is_last(const struct file_store *store)
+{
+	return !store->shared || flock(store->lock, LOCK_EX | LOCK_NB) == 0;
 }
 
 /*
@@ -370,14 +386,14 @@ static bool may_mark(struct file_store *store)
 {
 	if (file_store_owes(store) || !file_store_alive(store))
 		return false;
-	return !store->shared ||
-	       (flock(store->lock, LOCK_EX | LOCK_NB) == 0 && syncfs(store->root) == 0);
+	return !store->shared || syncfs(store->root) == 0;
 }
 
 /* The mark need not be durable: after a crash of the machine the disk is all there is. */
 void file_store_close(struct file_store *store, bool clean)
 {
-	if (clean && may_mark(store)) {
+	bool last = is_last(store);
+	if (clean && last && may_mark(store)) {
 		int fd = openat(store->root, "clean", O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
 		if (fd >= 0)
 			close(fd);
@@ -385,7 +401,7 @@ void file_store_close(struct file_store *store, bool clean)
 			log_warning(ROOM, "folder '%s': no mark that it was left clean: %s",
 				store->dir, strerror(errno));
 	}
-	store_free(store);
+	store_free(store, last);
 }
 
 int file_store_inherit(struct file_store *store)
