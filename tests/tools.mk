@@ -58,7 +58,7 @@ ctl_scenarios = tests/scenario/ctl_cache.sh tests/scenario/ctl_config.sh tests/s
 TESTS += $(ctl_scenarios)
 EXTRA_DIST += $(ctl_scenarios) tests/scenario/ctl_socket_ask.py
 
-keeper_scenarios = tests/scenario/keeper_kill.sh tests/scenario/keeper_pause.sh \
+keeper_scenarios = tests/scenario/keeper_guard.sh tests/scenario/keeper_kill.sh tests/scenario/keeper_pause.sh \
 	tests/scenario/keeper_give_up.sh tests/scenario/keeper_leases.sh \
 	tests/scenario/keeper_stuck.sh tests/scenario/keeper_upgrade.sh \
 	tests/scenario/keeper_service.sh

@@ -26,6 +26,9 @@
 static const struct ctl_option option_foreground = {
 	"foreground", 'f', NULL, "become the keeper instead of starting one behind", NULL};
 
+static const struct ctl_option option_unguarded = {
+	"unguarded", 0, NULL, "nobody starts the keeper again when it is killed", NULL};
+
 struct up {
 	struct ctl *ctl;
 	char path[PATH_MAX]; /* absolute */
@@ -79,8 +82,12 @@ static int up_compare(struct up *up, const json_t *status)
 static void keeper_exec(const struct up *up, int report)
 {
 	char program[PATH_MAX], fd[16], timeout[32];
-	char *argv[] = {program, "--report-fd", fd, "--timeout", timeout, (char *)up->name,
-		(char *)up->path, NULL};
+	char *argv[] = {program, "--report-fd", fd, "--timeout", timeout, NULL, NULL, NULL, NULL};
+	unsigned count = 5;
+	if (!ctl_given(up->ctl, "unguarded"))
+		argv[count++] = "--guarded";
+	argv[count++] = (char *)up->name;
+	argv[count++] = (char *)up->path;
 	snprintf(fd, sizeof(fd), "%d", report);
 	snprintf(timeout, sizeof(timeout), "%lluns", (unsigned long long)up->ctl->timeout_ns);
 	if (program_find("xsegd", program) == 0)
@@ -298,8 +305,10 @@ const struct ctl_verb ctl_up_verb = {"up", NULL, "FILE", 1, 1,
 	"\tStarts *xsegd* in the background, which makes the segment when it is missing and starts "
 	"the peers, stores first. Returns when everything serves, and prints the status; when "
 	"something does not start, everything that did is stopped again. A pipeline that is up is "
-	"fine (changed: false). Where a keeper has died, its peers are adopted.\n",
-	run_up, {&option_foreground, &ctl_option_dry_run}};
+	"fine (changed: false). Where a keeper has died, its peers are adopted; one that is killed "
+	"is "
+	"started again by a process that it has beside it.\n",
+	run_up, {&option_foreground, &option_unguarded, &ctl_option_dry_run}};
 
 /* --- down ------------------------------------------------------------------------------- */
 

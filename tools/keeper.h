@@ -160,6 +160,10 @@ struct keeper {
 	char killed[256];	/* who had to be */
 	uint64_t discard_dirty; /* `down` may lose so many bytes */
 	struct keeper_server *server;
+	/* keeper_guard.c's */
+	bool guarded;		 /* somebody is to start us again */
+	int guard_socket, guard; /* the latter a pidfd; -1: none */
+	struct event *guard_event;
 };
 
 extern const struct sm_state keeper_states[KEEPER_STATES];
@@ -310,6 +314,19 @@ void keeper_server_finish(struct keeper *keeper, json_t *result, const struct fa
 /* --- keeper_renew.c --- */
 /* Becomes the program that is installed now; does not come back, unless this is not the time. */
 void keeper_renew(struct keeper *keeper);
+
+/* --- keeper_guard.c: who starts us again where systemd does not --- */
+struct hand;
+/* The one that has started us; before anything else is opened. */
+void keeper_guard_take(struct keeper *keeper);
+/* Its process; 0: none. */
+pid_t keeper_guard_pid(const struct keeper *keeper);
+/* We serve: there is to be one. */
+void keeper_guard_open(struct keeper *keeper);
+/* hand_over(), with it. */
+void keeper_guard_hand(const struct keeper *keeper, struct hand *hand);
+/* We go, and it with us. */
+void keeper_guard_close(struct keeper *keeper);
 
 /* --- keeper_notify.c: systemd, when it started us --- */
 void keeper_notify_ready(struct keeper *keeper, const char *status);

@@ -92,6 +92,8 @@ json_t *keeper_call_status(struct keeper *keeper)
 	snprintf(hash, sizeof(hash), "%016llx", (unsigned long long)keeper->pipeline.hash);
 	json_t *self = json_pack("{s:s, s:i, s:s, s:s}", "state", phases[keeper->phase], "pid",
 		(int)getpid(), "pipeline", keeper->path, "hash", hash);
+	if (keeper->guard >= 0)
+		json_object_set_new(self, "guard_pid", json_integer(keeper_guard_pid(keeper)));
 	return report_status(&keeper->seg, self, peers_with_hosts(keeper));
 }
 

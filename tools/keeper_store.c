@@ -18,8 +18,8 @@
 #include <unistd.h>
 
 #include "tools/keeper.h"
+#include "tools/notice.h"
 
-#define FDS_AT_ONCE 4 /* with one message */
 #define MESSAGES_MAX 64
 
 /* --- keeping ---------------------------------------------------------------------------- */
@@ -127,76 +127,15 @@ static unsigned collect(const struct keeper_host *host, struct keeper_fd out[2 *
 
 void keeper_store_hand(const struct keeper_host *host)
 {
+	static struct hand hand;
 	struct keeper_fd fds[2 * NOTIFY_FDS_MAX];
 	unsigned count = collect(host, fds);
-	char names[NOTIFY_FDS_MAX * NOTIFY_NAME_MAX] = "", number[16];
-	size_t length = 0;
-	unsetenv("LISTEN_FDS");
-	unsetenv("LISTEN_PID");
-	unsetenv("LISTEN_FDNAMES");
-	if (!count)
-		return;
-	/* out of the way first: one may lie where another shall */
 	for (unsigned i = 0; i < count; i++)
-		fds[i].fd = fcntl(fds[i].fd, F_DUPFD_CLOEXEC, NOTIFY_FD_FIRST + (int)count);
-	for (unsigned i = 0; i < count; i++) {
-		dup2(fds[i].fd, NOTIFY_FD_FIRST + (int)i);
-		length += (size_t)snprintf(
-			names + length, sizeof(names) - length, "%s%s", i ? ":" : "", fds[i].name);
-	}
-	snprintf(number, sizeof(number), "%u", count);
-	setenv("LISTEN_FDS", number, 1);
-	setenv("LISTEN_FDNAMES", names, 1);
-	snprintf(number, sizeof(number), "%d", (int)getpid());
-	setenv("LISTEN_PID", number, 1);
+		hand_add(&hand, NULL, fds[i].name, fds[i].fd);
+	hand_over(&hand, NULL, 0);
 }
 
 /* --- what they say ----------------------------------------------------------------------- */
-
-struct message {
-	char text[NOTIFY_TEXT_MAX];
-	pid_t pid; /* 0: unknown */
-	int fds[FDS_AT_ONCE];
-	unsigned fd_count;
-};
-
-static void message_control(struct message *message, struct msghdr *header)
-{
-	for (struct cmsghdr *c = CMSG_FIRSTHDR(header); c; c = CMSG_NXTHDR(header, c)) {
-		if (c->cmsg_level != SOL_SOCKET)
-			continue;
-		if (c->cmsg_type == SCM_CREDENTIALS &&
-			c->cmsg_len == CMSG_LEN(sizeof(struct ucred))) {
-			struct ucred who;
-			memcpy(&who, CMSG_DATA(c), sizeof(who));
-			message->pid = who.pid;
-		}
-		if (c->cmsg_type == SCM_RIGHTS) {
-			message->fd_count = (unsigned)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int));
-			memcpy(message->fds, CMSG_DATA(c), message->fd_count * sizeof(int));
-		}
-	}
-}
-
-/* False: there is nothing. */
-static bool message_read(int fd, struct message *message)
-{
-	_Alignas(struct cmsghdr) char
-		space[CMSG_SPACE(sizeof(struct ucred)) + CMSG_SPACE(FDS_AT_ONCE * sizeof(int))];
-	struct iovec iov = {.iov_base = message->text, .iov_len = sizeof(message->text) - 1};
-	struct msghdr header = {.msg_iov = &iov,
-		.msg_iovlen = 1,
-		.msg_control = space,
-		.msg_controllen = sizeof(space)};
-	memset(message, 0, sizeof(*message));
-	ssize_t n = recvmsg(fd, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-	if (n < 0)
-		return errno == EINTR;
-	message_control(message, &header);
-	if (header.msg_flags & MSG_TRUNC)
-		message->text[0] = 0; /* half a message says nothing */
-	return true;
-}
 
 struct saying {
 	bool store, remove;
@@ -217,7 +156,7 @@ static void message_line(struct keeper_host *host, const char *line, struct sayi
 		saying->name = line + 7;
 }
 
-static void message_take(struct keeper *keeper, struct message *message)
+static void message_take(struct keeper *keeper, struct notice *message)
 {
 	struct keeper_host *host = keeper_host_of_pid(keeper, message->pid);
 	struct saying saying = {.name = ""};
@@ -236,9 +175,9 @@ static void message_take(struct keeper *keeper, struct message *message)
 
 void keeper_store_read(struct keeper *keeper)
 {
-	struct message message;
+	struct notice message;
 	for (int i = 0; keeper->notify_fd >= 0 && i < MESSAGES_MAX; i++) {
-		if (!message_read(keeper->notify_fd, &message))
+		if (!notice_read(keeper->notify_fd, &message))
 			return;
 		message_take(keeper, &message);
 	}
@@ -253,34 +192,16 @@ static void on_notify(int fd, short what, void *context)
 
 /* --- open and close ----------------------------------------------------------------------- */
 
-static int store_bind(const struct keeper *keeper, int fd)
-{
-	struct sockaddr_un address = {.sun_family = AF_UNIX};
-	char path[PATH_LENGTH_MAX];
-	int on = 1;
-	if (path_run(path, keeper->name, "notify.sock") || strlen(path) >= sizeof(address.sun_path))
-		return -ENAMETOOLONG;
-	memcpy(address.sun_path, path, strlen(path) + 1);
-	unlink(path); /* a dead keeper's: its processes speak to us from now on */
-	mode_t mask = umask(0177);
-	int rc = bind(fd, (struct sockaddr *)&address, sizeof(address)) ? -errno : 0;
-	umask(mask);
-	if (!rc && setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)))
-		rc = -errno;
-	return rc;
-}
-
 int keeper_store_open(struct keeper *keeper, struct fault *fault)
 {
-	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	int rc = fd < 0 ? -errno : store_bind(keeper, fd);
-	if (rc) {
-		if (fd >= 0)
-			close(fd);
+	char path[PATH_LENGTH_MAX];
+	int fd = path_run(path, keeper->name, "notify.sock");
+	if (!fd)
+		fd = notice_socket(path);
+	if (fd < 0)
 		return fault_set(fault, FAULT_FAILED, keeper->name,
 			"choose a shorter SKERRY_RUN_DIR",
-			"the socket notify.sock cannot be made: %s", strerror(-rc));
-	}
+			"the socket notify.sock cannot be made: %s", strerror(-fd));
 	keeper->notify_fd = fd;
 	keeper->notify = event_new(keeper->base, fd, EV_READ | EV_PERSIST, on_notify, keeper);
 	must(keeper->notify && event_add(keeper->notify, NULL) == 0);

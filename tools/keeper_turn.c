@@ -70,6 +70,7 @@ static void turn_starting(struct keeper *keeper)
 		keeper->pipeline.peer_count, keeper->order_count);
 	keeper_save(keeper);
 	report_up(keeper);
+	keeper_guard_open(keeper);
 	keeper_notify_ready(keeper, "serving");
 }
 
@@ -88,6 +89,7 @@ void keeper_turn_resume(struct keeper *keeper)
 	}
 	log_info("keeper", "segment '%s' is kept again: %u peers in %u processes", keeper->name,
 		keeper->pipeline.peer_count, keeper->order_count);
+	keeper_guard_open(keeper);
 	keeper_notify_ready(keeper, "serving");
 }
 

@@ -43,6 +43,7 @@ keeper_sources = \
 	tools/keeper.h tools/keeper_adopt.c tools/keeper_ask.c tools/keeper_ask.h \
 	tools/keeper_cache.c tools/keeper_cache.h tools/keeper_call.c tools/keeper_check.c tools/keeper_config.c tools/keeper_config.h \
 	tools/keeper_job.c tools/keeper_job.h \
+	tools/guard.c tools/guard.h tools/keeper_guard.c tools/notice.c tools/notice.h \
 	tools/keeper_edge.c tools/keeper_event.c tools/keeper_files.c tools/keeper_host.c \
 	tools/keeper_notify.c tools/keeper_reap.c tools/keeper_renew.c tools/keeper_restart.c tools/keeper_save.c \
 	tools/keeper_server.c tools/keeper_server.h tools/keeper_spawn.c tools/keeper_store.c \

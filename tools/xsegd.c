@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "config.h"
+#include "tools/guard.h"
 #include "tools/keeper.h"
 #include "tools/keeper_cache.h"
 #include "tools/keeper_job.h"
@@ -26,14 +27,15 @@
 #define FDS_WANTED 65536u
 #define SHOWN 100
 
-enum { OPT_STOP_TIMEOUT = 256, OPT_REPORT_FD, OPT_LOG_LEVEL, OPT_MAN, OPT_CRASH };
+enum { OPT_STOP_TIMEOUT = 256, OPT_REPORT_FD, OPT_LOG_LEVEL, OPT_MAN, OPT_CRASH, OPT_GUARDED };
 
 static const struct option options[] = {{"timeout", required_argument, NULL, 't'},
 	{"stop-timeout", required_argument, NULL, OPT_STOP_TIMEOUT},
 	{"report-fd", required_argument, NULL, OPT_REPORT_FD},
 	{"log-level", required_argument, NULL, OPT_LOG_LEVEL}, {"check", no_argument, NULL, 'c'},
-	{"crash-points", no_argument, NULL, OPT_CRASH}, {"man", no_argument, NULL, OPT_MAN},
-	{"help", no_argument, NULL, 'h'}, {"version", no_argument, NULL, 'V'}, {NULL, 0, NULL, 0}};
+	{"guarded", no_argument, NULL, OPT_GUARDED}, {"crash-points", no_argument, NULL, OPT_CRASH},
+	{"man", no_argument, NULL, OPT_MAN}, {"help", no_argument, NULL, 'h'},
+	{"version", no_argument, NULL, 'V'}, {NULL, 0, NULL, 0}};
 
 static struct keeper keeper;
 
@@ -71,6 +73,7 @@ static int set_option(int option, bool *check, struct fault *fault)
 		log_level_set((enum log_level)level);
 		return 0;
 	case 'c': *check = true; return 0;
+	case OPT_GUARDED: keeper.guarded = true; return 0;
 	case 'h': xsegd_help(); return SHOWN;
 	case 'V': puts("xsegd (skerry) " PACKAGE_VERSION); return SHOWN;
 	case OPT_MAN: xsegd_man(); return SHOWN;
@@ -212,6 +215,7 @@ static int close_all(void)
 	keeper_watch_close(&keeper);
 	keeper_reap_close(&keeper);
 	keeper_store_close(&keeper);
+	keeper_guard_close(&keeper);
 	bool used = keeper.joined && keeper_adopt_strangers(&keeper, strangers, sizeof(strangers));
 	keeper_job_close(&keeper, true);
 	bool destroy = keeper.made_segment && !used && (!failed || keeper.made_now);
@@ -253,16 +257,21 @@ int main(int argc, char **argv)
 {
 	struct fault fault = {0};
 	bool check = false;
+	if (argc > 1 && !strcmp(argv[1], GUARD_OPTION))
+		return guard_main(argv);
 	keeper = (struct keeper){.report = -1,
 		.lock = -1,
 		.kept = -1,
 		.notify_fd = -1,
+		.guard_socket = -1,
+		.guard = -1,
 		.argv = argv,
 		.start_ns = START_NS,
 		.stop_ns = STOP_NS};
 	log_open("xsegd");
 	signal(SIGPIPE, SIG_IGN);
 	raise_limit();
+	keeper_guard_take(&keeper);
 	int rc = read_arguments(argc, argv, &check, &fault);
 	if (rc == SHOWN)
 		return 0;

@@ -12,6 +12,7 @@ static const struct {
 	{"--stop-timeout", "TIME", "how long each process may drain (default 30s)"},
 	{"-c, --check", "", "check the file and the roles, start nothing"},
 	{"--report-fd", "N", "write one line of JSON there when everything serves, or why not"},
+	{"--guarded", "", "have a small process that starts this one again when it is killed"},
 	{"--log-level", "LEVEL", "error, warning, info or debug (default info)"},
 	{"--crash-points", "", "the places where SKERRY_CRASH can kill this build, for tests"},
 	{"--man", "", "print the man page as scdoc takes it"},

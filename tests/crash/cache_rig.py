@@ -75,7 +75,7 @@ class CacheRig(Rig):
                     f.write(f"{key}={value}\n")
 
     def up(self):
-        self.ctl("up", self.conf, seconds=60)
+        self.ctl("up", "--unguarded", self.conf, seconds=60)
         self.ctl("volume", "create", "disk", "--size", self.size,
                  "--object-size", self.object_size)
         self.keeper()
@@ -154,7 +154,7 @@ class CacheRig(Rig):
 
     def up_again(self):
         # 1: what a journal has brought back waits until the volume is acquired (decision 0010)
-        self.ctl("up", self.conf, seconds=60, exits=(0, 1))
+        self.ctl("up", "--unguarded", self.conf, seconds=60, exits=(0, 1))
         self.keeper()
         self.pids()
 

@@ -292,7 +292,7 @@ def cache_replay_points(context):
             rig.up()
             story = story_in_journal(context, rig)
             armed = arm(types.SimpleNamespace(rig=rig), "cache0", f"{point}:{hit}")
-            rig.ctl("up", rig.conf, seconds=60, exits=None)
+            rig.ctl("up", "--unguarded", rig.conf, seconds=60, exits=None)
             rig.wait_healthy()
             check(armed(), "it was not armed")
             context.met.update([] if alive(armed()) else [point])

@@ -276,7 +276,7 @@ def crash_points_keeper(context):
             armed = arm(scene, "xsegd", point)
             os.kill(keeper, signal.SIGKILL)
             until(5, lambda pid=keeper: not alive(pid), "the keeper is gone")
-            scene.rig.ctl("up", scene.rig.conf, exits=None)
+            scene.rig.ctl("up", "--unguarded", scene.rig.conf, exits=None)
             peer = context.random.choice(PEERS)
             if scene.rig.pids().get(peer):
                 scene.rig.kill(peer)

@@ -27,9 +27,9 @@ ctl_exits 3 "check of none" config check "$SCENE_DIR/none"
 ctl_exits 6 "diff needs a keeper" config diff "$conf"
 
 # --- the round trip ---------------------------------------------------------------------------
-ctl_exits 0 "up --dry-run" up "$conf" --dry-run --json
+ctl_exits 0 "up --dry-run" up --unguarded "$conf" --dry-run --json
 json_is "says what would start, stores first" '[.steps[].object] | join(" ")' "file0 map0 vol0 nbd0"
-ctl_exits 0 "up" up "$conf"
+ctl_exits 0 "up" up --unguarded "$conf"
 ctl volume create disk --size 32M
 same "what runs is the file" "$conf"
 ctl_exits 0 "save" config save "$saved"
@@ -143,7 +143,7 @@ for when in 0.01 0.05 0.1; do
     sleep "$when"
     kill -s KILL "$(keeper_pid k)"
     wait "$client"
-    ctl_exits 0 "up after a keeper killed $when s into an apply" up "$conf"
+    ctl_exits 0 "up after a keeper killed $when s into an apply" up --unguarded "$conf"
     scene_until 20 back_up
     ctl_exits 0 "apply after a keeper killed $when s into one" config apply "$other"
     same "after $when s" "$other"

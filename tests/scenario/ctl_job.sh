@@ -13,7 +13,7 @@ mkdir "$SCENE_DIR/store"
 pipeline "$SCENE_DIR/j.conf" j 'role = blocker_file' "dir = $SCENE_DIR/store"
 ctl_exits 3 "an import where there is no segment" volume import "$SCENE_DIR/j.conf" x --detach
 tap_is "is no job" "$(find "$SKERRY_RUN_DIR" -type f)" ''
-ctl_exits 0 "up" up "$SCENE_DIR/j.conf"
+ctl_exits 0 "up" up --unguarded "$SCENE_DIR/j.conf"
 img=$SCENE_DIR/img
 head -c 96M /dev/urandom >"$img"
 
@@ -116,7 +116,7 @@ tap_is "the lost one has failed" "$(state "$id")" failed
 stopped_import i
 kill -s KILL "$(scene_pid i)"
 kill -s KILL "$(worker "$id")"
-ctl_exits 0 "a new keeper" up "$SCENE_DIR/j.conf"
+ctl_exits 0 "a new keeper" up --unguarded "$SCENE_DIR/j.conf"
 tap_run "tidies up what it finds" scene_until 60 is_state "$id" failed
 tap_run "what it has done is kept" importing i
 ctl_exits 0 "and can be removed" volume rm i --yes

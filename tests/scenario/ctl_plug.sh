@@ -16,7 +16,7 @@ stopped=''
 scene_at_exit '[ -z "$stopped" ] || kill -s CONT "$stopped"'
 
 keeper_file "$conf" </dev/null
-ctl_exits 0 "up" up "$conf"
+ctl_exits 0 "up" up --unguarded "$conf"
 ctl volume create disk --size 32M
 
 steps() { jq -r '[.steps[] | "\(.action) \(.object)"] | join("; ")' "$SCENE_DIR/ctl.out"; }
@@ -117,7 +117,7 @@ kill -s KILL "$(keeper_pid k)"
 thaw
 scene_until 10 phase_is caching
 tap_is "keeper killed: the plug goes on" "$(edge_to) $(phase)" "cache0 caching"
-ctl_exits 0 "the next keeper" up "$conf"
+ctl_exits 0 "the next keeper" up --unguarded "$conf"
 ctl_exits 0 "knows the cache" plug cached --at vol0:store --json
 json_is "as it is" .changed false
 ctl_exits 0 "and takes it out" unplug cache0
@@ -187,8 +187,8 @@ thaw
 ctl_exits 5 "it is not destroyed" segment destroy k --yes
 err_like "and says how much is in it" "--discard-dirty=[0-9]+"
 ctl_exits 5 "nor for another number" segment destroy k --yes --discard-dirty=1
-ctl_exits 5 "a pipeline without the cache does not come up" up "$conf"
-ctl_exits 0 "one with it does" up "$saved"
+ctl_exits 5 "a pipeline without the cache does not come up" up --unguarded "$conf"
+ctl_exits 0 "one with it does" up --unguarded "$saved"
 tap_run "what was written is there" /usr/bin/python3 -c '
 import nbd, sys
 h = nbd.NBD()
@@ -232,7 +232,7 @@ print(bytes(h.pread(4096, 2 << 20)).decode().strip())
 ' "nbd+unix:///disk?socket=$socket"
 }
 is_ill() { ! "$XSEGCTL" status >/dev/null; }
-ctl_exits 0 "up over a store that can fail" up "$SCENE_DIR/bad.conf"
+ctl_exits 0 "up over a store that can fail" up --unguarded "$SCENE_DIR/bad.conf"
 ctl_exits 0 "plug" plug cached --at vol0:store size=8M age=100ms epoch=50ms
 fresh old
 ctl_exits 0 "flush" cache flush cache0

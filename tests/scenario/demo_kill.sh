@@ -47,7 +47,7 @@ PATH=$(dirname "$XSEGCTL"):$PATH
 
 if up blocker_file "dir=$SCENE_DIR/store"; then
     tap_run "each process is killed twice, nobody sees an error" python3 "$HERE/demo_kill_load.py" \
-        "$URI" --rounds 2 --again xsegctl up "$CONF" && tap_show
+        "$URI" --rounds 2 && tap_show
     tap_run "afterwards nothing in the segment is lost" "$XSEGCTL" segment fsck "$SEGMENT"
     tap_run "and it goes down" "$XSEGCTL" down "$SEGMENT"
 else

@@ -25,7 +25,7 @@ keeper_file "$conf" <<END
 [host file0]
 $limits
 END
-ctl_exits 0 "up" up "$conf" --timeout 2s
+ctl_exits 0 "up" up --unguarded "$conf" --timeout 2s
 ctl_exits 0 "a volume" volume create disk --size 16M
 load_start load --errors
 echo 'echo "no luck today" >&2; exit 3' >"$SCENE_DIR/fail"
@@ -53,7 +53,7 @@ rm "$SCENE_DIR/fail"
 keeper=$(keeper_pid k)
 kill -s KILL "$keeper"
 scene_until 5 gone "$keeper"
-ctl up "$conf" --timeout 2s
+ctl up --unguarded "$conf" --timeout 2s
 tap_run "the next keeper does not start it either" given_up
 sleep 0.5
 echo 'exit 3' >"$SCENE_DIR/fail"
@@ -98,7 +98,7 @@ END
 sed -i 's/^edge.volume = vol0/&\nfallback.volume = vol1/' "$conf"
 sed -i '/^\[peer vol0\]/,/^$/s/^role = volume/&\nfixed = disk:32M/' "$conf"
 keeper_may_fail vol0
-ctl_exits 0 "up with a second composer" up "$conf" --timeout 2s
+ctl_exits 0 "up with a second composer" up --unguarded "$conf" --timeout 2s
 load_start load
 echo 'exit 3' >"$SCENE_DIR/fail"
 kill_peer vol0
@@ -122,7 +122,7 @@ ctl_exits 0 "all is well" status
 ctl_exits 0 "down" down
 wrong() { # NAME REGEX, further lines on stdin
     keeper_file "$conf"
-    ctl_exits 2 "$1" up "$conf"
+    ctl_exits 2 "$1" up --unguarded "$conf"
     err_like "$1: says so" "$2"
 }
 wrong "an unknown policy" "k.conf:[0-9]+: restart=often: write always, on-failure or never" <<'END'

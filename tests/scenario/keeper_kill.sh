@@ -20,7 +20,7 @@ restart = on-failure
 restart-delay-max = 0
 END
 down_at_exit k
-ctl_exits 0 "up" up "$conf"
+ctl_exits 0 "up" up --unguarded "$conf"
 ctl_exits 0 "a volume" volume create disk --size 16M
 
 # --- each, under load -------------------------------------------------------------------------
@@ -71,7 +71,7 @@ keeper=$(keeper_pid k) store=$(pid_of file0) volume=$(pid_of vol0)
 kill -s KILL "$keeper"
 scene_until 5 gone "$keeper"
 kill -s KILL "$store"
-ctl_exits 0 "up after the keeper and a peer were killed" up "$conf"
+ctl_exits 0 "up after the keeper and a peer were killed" up --unguarded "$conf"
 tap_run "the dead one is started again" back file0 "$store"
 tap_is "the others run on" "$(pid_of vol0)" "$volume"
 store=$(pid_of file0)
@@ -86,7 +86,7 @@ scene_until 5 gone "$keeper"
 scene_spawn holder flock "$SKERRY_RUN_DIR/k/xsegd.pid" sleep 0.7
 held() { ! flock -n "$SKERRY_RUN_DIR/k/xsegd.pid" true; }
 tap_run "a lock that a dead keeper has left is held" scene_until 5 held
-ctl_exits 0 "up waits for it" up "$conf"
+ctl_exits 0 "up waits for it" up --unguarded "$conf"
 wait "$(scene_pid holder)"
 
 # all of it at once: pids first, then one kill

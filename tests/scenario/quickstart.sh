@@ -95,7 +95,8 @@ tap_like "it tells how long the pauses were" "$(cat "$TAP_OUT")" "the keeper +[0
 tap_like "the cache was among them" "$(cat "$TAP_OUT")" "cache0 +[0-9]+ +[0-9]+ ms"
 tap_like "and what was read back" "$(cat "$TAP_OUT")" "every acknowledged write read back: 0 errors"
 
-kill -KILL "$(cat "$SKERRY_RUN_DIR/q$$/xsegd.pid")"
+guard=$("$XSEGCTL" status --json | sed -n 's/.*"guard_pid": *\([0-9]*\).*/\1/p')
+kill -KILL "$guard" "$(cat "$SKERRY_RUN_DIR/q$$/xsegd.pid")"
 unset SKERRY_RUN_DIR
 tap_run "stop, with the keeper dead, and without its segment's name" env -u SKERRY_SEGMENT \
     "$QUICKSTART" stop

@@ -45,7 +45,7 @@ ctl segment destroy k --yes
 pipeline "$conf" k
 # here who dies stays dead; tests/scenario/keeper_*.sh see them come back
 printf '\n[host front]\nrestart = never\n\n[host mem0]\nrestart = never\n' >>"$conf"
-ctl_exits 0 "up" up "$conf"
+ctl_exits 0 "up" up --unguarded "$conf"
 front=$(peer_pid k nbd0) store=$(peer_pid k mem0) keeper=$(keeper_pid k)
 ctl_exits 0 "a volume" volume create disk --size 32M
 kill -s KILL "$keeper"
@@ -56,7 +56,7 @@ ctl_exits 0 "volumes work meanwhile" volume list --json
 json_is "it is there" '.volumes[0].name' disk
 tap_run "peers go on" scene_connects "$SCENE_DIR/k.sock"
 ctl_exits 6 "peer stop needs the keeper" peer stop nbd0
-ctl_exits 0 "up once more" up "$conf" --json
+ctl_exits 0 "up once more" up --unguarded "$conf" --json
 json_is "there is a keeper again" .keeper.state running
 tap_is "the front is the same process" "$(peer_pid k nbd0)" "$front"
 tap_is "the store, too" "$(peer_pid k mem0)" "$store"
@@ -66,7 +66,7 @@ ctl_exits 0 "the volume is as it was" volume info disk
 kill -s KILL "$(keeper_pid k)"
 kill -s TERM "$front"
 scene_until 10 gone "$front"
-ctl_exits 0 "up with half of it running" up "$conf"
+ctl_exits 0 "up with half of it running" up --unguarded "$conf"
 tap_is "the store runs on" "$(peer_pid k mem0)" "$store"
 tap_run "the front is back" scene_connects "$SCENE_DIR/k.sock"
 
@@ -245,7 +245,7 @@ ctl_exits 0 "and answers" status
 # --- one keeper for each segment, wherever it is started ----------------------------------------
 other=$SCENE_DIR/elsewhere
 mkdir "$other"
-SKERRY_RUN_DIR=$other ctl_exits 4 "another keeper from another run folder" up "$conf"
+SKERRY_RUN_DIR=$other ctl_exits 4 "another keeper from another run folder" up --unguarded "$conf"
 err_like "is told who has it, and where" \
     "has a keeper already: process $keeper, run folder '$SKERRY_RUN_DIR'"
 tap_is "nothing of it is left" "$(find "$other" -name 'xsegd.*' ! -name xsegd.log)" ""

@@ -115,7 +115,7 @@ ctl segment destroy two --yes
 # --- status and stats -------------------------------------------------------------------------
 pipeline "$SCENE_DIR/o.conf" o
 down_at_exit o
-ctl up "$SCENE_DIR/o.conf"
+ctl up --unguarded "$SCENE_DIR/o.conf"
 ctl volume create disk --size 8M
 truncate -s 8M "$SCENE_DIR/img"
 dd if=/dev/urandom of="$SCENE_DIR/img" bs=1M count=2 conv=notrunc status=none
@@ -164,7 +164,7 @@ scene_until 5 gone "$(keeper_pid o)"
 ctl_exits 0 "stats without a keeper" stats vol0 --json
 json_is "the same" '.peers[0].counters.read_bytes' 2097152
 ctl_exits 3 "stats of nobody without a keeper" stats nix
-ctl up "$SCENE_DIR/o.conf"
+ctl up --unguarded "$SCENE_DIR/o.conf"
 
 # a reader that is not there any more
 "$XSEGCTL" status 1>&- 2>"$SCENE_DIR/ctl.err"
