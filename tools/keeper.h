@@ -190,6 +190,8 @@ void keeper_host_forget(struct keeper_host *host);
 int keeper_host_start(struct keeper_host *host, uint64_t limit_ns);
 /* successor: it is started again, so its listening sockets stay. */
 void keeper_host_stop(struct keeper_host *host, uint64_t limit_ns, bool successor);
+/* It serves, or will without being asked to. */
+bool keeper_host_comes(const struct keeper_host *host);
 /* One that does not move; it ends like any that dies. */
 void keeper_host_kill(struct keeper_host *host);
 /* READY=1, or the line on stdout. */

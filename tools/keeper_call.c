@@ -287,6 +287,21 @@ static int new_edges(struct ask *ask, const struct pipeline_peer *peer)
 	return 0;
 }
 
+/* What the pipeline file says of how a peer of that name and role is kept: it was plugged out, say,
+   and comes in again. A file that cannot be read says nothing. */
+static void keys_of_file(
+	const struct keeper *keeper, struct pipeline_peer *peer, struct pipeline_host *process)
+{
+	struct pipeline file;
+	struct fault ignored = {0};
+	const struct pipeline_peer *known = pipeline_load(&file, keeper->path, &ignored)
+						    ? NULL
+						    : pipeline_peer_find(&file, peer->name);
+	if (known && !strcmp(known->role, peer->role))
+		pipeline_keep_copy(&file, known, peer, process);
+	pipeline_free(&file);
+}
+
 static int start_new(struct ask *ask, const char *argument)
 {
 	struct keeper *keeper = ask->keeper;
@@ -306,7 +321,9 @@ static int start_new(struct ask *ask, const char *argument)
 		pipeline_peer_drop(pipeline);
 		return rc;
 	}
-	process->lanes = (unsigned)json_integer_value(json_object_get(ask->params, "lanes"));
+	keys_of_file(keeper, peer, process);
+	unsigned lanes = (unsigned)json_integer_value(json_object_get(ask->params, "lanes"));
+	process->lanes = lanes ? lanes : process->lanes;
 	peer->host = (unsigned)(process - pipeline->hosts);
 	struct pipeline_keep keep;
 	rc = pipeline_keep_read(pipeline, peer->host, &keep, ask->fault);
@@ -315,6 +332,7 @@ static int start_new(struct ask *ask, const char *argument)
 			REPORT_SCHEMA_VERSION, "name", peer->name, "role", peer->role, "pid", 0,
 			"state", "new", "changed", 0, "dry_run", 1);
 	if (rc || only_plan(ask)) {
+		pipeline_host_clear(process);
 		pipeline->host_count--;
 		pipeline_peer_drop(pipeline);
 		return rc;
@@ -374,10 +392,11 @@ static int run_peer_stop(struct ask *ask)
 	if (rc)
 		return rc;
 	struct keeper_host *host = &keeper->hosts[peer->host];
-	rc = host->state == KEEPER_RUNNING ? shares_process(ask, peer) : 0;
+	bool runs = host->state == KEEPER_RUNNING || host->state == KEEPER_STARTING;
+	rc = runs ? shares_process(ask, peer) : 0;
 	if (rc)
 		return rc;
-	if (host->state == KEEPER_RUNNING && keeper_edge_users(keeper, host, users, sizeof(users)))
+	if (runs && keeper_edge_users(keeper, host, users, sizeof(users)))
 		return fault_set(ask->fault, FAULT_BUSY, name,
 			"stop those first, or let their edges lead elsewhere",
 			"peer '%s' is in use by %s", name, users);
@@ -388,7 +407,7 @@ static int run_peer_stop(struct ask *ask)
 	bool buried = gone && !plan;
 	if (buried)
 		keeper_restart_cancel(host);
-	if (host->state != KEEPER_RUNNING || plan) {
+	if (!runs || plan) {
 		*ask->result = keeper_call_peer(keeper, name);
 		json_object_set_new(*ask->result, "changed", json_boolean(buried));
 		return 0;

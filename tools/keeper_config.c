@@ -194,15 +194,6 @@ static void peers_forget(struct keeper *keeper, unsigned host)
 			pipeline_peer_remove(&keeper->pipeline, i);
 }
 
-static void keys_forget(struct pipeline_host *host)
-{
-	while (host->option_count) {
-		struct pipeline_option *option = &host->options[--host->option_count];
-		free(option->key);
-		free(option->value);
-	}
-}
-
 /* Its place stays, without a name, for the next; at the end there is no need to. */
 void keeper_config_forget(struct keeper *keeper, struct keeper_host *host)
 {
@@ -210,7 +201,7 @@ void keeper_config_forget(struct keeper *keeper, struct keeper_host *host)
 	unsigned kept = 0;
 	must(host->pid == 0);
 	peers_forget(keeper, host->index);
-	keys_forget(place);
+	pipeline_host_clear(place);
 	keeper_store_drop(host);
 	for (unsigned i = 0; i < keeper->order_count; i++)
 		if (keeper->order[i] != host->index)
@@ -275,7 +266,7 @@ static struct keeper_host *host_define(
 	struct keeper_host *host = &keeper->hosts[index];
 	struct fault fault = {0}; /* resolved before: nothing to find */
 	peers_forget(keeper, index);
-	keys_forget(place);
+	pipeline_host_clear(place);
 	copy_keys(source, place);
 	place->lanes = source->lanes;
 	place->workers = source->workers;

@@ -262,16 +262,26 @@ static int edge_unknown(const struct keeper *keeper, const char *name, struct fa
 	return -FAULT_NOT_FOUND;
 }
 
+/* One that is on its way back is worth waiting for. */
+static int target_away(struct keeper *keeper, const char *to, struct fault *fault)
+{
+	const struct pipeline_peer *peer = pipeline_peer_find(&keeper->pipeline, to);
+	if (!peer)
+		return fault_set(fault, FAULT_NOT_FOUND, to, "'xsegctl peer list' lists them",
+			"there is no peer '%s'", to);
+	if (keeper_host_comes(&keeper->hosts[peer->host]))
+		return fault_set(fault, FAULT_BUSY, to, "say it again in a moment",
+			"peer '%s' is being started", to);
+	return fault_set(fault, FAULT_FAILED, to, "'xsegctl status' says why",
+		"peer '%s' does not serve", to);
+}
+
 static int target_check(
 	struct keeper *keeper, const struct edge_view *edge, const char *to, struct fault *fault)
 {
 	struct xseg_peer_view view;
-	if (xseg_peer_find(&keeper->seg, to, &view))
-		return fault_set(fault, FAULT_NOT_FOUND, to, "'xsegctl peer list' lists them",
-			"there is no peer '%s'", to);
-	if (view.life != XSEG_LIFE_ALIVE)
-		return fault_set(fault, FAULT_FAILED, to, "'xsegctl status' says why",
-			"peer '%s' does not serve", to);
+	if (xseg_peer_find(&keeper->seg, to, &view) || view.life != XSEG_LIFE_ALIVE)
+		return target_away(keeper, to, fault);
 	if (!keeper_role_serves(keeper, view.role, edge->edge))
 		return fault_set(fault, FAULT_USAGE, to,
 			"'xsegctl edge list' lists where edges lead",

@@ -281,6 +281,12 @@ void keeper_host_init(struct keeper *keeper, unsigned index)
 	must(host->timer);
 }
 
+bool keeper_host_comes(const struct keeper_host *host)
+{
+	return host->state == KEEPER_STARTING || host->state == KEEPER_RUNNING ||
+	       host->state == KEEPER_WAITING || (host->state == KEEPER_STOPPING && host->successor);
+}
+
 void keeper_host_forget(struct keeper_host *host)
 {
 	struct keeper *keeper = host->keeper;

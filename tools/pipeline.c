@@ -432,6 +432,12 @@ static void peer_clear(struct pipeline_peer *peer)
 	options_clear(peer->options, peer->option_count);
 }
 
+void pipeline_host_clear(struct pipeline_host *host)
+{
+	options_clear(host->options, host->option_count);
+	host->option_count = 0;
+}
+
 void pipeline_peer_drop(struct pipeline *pipeline)
 {
 	must(pipeline->peer_count);
@@ -468,7 +474,7 @@ void pipeline_free(struct pipeline *pipeline)
 	while (pipeline->peer_count)
 		pipeline_peer_drop(pipeline);
 	for (unsigned i = 0; i < pipeline->host_count; i++)
-		options_clear(pipeline->hosts[i].options, pipeline->hosts[i].option_count);
+		pipeline_host_clear(&pipeline->hosts[i]);
 	for (unsigned i = 0; i < pipeline->file_count; i++)
 		free(pipeline->files[i]);
 	free(pipeline->peers);

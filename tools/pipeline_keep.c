@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "tools/parse_time.h"
+#include "tools/pipeline_priv.h"
 
 /* Sleeping lanes move once a second: more often nobody can tell. */
 #define WATCHDOG_MIN_NS 2500000000ull
@@ -173,6 +174,29 @@ int pipeline_keep_read(const struct pipeline *pipeline, unsigned host, struct pi
 			rc = read_option(&reading, &peer->options[j]);
 	}
 	return rc;
+}
+
+static bool says(const struct pipeline_peer *peer, const char *key)
+{
+	for (unsigned i = 0; i < peer->option_count; i++)
+		if (!strcmp(peer->options[i].key, key))
+			return true;
+	return false;
+}
+
+void pipeline_keep_copy(const struct pipeline *pipeline, const struct pipeline_peer *from,
+	struct pipeline_peer *to, struct pipeline_host *process)
+{
+	const struct pipeline_host *host = &pipeline->hosts[from->host];
+	for (unsigned i = 0; i < from->option_count; i++)
+		if (pipeline_keep_key(from->options[i].key) && !says(to, from->options[i].key))
+			pipeline_option_add(to, from->options[i].key, from->options[i].value,
+				PIPELINE_FILES_MAX, 0);
+	for (unsigned i = 0; i < host->option_count; i++)
+		must(!pipeline_host_option_add(process, host->options[i].key,
+			host->options[i].value, PIPELINE_FILES_MAX, 0));
+	process->lanes = host->lanes;
+	process->workers = host->workers;
 }
 
 const char *pipeline_keep_second(

@@ -39,6 +39,10 @@ bool pipeline_keep_fallback(const char *key);
 /* Are the keys of a host good, and do its peers agree? *keep: what follows from them. */
 int pipeline_keep_read(const struct pipeline *pipeline, unsigned host, struct pipeline_keep *keep,
 	struct fault *fault);
+/* What is said of `from` and its process (lanes, workers) goes for `to` and its process as well,
+   where nothing else was said. */
+void pipeline_keep_copy(const struct pipeline *pipeline, const struct pipeline_peer *from,
+	struct pipeline_peer *to, struct pipeline_host *process);
 /* The peer that is the second choice of "PEER" and "EDGE"; NULL when there is none. */
 const char *pipeline_keep_second(
 	const struct pipeline *pipeline, const char *peer, const char *edge);

@@ -12,6 +12,8 @@ struct pipeline_host *pipeline_host_find(const struct pipeline *pipeline, const 
 /* 0 or -E2BIG. */
 int pipeline_option_add(struct pipeline_peer *peer, const char *key, const char *value,
 	unsigned file, unsigned line);
+/* Its keys are forgotten. */
+void pipeline_host_clear(struct pipeline_host *host);
 int pipeline_host_option_add(struct pipeline_host *host, const char *key, const char *value,
 	unsigned file, unsigned line);
 /* Forgets the peer that was added last. */

@@ -198,6 +198,31 @@ sys.exit(bytes(h.pread(4096, 1 << 20))[:17] != b"only in the cache")
 ctl_exits 0 "unplug writes it back" unplug cache0
 ctl_exits 0 "down" down k
 
+# --- who is being started, and how it is kept --------------------------------------------------
+sed 's/^\[peer cache0\]$/&\nrestart-limit = 7\nrestart-delay = 300ms/' "$saved" >"$SCENE_DIR/keys.conf"
+kept_as() { "$XSEGCTL" config save | grep -c '^restart-limit *= *7$'; }
+ctl_exits 0 "up with keys of its own for the cache" up --unguarded "$SCENE_DIR/keys.conf"
+tap_is "they are known" "$(kept_as)" 1
+ctl_exits 0 "unplug" unplug cache0
+tap_is "they go with it" "$(kept_as)" 0
+ctl_exits 0 "plug" plug cached --at vol0:store
+tap_is "and come with it" "$(kept_as)" 1
+kill_peer cache0
+ctl_exits 0 "unplug of a cache that is being started waits for it" unplug cache0
+tap_is "it is out" "$(edge_to)" file0
+ctl_exits 0 "plug" plug cached --at vol0:store
+wrong=
+for delay in 0 0.005 0.02 0.05 0.1; do
+    kill_peer file0
+    sleep "$delay"
+    ctl unplug cache0
+    [ "$RC" -eq 0 ] || wrong+="$delay: $ERR; "
+    ctl plug cached --at vol0:store
+    [ "$RC" -eq 0 ] || wrong+="$delay: plug: $ERR; "
+done
+tap_is "neither minds a store that is being started" "$wrong" ""
+ctl_exits 0 "down" down k
+
 # --- a store that fails -----------------------------------------------------------------------
 # vol0 over cache0 over bad0, which hands all to file0 until it is told to fail. The mapper is led
 # past both.
