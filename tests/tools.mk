@@ -54,7 +54,7 @@ TESTS += $(ctl_volume_scenarios)
 EXTRA_DIST += $(ctl_volume_scenarios) tests/scenario/two_hosts_lib.sh
 
 ctl_scenarios = tests/scenario/ctl_cache.sh tests/scenario/ctl_config.sh tests/scenario/ctl_job.sh \
-	tests/scenario/ctl_kill.sh tests/scenario/ctl_plug.sh tests/scenario/ctl_socket.sh
+	tests/scenario/ctl_kill.sh tests/scenario/ctl_attached.sh tests/scenario/ctl_plug.sh tests/scenario/ctl_socket.sh
 TESTS += $(ctl_scenarios)
 EXTRA_DIST += $(ctl_scenarios) tests/scenario/ctl_socket_ask.py
 

@@ -31,6 +31,7 @@ static const struct {
 			 "xsegctl plug cached --at vol0:store size=512M policy=s3fifo\n"},
 	{&ctl_unplug_verb, "xsegctl unplug cache0\n"
 			   "xsegctl unplug cache0 --discard-dirty=1048576\n"},
+	{&ctl_client_list, "xsegctl client list\n"},
 	{&ctl_cache_list, "xsegctl cache list\n"},
 	{&ctl_cache_stats, "xsegctl cache stats cache0 --volumes\n"},
 	{&ctl_cache_mode, "xsegctl cache mode cache0 writethrough\n"

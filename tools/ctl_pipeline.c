@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tools/ctl_front.h"
 #include "tools/ctl_rpc.h"
 #include "tools/ctl_status.h"
 #include "tools/pipeline.h"
@@ -344,6 +345,15 @@ static int run_down(struct ctl *ctl)
 		return rc;
 	json_t *params = json_pack("{s:I, s:b, s:I}", "timeout_ns", (json_int_t)ctl->timeout_ns,
 		"dry_run", ctl_given(ctl, "dry-run"), "discard_dirty", (json_int_t)discard);
+	const struct ctl_front_wish all = {0};
+	char deed[64];
+	snprintf(deed, sizeof(deed), "stop segment '%s'", name);
+	ctl->segment = name;
+	rc = ctl_front_ask(ctl, &all, deed);
+	if (rc) {
+		json_decref(params);
+		return rc;
+	}
 	/* the limit is for each process; the whole may take as many times as long */
 	ctl->timeout_ns = ctl->timeout_ns * PIPELINE_HOSTS_MAX + GRACE_NS;
 	ctl_interrupt_catch();
@@ -358,7 +368,8 @@ static int run_down(struct ctl *ctl)
 
 const struct ctl_verb ctl_down_verb = {"down", NULL, "[SEGMENT]", 0, 1, "stop a pipeline",
 	"\tFronts first, each drained; --timeout is the limit for each process, then it is killed "
-	"and the exit status is 8. The segment goes too when *up* made it; a cache writes back "
+	"and the exit status is 8. With clients attached it asks, or needs *--yes*. The segment "
+	"goes too when *up* made it; a cache writes back "
 	"first, and what it could not write keeps the segment (exit status 5) unless "
 	"*--discard-dirty* gives up just as many bytes.\n",
-	run_down, {&ctl_option_discard, &ctl_option_dry_run}};
+	run_down, {&ctl_option_yes, &ctl_option_discard, &ctl_option_dry_run}};

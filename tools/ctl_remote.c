@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/ctl_front.h"
 #include "tools/ctl_rpc.h"
 
 #define GRACE_NS 5000000000u
@@ -92,7 +93,7 @@ static int params_make(struct ctl *ctl, const struct remote *remote, json_t *par
 	for (int i = 0; !rc && i < ctl->argc && i < 2; i++)
 		rc = argument_add(ctl, remote->parameters[i], ctl->argv[i], params);
 	for (unsigned i = 0; !rc && i < CTL_OPTIONS_MAX && ctl->verb->options[i]; i++)
-		if (ctl->values[i])
+		if (ctl->values[i] && ctl->verb->options[i] != &ctl_option_yes)
 			rc = option_add(ctl, ctl->verb->options[i], params);
 	if (remote->timed)
 		json_object_set_new(
@@ -124,11 +125,21 @@ const struct ctl_verb ctl_peer_start = {"peer", "start", "NAME[=ROLE,key=value,.
 	"serves.\n",
 	ctl_remote, {&option_lanes, &ctl_option_dry_run}};
 
+static int run_stop(struct ctl *ctl)
+{
+	const struct ctl_front_wish its = {.peer = ctl->argv[0]};
+	char deed[96];
+	snprintf(deed, sizeof(deed), "stop peer '%.60s'", ctl->argv[0]);
+	int rc = ctl_front_ask(ctl, &its, deed);
+	return rc ? rc : ctl_remote(ctl);
+}
+
 const struct ctl_verb ctl_peer_stop = {"peer", "stop", "NAME", 1, 1,
 	"drain a peer and end its process",
 	"\tRefuses while an edge of a serving peer leads to it, or while it shares its process "
-	"with others (see --host), and says which.\n",
-	ctl_remote, {&option_host, &ctl_option_dry_run}};
+	"with others (see --host), and says which. With clients attached to a front it asks, or "
+	"needs *--yes*.\n",
+	run_stop, {&option_host, &ctl_option_yes, &ctl_option_dry_run}};
 
 const struct ctl_verb ctl_peer_restart = {"peer", "restart", "NAME", 1, 1,
 	"put a new process in a peer's place",

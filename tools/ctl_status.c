@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "tools/ctl_cache.h"
+#include "tools/ctl_front.h"
 #include "tools/ctl_rpc.h"
 #include "tools/report.h"
 
@@ -31,6 +32,13 @@ const struct ctl_column ctl_status_edges[] = {
 };
 const size_t ctl_status_edge_count = countof(ctl_status_edges);
 
+/* What only they themselves know. */
+static void ask_peers(struct ctl *ctl, json_t *status)
+{
+	ctl_cache_status(ctl, status);
+	ctl_front_status(status);
+}
+
 int ctl_status_ask(struct ctl *ctl, json_t **status)
 {
 	char name[NAME_LENGTH_MAX + 1];
@@ -40,7 +48,7 @@ int ctl_status_ask(struct ctl *ctl, json_t **status)
 		return rc;
 	rc = ctl_rpc_call(ctl, name, "status", NULL, status);
 	if (!rc)
-		ctl_cache_status(ctl, *status);
+		ask_peers(ctl, *status);
 	if (rc != -FAULT_KEEPER_AWAY)
 		return rc;
 	rc = ctl_join(ctl, &seg);
@@ -48,7 +56,7 @@ int ctl_status_ask(struct ctl *ctl, json_t **status)
 		return rc;
 	*status = report_status(&seg, json_pack("{s:s}", "state", "away"), report_peers(&seg));
 	xseg_segment_leave(&seg);
-	ctl_cache_status(ctl, *status);
+	ask_peers(ctl, *status);
 	memset(&ctl->fault, 0, sizeof(ctl->fault));
 	return 0;
 }

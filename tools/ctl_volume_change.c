@@ -6,8 +6,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tools/ctl_front.h"
 #include "tools/ctl_map.h"
 #include "tools/parse_time.h"
+
+static const struct ctl_option option_shrink = {
+	"allow-shrink", 0, NULL, "what lies behind a smaller end is lost", NULL};
 
 /* --- resize ----------------------------------------------------------------------------- */
 
@@ -19,25 +23,28 @@ static int resize_size(struct ctl *ctl, uint64_t *size)
 {
 	if (size_parse(ctl->argv[1], size) || *size == 0 || *size % XSEG_SECTOR)
 		return fault_set(&ctl->fault, FAULT_USAGE, ctl->argv[1], "write e.g. 20G, 512M",
-			"'%s' is no size for a volume: a multiple of %u bytes, and not 0",
-			ctl->argv[1], XSEG_SECTOR);
+			"'%s' is no size for a volume: a multiple of %u bytes, from %u on",
+			ctl->argv[1], XSEG_SECTOR, XSEG_SECTOR);
 	return 0;
 }
 
+/* What is behind the new end is gone for good: it is said twice when somebody looks at it. */
 static int resize_ask(struct ctl *ctl, const struct xseg_volume_info *info, uint64_t size)
 {
+	const struct ctl_front_wish its = {.volume = info->id};
 	char deed[512], from[32], to[32], lost[32];
 	if (size >= info->size || ctl_given(ctl, "dry-run"))
 		return 0;
 	size_format(info->size, from, sizeof(from));
 	size_format(size, to, sizeof(to));
 	size_format(info->size - size, lost, sizeof(lost));
-	snprintf(deed, sizeof(deed),
-		"shrink volume '%.200s' from %s to %s: what lies in its last %s (%llu bytes) is "
-		"lost%s",
-		info->name, from, to, lost, (unsigned long long)(info->size - size),
-		info->opens ? ", and it is open" : "");
-	return ctl_ask(ctl, deed);
+	snprintf(deed, sizeof(deed), "shrink volume '%.200s' from %s to %s", info->name, from, to);
+	if (!ctl_given(ctl, "allow-shrink"))
+		return fault_set(&ctl->fault, FAULT_USAGE, info->name, "--allow-shrink does it",
+			"volume '%s' has %s, and %s is less: what lies in its last %s (%llu bytes) "
+			"would be lost",
+			info->name, from, to, lost, (unsigned long long)(info->size - size));
+	return ctl_front_ask(ctl, &its, deed);
 }
 
 static int resize(
@@ -86,9 +93,10 @@ static int run_resize(struct ctl *ctl)
 const struct ctl_verb ctl_volume_resize = {"volume", "resize", "VOLUME SIZE", 2, 2,
 	"make a volume larger or smaller",
 	"\tLarger: the rest is empty and takes no space; whoever has it open sees it when it asks "
-	"again (NBD: at the next connection). Smaller: what lies behind the new end is lost; asks, "
-	"or needs *--yes*. Snapshots keep their size.\n",
-	run_resize, {&ctl_option_yes, &ctl_option_via, &ctl_option_dry_run}};
+	"again (NBD: at the next connection). Smaller: what lies behind the new end is lost, so it "
+	"needs *--allow-shrink*, and with clients attached *--yes* as well. Snapshots keep their "
+	"size.\n",
+	run_resize, {&option_shrink, &ctl_option_yes, &ctl_option_via, &ctl_option_dry_run}};
 
 /* --- rename ----------------------------------------------------------------------------- */
 

@@ -117,9 +117,9 @@ int shard_start(struct shard *shard, char *why)
 	shard->retry_head = shard->retry_tail = XSEG_NONE;
 	shard->slots_turn = shard->pages_turn = UINT64_MAX;
 	flush_init(shard);
-	shard->front = true;
+	shard->front = true; /* nobody in the segment asks it for anything but of itself */
 	for (unsigned op = 0; op < XSEG_OP_COUNT; op++)
-		if (peer->ops->on[op])
+		if (peer->ops->on[op] && op != XSEG_OP_CONTROL)
 			shard->front = false;
 	int error = shard_count_open(shard);
 	if (error) {

@@ -2,7 +2,7 @@
 noinst_LTLIBRARIES += libpeer.la
 libpeer_la_SOURCES = \
 	include/peer/call.h include/peer/client.h include/peer/job.h include/peer/keep.h include/peer/map.h \
-	include/peer/notify.h include/peer/cache.h include/peer/xcache.h \
+	include/peer/notify.h include/peer/cache.h include/peer/front.h include/peer/xcache.h \
 	include/peer/option.h \
 	include/peer/peer.h include/peer/worker.h \
 	peers/core/core.h peers/core/core_call.c peers/core/core_client.c peers/core/core_data.c \

@@ -104,6 +104,7 @@ static int nbd_open(struct peer *first, char *why, size_t why_size)
 	const struct nbd_options *options = first->options;
 	shared->owner = first->name;
 	shared->single_in = shared->single_out = -1;
+	nbd_clients_init(shared);
 	signal(SIGPIPE, SIG_IGN); /* pipes know no MSG_NOSIGNAL */
 	int error = nbd_tls_open(shared, options, why, why_size);
 	if (!error)
@@ -298,5 +299,6 @@ static const struct peer_ops nbd_ops = {
 	.poll = nbd_poll,
 	.sleep = nbd_sleep,
 	.dump = nbd_dump,
+	.on = {[XSEG_OP_CONTROL] = nbd_control},
 };
 PEER_MODULE(nbd_ops);

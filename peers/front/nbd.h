@@ -14,6 +14,7 @@
 
 #include <base/sm.h>
 #include <peer/call.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <sys/socket.h>
 
@@ -93,8 +94,10 @@ struct nbd_shared {
 	_Atomic uint32_t connections; /* that use a volume */
 	_Atomic uint32_t newcomers;   /* that do not yet */
 	_Atomic uint32_t accepting;   /* shards that do */
-	_Atomic uint32_t passing;     /* connections that the successor will take over */
-	_Atomic bool stopping;	      /* asked to; else a close means that the start has failed */
+	pthread_mutex_t clients_lock;
+	TAILQ_HEAD(, nbd_conn) clients; /* those of `connections`: nbd_control.c */
+	_Atomic uint32_t passing;	/* connections that the successor will take over */
+	_Atomic bool stopping;		/* asked to; else a close means that the start has failed */
 };
 
 /* --- a volume that connections of this shard use --------------------------------- */
@@ -266,7 +269,9 @@ struct nbd_conn {
 	uint32_t inflight;
 	uint64_t bytes;
 	/* what was agreed */
-	bool served;  /* counted as one that uses a volume */
+	bool served;			   /* counted as one that uses a volume */
+	TAILQ_ENTRY(nbd_conn) client_link; /* shared->clients */
+	uint64_t served_ns;
 	bool crowded; /* in export->crowd */
 	TAILQ_ENTRY(nbd_conn) crowd_link;
 	uint64_t checked_ns, fill_left_ns; /* of what is filling: see nbd_conn_check_time() */
@@ -506,6 +511,12 @@ struct nbd_rights {
 	gid_t group;
 };
 #define NBD_NO_GROUP ((gid_t)-1) /* the process's */
+
+/* nbd_control.c: what can be asked of us. */
+void nbd_clients_init(struct nbd_shared *shared);
+void nbd_clients_add(struct nbd_conn *conn);
+void nbd_clients_remove(struct nbd_conn *conn);
+void nbd_control(struct peer *peer, struct job *job);
 
 /* nbd_address.c: one `listen` option becomes one or more listeners. */
 int nbd_address_listen(struct nbd_shared *shared, const char *address,

@@ -141,6 +141,8 @@ static void nbd_conn_close(struct nbd_conn *conn)
 	if (conn->out != conn->in)
 		close(conn->out);
 	conn->in = conn->out = -1;
+	if (conn->served)
+		nbd_clients_remove(conn);
 	atomic_fetch_sub(conn->served ? &nbd->shared->connections : &nbd->shared->newcomers, 1);
 	peer_count(nbd->peer, NBD_COUNT_DISCONNECTS, 1);
 }
@@ -312,6 +314,7 @@ void nbd_conn_serve(struct nbd_conn *conn)
 	atomic_fetch_sub(&conn->nbd->shared->newcomers, 1);
 	atomic_fetch_add(&conn->nbd->shared->connections, 1);
 	conn->served = true;
+	nbd_clients_add(conn);
 	nbd_conn_move(conn, NBD_CONN_SERVING);
 	conn->reparse = true;
 	nbd_conn_mark(conn);

@@ -199,7 +199,7 @@ class World:
 
     def resize(self, volume, size):
         self.begin("become", volume, (bytes(volume.now) + bytes(size))[:size])
-        self.ctl("resize", volume.name, str(size), "--yes")
+        self.ctl("resize", volume.name, str(size), "--allow-shrink", "--yes")
         volume.close()  # a connection keeps the size that it was told
         volume.now = bytearray((bytes(volume.now) + bytes(size))[:size])
         volume.sure = bytearray((bytes(volume.sure) + bytes(size))[:size])

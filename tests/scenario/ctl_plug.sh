@@ -199,7 +199,8 @@ ctl_exits 0 "unplug writes it back" unplug cache0
 ctl_exits 0 "down" down k
 
 # --- who is being started, and how it is kept --------------------------------------------------
-sed 's/^\[peer cache0\]$/&\nrestart-limit = 7\nrestart-delay = 300ms/' "$saved" >"$SCENE_DIR/keys.conf"
+sed 's/^\[peer cache0\]$/&\nrestart-limit = 7\nrestart-delay = 300ms/' "$saved" \
+    >"$SCENE_DIR/keys.conf"
 kept_as() { "$XSEGCTL" config save | grep -c '^restart-limit *= *7$'; }
 ctl_exits 0 "up with keys of its own for the cache" up --unguarded "$SCENE_DIR/keys.conf"
 tap_is "they are known" "$(kept_as)" 1

@@ -107,6 +107,15 @@ tap_run "stop again" "$QUICKSTART" stop
 
 tap_run "start after stop" "$QUICKSTART"
 tap_like "the data was kept" "$(cat "$TAP_OUT")" "not imported again"
-tap_run "stop --purge" "$QUICKSTART" stop --purge
+mkfifo "$SCENE_DIR/guest"
+qemu-io -f raw "nbd+unix:///demo?socket=$socket" <"$SCENE_DIR/guest" >/dev/null 2>&1 &
+exec 8>"$SCENE_DIR/guest"
+attached() { [ "$("$XSEGCTL" client list -o csv | grep -c demo)" = 1 ]; }
+SKERRY_RUN_DIR=$QUICKSTART_STATE/run tap_run "a guest is attached" scene_until 20 attached
+tap_fails "stop" "$QUICKSTART" stop
+tap_like "names it" "$(cat "$TAP_OUT")" "1 client attached: 'demo' .*--yes"
+tap_run "stop --purge --yes" "$QUICKSTART" stop --purge --yes
+exec 8>&-
+wait $!
 tap_is "nothing at all is left" "$(ls -d "$QUICKSTART_STATE" 2>/dev/null)" ""
 tap_end

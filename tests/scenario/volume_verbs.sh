@@ -110,11 +110,11 @@ v 0 "grow" resize vm1 200M --json
 json_is "it was, it is" '[.from, .size, .lost, .changed] | @csv' '104857600,209715200,0,true'
 v 0 "to the same" resize vm1 200M --json
 json_is "nothing changed" .changed false
-v 2 "shrink without --yes" resize vm1 50M
-err_like "says what is lost" 'its last 150.0 MiB \(157286400 bytes\) is lost'
+v 2 "shrink without --allow-shrink" resize vm1 50M
+err_like "says what is lost" 'its last 150.0 MiB \(157286400 bytes\) would be lost'
 v 0 "shrink --dry-run" resize vm1 50M --dry-run --json
 json_is "what would be lost" '[.lost, .changed] | @csv' '157286400,false'
-v 0 "shrink" resize vm1 50M --yes
+v 0 "shrink" resize vm1 50M --allow-shrink
 v 0 "info" info vm1 --json
 json_is "it is smaller" .size 52428800
 v 2 "to half a sector" resize vm1 1000

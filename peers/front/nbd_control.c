@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What can be asked of us (<peer/front.h>): who our clients are, and whether all is there. */
+#include <base/clock.h>
+#include <errno.h>
+#include <peer/front.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "peers/front/nbd.h"
+
+#define NBD_EDGE_VOLUME 0u
+
+/* --- clients: of all shards --------------------------------------------------------------- */
+
+void nbd_clients_init(struct nbd_shared *shared)
+{
+	TAILQ_INIT(&shared->clients);
+	must(pthread_mutex_init(&shared->clients_lock, NULL) == 0);
+}
+
+void nbd_clients_add(struct nbd_conn *conn)
+{
+	struct nbd_shared *shared = conn->nbd->shared;
+	conn->served_ns = clock_now_ns();
+	pthread_mutex_lock(&shared->clients_lock);
+	TAILQ_INSERT_TAIL(&shared->clients, conn, client_link);
+	pthread_mutex_unlock(&shared->clients_lock);
+}
+
+void nbd_clients_remove(struct nbd_conn *conn)
+{
+	struct nbd_shared *shared = conn->nbd->shared;
+	pthread_mutex_lock(&shared->clients_lock);
+	TAILQ_REMOVE(&shared->clients, conn, client_link);
+	pthread_mutex_unlock(&shared->clients_lock);
+}
+
+static void nbd_control_clients(struct nbd *nbd, struct job *job)
+{
+	uint64_t number = 0;
+	uint32_t at = 0;
+	const struct nbd_conn *conn;
+	pthread_mutex_lock(&nbd->shared->clients_lock);
+	TAILQ_FOREACH (conn, &nbd->shared->clients, client_link) {
+		struct front_client client = {
+			.volume = conn->session.volume, .since_ns = conn->served_ns};
+		if (number++ < job->arg1 || at + sizeof(client) > job->data_size)
+			continue;
+		if (conn->session.flags & NBD_FLAG_READ_ONLY)
+			client.flags = FRONT_CLIENT_READ_ONLY;
+		snprintf(client.who, sizeof(client.who), "%s", conn->who);
+		job_put_bytes(job, at, &client, sizeof(client));
+		at += (uint32_t)sizeof(client);
+	}
+	pthread_mutex_unlock(&nbd->shared->clients_lock);
+	job_complete_value(job, at, number);
+}
+
+/* --- is all there? -------------------------------------------------------------------------- */
+
+struct nbd_check {
+	struct job *job;
+	unsigned at; /* of the exports that were named */
+};
+
+static const char *nbd_check_name(const struct nbd *nbd, const struct nbd_check *check)
+{
+	const struct peer_list *exports = &nbd->options->exports;
+	return exports->count ? exports->item[check->at] : "";
+}
+
+static void nbd_check_end(struct nbd_check *check, int error, const char *name)
+{
+	struct front_check answer = {.error = error};
+	struct job *job = check->job;
+	free(check);
+	if (error)
+		snprintf(answer.name, sizeof(answer.name), "%s", name);
+	if (job->data_size < sizeof(answer)) {
+		job_fail(job, -EINVAL);
+		return;
+	}
+	job_put_bytes(job, 0, &answer, sizeof(answer));
+	job_complete(job, (uint32_t)sizeof(answer));
+}
+
+static bool nbd_check_ask(struct peer *peer, void *context);
+
+static void nbd_check_step(struct peer *peer, struct nbd_check *check)
+{
+	if (!nbd_check_ask(peer, check))
+		peer_retry(peer, nbd_check_ask, check);
+}
+
+static void nbd_check_answered(struct call *call)
+{
+	struct nbd_check *check = call->context;
+	struct peer *peer = call->context2;
+	const struct nbd *nbd = peer->state;
+	int error = call->result;
+	call_end(call);
+	if (error || ++check->at >= nbd->options->exports.count) {
+		const char *name = error ? nbd_check_name(nbd, check) : "";
+		nbd_check_end(check, error, name);
+		return;
+	}
+	nbd_check_step(peer, check);
+}
+
+static bool nbd_check_ask(struct peer *peer, void *context)
+{
+	struct nbd_check *check = context;
+	const char *name = nbd_check_name(peer->state, check);
+	struct call *call;
+	if (call_begin(peer, &call))
+		return false;
+	call->op = *name ? XSEG_OP_INFO : XSEG_OP_LIST;
+	if (call_pages(call, XSEG_PAGE)) {
+		call_end(call);
+		return false;
+	}
+	call->length = *name ? (uint32_t)strlen(name) : XSEG_PAGE;
+	if (*name)
+		call_put_bytes(call, XSEG_NAME_AT, name, call->length + 1);
+	call->context = check;
+	call->context2 = peer;
+	call_submit(call, NBD_EDGE_VOLUME, nbd_check_answered);
+	return true;
+}
+
+void nbd_control(struct peer *peer, struct job *job)
+{
+	if (job->arg0 == FRONT_CLIENTS) {
+		nbd_control_clients(peer->state, job);
+		return;
+	}
+	struct nbd_check *check = job->arg0 == FRONT_CHECK ? calloc(1, sizeof(*check)) : NULL;
+	if (!check) {
+		job_fail(job, job->arg0 == FRONT_CHECK ? -ENOMEM : -EOPNOTSUPP);
+		return;
+	}
+	check->job = job;
+	nbd_check_step(peer, check);
+}

@@ -1,0 +1,98 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Guests that are attached are not cut off by a hasty command, and a front whose volumes cannot be
+# opened is not called well.
+
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "$0")/xsegctl_lib.sh"
+ctl_begin "attached means careful"
+scene_need qemu-io
+ctl_need mapperd volume front_nbd blocker_file
+export SKERRY_SEGMENT=k
+socket=$SCENE_DIR/k.sock
+mkdir "$SCENE_DIR/store"
+cat >"$SCENE_DIR/k.conf" <<END
+[segment]
+name = k
+size = 64M
+
+[peer nbd0]
+role = front_nbd
+listen = unix:$socket
+export = disk
+export = other
+edge.volume = vol0
+
+[peer vol0]
+role = volume
+edge.store = file0
+edge.map = map0
+
+[peer map0]
+role = mapperd
+edge.store = file0
+
+[peer file0]
+role = blocker_file
+dir = $SCENE_DIR/store
+END
+health() {
+    ctl status --json
+    jq -r ".peers[] | select(.name == \"nbd0\") | .health + \" \" + .reason" "$SCENE_DIR/ctl.out"
+}
+clients() { "$XSEGCTL" client list --json | jq ".clients | length"; }
+clients_are() { [ "$(clients)" = "$1" ]; }
+
+# --- status, end to end -----------------------------------------------------------------------
+ctl_exits 1 "up, without the volumes that it exports" up "$SCENE_DIR/k.conf"
+down_at_exit k
+tap_is "says so" "$(health)" "degraded export 'disk' cannot be opened: No such file or directory"
+ctl_exits 0 "the first" volume create disk --size 16M
+tap_like "the second is missed, too" "$(health)" "^degraded export 'other' cannot be opened"
+ctl_exits 1 "status" status
+ctl_exits 0 "the second" volume create other --size 16M
+tap_is "all is well" "$(health)" "ok "
+ctl_exits 0 "status" status
+kill -s STOP "$(peer_pid k map0)"
+tap_is "the map does not answer" "$(health)" "degraded it does not answer"
+kill -s CONT "$(peer_pid k map0)"
+tap_is "and does again" "$(health)" "ok "
+
+# --- clients ----------------------------------------------------------------------------------
+mkfifo "$SCENE_DIR/a" "$SCENE_DIR/b"
+qemu-io -f raw "nbd+unix:///disk?socket=$socket" <"$SCENE_DIR/a" >/dev/null 2>&1 &
+exec 8>"$SCENE_DIR/a"
+a=$!
+qemu-io -f raw -r "nbd+unix:///other/ro?socket=$socket" <"$SCENE_DIR/b" >/dev/null 2>&1 9>&- &
+exec 9>"$SCENE_DIR/b"
+b=$!
+scene_at_exit "kill $a $b 2>/dev/null"
+tap_run "two guests are attached" scene_until 20 clients_are 2
+ctl_exits 0 "client list" client list --json
+json_is "who, where" '[.clients[] | [.volume, .front, .read_only] | map(tostring) | join(" ")] |
+    sort | join("; ")' "disk nbd0 false; other nbd0 true"
+json_is "and which process" "[.clients[] | select(.client | test(\"process ($a|$b) \"))] | length" 2
+
+ctl_exits 5 "down" down k
+err_like "names them" "stop segment 'k', with 2 clients attached: .*'disk' \(client of process $a "
+ctl_exits 5 "peer stop of their front" peer stop nbd0
+err_like "names them" "2 clients attached"
+ctl_exits 5 "of what is below it" peer stop vol0
+ctl_exits 2 "resize to less" volume resize disk 8M
+err_like "is another matter" "--allow-shrink"
+ctl_exits 5 "with --allow-shrink" volume resize disk 8M --allow-shrink
+err_like "names the one that has it" "1 client attached: 'disk' \(client of process $a "
+ctl_exits 0 "to more needs nothing" volume resize disk 32M
+ctl_exits 0 "down --dry-run" down k --dry-run
+tap_is "they are there still" "$(clients)" 2
+echo quit >&9
+exec 9>&-
+wait "$b"
+tap_run "one goes" scene_until 20 clients_are 1
+ctl_exits 0 "its volume can be made smaller" volume resize other 8M --allow-shrink
+ctl_exits 0 "the other's with --yes" volume resize disk 8M --allow-shrink --yes
+ctl_exits 0 "down --yes" down k --yes
+exec 8>&-
+wait "$a"
+tap_end

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Asking fronts who their clients are, and whether what they serve can be opened: see
+ * <peer/front.h>.
+ *
+ * Units: ns. Errors, ownership: as ctl.h. Threads: one. Blocking: a second for each front.
+ */
+#ifndef SKERRY_TOOLS_CTL_FRONT_H
+#define SKERRY_TOOLS_CTL_FRONT_H
+
+#include "tools/ctl_output.h"
+
+/* Whose clients: each that is given narrows it. */
+struct ctl_front_wish {
+	const char *peer; /* of fronts that share a process with this peer */
+	uint64_t volume;
+};
+
+/*
+ * Before guests are cut off: 0 when none is attached or --yes was given, or a yes from the
+ * terminal; else -FAULT_BUSY, and the fault names them. `deed`: "stop segment 'k'".
+ */
+int ctl_front_ask(struct ctl *ctl, const struct ctl_front_wish *wish, const char *deed);
+/* A front whose volumes cannot be opened is "degraded" in a status. */
+void ctl_front_status(json_t *status);
+
+#endif
