@@ -136,17 +136,22 @@ SIZES = (("1 GiB", GIB), ("32 GiB", 32 * GIB), ("1 TiB", TIB), ("16 TiB", 16 * T
 BATCH = 5
 
 
+def copies_of(what, word, batch):
+    """How their names begin."""
+    return f"{word}@{batch}-" if what == "snapshot" else f"clone{batch}-{word}-"
+
+
 def copies_batch(rig, table, kind, sizes, batch):
     """A few of each size in turn; what a durable record costs in between. All is removed again."""
     for what in ("snapshot", "clone"):
         for word, _ in sizes:
             if kind == "file":
                 table.add(RECORD, record_ms(f"{rig.folder}/by-hand"))
-            took = rig.verb("copy", "vol0", what, word, f"{what}{batch}-{word}-", BATCH, "open")
+            took = rig.verb("copy", "vol0", what, word, copies_of(what, word, batch), BATCH, "open")
             table.add(f"{kind}: {what} of {word}", took["p50_ns"] / 1e6)
     for what in ("snapshot", "clone"):
         for word, _ in sizes:
-            rig.verb("remove", "vol0", f"{what}{batch}-{word}-", BATCH)
+            rig.verb("remove", "vol0", copies_of(what, word, batch), BATCH)
 
 
 def table_copies(table, options):
@@ -175,8 +180,8 @@ def table_copies(table, options):
 
 def first_round(rig, table, kind, objects, turn):
     """A clone, a volume that has the same objects, and one that has none."""
-    rig.verb("copy", "vol0", "snapshot", "base", f"s{turn}-", 1)
-    rig.verb("copy", "vol0", "clone", f"s{turn}-0", f"c{turn}-", 1)
+    rig.verb("copy", "vol0", "snapshot", "base", f"base@{turn}-", 1)
+    rig.verb("copy", "vol0", "clone", f"base@{turn}-0", f"c{turn}-", 1)
     rig.verb("create", "vol0", f"e{turn}", 1, objects * OBJECT, OBJECT)
     names = (f"c{turn}-0", "plain", f"e{turn}")
     words = "object of a clone", "object that is there", "object that is new"
@@ -231,8 +236,8 @@ def share_run(table, options, word, names):
         rig.verb("create", "vol1", "image", 1, options.image, OBJECT)
         for block in range(0, 1024, 64):
             rig.verb("writes", "vol1", 0, options.image // OBJECT, block, "image")
-        rig.verb("copy", "vol1", "snapshot", "image", "gold", 1)
-        rig.verb("copy", "vol1", "clone", "gold0", "clone", CLONES)
+        rig.verb("copy", "vol1", "snapshot", "image", "image@gold", 1)
+        rig.verb("copy", "vol1", "clone", "image@gold0", "clone", CLONES)
         rig.end(process)
         rig.start(spec("cache0", "cached", size=128 * MIB, edge_store="store0"),
                   spec("vol0", "volume", edge_store="cache0", edge_map="map0"))
@@ -277,7 +282,7 @@ def table_list(table, options):
         process = rig.start(rig.store("file"), MAPPER, COMPOSER)
         rig.filled("disk", GIB)
         table.add("snapshot, no other volume",
-                  rig.verb("copy", "vol0", "snapshot", "disk", "a", 20)["p50_ns"] / 1e6)
+                  rig.verb("copy", "vol0", "snapshot", "disk", "disk@a", 20)["p50_ns"] / 1e6)
         begin = time.monotonic()
         rig.verb("create", "vol0", "many", count, GIB, OBJECT, limit=1800)
         table.add("create, each", (time.monotonic() - begin) * 1e3 / count)
@@ -287,7 +292,7 @@ def table_list(table, options):
                 rig.control, "volume", "list", "--json", "-s", rig.name))
             table.add(f"list of {count}, CPU of the peers", (cpu_ns(process.pid) - used) / 1e9)
             table.add(f"snapshot beside {count}", rig.verb(
-                "copy", "vol0", "snapshot", "disk", f"b{turn}-", 10)["p50_ns"] / 1e6)
+                "copy", "vol0", "snapshot", "disk", f"disk@b{turn}-", 10)["p50_ns"] / 1e6)
             table.add(RECORD + ", again", record_ms(f"{rig.folder}/by-hand"))
     table.row("create, each", "ms")
     table.row(f"list of {count}", "s", goal=(AT_MOST, 1.0))

@@ -49,10 +49,10 @@ static const struct {
 	{&ctl_volume_clone, "xsegctl volume clone debian-12 vm1\n"
 			    "xsegctl volume clone debian-12 vm2 --size 40G\n"},
 	{&ctl_volume_snapshot,
-		"xsegctl volume snapshot disk monday\n"
-		"xsegctl volume snapshot disk monday --freeze 'virsh domfsfreeze vm1' "
+		"xsegctl volume snapshot disk@monday\n"
+		"xsegctl volume snapshot disk@monday --freeze 'virsh domfsfreeze vm1' "
 		"--thaw 'virsh domfsthaw vm1'\n"},
-	{&ctl_volume_rollback, "xsegctl volume rollback disk monday --yes\n"},
+	{&ctl_volume_rollback, "xsegctl volume rollback disk@monday --yes\n"},
 	{&ctl_volume_resize, "xsegctl volume resize disk 20G\n"
 			     "xsegctl volume resize disk 5G --dry-run\n"},
 	{&ctl_volume_rename, "xsegctl volume rename disk old-disk\n"},
@@ -60,7 +60,7 @@ static const struct {
 	{&ctl_volume_unprotect, "xsegctl volume unprotect debian-12\n"},
 	{&ctl_volume_flatten, "xsegctl volume flatten vm1 --progress=plain\n"
 			      "xsegctl volume flatten vm1 --detach\n"},
-	{&ctl_volume_diff, "xsegctl volume diff monday disk --json\n"},
+	{&ctl_volume_diff, "xsegctl volume diff disk@monday disk@tuesday --json\n"},
 	{&ctl_volume_limit, "xsegctl volume limit vm1 --iops 2000 --bandwidth 200M --burst 2s\n"
 			    "xsegctl volume limit vm1 --iops 0\n"},
 	{&ctl_volume_break, "xsegctl volume break-lock disk --dry-run\n"
@@ -74,10 +74,11 @@ static const struct {
 			   "xsegctl volume import debian-12.qcow2 debian-12\n"
 			   "xsegctl volume import debian-12.1.qcow2 debian-12.1 --base golden\n"
 			   "zcat image.gz | xsegctl volume import - disk --size 10G\n"},
-	{&ctl_export_verb, "xsegctl volume export disk disk.raw --yes\n"
-			   "xsegctl volume export monday monday.qcow2 --format qcow2\n"
-			   "xsegctl volume export tuesday tuesday.qcow2 --since monday\n"
-			   "xsegctl volume export disk - | gzip >disk.gz\n"},
+	{&ctl_export_verb,
+		"xsegctl volume export disk disk.raw --yes\n"
+		"xsegctl volume export disk@monday disk@monday.qcow2 --format qcow2\n"
+		"xsegctl volume export disk@tuesday disk@tuesday.qcow2 --since disk@monday\n"
+		"xsegctl volume export disk - | gzip >disk.gz\n"},
 	{&ctl_config_check, "xsegctl config check demo.conf\n"},
 	{&ctl_config_diff, "xsegctl config diff demo.conf\n"},
 	{&ctl_config_apply, "xsegctl config apply demo.conf --dry-run\n"

@@ -648,10 +648,12 @@ static int run_export(struct ctl *ctl)
 static const char *const formats[] = {"raw", "qcow2", NULL};
 static const struct ctl_option option_format = {
 	"format", 0, "FORMAT", "raw (default) or qcow2", formats};
-static const struct ctl_option option_since = {"since", 0, "SNAP",
+static const struct ctl_option option_since = {"since", 0, "VOLUME@SNAP",
 	"only what may differ from this snapshot, as qcow2 above an image of that", NULL};
 static const struct ctl_option option_base = {"base", 0, "FILE",
-	"with --since: the image of SNAP as the new one names it (default: SNAP.qcow2)", NULL};
+	"with --since: the image of the snapshot, as the new one names it (default: "
+	"VOLUME@SNAP.qcow2)",
+	NULL};
 
 const struct ctl_verb ctl_export_verb = {"volume", "export", "NAME FILE", 2, 2,
 	"write a volume to an image",

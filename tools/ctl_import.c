@@ -356,7 +356,7 @@ static int size_check(struct import *import)
 static int run_import(struct ctl *ctl)
 {
 	struct import import = {.ctl = ctl, .path = ctl->argv[0], .fd = -1, .image.fd = -1};
-	int rc = ctl_volume_name_check(ctl, ctl->argv[1]);
+	int rc = ctl_volume_new_name_check(ctl, ctl->argv[1]);
 	import.buffer = malloc(CTL_COPY_CHUNK_MAX);
 	import.present = malloc(CTL_COPY_CHUNK_MAX);
 	must(import.buffer && import.present);

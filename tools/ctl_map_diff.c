@@ -118,8 +118,9 @@ static int run_diff(struct ctl *ctl)
 
 const struct ctl_verb ctl_volume_diff = {"volume", "diff", "SINCE VOLUME", 2, 2,
 	"say where a volume may differ from a snapshot",
-	"\tStretches of VOLUME, in bytes, that may have other contents than SINCE, a snapshot of "
-	"it "
-	"or any volume that it shares data with. What is not listed is the same. Only maps are "
+	"\tStretches of VOLUME (or VOLUME@SNAP), in bytes, that may have other contents than "
+	"SINCE: a "
+	"snapshot of it, or any volume or snapshot that it shares data with. What is not listed is "
+	"the same. Only maps are "
 	"read, and only where they differ.\n",
 	run_diff, {&ctl_option_via}};

@@ -84,15 +84,15 @@ static int hook_fault(
 		line[0] ? ": " : "", line);
 }
 
-static int hook_run(struct ctl *ctl, const char *option)
+static int hook_run(struct ctl *ctl, const char *option, const char *volume)
 {
 	const char *command = ctl_value(ctl, option);
 	char *argv[] = {"/bin/sh", "-c", (char *)(uintptr_t)command, NULL};
 	struct program_result result;
 	if (!command)
 		return 0;
-	setenv("SKERRY_VOLUME", ctl->argv[0], 1);
-	setenv("SKERRY_SNAPSHOT", ctl->argv[1], 1);
+	setenv("SKERRY_VOLUME", volume, 1);
+	setenv("SKERRY_SNAPSHOT", ctl->argv[0], 1);
 	int error = program_run(argv, ctl->timeout_ns, &result);
 	int rc = error || result.status ? hook_fault(ctl, option, &result, error) : 0;
 	program_result_free(&result);
@@ -118,13 +118,13 @@ static int snapshot_held(struct ctl *ctl, struct client *client,
 	bool hooks = ctl_given(ctl, "freeze");
 	if (hooks)
 		ctl_interrupt_catch();
-	int rc = hook_run(ctl, "freeze");
+	int rc = hook_run(ctl, "freeze", volume->name);
 	if (!rc && ctl_interrupted())
 		rc = ctl_interrupted_fault(ctl, volume->name);
 	if (!rc)
 		rc = ctl_map_do(ctl, client, volume, "cannot be snapshotted", &call);
 	struct fault first = ctl->fault;
-	int thawed = hook_run(ctl, "thaw");
+	int thawed = hook_run(ctl, "thaw", volume->name);
 	if (rc) {
 		bool stuck = thawed != 0;
 		ctl->fault = first;
@@ -144,7 +144,7 @@ static int snapshot(struct ctl *ctl, struct client *client, const struct xseg_vo
 {
 	struct xseg_volume_info found;
 	struct map_ask ask;
-	const char *name = ctl->argv[1];
+	const char *name = ctl->argv[0];
 	int rc = source_ready(ctl, volume);
 	if (!rc && (volume->flags & XSEG_VOLUME_SNAPSHOT))
 		rc = ctl_map_fault(ctl, volume, "cannot be snapshotted", -EPERM, NULL);
@@ -161,13 +161,14 @@ static int snapshot(struct ctl *ctl, struct client *client, const struct xseg_vo
 
 static int run_snapshot(struct ctl *ctl)
 {
+	char name[VOLUME_NAME_LENGTH_MAX + 1];
 	struct xseg_volume_info volume;
 	struct client client;
 	int rc = hooks_check(ctl);
 	if (!rc)
-		rc = ctl_volume_name_check(ctl, ctl->argv[1]);
+		rc = ctl_volume_snap_name_check(ctl, name);
 	if (!rc)
-		rc = ctl_map_open(ctl, ctl->argv[0], &client, &volume);
+		rc = ctl_map_open(ctl, name, &client, &volume);
 	if (rc)
 		return rc;
 	rc = snapshot(ctl, &client, &volume);
@@ -175,12 +176,14 @@ static int run_snapshot(struct ctl *ctl)
 	return rc;
 }
 
-const struct ctl_verb ctl_volume_snapshot = {"volume", "snapshot", "VOLUME SNAP", 2, 2,
-	"keep a volume as it is now, under another name",
-	"\tTakes no space and the same time whatever the size. SNAP never changes; it can be read, "
+const struct ctl_verb ctl_volume_snapshot = {"volume", "snapshot", "VOLUME@SNAP", 1, 2,
+	"keep a volume as it is now",
+	"\tTakes no space and the same time whatever the size. A snapshot never changes; it can be "
+	"read, "
 	"exported, cloned and rolled back to. While guests run it is what a power cut would have "
 	"left (all that they have flushed is in it); with *--freeze* and *--thaw* they can be told "
-	"to pause: both are run by sh with SKERRY_VOLUME and SKERRY_SNAPSHOT set, each for "
+	"to pause: both are run by sh with SKERRY_VOLUME and SKERRY_SNAPSHOT (VOLUME@SNAP) set, "
+	"each for "
 	"*--timeout* at most. No snapshot is made when *--freeze* fails.\n",
 	run_snapshot, {&option_freeze, &option_thaw, &ctl_option_via, &ctl_option_dry_run}};
 
@@ -242,7 +245,7 @@ int ctl_snap_clone(struct ctl *ctl, const char *source_name, const char *name)
 {
 	struct xseg_volume_info source;
 	struct client client;
-	int rc = ctl_volume_name_check(ctl, name);
+	int rc = ctl_volume_new_name_check(ctl, name);
 	if (!rc)
 		rc = ctl_map_open(ctl, source_name, &client, &source);
 	if (rc)
@@ -297,7 +300,7 @@ static int rollback_ask(struct ctl *ctl, const struct xseg_volume_info *volume,
 static int rollback(struct ctl *ctl, struct client *client, const struct xseg_volume_info *volume)
 {
 	struct xseg_volume_info snapshot;
-	int rc = ctl_volume_find(ctl, client, ctl->argv[1], &snapshot);
+	int rc = ctl_volume_find(ctl, client, ctl->argv[0], &snapshot);
 	bool plan = ctl_given(ctl, "dry-run");
 	if (!rc)
 		rc = ctl_map_changeable(ctl, volume);
@@ -322,11 +325,12 @@ static int rollback(struct ctl *ctl, struct client *client, const struct xseg_vo
 
 static int run_rollback(struct ctl *ctl)
 {
+	char name[VOLUME_NAME_LENGTH_MAX + 1];
 	struct xseg_volume_info volume;
 	struct client client;
-	int rc = ctl_volume_name_check(ctl, ctl->argv[1]);
+	int rc = ctl_volume_snap_name_check(ctl, name);
 	if (!rc)
-		rc = ctl_map_open(ctl, ctl->argv[0], &client, &volume);
+		rc = ctl_map_open(ctl, name, &client, &volume);
 	if (rc)
 		return rc;
 	rc = rollback(ctl, &client, &volume);
@@ -334,7 +338,7 @@ static int run_rollback(struct ctl *ctl)
 	return rc;
 }
 
-const struct ctl_verb ctl_volume_rollback = {"volume", "rollback", "VOLUME SNAP", 2, 2,
+const struct ctl_verb ctl_volume_rollback = {"volume", "rollback", "VOLUME@SNAP", 1, 2,
 	"give a volume the contents and size of one of its snapshots",
 	"\tWhat was written since is lost (make a snapshot of it first to keep it). The volume "
 	"must "

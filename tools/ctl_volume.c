@@ -10,7 +10,7 @@
 #include "tools/ctl_map.h"
 
 const struct ctl_option ctl_volume_option_size = {"size", 0, "SIZE", "size of the volume", NULL};
-static const struct ctl_option option_from = {"from", 0, "SNAP",
+static const struct ctl_option option_from = {"from", 0, "SOURCE",
 	"a clone of this snapshot or volume, see 'volume clone'; --size may be larger", NULL};
 const struct ctl_option ctl_volume_option_object_size = {"object-size", 0, "SIZE",
 	"size of its objects, a power of two, 4K to 4M (default: what the mapper says, 4M)", NULL};
@@ -119,7 +119,56 @@ int ctl_volume_name_check(struct ctl *ctl, const char *name)
 	if (volume_name_check(name))
 		return 0;
 	return fault_set(&ctl->fault, FAULT_USAGE, name, "no '/', no control characters",
-		"'%s' is no name for a volume", name);
+		"'%s' is no name for a volume (at most %u bytes) or a snapshot (VOLUME@SNAP, SNAP "
+		"at most %u)",
+		name, VOLUME_PART_MAX, SNAPSHOT_PART_MAX);
+}
+
+int ctl_volume_new_name_check(struct ctl *ctl, const char *name)
+{
+	int rc = ctl_volume_name_check(ctl, name);
+	if (rc || !strchr(name, '@'))
+		return rc;
+	fault_set(&ctl->fault, FAULT_USAGE, name, NULL, "'%s' is a name for a snapshot", name);
+	fault_hint(&ctl->fault, "'xsegctl volume snapshot %s' makes one", name);
+	return -FAULT_USAGE;
+}
+
+int ctl_volume_snap_name_check(struct ctl *ctl, char volume[VOLUME_NAME_LENGTH_MAX + 1])
+{
+	const char *name = ctl->argv[0], *at = strchr(name, '@');
+	memset(volume, 0, VOLUME_NAME_LENGTH_MAX + 1);
+	if (ctl->argc == 2) {
+		fault_set(&ctl->fault, FAULT_USAGE, ctl->argv[1], NULL,
+			"a snapshot belongs to its volume and is called VOLUME@SNAP");
+		fault_hint(&ctl->fault, "xsegctl volume %s %s@%s", ctl->verb->verb, name,
+			ctl->argv[1]);
+		return -FAULT_USAGE;
+	}
+	int rc = ctl_volume_name_check(ctl, name);
+	if (rc)
+		return rc;
+	if (!at)
+		return fault_set(&ctl->fault, FAULT_USAGE, name, "say VOLUME@SNAP",
+			"'%s' does not say which snapshot", name);
+	memcpy(volume, name, (size_t)(at - name));
+	return 0;
+}
+
+/* Before snapshots belonged to their volumes they had names of their own. */
+static void hint_snapshot(struct ctl *ctl, struct client *client, const char *name)
+{
+	struct ctl_map_nodes nodes;
+	if (strchr(name, '@') || ctl_map_list(client, &nodes))
+		return;
+	for (size_t i = 0; i < nodes.count; i++) {
+		const char *at = strchr(nodes.all[i].info.name, '@');
+		if (!at || strcmp(at + 1, name) != 0)
+			continue;
+		fault_hint(&ctl->fault, "there is a snapshot '%s'", nodes.all[i].info.name);
+		break;
+	}
+	free(nodes.all);
 }
 
 /* In: the name, out: the record. */
@@ -147,9 +196,12 @@ int ctl_volume_find(
 	if (rc)
 		return rc;
 	rc = info_by_name(client, name, info);
-	if (rc == -ENOENT)
-		return fault_set(&ctl->fault, FAULT_NOT_FOUND, name,
-			"'xsegctl volume list' lists them", "volume '%s' does not exist", name);
+	if (rc == -ENOENT) {
+		fault_set(&ctl->fault, FAULT_NOT_FOUND, name, "'xsegctl volume list' lists them",
+			"volume '%s' does not exist", name);
+		hint_snapshot(ctl, client, name);
+		return -FAULT_NOT_FOUND;
+	}
 	return rc ? ctl_volume_fault(ctl, name, "cannot be asked", rc) : 0;
 }
 
@@ -197,7 +249,7 @@ int ctl_volume_object_size(struct ctl *ctl, uint32_t *object_size)
 static int create_wanted(struct ctl *ctl, struct xseg_volume_info *info)
 {
 	*info = (struct xseg_volume_info){.state = XSEG_VOLUME_READY};
-	int rc = ctl_volume_name_check(ctl, ctl->argv[0]);
+	int rc = ctl_volume_new_name_check(ctl, ctl->argv[0]);
 	if (rc)
 		return rc;
 	snprintf(info->name, sizeof(info->name), "%s", ctl->argv[0]);

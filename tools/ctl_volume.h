@@ -18,6 +18,10 @@ int ctl_volume_open(struct client *client, unsigned flags, uint64_t id, uint64_t
 /* INFO; a fault that names the volume when it is not there. */
 int ctl_volume_find(
 	struct ctl *ctl, struct client *client, const char *name, struct xseg_volume_info *info);
+/* For what is to be made: no '@' in it, that is for snapshots. */
+int ctl_volume_new_name_check(struct ctl *ctl, const char *name);
+/* The only argument is VOLUME@SNAP; two, as it was once, are told how it is said now. */
+int ctl_volume_snap_name_check(struct ctl *ctl, char volume[VOLUME_NAME_LENGTH_MAX + 1]);
 int ctl_volume_name_check(struct ctl *ctl, const char *name);
 /* --object-size, checked; unchanged when not given. */
 int ctl_volume_object_size(struct ctl *ctl, uint32_t *object_size);

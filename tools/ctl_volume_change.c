@@ -121,6 +121,19 @@ static int rename_plan(struct ctl *ctl, struct client *client, const struct xseg
 	return 0;
 }
 
+/* A snapshot stays with its volume. */
+static int rename_check(struct ctl *ctl, const struct xseg_volume_info *info, const char *name)
+{
+	size_t volume = strcspn(info->name, "@");
+	if (!(info->flags & XSEG_VOLUME_SNAPSHOT))
+		return ctl_volume_new_name_check(ctl, name);
+	if (strcspn(name, "@") == volume && !strncmp(name, info->name, volume) && name[volume])
+		return 0;
+	fault_set(&ctl->fault, FAULT_USAGE, name, NULL, "a snapshot stays with its volume");
+	fault_hint(&ctl->fault, "say %.*s@NAME", (int)volume, info->name);
+	return -FAULT_USAGE;
+}
+
 static int rename_to(struct ctl *ctl, struct client *client, const struct xseg_volume_info *info,
 	const char *name)
 {
@@ -129,6 +142,8 @@ static int rename_to(struct ctl *ctl, struct client *client, const struct xseg_v
 	bool plan = ctl_given(ctl, "dry-run"), changed = strcmp(name, info->name) != 0;
 	int rc = ctl_map_changeable(ctl, info);
 	snprintf(ask.name, sizeof(ask.name), "%s", name);
+	if (!rc)
+		rc = rename_check(ctl, info, name);
 	if (!rc && changed)
 		rc = plan ? rename_plan(ctl, client, info, name)
 			  : ctl_map_do(ctl, client, info, "cannot be renamed", &call);

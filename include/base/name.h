@@ -10,10 +10,13 @@
 #include <stddef.h>
 
 #define NAME_LENGTH_MAX 31
-#define VOLUME_NAME_LENGTH_MAX 255 /* bytes of UTF-8 */
+#define VOLUME_NAME_LENGTH_MAX 255 /* bytes of UTF-8: of VOLUME, or of VOLUME@SNAP */
+#define VOLUME_PART_MAX 191
+#define SNAPSHOT_PART_MAX 63
 
 bool name_check(const char *name);
-/* UTF-8 without control characters, '/', or a leading '-'; 1 to 255 bytes. */
+/* VOLUME (1 to 191 bytes) or, a snapshot's, VOLUME@SNAP (1 to 63 more): UTF-8 without control
+   characters, '/', another '@', or a leading '-'. */
 bool volume_name_check(const char *name);
 /* What is no UTF-8 in it (cut off, or never was) becomes '?': what is sent as JSON must be. */
 void text_make_utf8(char *text);

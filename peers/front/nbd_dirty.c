@@ -31,7 +31,9 @@ struct call *nbd_dirty_head_call(struct nbd_conn *conn)
 	if (lookup->ids)
 		call->key.volume = lookup->ids[lookup->at];
 	else if (conn->state == NBD_CONN_HAGGLING)
-		strcpy(ask.name, conn->handshake->dirty.name[lookup->at]);
+		snprintf(ask.name, sizeof(ask.name), "%016llx@%.*s",
+			(unsigned long long)conn->handshake->meta_volume, SNAPSHOT_PART_MAX,
+			conn->handshake->dirty.name[lookup->at]);
 	call_put_bytes(call, 0, &ask, sizeof(ask));
 	return call;
 }
@@ -43,9 +45,11 @@ static void nbd_dirty_head(struct nbd_conn *conn, const struct call *call)
 		return; /* gone meanwhile, or never there */
 	call_get_bytes(call, MAP_ANSWER_AT, &head, sizeof(head));
 	head.name[VOLUME_NAME_LENGTH_MAX] = 0;
+	const char *at = strchr(head.name, '@');
 	if (head.flags & XSEG_VOLUME_SNAPSHOT && head.parent == conn->handshake->meta_volume &&
 		volume_name_check(head.name))
-		nbd_handshake_snapshot(conn->handshake, head.name, head.id, head.size);
+		nbd_handshake_snapshot(
+			conn->handshake, at ? at + 1 : head.name, head.id, head.size);
 }
 
 static int nbd_dirty_keep(struct nbd_lookup *lookup, uint64_t id)

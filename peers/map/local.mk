@@ -6,7 +6,7 @@ map_sources = peers/map/map_format.h peers/map/map_store.h peers/map/map_tree.h 
 	peers/map/map_volume.h peers/map/map_home.h peers/map/map_sweep.h peers/map/map_step.h \
 	peers/map/map_census.h peers/map/map_fsck.h peers/map/map_mark.h peers/map/map_pace.h \
 	peers/map/map_format.c peers/map/map_head.c peers/map/map_tree.c peers/map/map_diff.c \
-	peers/map/map_presence.c peers/map/map_name.c peers/map/map_find.c peers/map/map_create.c \
+	peers/map/map_presence.c peers/map/map_name.c peers/map/map_shown.c peers/map/map_find.c peers/map/map_create.c \
 	peers/map/map_change.c peers/map/map_rename.c peers/map/map_remove.c \
 	peers/map/map_update.c peers/map/map_tidy.c peers/map/map_home.c \
 	peers/map/map_sweep.c peers/map/map_mark.c peers/map/map_census.c peers/map/map_pace.c \

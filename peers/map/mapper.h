@@ -442,6 +442,7 @@ int mapper_run_holds(struct mapper_task *task);
 int mapper_run_release(struct mapper_task *task);
 int mapper_run_break(struct mapper_task *task);
 /* What XSEG_OP_LIST and INFO say of a volume. */
-void mapper_describe(const struct map_volume *volume, struct xseg_volume_info *info);
+void mapper_describe(
+	struct map_store *store, const struct map_volume *volume, struct xseg_volume_info *info);
 
 #endif

@@ -34,9 +34,13 @@ uint64_t mapper_draw_id(void)
 
 static void blame_volume(struct mapper_task *task, uint64_t id)
 {
+	struct map_store *store = mapper_task_store(task);
+	char shown[MAP_NAME_ROOM];
 	struct map_head head;
-	if (map_head_read(mapper_task_store(task), id, &head, NULL) == 0)
-		mapper_task_blame(task, head.volume.name);
+	if (map_head_read(store, id, &head, NULL) != 0)
+		return;
+	map_name_show(store, &head.volume, shown);
+	mapper_task_blame(task, shown);
 }
 
 /* The volume, open nowhere else for as long as this change takes. */
@@ -62,6 +66,9 @@ static int run_info(struct mapper_task *task)
 	return rc != 0 ? rc : mapper_task_info(task, &head.volume);
 }
 
+/* A name with '@' is a snapshot's. */
+static bool is_volumes(const char *name) { return volume_name_check(name) && !strchr(name, '@'); }
+
 static int run_create(struct mapper_task *task)
 {
 	const struct xseg_volume_info *info = &task->info;
@@ -76,7 +83,7 @@ static int run_create(struct mapper_task *task)
 		.name = info->name,
 	};
 	struct map_head head;
-	if (!volume_name_check(info->name) || info->flags != 0 ||
+	if (!is_volumes(info->name) || info->flags != 0 ||
 		(create.state != XSEG_VOLUME_READY && create.state != XSEG_VOLUME_IMPORTING))
 		return -EINVAL;
 	int rc = map_create(mapper_task_store(task), &create, &head);
@@ -129,10 +136,14 @@ static struct map_create create_of(const struct mapper_task *task)
 static int run_snapshot(struct mapper_task *task)
 {
 	struct map_create create = create_of(task);
+	struct map_shown stored;
 	struct map_head head;
-	if (!volume_name_check(task->ask.name))
-		return -EINVAL;
-	int rc = begin_change(task);
+	int rc = map_name_store(mapper_task_store(task), task->ask.name, &stored);
+	if (rc == 0 && !map_name_is_of(stored.text, task->volume))
+		rc = -EINVAL;
+	create.name = stored.text;
+	if (rc == 0)
+		rc = begin_change(task);
 	if (rc == 0)
 		rc = map_snapshot(mapper_task_store(task), task->volume, &create, &head);
 	crash_point("mapper.snapshot.done");
@@ -146,7 +157,7 @@ static int run_clone(struct mapper_task *task)
 {
 	struct map_create create = create_of(task);
 	struct map_head head;
-	if (!volume_name_check(task->ask.name))
+	if (!is_volumes(task->ask.name))
 		return -EINVAL;
 	int rc = map_open(mapper_task_store(task), task->volume, &head);
 	if (rc == 0 && !(head.volume.flags & MAP_SNAPSHOT))
@@ -181,13 +192,28 @@ static int run_resize(struct mapper_task *task)
 	return rc != 0 ? rc : mapper_task_head(task, &head.volume, term_of(task));
 }
 
+/* A snapshot stays with its volume. */
+static int new_name(struct mapper_task *task, struct map_shown *stored)
+{
+	struct map_head head;
+	int rc = map_open(mapper_task_store(task), task->volume, &head);
+	if (rc == 0)
+		rc = map_name_store(mapper_task_store(task), task->ask.name, stored);
+	if (rc != 0)
+		return rc;
+	if (!(head.volume.flags & MAP_SNAPSHOT))
+		return is_volumes(task->ask.name) ? 0 : -EINVAL;
+	return map_name_is_of(stored->text, head.volume.parent) ? 0 : -EXDEV;
+}
+
 static int run_rename(struct mapper_task *task)
 {
-	if (!volume_name_check(task->ask.name))
-		return -EINVAL;
-	int rc = begin_change(task);
+	struct map_shown stored;
+	int rc = new_name(task, &stored);
 	if (rc == 0)
-		rc = map_rename(mapper_task_store(task), task->volume, task->ask.name);
+		rc = begin_change(task);
+	if (rc == 0)
+		rc = map_rename(mapper_task_store(task), task->volume, stored.text);
 	crash_point("mapper.rename.done");
 	if (rc == -EEXIST)
 		mapper_task_blame(task, task->ask.name);

@@ -81,7 +81,8 @@ static int survey_child(void *context, uint64_t id, int error, const struct map_
 	if (error == 0 && head->volume.parent == survey->volume->id)
 		survey->detail->children++;
 	if (error == 0 && id == survey->volume->parent)
-		memcpy(survey->detail->parent_name, head->volume.name, sizeof(head->volume.name));
+		map_name_show(mapper_task_store(survey->task), &head->volume,
+			survey->detail->parent_name);
 	return 0;
 }
 
@@ -99,7 +100,7 @@ static void survey_head(struct survey *survey)
 	detail->flags = volume->flags;
 	detail->limits = (struct map_limits){
 		volume->limit_iops, volume->limit_bytes, volume->limit_burst_ms};
-	memcpy(detail->name, volume->name, sizeof(detail->name));
+	map_name_show(mapper_task_store(survey->task), volume, detail->name);
 }
 
 static int survey_home(struct survey *survey)

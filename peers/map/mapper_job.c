@@ -61,7 +61,7 @@ int mapper_task_head(struct mapper_task *task, const struct map_volume *volume, 
 	info->self = volume->self;
 	info->limits = (struct map_limits){
 		volume->limit_iops, volume->limit_bytes, volume->limit_burst_ms};
-	memcpy(info->name, volume->name, sizeof(info->name));
+	map_name_show(mapper_task_store(task), volume, info->name);
 	fixed(MAP_OWNERS == MAP_OWNERS_MAX);
 	memcpy(info->owners, volume->owners, sizeof(info->owners));
 	return 0;
@@ -76,7 +76,8 @@ static uint64_t count_entries(const struct map_volume *volume)
 	return count;
 }
 
-void mapper_describe(const struct map_volume *volume, struct xseg_volume_info *info)
+void mapper_describe(
+	struct map_store *store, const struct map_volume *volume, struct xseg_volume_info *info)
 {
 	memset(info, 0, sizeof(*info));
 	info->id = volume->id;
@@ -88,14 +89,14 @@ void mapper_describe(const struct map_volume *volume, struct xseg_volume_info *i
 	info->parent = volume->parent;
 	info->flags = volume->flags &
 		      (XSEG_VOLUME_READ_ONLY | XSEG_VOLUME_SNAPSHOT | XSEG_VOLUME_PROTECTED);
-	memcpy(info->name, volume->name, sizeof(info->name));
+	map_name_show(store, volume, info->name);
 }
 
 int mapper_task_info(struct mapper_task *task, const struct map_volume *volume)
 {
 	struct xseg_volume_info *info = mapper_task_answer(task, sizeof(*info));
 	if (info)
-		mapper_describe(volume, info);
+		mapper_describe(mapper_task_store(task), volume, info);
 	return task->error;
 }
 
@@ -209,9 +210,9 @@ static int find_ids(struct mapper_task *task)
 	struct map_store *store = mapper_task_store(task);
 	int rc = 0;
 	if (task->volume == 0)
-		rc = map_find(store, name_of(task), &task->volume);
+		rc = map_find_shown(store, name_of(task), &task->volume);
 	if (rc == 0 && (task->kind->flags & MAPPER_OTHER) && task->other == 0)
-		rc = map_find(store, task->ask.other, &task->other);
+		rc = map_find_shown(store, task->ask.other, &task->other);
 	return rc;
 }
 

@@ -29,7 +29,7 @@ static int list_volume(struct mapper_task *task, struct list *list, uint64_t id)
 	if (rc != 0 && rc != -EILSEQ && rc != -EPROTO)
 		return rc;
 	if (rc == 0)
-		mapper_describe(&head.volume, info);
+		mapper_describe(mapper_task_store(task), &head.volume, info);
 	else
 		*info = (struct xseg_volume_info){.id = id};
 	list->count++;

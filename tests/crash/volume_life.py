@@ -176,14 +176,14 @@ class World:
 
     def snapshot(self, volume, name):
         self.begin("make", name, bytes(volume.now), True)
-        self.ctl("snapshot", volume.name, name)
+        self.ctl("snapshot", name)
         volume.keep()
         return self.add(name, volume.now, True)
 
     def snapshot_of_load(self, name):
         """Of `disk`, while it is written: whatever it is, it never changes."""
         self.begin("make", name, None, True)
-        self.ctl("snapshot", "disk", name)
+        self.ctl("snapshot", name)
         size = self.names()[name]["size"]
         volume = self.add(name, bytes(size), True)
         self.begin("read", volume)
@@ -208,7 +208,7 @@ class World:
     def rollback(self, volume, snapshot):
         volume.close()
         self.begin("become", volume, bytes(snapshot.now))
-        self.when_closed("rollback", volume.name, snapshot.name, "--yes")
+        self.when_closed("rollback", snapshot.name, "--yes")
         volume.now = bytearray(snapshot.now)
         volume.keep()
 
@@ -318,16 +318,16 @@ def live(world):
     world.scribble(base, 10)
     world.flush(base)
     world.scribble(base, 4)
-    base_s = world.snapshot(base, "base.s")
+    base_s = world.snapshot(base, "base@s")
     clone = world.clone(base_s, "c")
     world.scribble(clone, 12)
     world.flush(clone)
     world.scribble(clone, 4)
-    disk_s = world.snapshot_of_load("disk.s")
+    disk_s = world.snapshot_of_load("disk@s")
     world.resize(clone, 2 * MIB)
     world.scribble(clone, 3)
     world.resize(clone, 700 * KIB + SECTOR)
-    clone_s = world.snapshot(clone, "c.s")
+    clone_s = world.snapshot(clone, "c@s")
     world.scribble(clone, 4)
     second = world.clone(clone, "c2")
     world.rollback(clone, clone_s)

@@ -73,7 +73,7 @@ static uint64_t take_number(struct fuzz_bytes *in)
 
 static void take_name(struct fuzz_bytes *in, char *name)
 {
-	static const char *const names[] = {"a", "s", "c", "x", "y", "", "/", "\xff"};
+	static const char *const names[] = {"a", "a@s", "c", "x", "c@y", "", "/", "\xff"};
 	unsigned byte = (unsigned)fuzz_take(in, 1);
 	size_t length = byte / 8 == 31 ? VOLUME_NAME_LENGTH_MAX + 1 : 0;
 	memset(name, 'n', length);
@@ -235,7 +235,7 @@ static uint64_t make_child(enum map_control how, uint64_t of, const char *name, 
 	return id;
 }
 
-/* Objects 0 to 2 of "a" (1) are there, "s" (2) is its snapshot, "c" (3) a clone of that. */
+/* Objects 0 to 2 of "a" (1) are there, "a@s" (2) is its snapshot, "c" (3) a clone of that. */
 static void make_world(void)
 {
 	struct map_head_info head;
@@ -250,7 +250,7 @@ static void make_world(void)
 	must(mrig_acquire(&m, 1, &head) == 0);
 	for (uint32_t i = 0; i < 3; i++)
 		must(mrig_news(&m, 1, i, head.epoch) == 0);
-	make_child(MAP_CLONE, make_child(MAP_SNAP, 1, "s", 2), "c", 3);
+	make_child(MAP_CLONE, make_child(MAP_SNAP, 1, "a@s", 2), "c", 3);
 	must(mrig_acquire(&m, 3, &head) == 0);
 }
 

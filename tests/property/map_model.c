@@ -18,13 +18,13 @@ uint32_t model_size(unsigned index) { return sizes[index]; }
 const char *model_kind_name(enum model_kind kind) { return kinds[kind]; }
 bool model_is_data(enum model_kind kind) { return kind <= MODEL_FLATTEN; }
 
-/* One has 255 bytes, one is not of letters as we know them. */
+/* One is as long as may be, one is not of letters as we know them. */
 const char *model_name(unsigned index)
 {
 	static char names[MODEL_NAMES][VOLUME_NAME_LENGTH_MAX + 1];
 	char *name = names[index];
 	if (name[0] == 0 && index == 0)
-		memset(name, 'x', VOLUME_NAME_LENGTH_MAX);
+		memset(name, 'x', VOLUME_PART_MAX);
 	else if (name[0] == 0)
 		snprintf(name, sizeof(names[0]), index % 2 ? "disk %u" : "\xe7\xa3\x81%u", index);
 	return name;

@@ -382,7 +382,10 @@ static void branch(struct tree *tree)
 	struct volume *volume = &tree->volume[index], *source = &tree->volume[from];
 	bool snapshot = !source->snapshot && draw(tree, 2) == 0;
 	struct map_ask ask = {.id = 0x100000 + index, .created_ns = 1};
-	snprintf(ask.name, sizeof(ask.name), "v%u", index);
+	if (snapshot)
+		snprintf(ask.name, sizeof(ask.name), "v%u@%u", from, index);
+	else
+		snprintf(ask.name, sizeof(ask.name), "v%u", index);
 	for (unsigned i = 0; i < SLOTS; i++) /* only what is on its way now may be either */
 		tree->slot[i].changes &= tree->slot[i].busy && tree->slot[i].volume == from;
 	int rc = control(tree, snapshot ? MAP_SNAP : MAP_CLONE, source->id, &ask);

@@ -61,8 +61,8 @@ qemu-img convert -f raw -O qcow2 debian.raw debian-12.1.qcow2
 recipe "the next version" 4 "$golden"
 tap_run "a clone of it" qemu-img compare debian-12.1.qcow2 "$(nbd vm101)" -F raw
 ctl volume info debian-12.1 --json
-json_is "it hangs from the last one" .parent golden
-ctl_exits 5 "which stays" volume rm golden --yes
+json_is "it hangs from the last one" .parent debian-12@golden
+ctl_exits 5 "which stays" volume rm debian-12@golden --yes
 recipe "one goes, one gets all" 5 "$golden"
 ctl volume info vm2 --json
 json_is "that hangs from nothing" '.parent, .shared' $'null\n0'
@@ -88,7 +88,7 @@ newest=$(find backup -name '*.qcow2' | sort | tail -n 1)
 tap_run "the last has what was changed" test "$(stat -c %s "$newest")" -lt 2000000
 ctl volume list --json
 json_is "one snapshot is left of it" \
-    '[.volumes[] | select(.type == "snapshot" and (.name | startswith("disk-")))] | length' 1
+    '[.volumes[] | select(.type == "snapshot" and (.name | startswith("disk@")))] | length' 1
 tap_like "with hooks it is the same" "$(block 3 "$backup")" '^xsegctl volume snapshot .*--thaw '
 recipe "it is restored" 4 "$backup"
 tap_run "it is the same" qemu-img compare -f raw -F raw "$(nbd disk)" "$(nbd restored)"

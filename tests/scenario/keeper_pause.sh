@@ -19,9 +19,9 @@ v() { # WANT VERB ARGS...
 
 kill_peer vol0
 v 0 create disk --size 64M
-v 0 snapshot disk monday
+v 0 snapshot disk@monday
 kill_peer map0
-v 0 clone monday vm
+v 0 clone disk@monday vm
 v 0 info vm
 kill_peer vol0 map0
 v 0 resize vm 128M
@@ -30,15 +30,15 @@ v 0 gc --wait
 kill_peer vol0
 v 0 rm vm1 --yes
 v 0 list --json
-json_is "all of it was done" '[.volumes[].name] | sort | join(" ")' "disk monday"
+json_is "all of it was done" '[.volumes[].name] | sort | join(" ")' "disk disk@monday"
 
 # a sweep that its mapper's death cuts off is waited for until the next one has done it
 head -c 8M /dev/urandom >"$SCENE_DIR/image"
 v 0 import "$SCENE_DIR/image" garbage --object-size 64K
-v 0 snapshot garbage shared
+v 0 snapshot garbage@shared
 tap_run "all of it is written again" qemu-io -f raw -c 'write -P 7 0 8M' \
     "nbd+unix:///garbage?socket=$socket"
-v 0 rm shared --yes
+v 0 rm garbage@shared --yes
 v 0 fsck --json
 json_is "there is something to sweep" '.unreachable > 100' true
 scene_spawn gc "$XSEGCTL" -s k volume gc --wait --rate 60 --timeout 60s

@@ -73,7 +73,7 @@ def changed(handle, context, offset, length):
 
 def read_only(path):
     """A snapshot, and a volume of which a client says that it only reads."""
-    for name in ("monday", "disk/ro", "monday/ro"):
+    for name in ("disk@monday", "disk/ro", "disk@monday/ro"):
         handle = connect(path, name)
         expect(f"{name} is read-only", handle.is_read_only(), True)
         handle.set_strict_mode(0)
@@ -83,7 +83,7 @@ def read_only(path):
     handle = connect(path, "disk")
     expect("disk is read-only", handle.is_read_only(), False)
     handle.shutdown()
-    fails("a snapshot that is none", connect, path, "tuesday/ro")
+    fails("a snapshot that is none", connect, path, "disk@tuesday/ro")
 
 
 def refusal(path, name):
@@ -152,9 +152,9 @@ def listed(path, query, name="disk"):
 
 def contexts(path):
     both = [DIRTY + "monday", DIRTY + "tuesday"]
-    control("snapshot", "disk", "tuesday")
+    control("snapshot", "disk@tuesday")
     control("clone", "disk", "child")
-    control("snapshot", "child", "hers")
+    control("snapshot", "child@hers")
     expect("all", listed(path, None), ["base:allocation", *both])
     expect("skerry:", listed(path, "skerry:"), both)
     expect(DIRTY, listed(path, DIRTY), both)
@@ -162,7 +162,7 @@ def contexts(path):
     expect("another's", listed(path, DIRTY + "hers"), [])
     expect("a volume", listed(path, DIRTY + "child"), [])
     expect("the other's own", listed(path, DIRTY, "child"), [DIRTY + "hers"])
-    expect("a snapshot's", listed(path, DIRTY, "monday"), [])
+    expect("a snapshot's", listed(path, DIRTY, "disk@monday"), [])
     handle = connect(path, "disk", [DIRTY])
     expect("a wildcard sets", [handle.can_meta_context(name) for name in both], [True, True])
     expect("not base:allocation", handle.can_meta_context("base:allocation"), False)
@@ -184,7 +184,7 @@ def dirty(path):
     expect("an object that was a hole", changed(handle, monday, 0, size), want)
     expect("from the middle", changed(handle, monday, 16 * KIB, 17 * MIB), [
         (16 * KIB, 4 * KIB), (16 * MIB, MIB + 16 * KIB)])
-    control("snapshot", "disk", "tuesday")
+    control("snapshot", "disk@tuesday")
     handle.pwrite(b"m" * 4096, 24 * MIB)
     both = connect(path, "disk", [monday, "base:allocation", tuesday])
     expect("since monday", changed(both, monday, 0, size), [*want, (24 * MIB, 4 * MIB)])
@@ -201,7 +201,7 @@ def dirty(path):
     control("resize", "disk", str(size + 8 * MIB))
     grown = connect(path, "disk", [tuesday])
     expect("what it has grown by", changed(grown, tuesday, size - MIB, 9 * MIB), [(size, 8 * MIB)])
-    control("rm", "tuesday", "--yes")
+    control("rm", "disk@tuesday", "--yes")
     expect("since what is gone", changed(grown, tuesday, 0, size), [(0, size)])
     for one in (grown, both, handle):
         one.shutdown()

@@ -26,13 +26,13 @@ closed() { [ "$("$XSEGCTL" volume info disk --json | jq .opens)" = 0 ]; }
 fresh() {
     if [ $# -gt 0 ]; then
         scene_until 10 closed
-        ctl_exits 0 "away with the snapshot" volume rm monday --yes
+        ctl_exits 0 "away with the snapshot" volume rm disk@monday --yes
         ctl_exits 0 "and the volume" volume rm disk --yes
     fi
     ctl_exits 0 "create" volume create disk --size 32M
     tap_run "write" qemu-io -f raw -c 'write -P 1 0 64k' -c "write -s $SCENE_DIR/old 0 512" \
         -c 'write -P 2 4M 8M' "$uri"
-    ctl_exits 0 "snapshot" volume snapshot disk monday
+    ctl_exits 0 "snapshot" volume snapshot disk@monday
 }
 printf 'old!' >"$SCENE_DIR/old"
 fresh
@@ -47,9 +47,9 @@ fresh again
 seen many
 fresh again
 seen contexts
-ctl_exits 0 "away with the clone's" volume rm hers --yes
+ctl_exits 0 "away with the clone's" volume rm child@hers --yes
 ctl_exits 0 "and the clone" volume rm child --yes
-ctl_exits 0 "and the second" volume rm tuesday --yes
+ctl_exits 0 "and the second" volume rm disk@tuesday --yes
 
 # --- another host has it: it was killed, and nobody can know that ------------------------------
 fresh last

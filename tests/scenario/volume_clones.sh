@@ -56,11 +56,13 @@ load_ended() { ! scene_alive load; }
 # Of every tenth the sum is kept; of each two the first is removed again.
 declare -A SUMS=()
 snapshots() {
-    local i
+    local i name before=''
     for ((i = 0; i < SNAPSHOTS; i++)); do
-        "$XSEGCTL" volume snapshot "vm$((i / 2 % CLONES))" "s$i" || return
-        if [ $((i % 10)) -eq 9 ]; then SUMS[s$i]=$(sum "s$i"); fi
-        if [ $((i % 2)) -eq 1 ]; then "$XSEGCTL" volume rm "s$((i - 1))" --yes || return; fi
+        name=vm$((i / 2 % CLONES))@s$i
+        "$XSEGCTL" volume snapshot "$name" || return
+        if [ $((i % 10)) -eq 9 ]; then SUMS[$name]=$(sum "$name"); fi
+        if [ $((i % 2)) -eq 1 ]; then "$XSEGCTL" volume rm "$before" --yes || return; fi
+        before=$name
     done
 }
 

@@ -101,8 +101,8 @@ must v create base --size 64M --object-size 64K
 tap_is "a volume with something in it" "$(io base pattern:0:2048 flush)" "ok ok "
 want=$(io base hash:0:2048)
 tap_like "it can be read" "$want" '^[0-9a-f]{16} $'
-must v snapshot base gold
-must v clone gold vm
+must v snapshot base@gold
+must v clone base@gold vm
 
 # --- copying up ------------------------------------------------------------------------------
 
@@ -131,12 +131,12 @@ tap_is "which nobody has changed" "$(io base hash:0:2048)" "$want"
 # --- snapshot, clone, import -----------------------------------------------------------------
 
 STEP=4
-until_done "snapshot" tuesday snapshot base tuesday
-until_done "clone" vm2 clone gold vm2
+until_done "snapshot" base@tuesday snapshot base@tuesday
+until_done "clone" vm2 clone base@gold vm2
 STEP=24
 dd if=/dev/urandom of="$SCENE_DIR/image" bs=64k count=1 status=none
 until_done "import" image import "$SCENE_DIR/image" image
-tap_is "snapshots are what they were" "$(io gold hash:0:2048)$(io tuesday hash:0:2048)" \
+tap_is "snapshots are what they were" "$(io base@gold hash:0:2048)$(io base@tuesday hash:0:2048)" \
     "$want$want"
 tap_is "so is what was imported" "$(io image hash:0:64)" \
     "$(sha256sum <"$SCENE_DIR/image" | cut -c 1-16) "

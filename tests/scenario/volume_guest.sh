@@ -77,12 +77,12 @@ start_host() {
 # What the guest must not notice: snapshots, a clone, and that everything below the front dies.
 under_load() {
     db_remember monday
-    v snapshot vm1 monday
+    v snapshot vm1@monday
     db_remember kill
     kill_again volume
     kill_again store
     db_remember tuesday
-    v snapshot vm1 tuesday
+    v snapshot vm1@tuesday
     db_remember live
     v clone vm1 live
     db_remember vm1
@@ -91,10 +91,8 @@ under_load() {
 
 # Nobody has told the host that the guest is gone: its connection is still there.
 disks_of_snapshots() {
-    v rename monday monday.snap
-    v rename tuesday tuesday.snap
-    v clone monday.snap monday
-    v clone tuesday.snap tuesday
+    v clone vm1@monday monday
+    v clone vm1@tuesday tuesday
 }
 
 # What went on in the guests is nowhere but in their clones.
@@ -103,7 +101,7 @@ afterwards() {
     nbdcopy "nbd://$ADDRESS:$PORT/golden" "$SCENE_DIR/golden.after" &&
         tap_run "the golden image is as it was" \
             cmp "$SCENE_DIR/golden.raw" "$SCENE_DIR/golden.after"
-    for name in monday tuesday monday.snap live; do v rm "$name" --yes; done
+    for name in monday tuesday vm1@monday live; do v rm "$name" --yes; done
     v gc --wait
     v fsck
 }

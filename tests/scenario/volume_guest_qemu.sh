@@ -74,14 +74,14 @@ main() {
     v clone golden vm1
     scene_spawn writer qemu_boot "$(uri vm1)" /sbin/boot write vm1
     db_remember copy
-    v snapshot vm1 monday
-    v clone monday copy
+    v snapshot vm1@monday
+    v clone vm1@monday copy
     look_at copy
     db_remember vm1
     guest_power_cut writer
     guest_report writer && tap_not_ok "the first machine ends before its power is cut"
     look_at vm1
-    for name in copy monday; do v rm "$name" --yes; done
+    for name in copy vm1@monday; do v rm "$name" --yes; done
     v fsck
     for name in "${!SCENE_PIDS[@]}"; do scene_stop "$name"; done
 }

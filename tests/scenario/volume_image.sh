@@ -83,23 +83,24 @@ same "the golden image is as it was" "$(f base.raw)" golden
 mkfifo "$(f hold)"
 holder() { exec 7<>"$(f hold)"; exec qemu-io -f raw "nbd+unix:///disk?socket=$sock" <&7; }
 scene_spawn holder holder
-v 0 "snapshot while it is open" snapshot disk monday
+v 0 "snapshot while it is open" snapshot disk@monday
 tap_run "write" io disk 'write -P 4 0 4k' 'discard 20M 1M' 'write -P 8 21000k 4k' \
     'write -z 24M 4M' 'write -P 5 39M 10k' 'write -P 6 5132k 4k'
-tap_like "a snapshot is exported, to be read" "$(nbdinfo "nbd+unix:///monday?socket=$sock" 2>&1)" \
-    'is_read_only: true'
-v 0 "another" snapshot disk tuesday
-v 0 "diff" diff monday tuesday --json
+tap_like "a snapshot is exported, to be read" \
+    "$(nbdinfo "nbd+unix:///disk@monday?socket=$sock" 2>&1)" 'is_read_only: true'
+v 0 "another" snapshot disk@tuesday
+v 0 "diff" diff disk@monday disk@tuesday --json
 json_is "begins with the first" '.stretches[0] | [.offset, .length, .zero] | @csv' '0,4096,false'
-v 0 "export the first" export monday "$(f monday.qcow2)" --format qcow2
-v 0 "and what was written since" export tuesday "$(f tuesday.qcow2)" --since monday --json
+v 0 "export the first" export disk@monday "$(f disk@monday.qcow2)" --format qcow2
+v 0 "and what was written since" export disk@tuesday "$(f tuesday.qcow2)" \
+    --since disk@monday --json
 json_is "less than all" '.data < 12000000' true
-v 0 "export the second, whole" export tuesday "$(f tuesday.raw)"
+v 0 "export the second, whole" export disk@tuesday "$(f tuesday.raw)"
 tap_run "the two together are the same" qemu-img compare "$(f tuesday.qcow2)" "$(f tuesday.raw)"
 tap_run "it is sound" qemu-img check "$(f tuesday.qcow2)"
 v 0 "import both as one" import "$(f tuesday.qcow2)" copy --format qcow2 --allow-backing
 same "the same" "$(f tuesday.qcow2)" copy
-v 5 "rollback of what is open" rollback disk monday --yes
+v 5 "rollback of what is open" rollback disk@monday --yes
 v 5 "rm of what is open" rm disk --yes
 v 0 "grow what is open" resize disk 64M
 tap_like "who comes sees it" "$(qemu-img info --output=json "nbd+unix:///disk?socket=$sock")" \
@@ -107,11 +108,11 @@ tap_like "who comes sees it" "$(qemu-img info --output=json "nbd+unix:///disk?so
 scene_stop holder
 closed() { [ "$("$XSEGCTL" volume info disk --json | jq .opens)" = 0 ]; }
 scene_until 10 closed
-v 0 "rollback" rollback disk monday --yes
-same "as it was on monday" "$(f monday.qcow2)" disk
+v 0 "rollback" rollback disk@monday --yes
+same "as it was on monday" "$(f disk@monday.qcow2)" disk
 v 0 "flatten" flatten disk --json
-same "the same" "$(f monday.qcow2)" disk
+same "the same" "$(f disk@monday.qcow2)" disk
 v 0 "gc" gc --wait
 v 0 "fsck" fsck
-same "still the same" "$(f monday.qcow2)" disk
+same "still the same" "$(f disk@monday.qcow2)" disk
 tap_end

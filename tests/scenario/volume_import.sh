@@ -100,37 +100,37 @@ v 3 "it is gone" info rest
 
 # --- on a base -----------------------------------------------------------------------------------
 v 0 "a base" import "$(f image)" disk
-v 0 "a snapshot of it" snapshot disk golden
+v 0 "a snapshot of it" snapshot disk@golden
 cp --sparse=always "$(f image)" "$(f changed)"
 dd if=/dev/urandom of="$(f changed)" bs=4k seek=300 count=16 conv=notrunc status=none
 dd if=/dev/zero of="$(f changed)" bs=4k seek=1000 count=8 conv=notrunc status=none
 dd if=/dev/urandom of="$(f changed)" bs=4k seek=5000 count=3 conv=notrunc status=none
 fallocate -p -o 31M -l 1M "$(f changed)"
-v 0 "import --base" import "$(f changed)" vm --base golden --json
+v 0 "import --base" import "$(f changed)" vm --base disk@golden --json
 json_is "what differs was written" '[.data, .same > 12000000, .resumed] | @csv' '77824,true,false'
 same "it is the same" "$(f changed)" vm
-same "the base is as it was" "$(f image)" golden
+same "the base is as it was" "$(f image)" disk@golden
 v 0 "info" info vm --json
-json_is "a clone" '[.parent, .state, .shared > 0] | @csv' '"golden","ready",true'
-v 5 "its base stays" rm golden --yes
-v 0 "the same as stdin" import "$(f changed)" vm2 --base golden --size 48M
-"$XSEGCTL" volume import - vm3 --base golden --size 48M <"$(f fifo)" >"$(f said)" &
+json_is "a clone" '[.parent, .state, .shared > 0] | @csv' '"disk@golden","ready",true'
+v 5 "its base stays" rm disk@golden --yes
+v 0 "the same as stdin" import "$(f changed)" vm2 --base disk@golden --size 48M
+"$XSEGCTL" volume import - vm3 --base disk@golden --size 48M <"$(f fifo)" >"$(f said)" &
 cat "$(f changed)" >"$(f fifo)"
 wait $!
 tap_is "a pipe, larger than the base" $? 0
 same "it is the same" "$(f changed)" vm3
 head -c 100k "$(f image)" >"$(f short)"
-v 2 "what is shorter than its base" import "$(f short)" vm4 --base golden
-err_like "says what to do" "the base 'golden' has 41943040 bytes.*--size makes it larger"
-v 0 "made larger" import "$(f short)" vm4 --base golden --size 40M --json
+v 2 "what is shorter than its base" import "$(f short)" vm4 --base disk@golden
+err_like "says what to do" "the base 'disk@golden' has 41943040 bytes.*--size makes it larger"
+v 0 "made larger" import "$(f short)" vm4 --base disk@golden --size 40M --json
 json_is "almost nothing was written" .data 0
 same "the rest is empty" "$(f short)" vm4
 v 3 "a base that is not there" import "$(f image)" vm5 --base nix
-v 2 "--base and --object-size" import "$(f image)" vm5 --base golden --object-size 64K
+v 2 "--base and --object-size" import "$(f image)" vm5 --base disk@golden --object-size 64K
 feed part
 v 5 "a base that is not whole" import "$(f image)" vm5 --base part
 murder part
-v 4 "going on with another base" import "$(f image)" part --base golden
+v 4 "going on with another base" import "$(f image)" part --base disk@golden
 v 0 "fsck" fsck
 v 0 "flatten" flatten vm
 same "still the same" "$(f changed)" vm

@@ -134,16 +134,17 @@ class Copies:
 
     def make(self, number):
         volume = self.options.volume
-        name = f"{volume}{number}"
+        name = f"{volume}{number}" if number % 3 == 0 else f"{volume}@{number}"
         done = self.writers.done
         if number % 3 == 0:
             self.control("clone", volume, name)
         else:
-            self.control("snapshot", volume, name)
+            self.control("snapshot", name)
         self.made.append([name, done, self.writers.begun, None])
         if number % 3 == 1:
-            self.control("clone", name, name + "c")
-            self.made.append([name + "c", done, self.made[-1][2], None])
+            clone = f"{volume}{number}c"
+            self.control("clone", name, clone)
+            self.made.append([clone, done, self.made[-1][2], None])
 
     def look(self, copy):
         """At which group it is, the same as at the last look."""

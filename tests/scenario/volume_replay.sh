@@ -48,34 +48,35 @@ head -c 3000000 /dev/urandom >"$(f base.raw)"
 truncate -s 24M "$(f base.raw)"
 on here import "$(f base.raw)" disk --object-size 256K --progress=none
 within here disk 3145728
-on here snapshot disk day0
+on here snapshot disk@day0
 day 'write -P 1 100k 7k' 'write -P 2 1022k 8k' 'write -z 512k 256k' 'write -P 3 20M 300k'
-on here snapshot disk day1
+on here snapshot disk@day1
 day 'discard 1536k 512k' 'write -P 4 20600k 1536' 'write -z -u 100k 2k'
 on here resize disk 30000640
 day 'write -P 5 29280k 8k'
-on here snapshot disk day2
+on here snapshot disk@day2
 day 'discard 20M 512k' 'discard 0 256k' 'write -P 6 8M 1M' 'write -P 0 8200k 64k'
-on here snapshot disk day3
+on here snapshot disk@day3
 day 'write -P 9 0 4M'
 
 # --- images, each above the one before -----------------------------------------------------------
-on here export day0 "$(f day0.qcow2)" --format qcow2 --progress=none
+on here export disk@day0 "$(f disk@day0.qcow2)" --format qcow2 --progress=none
 for day in 1 2 3; do
-    on here export "day$day" "$(f "day$day.qcow2")" --since "day$((day - 1))" --progress=none
+    on here export "disk@day$day" "$(f "disk@day$day.qcow2")" \
+        --since "disk@day$((day - 1))" --progress=none
 done
 for day in 0 1 2 3; do
     tap_run "day$day: the image is the snapshot" \
-        qemu-img compare -F raw "$(f "day$day.qcow2")" "$(uri here "day$day")"
-    on there import "$(f "day$day.qcow2")" "image$day" --format qcow2 --allow-backing \
+        qemu-img compare -F raw "$(f "disk@day$day.qcow2")" "$(uri here "disk@day$day")"
+    on there import "$(f "disk@day$day.qcow2")" "image$day" --format qcow2 --allow-backing \
         --object-size 256K --progress=none
     tap_is "day$day: elsewhere it has the same sum" "$(sum there "image$day")" \
-        "$(sum here "day$day")"
+        "$(sum here "disk@day$day")"
 done
-within here day3 $((3145728 + (1536 + 256) * 1024))
+within here disk@day3 $((3145728 + (1536 + 256) * 1024))
 within there image3 $((3145728 + (1536 + 256) * 1024))
 on there export image3 "$(f back.raw)" --progress=none
-tap_run "and back again" qemu-img compare -f raw -F raw "$(f back.raw)" "$(uri here day3)"
+tap_run "and back again" qemu-img compare -f raw -F raw "$(f back.raw)" "$(uri here disk@day3)"
 tap_is "a sparse file" "$(($(du -k "$(f back.raw)" | cut -f1) <= 5000))" 1
 
 # --- only what has changed -----------------------------------------------------------------------
@@ -99,24 +100,24 @@ for one in json.load(sys.stdin)["stretches"]:
 target.flush()
 print(copied)
 EOF
-on there import "$(f day0.qcow2)" copy --format qcow2 --object-size 256K --progress=none
+on there import "$(f disk@day0.qcow2)" copy --format qcow2 --object-size 256K --progress=none
 for day in 1 2 3; do
-    on here info "day$day" --json
+    on here info "disk@day$day" --json
     on there resize copy "$(jq .size "$SCENE_DIR/ctl.out")"
-    on here diff "day$((day - 1))" "day$day" --json
+    on here diff "disk@day$((day - 1))" "disk@day$day" --json
     cp "$SCENE_DIR/ctl.out" "$(f diff.json)"
-    copied=$("$PYTHON" "$(f replay.py)" "$(uri here "day$day")" "$(uri there copy)" \
+    copied=$("$PYTHON" "$(f replay.py)" "$(uri here "disk@day$day")" "$(uri there copy)" \
         <"$(f diff.json)")
     tap_is "day$day: little was copied" "$((copied > 0 && copied <= 2 << 20))" 1
-    on there snapshot copy "copy$day"
-    tap_is "day$day: it has the sum of the snapshot" "$(sum there "copy$day")" \
-        "$(sum here "day$day")"
+    on there snapshot "copy@$day"
+    tap_is "day$day: it has the sum of the snapshot" "$(sum there "copy@$day")" \
+        "$(sum here "disk@day$day")"
 done
 for day in 1 2 3; do
-    tap_is "day$day: later ones have not changed it" "$(sum there "copy$day")" \
-        "$(sum here "day$day")"
+    tap_is "day$day: later ones have not changed it" "$(sum there "copy@$day")" \
+        "$(sum here "disk@day$day")"
 done
-within there copy3 $((3145728 + (1536 + 256) * 1024))
+within there copy@3 $((3145728 + (1536 + 256) * 1024))
 for segment in here there; do
     on "$segment" gc --wait
     on "$segment" fsck

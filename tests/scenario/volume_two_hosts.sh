@@ -23,7 +23,7 @@ says ga 'wrote 65536' "a writes"
 on b 0 "b sees who has it" info disk --json
 json_is "it is a" '.home.host' host-a
 tap_fails "b cannot open it to write" io b disk 'write -P 2 0 4k'
-on b 5 "b cannot take a snapshot of it" snapshot disk snap
+on b 5 "b cannot take a snapshot of it" snapshot disk@snap
 err_like "it is told who has it" 'host-a'
 err_like "and since when" '20[0-9][0-9]-[0-9][0-9]-[0-9][0-9]|since'
 on b 5 "b cannot remove it" rm disk --yes
@@ -60,7 +60,7 @@ race() { # WHAT_A.. -- WHAT_B..: both at once; how each ended is in RC_A and RC_
 }
 wrong=
 for i in 1 2 3 4 5; do
-    race snapshot disk "s$i" -- snapshot disk "s$i"
+    race snapshot "disk@s$i" -- snapshot "disk@s$i"
     case $RC_A$RC_B in
     04 | 05 | 40 | 50 | 00) ;;
     *) wrong="snapshot $i: $RC_A and $RC_B; $(cat "$SCENE_DIR/race.a" "$SCENE_DIR/race.b")" ;;
@@ -68,7 +68,7 @@ for i in 1 2 3 4 5; do
 done
 tap_is "one name, two snapshots: one is made" "$wrong" ""
 on a 0 "they are all there" list --json
-json_is "once each" '[.volumes[] | select(.name | startswith("s"))] | length' 5
+json_is "once each" '[.volumes[] | select(.name | startswith("disk@s"))] | length' 5
 wrong=
 for i in 1 2 3; do
     on a 0 "a volume for both" create "gone$i" --size 4M

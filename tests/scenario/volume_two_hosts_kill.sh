@@ -30,7 +30,7 @@ composer_dies
 tell ga 'write -f -P 2 64k 64k'
 says_so 'wrote 65536' 2 "nobody else has had it: the guest goes on when its composer was killed"
 
-on a 0 "a snapshot, while it is open" snapshot disk monday
+on a 0 "a snapshot, while it is open" snapshot disk@monday
 guest gs a disk
 tell gs 'write -f -P 2 128k 64k'
 says gs 'wrote 65536' "a guest that came after it writes, too"

@@ -24,66 +24,66 @@ v() { # WANT NAME VERB ARGS...
 
 # --- create, snapshot, clone -------------------------------------------------------------------
 v 0 "create" create disk --size 100M --json
-v 0 "snapshot --dry-run" snapshot disk monday --dry-run --json
+v 0 "snapshot --dry-run" snapshot disk@monday --dry-run --json
 json_is "changes nothing" '[.changed, .dry_run] | @csv' 'false,true'
-v 3 "there is none" info monday
-v 0 "snapshot" snapshot disk monday --json
+v 3 "there is none" info disk@monday
+v 0 "snapshot" snapshot disk@monday --json
 json_is "says what it made" '[.schema_version, .name, .volume, .size, .changed] | @csv' \
-    '1,"monday","disk",104857600,true'
-v 4 "the same name again" snapshot disk monday
-err_like "says so" "volume 'monday' exists"
-v 3 "of no volume" snapshot nix tuesday
-v 4 "of a snapshot" snapshot monday tuesday
-err_like "says why" "a snapshot, which never changes"
-v 0 "info of it" info monday --json
+    '1,"disk@monday","disk",104857600,true'
+v 4 "the same name again" snapshot disk@monday
+err_like "says so" "volume 'disk@monday' exists"
+v 3 "of no volume" snapshot nix@tuesday
+v 2 "of a snapshot" snapshot disk@monday@tuesday
+v 0 "info of it" info disk@monday --json
 json_is "it is one" '[.type, .parent, .children] | @csv' '"snapshot","disk",0'
-v 0 "clone" clone monday vm1 --json
+v 0 "clone" clone disk@monday vm1 --json
 json_is "says what it made" '[.name, .volume, .size, .changed] | @csv' \
-    '"vm1","monday",104857600,true'
-v 0 "clone it again" clone monday vm1 --json
+    '"vm1","disk@monday",104857600,true'
+v 0 "clone it again" clone disk@monday vm1 --json
 json_is "nothing changed" .changed false
 v 4 "another clone of that name" clone disk vm1
-v 0 "create --from, larger" create vm2 --from monday --size 1G --json
+v 0 "create --from, larger" create vm2 --from disk@monday --size 1G --json
 json_is "it is larger" .size 1073741824
-v 2 "a clone that is smaller" clone monday vm3 --size 1M
-v 2 "--from and --object-size" create vm3 --from monday --object-size 64K
+v 2 "a clone that is smaller" clone disk@monday vm3 --size 1M
+v 2 "--from and --object-size" create vm3 --from disk@monday --object-size 64K
 v 3 "a clone of nothing" clone nix vm3
 v 0 "clone of a volume" clone disk vm4
 
 # --- hooks -------------------------------------------------------------------------------------
-v 2 "--freeze alone" snapshot disk tuesday --freeze true
-v 1 "a freeze that fails" snapshot disk tuesday --freeze 'echo no >&2; exit 3' \
+v 2 "--freeze alone" snapshot disk@tuesday --freeze true
+v 1 "a freeze that fails" snapshot disk@tuesday --freeze 'echo no >&2; exit 3' \
     --thaw "touch '$SCENE_DIR/thawed'"
 err_like "says how" 'exit 3\): no'
 tap_run "thawed all the same" test -e "$SCENE_DIR/thawed"
-v 3 "no snapshot was made" info tuesday
-v 8 "a thaw that fails" snapshot disk tuesday --freeze true --thaw false
-err_like "says that the snapshot is there" "the snapshot 'tuesday' is there"
+v 3 "no snapshot was made" info disk@tuesday
+v 8 "a thaw that fails" snapshot disk@tuesday --freeze true --thaw false
+err_like "says that the snapshot is there" "the snapshot 'disk@tuesday' is there"
 # shellcheck disable=SC2016  # expanded by the hook's shell
-v 0 "both" snapshot disk wednesday --freeze 'echo $SKERRY_VOLUME >"'"$SCENE_DIR"'/hook"' \
+v 0 "both" snapshot disk@wednesday --freeze 'echo $SKERRY_VOLUME >"'"$SCENE_DIR"'/hook"' \
     --thaw 'echo $SKERRY_SNAPSHOT >>"'"$SCENE_DIR"'/hook"'
-tap_is "they were told what" "$(tr '\n' ' ' <"$SCENE_DIR/hook")" "disk wednesday "
-v 7 "a freeze that hangs" snapshot disk thursday --freeze 'exec sleep 60' --thaw true -t 300ms
+tap_is "they were told what" "$(tr '\n' ' ' <"$SCENE_DIR/hook")" "disk disk@wednesday "
+v 7 "a freeze that hangs" snapshot disk@thursday --freeze 'exec sleep 60' --thaw true -t 300ms
 
 # --- list --tree, info -------------------------------------------------------------------------
 v 0 "ls" ls --tree
-out_like "is list" $'\n- monday'
+out_like "is list" $'\n- disk@monday'
 v 0 "list --tree" list --tree
-out_like "snapshots are below" $'\n- monday'
+out_like "snapshots are below" $'\n- disk@monday'
 out_like "their clones below them" $'\n  - vm1'
 v 0 "list --tree --json" list --tree --json
 json_is "depths and parents" '.volumes | map(select(.name == "vm1")) |
-    [.[0].depth, .[0].parent] | @csv' '2,"monday"'
+    [.[0].depth, .[0].parent] | @csv' '2,"disk@monday"'
 v 0 "info" info disk --json
 json_is "children and snapshots" \
     '[.children, ([.snapshots[].name] | join(" ")), .home, .limits.iops] | @csv' \
-    '4,"monday tuesday wednesday",,0'
+    '4,"disk@monday disk@tuesday disk@wednesday",,0'
 v 0 "info, for people" info disk
 out_like "a table of snapshots" "SNAPSHOT.*WRITTEN"
 
 # --- what is refused, and who stands in the way --------------------------------------------------
 v 5 "rm of one with children" rm disk --yes
-err_like "names them" "volume 'disk' has children: 'monday', 'vm4', 'tuesday', 'wednesday'"
+err_like "names them" \
+    "volume 'disk' has children: 'disk@monday', 'vm4', 'disk@tuesday', 'disk@wednesday'"
 v 5 "rm --dry-run says so, too" rm disk --dry-run
 v 0 "protect" protect vm4 --json
 json_is "protected" '[.protected, .changed] | @csv' 'true,true'
@@ -129,14 +129,14 @@ err_like "names theirs" "$most 64.0 GiB in objects of 4.0 KiB"
 v 2 "--dry-run" create large --size 65T --dry-run
 v 2 "a volume that grows too large" resize vm1 65T
 err_like "names the limit" "volume 'vm1' cannot be resized: $most 64.0 TiB in objects of 4.0 MiB"
-v 2 "a clone that is too large" clone monday large --size 65T
+v 2 "a clone that is too large" clone disk@monday large --size 65T
 truncate -s 1M "$SCENE_DIR/image"
 v 2 "an image that is too large" import "$SCENE_DIR/image" large --size 65T
 err_like "names the limit" "volume 'large' cannot be made: $most 64.0 TiB in objects of 4.0 MiB"
 v 3 "nothing was made" info large
 v 0 "the largest" create large --size 64T
 v 0 "is removed" rm large --yes
-v 4 "of a snapshot" resize monday 1M --yes
+v 4 "of a snapshot" resize disk@monday 1M --yes
 v 0 "limit" limit vm1 --iops 500 --bandwidth 10M --burst 2s --json
 json_is "limited" '[.iops, .bandwidth, .burst_ns, .changed] | @csv' '500,10485760,2000000000,true'
 v 0 "no more requests" limit vm1 --iops 0 --json
@@ -147,18 +147,18 @@ v 2 "a limit that is none" limit vm1 --burst soon
 
 # --- rollback, diff, flatten ---------------------------------------------------------------------
 v 0 "grow it" resize disk 150M
-v 2 "rollback without --yes" rollback disk monday
+v 2 "rollback without --yes" rollback disk@monday
 err_like "says what is lost" "lose all that was written to volume 'disk' since 20"
-v 0 "rollback" rollback disk monday --yes --json
+v 0 "rollback" rollback disk@monday --yes --json
 json_is "size, too" .size 104857600
-v 4 "to what is no snapshot of it" rollback vm1 tuesday --yes
-err_like "says so" "'tuesday' is not a snapshot of volume 'vm1'"
-v 4 "to what is no snapshot at all" rollback disk vm1 --yes
-v 0 "diff" diff monday disk --json
+v 3 "to what is no snapshot of it" rollback vm1@tuesday --yes
+v 2 "to what is no snapshot at all" rollback disk --yes
+err_like "says what is missing" "say VOLUME@SNAP"
+v 0 "diff" diff disk@monday disk --json
 json_is "the same" '.stretches | length' 0
 v 3 "diff since nothing" diff nix disk
 v 0 "flatten --dry-run" flatten vm1 --dry-run --json
-json_is "from where" '[.parent, .changed] | @csv' '"monday",false'
+json_is "from where" '[.parent, .changed] | @csv' '"disk@monday",false'
 v 0 "flatten" flatten vm1 --json
 json_is "done" '[.name, .changed] | @csv' '"vm1",true'
 v 0 "info" info vm1 --json
@@ -168,7 +168,7 @@ json_is "nothing changed" .changed false
 ctl job list --json
 json_is "it was a job" '.jobs | map(select(.kind == "volume.flatten")) | map(.state) | unique |
     join(",")' 'done'
-v 4 "flatten of a snapshot" flatten monday
+v 4 "flatten of a snapshot" flatten disk@monday
 
 # --- break-lock, gc, fsck ------------------------------------------------------------------------
 v 0 "break-lock of what nobody has" break-lock disk --yes --json
@@ -216,19 +216,19 @@ v 0 "it can be removed by its id" rm "$id" --yes
 v 0 "then things are deleted again" gc --wait
 v 0 "its name goes, too" fsck --repair
 v 0 "and nothing is wrong any more" fsck
-v 0 "the name is free" clone monday vm1
+v 0 "the name is free" clone disk@monday vm1
 v 0 "and so again" rm vm1 --yes
 
 # --- many of them ------------------------------------------------------------------------------
 many() {
     local i
     for i in $(seq 1 40); do
-        "$XSEGCTL" volume clone monday "many$i" --via "$VIA" >/dev/null || return
+        "$XSEGCTL" volume clone disk@monday "many$i" --via "$VIA" >/dev/null || return
     done
 }
 tap_run "40 clones" many
 v 0 "a tree of them" list --tree --json
-json_is "below the snapshot" '.volumes | map(select(.parent == "monday")) | length' 41
-v 5 "their snapshot is not removed" rm monday --yes
+json_is "below the snapshot" '.volumes | map(select(.parent == "disk@monday")) | length' 41
+v 5 "their snapshot is not removed" rm disk@monday --yes
 err_like "names some" "and 36 more"
 tap_end

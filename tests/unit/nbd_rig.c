@@ -331,10 +331,10 @@ static int rig_answer_head(struct call *call)
 		.parent = 11,
 		.size = RIG_SIZE - (1 << 20),
 		.flags = XSEG_VOLUME_SNAPSHOT,
-		.name = "monday"};
+		.name = "one@monday"};
 	struct map_ask ask;
 	call_get_bytes(call, 0, &ask, sizeof(ask));
-	if (call->arg1 != MAP_READ_ONLY || strcmp(ask.name, "monday"))
+	if (call->arg1 != MAP_READ_ONLY || strcmp(ask.name, "000000000000000b@monday"))
 		return -ENOENT;
 	call_put_bytes(call, MAP_ANSWER_AT, &head, sizeof(head));
 	call->answer_length = MAP_ANSWER_AT + sizeof(head);

@@ -21,20 +21,26 @@ END_TEST
 START_TEST(test_volume_names)
 {
 	static const char *const good[] = {"a", "my disk", ".hidden", "caf\xc3\xa9", "\xe2\x82\xac",
-		"\xf0\x9f\x90\x8b", "\xf4\x8f\xbf\xbf", "a:b,c=d"};
+		"\xf0\x9f\x90\x8b", "\xf4\x8f\xbf\xbf", "a:b,c=d", "disk@monday", "a@-"};
 	static const char *const bad[] = {"", "-a", "a/b", "a\n", "\x7f", "\x80", "\xc0\xaf",
 		"\xe0\x80\xaf", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xc3", "\xe2\x82", "x\xff",
-		"\xc2\x85", "\xf8\x88\x80\x80\x80"};
+		"\xc2\x85", "\xf8\x88\x80\x80\x80", "@", "a@", "@a", "a@b@c", "a@b/c"};
 	char longest[VOLUME_NAME_LENGTH_MAX + 2];
 	for (unsigned i = 0; i < countof(good); i++)
 		ck_assert_msg(volume_name_check(good[i]), "good %u", i);
 	for (unsigned i = 0; i < countof(bad); i++)
 		ck_assert_msg(!volume_name_check(bad[i]), "bad %u", i);
 	memset(longest, 'x', sizeof(longest));
+	longest[VOLUME_PART_MAX] = 0;
+	ck_assert(volume_name_check(longest));
+	longest[VOLUME_PART_MAX] = '@';
 	longest[VOLUME_NAME_LENGTH_MAX] = 0;
 	ck_assert(volume_name_check(longest));
 	longest[VOLUME_NAME_LENGTH_MAX] = 'x';
 	longest[VOLUME_NAME_LENGTH_MAX + 1] = 0;
+	ck_assert(!volume_name_check(longest));
+	longest[VOLUME_PART_MAX] = 'x';
+	longest[VOLUME_PART_MAX + 1] = 0;
 	ck_assert(!volume_name_check(longest));
 }
 END_TEST

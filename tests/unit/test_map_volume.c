@@ -24,9 +24,9 @@ static struct map_entry entry(uint64_t id, uint32_t object)
 START_TEST(test_names)
 {
 	setup();
-	char longest[VOLUME_NAME_LENGTH_MAX + 2];
+	char longest[VOLUME_PART_MAX + 2];
 	memset(longest, 'n', sizeof(longest));
-	longest[VOLUME_NAME_LENGTH_MAX + 1] = 0;
+	longest[VOLUME_PART_MAX + 1] = 0;
 	static const char *const bad[] = {
 		"", "a/b", "-a", "a\n", "a\x7f", "\xff", "\xc3", "\xc0\x80"};
 	for (unsigned i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
@@ -34,7 +34,7 @@ START_TEST(test_names)
 		ck_assert_int_eq(map_find(store, bad[i], &child), -EINVAL);
 	}
 	ck_assert_int_eq(create(20, longest, SIZE), -EINVAL);
-	longest[VOLUME_NAME_LENGTH_MAX] = 0;
+	longest[VOLUME_PART_MAX] = 0;
 	ck_assert_int_eq(create(20, longest, SIZE), 0);
 	ck_assert_int_eq(create(21, "\xe7\xa3\x81\xe7\x9b\x98 1", SIZE), 0);
 	ck_assert_uint_eq(find(longest), 20);

@@ -162,8 +162,20 @@ START_TEST(rolled_back_resized_renamed)
 	ck_assert_int_eq(mrig_info(&m, 0, "b", &info), 0);
 	ck_assert_uint_eq(info.id, a);
 	ck_assert_int_eq(mrig_info(&m, 0, "a", &info), -ENOENT);
+	ck_assert_int_eq(mrig_info(&m, 0, "b@1", &info), 0); /* it went along */
+	ck_assert_uint_eq(info.id, 1001);
+	ck_assert_str_eq(info.name, "b@1");
 	ask = ask_of("b", 0);
-	ck_assert_int_eq(mrig_ask(&m, MAP_RENAME, 1001, &ask), -EEXIST);
+	ck_assert_int_eq(mrig_ask(&m, MAP_RENAME, 1001, &ask), -EXDEV);
+	snap = ask_of("b@2", 1002);
+	ck_assert_int_eq(mrig_ask(&m, MAP_SNAP, a, &snap), 0);
+	ck_assert_int_eq(mrig_ask(&m, MAP_RENAME, 1001, &snap), -EEXIST);
+	uint64_t c = make("c", 10 * MIB);
+	snap = ask_of("b@3", 1003);
+	ck_assert_int_eq(mrig_ask(&m, MAP_SNAP, c, &snap), -EINVAL); /* another's */
+	snap = ask_of("c@2", 1003);
+	ck_assert_int_eq(mrig_ask(&m, MAP_SNAP, c, &snap), 0);
+	ck_assert_int_eq(mrig_ask(&m, MAP_RENAME, c, &snap), -EINVAL); /* a snapshot's */
 	struct map_home home;
 	ck_assert_int_eq(mrig_other_acquire(a, false, &home), 0); /* nobody has it */
 	mrig_end(&m);
@@ -392,7 +404,8 @@ START_TEST(nonsense_refused)
 	ck_assert_int_eq(mrig_ask(&m, MAP_RESIZE, a, &ask), -EINVAL);
 	ck_assert_int_eq(mrig_ask(&m, MAP_SWEEP, 0, &ask), -EINVAL);
 	ck_assert_int_eq(mrig_control(&m, MAP_FLATTEN, a, UINT64_MAX, NULL, 0), -EINVAL);
-	memset(ask.name, 'x', sizeof(ask.name)); /* without an end */
+	memset(ask.name, 0, sizeof(ask.name));
+	memset(ask.name, 'x', VOLUME_PART_MAX);
 	ck_assert_int_eq(mrig_ask(&m, MAP_RESIZE, 0, &ask), -ENOENT);
 	struct map_head_info head = acquire(a);
 	struct map_new twice[2] = {

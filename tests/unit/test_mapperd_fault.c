@@ -227,7 +227,7 @@ static int step_create(uint64_t a)
 
 static int step_snapshot(uint64_t a)
 {
-	struct map_ask ask = ask_of("snap", 5002);
+	struct map_ask ask = ask_of("a@snap", 5002);
 	return mrig_ask(&m, MAP_SNAP, a, &ask);
 }
 

@@ -211,7 +211,7 @@ static void live(uint64_t id, const char *point)
 	uint64_t term = head_in(&q)->term;
 	news(&q, id, 7, epoch);
 	ck_assert_int_eq(answered(&q, point), 0);
-	snprintf(name, sizeof(name), "s%llu", (unsigned long long)id);
+	snprintf(name, sizeof(name), "v%llu@s", (unsigned long long)id);
 	ask(&q, MAP_SNAP, id, name, id + 1, 0);
 	ck_assert_int_eq(answered(&q, point), 0);
 	ck_assert_uint_gt(head_in(&q)->epoch, epoch);

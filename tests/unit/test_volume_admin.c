@@ -453,7 +453,7 @@ START_TEST(test_odd_requests)
 	memset(name, 'x', sizeof(name) - 1);
 	name[299] = 0;
 	ck_assert_int_eq(rig_volume_named(&a, XSEG_OP_OPEN, 0, name, &info), -EINVAL);
-	name[255] = 0;
+	name[191] = 0;
 	ck_assert_int_eq(rig_volume_named(&a, XSEG_OP_OPEN, 0, name, &info), -ENOENT);
 	make(name, 4096, 4096);
 	ck_assert_int_eq(rig_volume_named(&a, XSEG_OP_OPEN, 0, name, &info), 0);

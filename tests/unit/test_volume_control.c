@@ -477,7 +477,7 @@ START_TEST(test_killed)
 	for (unsigned round = 0; round < 5; round++) {
 		put(id, (uint64_t)round * OBJECT, (uint8_t)(round + 1), OBJECT);
 		if (round % 2)
-			ck_assert_int_eq(ask(MAP_SNAP, id, round == 1 ? "s1" : "s3", 0), 0);
+			ck_assert_int_eq(ask(MAP_SNAP, id, round == 1 ? "disk@1" : "disk@3", 0), 0);
 		rig_kill(&rig, VOL);
 		rig_start_again(&rig, VOL);
 		put(id, 32ull * OBJECT, (uint8_t)(round + 1), 512);
@@ -486,7 +486,7 @@ START_TEST(test_killed)
 	}
 	ck_assert_int_eq(io(&a, XSEG_OP_FLUSH, id, 0, NULL, 0), 0);
 	ck_assert_uint_eq(detail_of(id).objects, 6);
-	uint64_t snap = opened("s1", XSEG_F_READ_ONLY);
+	uint64_t snap = opened("disk@1", XSEG_F_READ_ONLY);
 	is(snap, 0, 1, OBJECT);
 	is(snap, OBJECT, 2, OBJECT);
 	is(snap, 2 * OBJECT, 0, OBJECT);

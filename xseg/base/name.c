@@ -58,8 +58,13 @@ void text_make_utf8(char *text)
 
 bool volume_name_check(const char *name)
 {
-	size_t length = strnlen(name, VOLUME_NAME_LENGTH_MAX + 1);
-	if (length == 0 || length > VOLUME_NAME_LENGTH_MAX || *name == '-')
+	size_t length = strnlen(name, VOLUME_NAME_LENGTH_MAX + 1), volume = strcspn(name, "@");
+	if (length > VOLUME_NAME_LENGTH_MAX || volume == 0 || volume > VOLUME_PART_MAX ||
+		*name == '-')
+		return false;
+	const char *snapshot = name[volume] ? name + volume + 1 : NULL;
+	if (snapshot &&
+		(!*snapshot || strlen(snapshot) > SNAPSHOT_PART_MAX || strchr(snapshot, '@')))
 		return false;
 	const unsigned char *p = (const unsigned char *)name;
 	while (*p) {

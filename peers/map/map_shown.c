@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Names as people say them. A snapshot belongs to its volume and is called VOLUME@SNAP; in its
+ * records the volume's id stands in place of its name, so that a volume has another name without a
+ * change of any of its snapshots.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "peers/map/map_step.h"
+
+#define ID_DIGITS 16u
+
+/* "0123456789abcdef@monday": the id, or 0. */
+static uint64_t volume_of(const char *stored)
+{
+	uint64_t id = 0;
+	if (strspn(stored, "0123456789abcdef") != ID_DIGITS || stored[ID_DIGITS] != '@' ||
+		sscanf(stored, "%16" SCNx64, &id) != 1)
+		return 0;
+	return id;
+}
+
+bool map_name_is_of(const char *stored, uint64_t volume)
+{
+	return volume != 0 && volume_of(stored) == volume;
+}
+
+int map_name_store(struct map_store *store, const char *shown, struct map_shown *stored)
+{
+	char volume[VOLUME_NAME_LENGTH_MAX + 1];
+	const char *at = strchr(shown, '@');
+	uint64_t id;
+	if (!volume_name_check(shown))
+		return -EINVAL;
+	snprintf(
+		volume, sizeof(volume), "%.*s", at ? (int)(at - shown) : (int)strlen(shown), shown);
+	if (!at) {
+		memcpy(stored->text, volume, sizeof(volume));
+		return 0;
+	}
+	int rc = map_find(store, volume, &id);
+	if (rc == 0)
+		snprintf(stored->text, sizeof(stored->text), "%016" PRIx64 "%.*s", id,
+			(int)(sizeof(stored->text) - ID_DIGITS - 1), at);
+	return rc;
+}
+
+/* A volume whose records cannot be read leaves its id there. */
+void map_name_show(
+	struct map_store *store, const struct map_volume *volume, char shown[MAP_NAME_ROOM])
+{
+	struct map_head head;
+	uint64_t id = volume->flags & MAP_SNAPSHOT ? volume_of(volume->name) : 0;
+	memcpy(shown, volume->name, MAP_NAME_ROOM);
+	if (id == 0 || map_head_take(store, id, &head) != 0)
+		return;
+	char text[2 * MAP_NAME_ROOM];
+	snprintf(text, sizeof(text), "%s%s", head.volume.name, volume->name + ID_DIGITS);
+	if (strlen(text) < MAP_NAME_ROOM)
+		memcpy(shown, text, strlen(text) + 1);
+}
+
+int map_find_shown(struct map_store *store, const char *shown, uint64_t *id)
+{
+	struct map_shown stored;
+	int rc = map_name_store(store, shown, &stored);
+	if (rc == -ENOENT) /* by the volume's id, as programs say it */
+		return map_find(store, shown, id);
+	return rc == 0 ? map_find(store, stored.text, id) : rc;
+}
