@@ -313,7 +313,9 @@ void keeper_files_last_line(const struct keeper_host *host, char *out, size_t ou
 	out[0] = 0;
 	if (fd < 0)
 		return;
-	off_t end = lseek(fd, 0, SEEK_END), start = host->log_start;
+	off_t end = lseek(fd, 0, SEEK_END);
+	/* it may have been begun anew since */
+	off_t start = host->log_start <= end ? host->log_start : 0;
 	if (end - start > (off_t)sizeof(text) - 1)
 		start = end - (off_t)sizeof(text) + 1;
 	ssize_t n = pread(fd, text, sizeof(text) - 1, start);

@@ -14,6 +14,7 @@
 #include <xseg/port.h>
 
 #include "tools/keeper.h"
+#include "tools/program.h"
 
 struct arguments {
 	char *argv[PIPELINE_PEERS_MAX + 10];
@@ -92,6 +93,7 @@ static int open_log(struct keeper_host *host)
 /* The keeper is its service manager: the one above us is none of its business. */
 static void child_environment(const struct keeper_host *host)
 {
+	setenv("SKERRY_LOG_LIMIT", PROGRAM_LOG_LIMIT, 1);
 	char path[PATH_LENGTH_MAX], absolute[PATH_MAX], number[24];
 	unsetenv("NOTIFY_SOCKET");
 	unsetenv("WATCHDOG_PID");

@@ -162,6 +162,18 @@ void program_result_free(struct program_result *result)
 	memset(result, 0, sizeof(*result));
 }
 
+/* What <base/log.h> puts in front of a line: a priority, or the time and the level. */
+static size_t log_head_length(const char *line, size_t length)
+{
+	int at = 0;
+	if (length > 3 && line[0] == '<' && line[2] == '>')
+		return 3;
+	if (sscanf(line, "%*4d-%*2d-%*2dT%*2d:%*2d:%*2d.%*3dZ %*15[a-z] %n", &at) < 0 ||
+		(size_t)at > length)
+		return 0;
+	return (size_t)at;
+}
+
 void program_last_line(const char *text, char *out, size_t out_size)
 {
 	size_t length = strlen(text);
@@ -170,7 +182,6 @@ void program_last_line(const char *text, char *out, size_t out_size)
 	size_t start = length;
 	while (start && text[start - 1] != '\n')
 		start--;
-	if (length - start > 3 && text[start] == '<' && text[start + 2] == '>')
-		start += 3;
+	start += log_head_length(text + start, length - start);
 	snprintf(out, out_size, "%.*s", (int)(length - start), text + start);
 }

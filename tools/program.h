@@ -16,6 +16,9 @@
    folder, then PATH. -ENOENT. */
 int program_find(const char *name, char out[PATH_MAX]);
 
+/* Of a log that we have made for another program, in bytes: SKERRY_LOG_LIMIT. */
+#define PROGRAM_LOG_LIMIT "16777216"
+
 struct program_result {
 	int status; /* of waitpid() */
 	char *out;  /* stdout, text */
@@ -23,7 +26,8 @@ struct program_result {
 };
 int program_run(char *const argv[], uint64_t limit_ns, struct program_result *result);
 void program_result_free(struct program_result *result);
-/* The last line of `text` that says something, without journald's priority; "" when none. */
+/* The last line of `text` that says something, without what <base/log.h> puts in front; "" when
+   none. */
 void program_last_line(const char *text, char *out, size_t out_size);
 
 #endif

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Logs go to stderr, one line each: with a journald priority in front when stderr is
- * not a terminal, with the program's name when it is.
+ * Logs go to stderr, one line each. What stands in front depends on what stderr is: on a terminal
+ * the program's name, in a file the time (UTC) and the level, else a journald priority.
+ *
+ * A file that grows beyond SKERRY_LOG_LIMIT bytes (environment) is renamed to FILE.1, in place of
+ * the one of before, and begun anew. Only whoever made the file says so.
  *
  * Threads: any. Blocking: a write to stderr; never on the data path.
  */

@@ -4,7 +4,10 @@
 #include <base/must.h>
 #include <errno.h>
 #include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include "tests/lib/unit.h"
@@ -81,6 +84,49 @@ START_TEST(test_wild)
 }
 END_TEST
 
+/* A file: the time is in front, and it does not grow for ever. */
+START_TEST(test_file)
+{
+	char path[] = "/tmp/skerry-log.XXXXXX", old[64], line[200];
+	int fd = mkstemp(path), status;
+	unsigned lines = 0;
+	struct stat st;
+	snprintf(old, sizeof(old), "%s.1", path);
+	pid_t pid = fork();
+	if (pid == 0) {
+		dup2(fd, STDERR_FILENO);
+		setenv("SKERRY_LOG_LIMIT", "10000", 1);
+		log_open("prog");
+		for (unsigned i = 0; i < 1000; i++)
+			log_warning("room", "line %u of many", i);
+		_exit(0);
+	}
+	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	ck_assert_int_eq(status, 0);
+	ck_assert_int_eq(stat(old, &st), 0);
+	ck_assert_int_ge(st.st_size, 10000);
+	ck_assert_int_lt(st.st_size, 11000);
+	ck_assert_int_eq(stat(path, &st), 0);
+	ck_assert_int_lt(st.st_size, 10000);
+	FILE *file = fopen(old, "r");
+	while (fgets(line, sizeof(line), file)) {
+		unsigned year, number;
+		ck_assert_int_eq(sscanf(line,
+					 "%4u-%*2u-%*2uT%*2u:%*2u:%*2u.%*3uZ warning prog: room: "
+					 "line %u of many",
+					 &year, &number),
+			2);
+		ck_assert_uint_ge(year, 2026);
+		lines++;
+	}
+	ck_assert_uint_gt(lines, 100);
+	fclose(file);
+	close(fd);
+	unlink(path);
+	unlink(old);
+}
+END_TEST
+
 START_TEST(test_levels)
 {
 	ck_assert_int_eq(log_level_parse("error"), LOG_LEVEL_ERROR);
@@ -114,6 +160,7 @@ int main(void)
 	Suite *suite = suite_create("base_log");
 	UNIT_TEST(suite, test_lines);
 	UNIT_TEST(suite, test_wild);
+	UNIT_TEST(suite, test_file);
 	UNIT_TEST(suite, test_levels);
 	UNIT_TEST(suite, test_must);
 	return unit_main(suite);
