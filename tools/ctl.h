@@ -134,7 +134,7 @@ extern const struct ctl_verb ctl_edge_set, ctl_edge_list;
 extern const struct ctl_verb ctl_config_check, ctl_config_diff, ctl_config_apply, ctl_config_save;
 extern const struct ctl_verb ctl_job_list, ctl_job_show, ctl_job_wait, ctl_job_cancel, ctl_job_tidy;
 extern const struct ctl_verb ctl_segment_reap;
-extern const struct ctl_verb ctl_client_list;
+extern const struct ctl_verb ctl_client_list, ctl_volume_uri, ctl_volume_attach, ctl_peer_rm;
 extern const struct ctl_verb ctl_plug_verb, ctl_unplug_verb;
 extern const struct ctl_verb ctl_cache_list, ctl_cache_stats, ctl_cache_mode, ctl_cache_flush,
 	ctl_cache_drop, ctl_cache_resize, ctl_cache_policy;

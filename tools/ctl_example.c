@@ -31,6 +31,11 @@ static const struct {
 			 "xsegctl plug cached --at vol0:store size=512M policy=s3fifo\n"},
 	{&ctl_unplug_verb, "xsegctl unplug cache0\n"
 			   "xsegctl unplug cache0 --discard-dirty=1048576\n"},
+	{&ctl_peer_rm, "xsegctl peer stop cache0\nxsegctl peer rm cache0\n"},
+	{&ctl_volume_uri, "xsegctl volume uri disk\nnbdinfo \"$(xsegctl volume uri disk)\"\n"},
+	{&ctl_volume_attach,
+		"xsegctl volume attach disk --print qemu\n"
+		"virsh attach-device vm1 <(xsegctl volume attach disk --print libvirt)\n"},
 	{&ctl_client_list, "xsegctl client list\n"},
 	{&ctl_cache_list, "xsegctl cache list\n"},
 	{&ctl_cache_stats, "xsegctl cache stats cache0 --volumes\n"},

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 #include <xseg/registry.h>
 
@@ -17,6 +18,8 @@
 #define LIMIT_NS 1000000000u
 #define AT_ONCE 32u
 #define SHOWN 4u
+#define LOOKS 5u
+#define LOOK_NS 50000000
 
 static const struct ctl_column columns[] = {{"client", "CLIENT", CTL_TEXT},
 	{"volume", "VOLUME", CTL_TEXT}, {"front", "FRONT", CTL_TEXT},
@@ -141,6 +144,65 @@ const struct ctl_verb ctl_client_list = {"client", "list", "", 0, 0,
 	"which volume, and for how long. *FOR* begins anew when the front is started again.\n",
 	run_list, {0}};
 
+/* --- addresses -------------------------------------------------------------------------------- */
+
+static void addresses_of(json_t *rows, const char *segment, const char *front, const char *volume)
+{
+	struct {
+		char name[FRONT_ANSWER_AT];
+		struct front_address address[AT_ONCE];
+	} data = {.name = ""};
+	struct client client;
+	char why[XSEG_WHY_SIZE];
+	struct client_request request = {.op = XSEG_OP_CONTROL,
+		.arg0 = FRONT_ADDRESSES,
+		.length = sizeof(data),
+		.send = &data,
+		.send_size = sizeof(data.name),
+		.receive = &data,
+		.receive_size = sizeof(data)};
+	snprintf(data.name, sizeof(data.name), "%s", volume);
+	if (client_open(&client, segment, front, why))
+		return;
+	client.timeout_ns = LIMIT_NS;
+	int error = client_do(&client, &request);
+	client_close(&client);
+	size_t got = error || request.answer_length < FRONT_ANSWER_AT
+			     ? 0
+			     : (request.answer_length - FRONT_ANSWER_AT) / sizeof(data.address[0]);
+	for (size_t i = 0; i < got && i < AT_ONCE; i++) {
+		struct front_address *address = &data.address[i];
+		address->text[sizeof(address->text) - 1] = 0;
+		text_make_utf8(address->text);
+		json_array_append_new(rows, json_pack("{s:s, s:i, s:s}", "front", front, "flags",
+						    (int)address->flags, "text", address->text));
+	}
+}
+
+json_t *ctl_front_addresses(struct ctl *ctl, const char *volume)
+{
+	json_t *rows = json_array();
+	struct xseg_peer_view view;
+	struct xseg seg;
+	int rc = ctl_join(ctl, &seg);
+	for (uint32_t i = 0; !rc && i < XSEG_PEERS_MAX; i++)
+		if (xseg_peer_view(&seg, i, &view) && view.life == XSEG_LIFE_ALIVE &&
+			is_front(view.role))
+			addresses_of(rows, seg.name, view.name, volume);
+	if (!rc)
+		xseg_segment_leave(&seg);
+	if (!rc && !json_array_size(rows))
+		rc = fault_set(&ctl->fault, FAULT_NOT_FOUND, volume,
+			"'xsegctl status' shows the fronts; their 'export' and 'listen' say what "
+			"and where",
+			"no front offers volume '%s' to clients", volume);
+	if (rc) {
+		json_decref(rows);
+		return NULL;
+	}
+	return rows;
+}
+
 /* --- before they are cut off ------------------------------------------------------------------ */
 
 /* "'disk' (client of process 12 (user 0)), 'root' (...) and 3 more" */
@@ -160,17 +222,30 @@ static void words(const json_t *rows, char *out, size_t out_size)
 		snprintf(out + used, out_size - used, " and %zu more", count - SHOWN);
 }
 
+/* Who has hung up a moment ago is not taken for a guest. */
+static int attached(struct ctl *ctl, const struct ctl_front_wish *wish, json_t **rows)
+{
+	const struct fault before = ctl->fault;
+	for (unsigned look = 0;; look++) {
+		if (clients(ctl, wish, rows)) {
+			ctl->fault = before; /* what is asked for will say so itself */
+			return -1;
+		}
+		if (json_array_size(*rows) == 0 || look == LOOKS)
+			return 0;
+		json_decref(*rows);
+		nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
+	}
+}
+
 int ctl_front_ask(struct ctl *ctl, const struct ctl_front_wish *wish, const char *deed)
 {
 	char list[1024], text[1280];
 	json_t *rows;
 	if (ctl_given(ctl, "yes") || ctl_given(ctl, "dry-run"))
 		return 0;
-	const struct fault before = ctl->fault;
-	if (clients(ctl, wish, &rows)) {
-		ctl->fault = before; /* what is asked for will say so itself */
+	if (attached(ctl, wish, &rows))
 		return 0;
-	}
 	size_t count = json_array_size(rows);
 	words(rows, list, sizeof(list));
 	json_decref(rows);

@@ -21,6 +21,9 @@ struct ctl_front_wish {
  * terminal; else -FAULT_BUSY, and the fault names them. `deed`: "stop segment 'k'".
  */
 int ctl_front_ask(struct ctl *ctl, const struct ctl_front_wish *wish, const char *deed);
+/* Where clients reach a volume: {"front", "flags", "text"} (struct front_address) each; NULL and a
+   fault when no front that serves offers it. */
+json_t *ctl_front_addresses(struct ctl *ctl, const char *volume);
 /* A front whose volumes cannot be opened is "degraded" in a status. */
 void ctl_front_status(json_t *status);
 

@@ -28,6 +28,9 @@
 static const struct ctl_option option_listen = {"listen", 'l', "WHERE",
 	"serve /metrics over HTTP: unix:PATH or tcp:127.0.0.1:PORT, until ^C", NULL};
 
+static const struct ctl_option option_prometheus = {"prometheus", 0, NULL,
+	"as Prometheus' older text format; over HTTP whoever asks says which", NULL};
+
 struct exporter {
 	struct ctl *ctl;
 	struct event_base *base;
@@ -75,12 +78,18 @@ static void serve_metrics(struct evhttp_request *request, void *context)
 		evhttp_send_error(request, HTTP_SERVUNAVAIL, why);
 		return;
 	}
-	char *text = metrics_text(&exporter->seg, &size);
+	const char *accept =
+		evhttp_find_header(evhttp_request_get_input_headers(request), "Accept");
+	/* who says nothing is no Prometheus, and can read either */
+	bool old = accept && !strstr(accept, METRICS_OPEN_TYPE) && strstr(accept, "text/plain");
+	char *text = metrics_text(&exporter->seg, old ? METRICS_PROMETHEUS : METRICS_OPEN, &size);
 	struct evbuffer *body = evbuffer_new();
 	must(body && evbuffer_add(body, text, size) == 0);
 	free(text);
 	struct evkeyvalq *headers = evhttp_request_get_output_headers(request);
-	evhttp_add_header(headers, "Content-Type", METRICS_CONTENT_TYPE);
+	evhttp_add_header(headers, "Content-Type",
+		old ? "text/plain; version=0.0.4; charset=utf-8"
+		    : METRICS_OPEN_TYPE "; version=1.0.0; charset=utf-8");
 	evhttp_add_header(headers, "Cache-Control", "no-store");
 	evhttp_send_reply(request, HTTP_OK, "OK", body);
 	evbuffer_free(body);
@@ -233,7 +242,8 @@ static int run(struct ctl *ctl)
 	if (where) {
 		rc = serve(ctl, &exporter, where);
 	} else {
-		char *text = metrics_text(&exporter.seg, &size);
+		char *text = metrics_text(&exporter.seg,
+			ctl_given(ctl, "prometheus") ? METRICS_PROMETHEUS : METRICS_OPEN, &size);
 		fwrite(text, 1, size, stdout);
 		free(text);
 	}
@@ -244,9 +254,10 @@ static int run(struct ctl *ctl)
 
 const struct ctl_verb ctl_metrics_verb = {"metrics", NULL, "", 0, 0,
 	"counters and latencies as OpenMetrics text",
-	"\tNames, units and help are those of the counters; labels are peer, volume and op. With "
+	"\tNames, units and help are those of the counters; labels are segment, peer, "
+	"volume and op. With "
 	"*--listen* it serves /metrics over HTTP until ^C or SIGTERM, on this host only, also over "
 	"the keeper's restarts; while there is no segment it answers 503. Formats of other "
 	"commands "
 	"do not apply.\n",
-	run, {&option_listen}};
+	run, {&option_listen, &option_prometheus}};

@@ -7,7 +7,11 @@
 #include <libsmartcols/libsmartcols.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <time.h>
+#include <unistd.h>
+
+#define WIDE_COLUMNS 100
 
 bool ctl_is_json(const struct ctl *ctl)
 {
@@ -49,7 +53,7 @@ static const json_t *look_into(const json_t *row, const char *key)
 	return json_object_get(row, key);
 }
 
-static void number_cell(uint64_t value, enum ctl_kind kind, char *out, size_t out_size)
+static void number_cell(uint64_t value, unsigned kind, char *out, size_t out_size)
 {
 	if (kind == CTL_SIZE)
 		size_format(value, out, out_size);
@@ -66,8 +70,8 @@ void ctl_output_cell(
 {
 	const json_t *value = look_into(row, column->key);
 	if (json_is_integer(value))
-		number_cell((uint64_t)json_integer_value(value), raw ? CTL_COUNT : column->kind,
-			out, out_size);
+		number_cell((uint64_t)json_integer_value(value),
+			raw ? CTL_COUNT : column->kind & ~CTL_WIDE, out, out_size);
 	else if (json_is_real(value))
 		snprintf(out, out_size, "%.1f", json_real_value(value));
 	else if (json_is_boolean(value) && raw)
@@ -134,19 +138,35 @@ static struct libscols_table *table_new(bool headings)
 	return table;
 }
 
+static bool is_narrow(void)
+{
+	struct winsize size;
+	return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col != 0 &&
+	       size.ws_col < WIDE_COLUMNS;
+}
+
+static bool is_number(const struct ctl_column *column)
+{
+	unsigned kind = column->kind & ~CTL_WIDE;
+	return kind != CTL_TEXT && kind != CTL_DATE;
+}
+
 static void table_rows(const json_t *rows, const struct ctl_column *columns, size_t count)
 {
 	struct libscols_table *table = table_new(true);
+	unsigned without = is_narrow() ? CTL_WIDE : 0;
 	char cell[512];
 	for (size_t i = 0; i < count; i++)
-		table_column(table, columns[i].title,
-			columns[i].kind != CTL_TEXT && columns[i].kind != CTL_DATE);
+		if (!(columns[i].kind & without))
+			table_column(table, columns[i].title, is_number(&columns[i]));
 	for (size_t r = 0; r < json_array_size(rows); r++) {
 		struct libscols_line *line = table_line(table);
-		for (size_t i = 0; i < count; i++) {
+		for (size_t i = 0, at = 0; i < count; i++) {
+			if (columns[i].kind & without)
+				continue;
 			ctl_output_cell(
 				json_array_get(rows, r), &columns[i], false, cell, sizeof(cell));
-			must(scols_line_set_data(line, i, cell) == 0);
+			must(scols_line_set_data(line, at++, cell) == 0);
 		}
 	}
 	scols_print_table(table);

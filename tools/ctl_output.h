@@ -17,12 +17,14 @@ enum ctl_kind {
 	CTL_SIZE,  /* "4.0 KiB" */
 	CTL_TIME,  /* ns -> "12.3 us" */
 	CTL_DATE,  /* ns of the wall clock -> "2025-01-31 12:00:00" */
+	/* kind | CTL_WIDE: left out of a table on a terminal of less than 100 columns */
+	CTL_WIDE = 16,
 };
 
 struct ctl_column {
 	const char *key; /* "pages.free" looks into objects */
 	const char *title;
-	enum ctl_kind kind;
+	unsigned kind; /* enum ctl_kind */
 };
 
 /* Many: {"schema_version", KEY: [rows]}, a line for each with -o jsonl. */

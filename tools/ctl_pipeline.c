@@ -125,6 +125,7 @@ static int keeper_spawn(struct up *up)
 	up->pid = fork();
 	if (up->pid == 0) {
 		setsid();
+		setenv("SKERRY_LOG_LIMIT", PROGRAM_LOG_LIMIT, 1);
 		dup2(null, STDIN_FILENO);
 		dup2(log, STDOUT_FILENO);
 		dup2(log, STDERR_FILENO);

@@ -22,6 +22,8 @@ static const struct ctl_option option_exec = {
 static const struct ctl_column peer_columns[] = {{"name", "name", CTL_TEXT},
 	{"role", "role", CTL_TEXT}, {"pid", "pid", CTL_COUNT}, {"state", "state", CTL_TEXT},
 	{"changed", "changed", CTL_TEXT}};
+static const struct ctl_column forget_columns[] = {
+	{"name", "name", CTL_TEXT}, {"changed", "changed", CTL_TEXT}};
 static const struct ctl_column edge_columns[] = {{"name", "edge", CTL_TEXT},
 	{"from", "led to", CTL_TEXT}, {"to", "leads to", CTL_TEXT},
 	{"generation", "generation", CTL_COUNT}, {"changed", "changed", CTL_TEXT}};
@@ -42,6 +44,7 @@ static const struct remote remotes[] = {
 	{&ctl_peer_start, "peer.start", {"peer"}, true, peer_columns, countof(peer_columns)},
 	{&ctl_peer_stop, "peer.stop", {"peer"}, true, peer_columns, countof(peer_columns)},
 	{&ctl_peer_restart, "peer.restart", {"peer"}, true, peer_columns, countof(peer_columns)},
+	{&ctl_peer_rm, "peer.forget", {"peer"}, false, forget_columns, countof(forget_columns)},
 	{&ctl_edge_set, "edge.set", {"edge", "to"}, false, edge_columns, countof(edge_columns)},
 	{&ctl_job_cancel, "job.cancel", {"job"}, false, cancel_columns, countof(cancel_columns)},
 };
@@ -147,6 +150,13 @@ const struct ctl_verb ctl_peer_restart = {"peer", "restart", "NAME", 1, 1,
 	"program is looked for anew, and asked whether it knows the peer's role and options before "
 	"the old process is stopped. One that does not run is started.\n",
 	ctl_remote, {&option_host, &option_exec, &ctl_option_dry_run}};
+
+const struct ctl_verb ctl_peer_rm = {"peer", "rm", "NAME", 1, 1,
+	"take a stopped peer out of the pipeline",
+	"\tThe keeper forgets it; the pipeline file stays as it is. Refuses while an edge leads to "
+	"it, "
+	"while it runs, and while a cache has what its store lacks.\n",
+	ctl_remote, {&ctl_option_dry_run}};
 
 const struct ctl_verb ctl_edge_set = {"edge", "set", "PEER:EDGE PEER", 2, 2,
 	"let an edge lead to another peer",

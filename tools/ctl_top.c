@@ -18,28 +18,30 @@ static const struct ctl_option option_all = {
 
 static const struct ctl_column peer_columns[] = {{"name", "PEER", CTL_TEXT}, {"op", "OP", CTL_TEXT},
 	{"iops", "IOPS", CTL_COUNT}, {"mb_per_s", "MB/S", CTL_COUNT}, {"p50_ns", "P50", CTL_TIME},
-	{"p99_ns", "P99", CTL_TIME}, {"p99_9_ns", "P99.9", CTL_TIME},
+	{"p99_ns", "P99", CTL_TIME}, {"p99_9_ns", "P99.9", CTL_TIME | CTL_WIDE},
 	{"queued", "QUEUED", CTL_COUNT}, {"served", "SERVED", CTL_COUNT},
-	{"sent", "SENT", CTL_COUNT}, {"waits_per_s", "WAITS/S", CTL_COUNT},
+	{"sent", "SENT", CTL_COUNT | CTL_WIDE}, {"waits_per_s", "WAITS/S", CTL_COUNT | CTL_WIDE},
 	{"errors_per_s", "ERRORS/S", CTL_COUNT}};
 
 static const struct ctl_column volume_columns[] = {{"name", "VOLUME", CTL_TEXT},
 	{"op", "OP", CTL_TEXT}, {"iops", "IOPS", CTL_COUNT}, {"mb_per_s", "MB/S", CTL_COUNT},
-	{"p50_ns", "P50", CTL_TIME}, {"p99_ns", "P99", CTL_TIME}, {"p99_9_ns", "P99.9", CTL_TIME},
-	{"sent", "IN FLIGHT", CTL_COUNT}, {"errors_per_s", "ERRORS/S", CTL_COUNT}};
+	{"p50_ns", "P50", CTL_TIME}, {"p99_ns", "P99", CTL_TIME},
+	{"p99_9_ns", "P99.9", CTL_TIME | CTL_WIDE}, {"sent", "IN FLIGHT", CTL_COUNT},
+	{"errors_per_s", "ERRORS/S", CTL_COUNT}};
 
 static const struct ctl_column cache_columns[] = {{"name", "CACHE", CTL_TEXT},
 	{"hit_percent", "HIT %", CTL_COUNT}, {"dirty_mib", "DIRTY MIB", CTL_COUNT},
 	{"used_mib", "USED MIB", CTL_COUNT}, {"size_mib", "SIZE MIB", CTL_COUNT},
 	{"in_mb_per_s", "IN MB/S", CTL_COUNT}, {"out_mb_per_s", "OUT MB/S", CTL_COUNT},
-	{"filled_mb_per_s", "FILLED MB/S", CTL_COUNT},
-	{"written_mb_per_s", "WRITTEN MB/S", CTL_COUNT}, {"waiting", "WAITING", CTL_COUNT}};
+	{"filled_mb_per_s", "FILLED MB/S", CTL_COUNT | CTL_WIDE},
+	{"written_mb_per_s", "WRITTEN MB/S", CTL_COUNT | CTL_WIDE},
+	{"waiting", "WAITING", CTL_COUNT}};
 
 static const struct ctl_column lane_columns[] = {{"lane", "LANE", CTL_COUNT},
 	{"pid", "PID", CTL_COUNT}, {"peers", "PEERS", CTL_TEXT},
 	{"busy_percent", "BUSY %", CTL_COUNT}, {"looking_percent", "LOOKING %", CTL_COUNT},
-	{"asleep_percent", "ASLEEP %", CTL_COUNT}, {"sleeps_per_s", "SLEEPS/S", CTL_COUNT},
-	{"turns_per_s", "TURNS/S", CTL_COUNT}};
+	{"asleep_percent", "ASLEEP %", CTL_COUNT},
+	{"sleeps_per_s", "SLEEPS/S", CTL_COUNT | CTL_WIDE}, {"turns_per_s", "TURNS/S", CTL_COUNT}};
 
 /* One look, as JSON; tables are made of the same. */
 struct look {
@@ -179,16 +181,14 @@ static json_t *lane_report(const struct look *look, const struct watch_lane *now
 	double all_ns = look->seconds * 1e9;
 	double busy = grown(now->busy_ns, before->busy_ns) / all_ns * 100;
 	double asleep = grown(now->asleep_ns, before->asleep_ns) / all_ns * 100;
-	/* a sleep is counted when it ends: a long one began before we looked */
 	asleep = asleep > 100 ? 100 : asleep;
 	busy = busy > 100 - asleep ? 100 - asleep : busy;
 	double sleeps = grown(now->sleeps, before->sleeps);
-	double looking = sleeps == 0 && now->asleep ? 0 : 100 - busy - asleep;
+	double looking = 100 - busy - asleep;
 	lane_peers(look->now, now->lane, peers, sizeof(peers));
 	return json_pack("{s:i, s:i, s:s, s:f, s:f, s:f, s:f, s:f}", "lane", (int)now->lane, "pid",
 		(int)now->pid, "peers", peers, "busy_percent", busy, "looking_percent", looking,
-		"asleep_percent", sleeps == 0 && now->asleep ? 100 - busy : asleep, "sleeps_per_s",
-		sleeps / look->seconds, "turns_per_s",
+		"asleep_percent", asleep, "sleeps_per_s", sleeps / look->seconds, "turns_per_s",
 		grown(now->turns, before->turns) / look->seconds);
 }
 
@@ -361,7 +361,8 @@ static int run(struct ctl *ctl)
 
 const struct ctl_verb ctl_top_verb = {"top", NULL, "", 0, 0,
 	"what every peer, volume and lane does just now",
-	"\tOn a terminal again and again until ^C; otherwise, with *--once* and with *--json* one "
+	"\tOn a terminal again and again until q or ^C; otherwise, with *--once* and with *--json* "
+	"one "
 	"look over *--interval*. QUEUED requests wait at the peer's port, SERVED ones are with it, "
 	"SENT ones are its own further down; WAITS are for a free request or page. Of a cache: the "
 	"share "

@@ -3,8 +3,10 @@
 #include "tools/ctl_watch.h"
 
 #include <base/clock.h>
+#include <poll.h>
 #include <stdio.h>
 #include <sys/stat.h>
+#include <termios.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -38,6 +40,45 @@ bool ctl_watch_nap(uint64_t ns)
 	return !ctl_interrupted();
 }
 
+/* --- keys, of a live screen ------------------------------------------------------------- */
+
+static struct termios terminal; /* as it was */
+static bool listening;
+
+static void keys_begin(void)
+{
+	listening = isatty(STDIN_FILENO) && tcgetattr(STDIN_FILENO, &terminal) == 0;
+	struct termios raw = terminal;
+	raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
+	if (listening)
+		tcsetattr(STDIN_FILENO, TCSANOW, &raw);
+}
+
+static void keys_end(void)
+{
+	if (listening)
+		tcsetattr(STDIN_FILENO, TCSANOW, &terminal);
+	listening = false;
+}
+
+/* False: somebody has pressed q. */
+static bool keys_nap(uint64_t ns)
+{
+	uint64_t end = clock_now_ns() + ns;
+	for (uint64_t now = clock_now_ns(); listening && now < end; now = clock_now_ns()) {
+		struct pollfd key = {.fd = STDIN_FILENO, .events = POLLIN};
+		char c = 0;
+		if (ctl_interrupted())
+			return false;
+		if (poll(&key, 1, (int)(NAP_NS / 1000000)) > 0 && read(STDIN_FILENO, &c, 1) <= 0)
+			listening = false;
+		if (c == 'q' || c == 'Q')
+			return false;
+	}
+	uint64_t now = clock_now_ns();
+	return now >= end ? !ctl_interrupted() : ctl_watch_nap(end - now);
+}
+
 /* Destroyed, and perhaps made again: what we have mapped is nobody's any more. */
 static bool segment_gone(const struct xseg *seg)
 {
@@ -68,12 +109,15 @@ int ctl_watch_run(struct ctl *ctl, const struct xseg *seg, const struct ctl_watc
 	struct watch before, now;
 	int rc = 0;
 	ctl_interrupt_catch();
-	if (watch->live)
+	if (watch->live) {
 		screen_enter();
+		keys_begin();
+	}
 	watch_take(seg, &before);
 	for (uint64_t i = 0; watch->count == 0 || i < watch->count; i++) {
 		bool soon = i == 0 && watch->live && watch->every_ns > FIRST_NS;
-		if (!ctl_watch_nap(soon ? FIRST_NS : watch->every_ns))
+		uint64_t pause = soon ? FIRST_NS : watch->every_ns;
+		if (!(watch->live ? keys_nap(pause) : ctl_watch_nap(pause)))
 			break;
 		if (segment_gone(seg)) {
 			rc = fault_set(&ctl->fault, FAULT_NOT_FOUND, seg->name, NULL,
@@ -88,7 +132,9 @@ int ctl_watch_run(struct ctl *ctl, const struct xseg *seg, const struct ctl_watc
 			break; /* nobody reads it any more */
 	}
 	watch_free(&before);
-	if (watch->live)
+	if (watch->live) {
+		keys_end();
 		screen_leave();
+	}
 	return rc;
 }

@@ -16,7 +16,7 @@ noinst_LTLIBRARIES += libctl.la
 libctl_la_SOURCES = \
 	tools/ctl.h tools/ctl_ask.c tools/ctl_cache.c tools/ctl_cache.h tools/ctl_cache_ask.c \
 	tools/ctl_copy.c tools/ctl_copy.h tools/ctl_export.c \
-	tools/ctl_complete.c tools/ctl_front.c tools/ctl_front.h \
+	tools/ctl_complete.c tools/ctl_attach.c tools/ctl_front.c tools/ctl_front.h \
 	tools/ctl_config.c tools/ctl_example.c tools/ctl_help.c tools/ctl_help.h tools/ctl_import.c tools/ctl_import.h \
 	tools/ctl_import_copy.c tools/ctl_import_source.c tools/ctl_job.c tools/ctl_join.c tools/ctl_option.c \
 	tools/ctl_output.c tools/ctl_output.h tools/ctl_peer.c tools/ctl_pipeline.c tools/ctl_plug.c \

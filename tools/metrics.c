@@ -19,19 +19,26 @@
 
 struct page {
 	FILE *out;
+	enum metrics_format format;
+	const char *segment;
 	struct watch watch;
 	char (*families)[XSEG_COUNTERS][FAMILY_MAX]; /* of each peer's counters; "" when written */
 };
 
 /* --- the format ------------------------------------------------------------------------- */
 
-static void family(
-	FILE *out, const char *name, const char *type, const char *unit, const char *help)
+/* OpenMetrics names the family of a counter without its "_total", Prometheus' older format with
+   it, and knows of no units. */
+static void family(const struct page *page, const char *name, const char *type, const char *unit,
+	const char *help)
 {
-	fprintf(out, "# TYPE %s %s\n", name, type);
-	if (*unit)
+	FILE *out = page->out;
+	bool total = page->format == METRICS_PROMETHEUS && !strcmp(type, "counter");
+	const char *suffix = total ? "_total" : "";
+	fprintf(out, "# TYPE %s%s %s\n", name, suffix, type);
+	if (*unit && page->format == METRICS_OPEN)
 		fprintf(out, "# UNIT %s %s\n", name, unit);
-	fprintf(out, "# HELP %s ", name);
+	fprintf(out, "# HELP %s%s ", name, suffix);
 	for (; *help; help++)
 		fputs(*help == '\\'    ? "\\\\"
 			: *help == '"' ? "\\\""
@@ -54,62 +61,70 @@ static void label(FILE *out, const char *name, const char *value)
 	putc('"', out);
 }
 
-/* {peer="nbd0",op="read"}: op may be NULL. */
-static void labels(FILE *out, const char *name, const char *value, const char *op)
+/* {segment="demo",peer="nbd0",op="read",le="1"}: of those that are not NULL. */
+static void labels(const struct page *page, const char *name, const char *value, const char *op,
+	const char *le)
 {
+	FILE *out = page->out;
 	putc('{', out);
-	label(out, name, value);
+	label(out, "segment", page->segment);
+	if (name) {
+		putc(',', out);
+		label(out, name, value);
+	}
 	if (op) {
 		putc(',', out);
 		label(out, "op", op);
 	}
+	if (le) {
+		putc(',', out);
+		label(out, "le", le);
+	}
 	putc('}', out);
 }
 
-static void sample(FILE *out, const char *metric, const char *suffix, const char *name,
-	const char *value, const char *op, uint64_t number)
+static void sample(const struct page *page, const char *metric, const char *suffix,
+	const char *name, const char *value, const char *op, uint64_t number)
 {
-	fprintf(out, "%s%s", metric, suffix);
-	labels(out, name, value, op);
-	fprintf(out, " %llu\n", (unsigned long long)number);
+	fprintf(page->out, "%s%s", metric, suffix);
+	labels(page, name, value, op, NULL);
+	fprintf(page->out, " %llu\n", (unsigned long long)number);
 }
 
 /* Of ns, as seconds. */
-static void sample_seconds(FILE *out, const char *metric, const char *suffix, const char *name,
-	const char *value, uint64_t ns)
+static void sample_seconds(const struct page *page, const char *metric, const char *suffix,
+	const char *name, const char *value, const char *op, uint64_t ns)
 {
-	fprintf(out, "%s%s", metric, suffix);
-	labels(out, name, value, NULL);
-	fprintf(out, " %llu.%09llu\n", (unsigned long long)(ns / 1000000000u),
+	fprintf(page->out, "%s%s", metric, suffix);
+	labels(page, name, value, op, NULL);
+	fprintf(page->out, " %llu.%09llu\n", (unsigned long long)(ns / 1000000000u),
 		(unsigned long long)(ns % 1000000000u));
 }
 
+static void bucket(const struct page *page, const char *metric, const char *name, const char *value,
+	const char *op, const char *le, uint64_t number)
+{
+	fprintf(page->out, "%s_bucket", metric);
+	labels(page, name, value, op, le);
+	fprintf(page->out, " %llu\n", (unsigned long long)number);
+}
+
 /* An octave's last bucket ends where the next octave begins: the counts are exact. */
-static void histogram(FILE *out, const char *metric, const char *name, const char *value,
-	const char *op, const struct watch_histogram *h)
+static void histogram(const struct page *page, const char *metric, const char *name,
+	const char *value, const char *op, const struct watch_histogram *h)
 {
 	uint64_t below = 0;
-	unsigned bucket = 0;
+	unsigned at = 0;
+	char le[32];
 	for (unsigned octave = OCTAVE_FIRST; octave <= OCTAVE_LAST; octave++) {
-		while (bucket < histogram_index(1ull << octave))
-			below += h->counts[bucket++];
-		fprintf(out, "%s_bucket{", metric);
-		label(out, name, value);
-		putc(',', out);
-		label(out, "op", op);
-		fprintf(out, ",le=\"%.10g\"} %llu\n", (double)(1ull << octave) / 1e9,
-			(unsigned long long)below);
+		while (at < histogram_index(1ull << octave))
+			below += h->counts[at++];
+		snprintf(le, sizeof(le), "%.10g", (double)(1ull << octave) / 1e9);
+		bucket(page, metric, name, value, op, le, below);
 	}
-	fprintf(out, "%s_bucket{", metric);
-	label(out, name, value);
-	putc(',', out);
-	label(out, "op", op);
-	fprintf(out, ",le=\"+Inf\"} %llu\n", (unsigned long long)h->count);
-	sample(out, metric, "_count", name, value, op, h->count);
-	fprintf(out, "%s_sum", metric);
-	labels(out, name, value, op);
-	fprintf(out, " %llu.%09llu\n", (unsigned long long)(h->sum / 1000000000u),
-		(unsigned long long)(h->sum % 1000000000u));
+	bucket(page, metric, name, value, op, "+Inf", h->count);
+	sample(page, metric, "_count", name, value, op, h->count);
+	sample_seconds(page, metric, "_sum", name, value, op, h->sum);
 }
 
 /* --- peers ------------------------------------------------------------------------------ */
@@ -122,10 +137,10 @@ static const struct {
 
 static void peers_up(const struct page *page)
 {
-	family(page->out, "skerry_peer_up", "gauge", "", "1 while the peer's process lives");
+	family(page, "skerry_peer_up", "gauge", "", "1 while the peer's process lives");
 	for (uint32_t i = 0; i < page->watch.peer_count; i++) {
 		const struct watch_peer *peer = &page->watch.peers[i];
-		sample(page->out, "skerry_peer_up", "", "peer", peer->view.name, NULL,
+		sample(page, "skerry_peer_up", "", "peer", peer->view.name, NULL,
 			peer->view.life != XSEG_LIFE_DEAD);
 	}
 }
@@ -137,21 +152,21 @@ static void peer_counter(
 		const struct watch_peer *peer = &page->watch.peers[i];
 		const struct watch_counter *c = watch_counter(peer, counter);
 		if (c)
-			sample(page->out, metric, "_total", "peer", peer->view.name, op, c->value);
+			sample(page, metric, "_total", "peer", peer->view.name, op, c->value);
 	}
 }
 
 static void peers_ops(const struct page *page)
 {
-	family(page->out, "skerry_requests", "counter", "", "requests served, or sent by a front");
+	family(page, "skerry_requests", "counter", "", "requests served, or sent by a front");
 	for (size_t i = 0; i < countof(request_counters); i++)
 		peer_counter(page, "skerry_requests", request_counters[i].counter,
 			request_counters[i].op);
-	family(page->out, "skerry_request_bytes", "counter", "bytes", "bytes of those requests");
+	family(page, "skerry_request_bytes", "counter", "bytes", "bytes of those requests");
 	for (size_t i = 0; i < countof(byte_counters); i++)
 		peer_counter(page, "skerry_request_bytes", byte_counters[i].counter,
 			byte_counters[i].op);
-	family(page->out, "skerry_request_duration_seconds", "histogram", "seconds",
+	family(page, "skerry_request_duration_seconds", "histogram", "seconds",
 		"from taking a request to its answer; of a front: to the answer from below");
 	for (uint32_t i = 0; i < page->watch.peer_count; i++)
 		for (unsigned k = 0; k < WATCH_OPS; k++) {
@@ -159,22 +174,22 @@ static void peers_ops(const struct page *page)
 			const struct watch_histogram *h =
 				watch_histogram(peer, watch_ops[k].histogram);
 			if (h)
-				histogram(page->out, "skerry_request_duration_seconds", "peer",
+				histogram(page, "skerry_request_duration_seconds", "peer",
 					peer->view.name, watch_ops[k].op, h);
 		}
 }
 
 static void peers_queues(const struct page *page)
 {
-	family(page->out, "skerry_requests_queued", "gauge", "",
+	family(page, "skerry_requests_queued", "gauge", "",
 		"requests that wait at the peer's port");
 	for (uint32_t i = 0; i < page->watch.peer_count; i++)
-		sample(page->out, "skerry_requests_queued", "", "peer",
-			page->watch.peers[i].view.name, NULL, page->watch.peers[i].queued);
-	family(page->out, "skerry_requests_taken", "gauge", "", "requests that the peer works on");
+		sample(page, "skerry_requests_queued", "", "peer", page->watch.peers[i].view.name,
+			NULL, page->watch.peers[i].queued);
+	family(page, "skerry_requests_taken", "gauge", "", "requests that the peer works on");
 	for (uint32_t i = 0; i < page->watch.peer_count; i++)
-		sample(page->out, "skerry_requests_taken", "", "peer",
-			page->watch.peers[i].view.name, NULL, page->watch.peers[i].served);
+		sample(page, "skerry_requests_taken", "", "peer", page->watch.peers[i].view.name,
+			NULL, page->watch.peers[i].served);
 }
 
 /* --- counters of the tables ------------------------------------------------------------- */
@@ -233,9 +248,9 @@ static void counter_sample(const struct page *page, const char *name, const stru
 {
 	const char *suffix = strcmp(c->unit, "now") ? "_total" : "";
 	if (!strcmp(c->unit, "ns"))
-		sample_seconds(page->out, name, suffix, "peer", peer->view.name, c->value);
+		sample_seconds(page, name, suffix, "peer", peer->view.name, NULL, c->value);
 	else
-		sample(page->out, name, suffix, "peer", peer->view.name, NULL, c->value);
+		sample(page, name, suffix, "peer", peer->view.name, NULL, c->value);
 }
 
 /* All peers that have it, and then it is done with. */
@@ -265,8 +280,8 @@ static void peers_counters(struct page *page)
 			memcpy(name, page->families[p][i], sizeof(name));
 			if (!name[0])
 				continue;
-			family(page->out, name, strcmp(c->unit, "now") ? "counter" : "gauge",
-				unit_of(c), c->help);
+			family(page, name, strcmp(c->unit, "now") ? "counter" : "gauge", unit_of(c),
+				c->help);
 			counters_of_family(page, p, name);
 		}
 	free(page->families);
@@ -277,7 +292,7 @@ static void peers_counters(struct page *page)
 static void lane_family(
 	const struct page *page, const char *name, const char *unit, const char *help, size_t field)
 {
-	family(page->out, name, "counter", unit, help);
+	family(page, name, "counter", unit, help);
 	for (uint32_t p = 0; p < page->watch.peer_count; p++) {
 		const struct xseg_peer_view *view = &page->watch.peers[p].view;
 		uint64_t sum = 0;
@@ -288,9 +303,9 @@ static void lane_family(
 					const uint64_t *)(const void *)((const char *)lane + field);
 		}
 		if (*unit)
-			sample_seconds(page->out, name, "_total", "peer", view->name, sum);
+			sample_seconds(page, name, "_total", "peer", view->name, NULL, sum);
 		else
-			sample(page->out, name, "_total", "peer", view->name, NULL, sum);
+			sample(page, name, "_total", "peer", view->name, NULL, sum);
 	}
 }
 
@@ -322,29 +337,29 @@ static void volumes(const struct page *page)
 {
 	const struct watch *watch = &page->watch;
 	char id[24];
-	family(page->out, "skerry_volume_bytes", "counter", "bytes",
+	family(page, "skerry_volume_bytes", "counter", "bytes",
 		"bytes that fronts moved for a volume");
 	for (uint32_t i = 0; i < watch->volume_count; i++)
 		for (unsigned op = 0; op < XSEG_VOLUME_OPS; op++)
 			if (op != XSEG_VOLUME_OP_FLUSH)
-				sample(page->out, "skerry_volume_bytes", "_total", "volume",
+				sample(page, "skerry_volume_bytes", "_total", "volume",
 					volume_label(page, i, id), watch_volume_ops[op],
 					watch->volumes[i].bytes[op]);
-	family(page->out, "skerry_volume_errors", "counter", "",
+	family(page, "skerry_volume_errors", "counter", "",
 		"requests of a volume that ended with an error");
 	for (uint32_t i = 0; i < watch->volume_count; i++)
-		sample(page->out, "skerry_volume_errors", "_total", "volume",
-			volume_label(page, i, id), NULL, watch->volumes[i].errors);
-	family(page->out, "skerry_volume_requests_in_flight", "gauge", "",
+		sample(page, "skerry_volume_errors", "_total", "volume", volume_label(page, i, id),
+			NULL, watch->volumes[i].errors);
+	family(page, "skerry_volume_requests_in_flight", "gauge", "",
 		"requests of a volume under way");
 	for (uint32_t i = 0; i < watch->volume_count; i++)
-		sample(page->out, "skerry_volume_requests_in_flight", "", "volume",
+		sample(page, "skerry_volume_requests_in_flight", "", "volume",
 			volume_label(page, i, id), NULL, watch->volumes[i].sent);
-	family(page->out, "skerry_volume_duration_seconds", "histogram", "seconds",
+	family(page, "skerry_volume_duration_seconds", "histogram", "seconds",
 		"from a front's sending a request of a volume to its answer");
 	for (uint32_t i = 0; i < watch->volume_count; i++)
 		for (unsigned op = 0; op < XSEG_VOLUME_OPS; op++)
-			histogram(page->out, "skerry_volume_duration_seconds", "volume",
+			histogram(page, "skerry_volume_duration_seconds", "volume",
 				volume_label(page, i, id), watch_volume_ops[op],
 				&watch->volumes[i].latency[op]);
 }
@@ -354,8 +369,8 @@ static void volumes(const struct page *page)
 static void gauge(const struct page *page, const char *name, const char *unit, const char *help,
 	uint64_t value)
 {
-	family(page->out, name, "gauge", unit, help);
-	fprintf(page->out, "%s %llu\n", name, (unsigned long long)value);
+	family(page, name, "gauge", unit, help);
+	sample(page, name, "", NULL, NULL, NULL, value);
 }
 
 static void segment(const struct page *page)
@@ -375,10 +390,11 @@ static void segment(const struct page *page)
 		u->requests_by_state[XSEG_REQUEST_FREE]);
 }
 
-char *metrics_text(const struct xseg *seg, size_t *size)
+char *metrics_text(const struct xseg *seg, enum metrics_format format, size_t *size)
 {
 	char *text = NULL;
-	struct page page = {.out = open_memstream(&text, size)};
+	struct page page = {
+		.out = open_memstream(&text, size), .format = format, .segment = seg->name};
 	must(page.out);
 	watch_take(seg, &page.watch);
 	segment(&page);
@@ -388,7 +404,8 @@ char *metrics_text(const struct xseg *seg, size_t *size)
 	peers_counters(&page);
 	lanes(&page);
 	volumes(&page);
-	fputs("# EOF\n", page.out);
+	if (format == METRICS_OPEN)
+		fputs("# EOF\n", page.out);
 	watch_free(&page.watch);
 	must(fclose(page.out) == 0);
 	return text;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Counters and histograms of a segment as OpenMetrics text: names, units and help come from the
- * tables of counters that lie in the segment. Labels are peer, volume and op, no others.
+ * Counters and histograms of a segment as OpenMetrics text, or as the text that Prometheus read
+ * before: names, units and help come from the tables of counters that lie in the segment. Labels
+ * are segment, peer, volume and op, no others.
  *
  * Units: as the format wants them, seconds and bytes. Ownership: the text is the caller's, free().
  * Threads: any. Blocking: reads /proc.
@@ -11,8 +12,9 @@
 
 #include <xseg/segment.h>
 
-#define METRICS_CONTENT_TYPE "application/openmetrics-text; version=1.0.0; charset=utf-8"
+enum metrics_format { METRICS_OPEN, METRICS_PROMETHEUS };
+#define METRICS_OPEN_TYPE "application/openmetrics-text"
 
-char *metrics_text(const struct xseg *seg, size_t *size);
+char *metrics_text(const struct xseg *seg, enum metrics_format format, size_t *size);
 
 #endif

@@ -118,13 +118,19 @@ static void take_lanes(const struct xseg *seg, struct watch *watch)
 		uint64_t word = atomic_load_explicit(&record->word, memory_order_acquire);
 		if (!xseg_lane_alive(seg, i, (uint16_t)xseg_epoch_of(word)))
 			continue;
+		bool asleep = atomic_load(&record->bell.asleep) != 0;
+		uint64_t since_ns = load(&record->turn_ns);
+		/* a sleep is counted when it ends; this one goes on */
+		uint64_t slept_ns = asleep && since_ns && watch->time_ns > since_ns
+					    ? watch->time_ns - since_ns
+					    : 0;
 		watch->lanes[watch->lane_count++] = (struct watch_lane){.lane = i,
 			.pid = (pid_t)xseg_owner_of(word),
 			.epoch = (uint16_t)xseg_epoch_of(word),
-			.asleep = atomic_load(&record->bell.asleep) != 0,
+			.asleep = asleep,
 			.turns = load(&record->heartbeat),
 			.busy_ns = load(&record->busy_ns),
-			.asleep_ns = load(&record->asleep_ns),
+			.asleep_ns = load(&record->asleep_ns) + slept_ns,
 			.sleeps = load(&record->sleeps)};
 	}
 }

@@ -21,7 +21,10 @@ enum front_control {
 	FRONT_CLIENTS, /* out: struct front_client[], as many as there is room for, from number arg1
 			  on; value = how many there are */
 	FRONT_CHECK,   /* can what it serves be opened? out: struct front_check */
+	FRONT_ADDRESSES, /* in: the name of a volume, char[256]; out, at FRONT_ANSWER_AT: struct
+			    front_address[], where clients reach it. -ENOENT: not here */
 };
+#define FRONT_ANSWER_AT 256u
 
 #define FRONT_CLIENT_READ_ONLY 1u
 
@@ -40,5 +43,15 @@ struct front_check {
 	char name[VOLUME_NAME_LENGTH_MAX + 1]; /* that one; "": volumes cannot even be listed */
 };
 fixed(sizeof(struct front_check) == 264);
+
+#define FRONT_ADDRESS_UNIX 1u /* the path of a socket; else "HOST:PORT", "[HOST]:PORT" */
+#define FRONT_ADDRESS_TLS 2u  /* clients must speak TLS */
+#define FRONT_ADDRESS_ANY 4u  /* of all interfaces: HOST is any name of this machine */
+
+struct front_address {
+	uint32_t flags; /* FRONT_ADDRESS_* */
+	char text[124];
+};
+fixed(sizeof(struct front_address) == 128);
 
 #endif

@@ -259,6 +259,7 @@ struct xseg_lane_record {
 	_Atomic uint32_t rescan;    /* grows: look through the table for what is yours */
 	/* ns of the turns in which something moved, and asleep; the rest was spent looking */
 	_Atomic uint64_t busy_ns, asleep_ns, sleeps;
+	_Atomic uint64_t turn_ns; /* when this turn began; asleep: since then */
 	_Alignas(128) struct xseg_bell bell;
 };
 fixed(sizeof(struct xseg_lane_record) == 256);

@@ -13,6 +13,7 @@
 #define SKERRY_PEERS_CORE_H
 
 #include <base/must.h>
+#include <errno.h>
 #include <peer/call.h>
 #include <peer/job.h>
 #include <peer/worker.h>
@@ -157,6 +158,15 @@ struct op_class {
 };
 extern const struct op_class op_classes[XSEG_OP_COUNT];
 
+/* An answer that says what is there is none: a CAS that found another version, a look at what does
+   not exist. */
+static inline bool is_error(enum xseg_op op, int result)
+{
+	if (op == XSEG_OP_CAS)
+		return result != -ENOENT && result != -EEXIST && result != -ESTALE;
+	return op != XSEG_OP_INFO || result != -ENOENT;
+}
+
 static inline void shard_account(
 	struct shard *shard, enum xseg_op op, uint32_t bytes, int result, uint64_t ns)
 {
@@ -164,7 +174,7 @@ static inline void shard_account(
 	struct xseg_stats_block *stats = shard->peer.stats;
 	xseg_count(stats, class->counter, 1);
 	if (unlikely(result))
-		xseg_count(stats, CORE_ERRORS, 1);
+		xseg_count(stats, CORE_ERRORS, is_error(op, result));
 	else if (class->data)
 		xseg_count(stats, class->counter + 1u, bytes);
 	xseg_record(stats, class->histogram, ns);

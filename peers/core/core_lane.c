@@ -188,6 +188,7 @@ static void lane_clock(struct lane *lane)
 	lane->now_stale = false;
 	lane->slept = false;
 	lane->turn++;
+	atomic_store_explicit(&record->turn_ns, now, memory_order_relaxed);
 	atomic_store_explicit(&record->heartbeat, lane->turn, memory_order_relaxed);
 }
 

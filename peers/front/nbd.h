@@ -517,6 +517,8 @@ void nbd_clients_init(struct nbd_shared *shared);
 void nbd_clients_add(struct nbd_conn *conn);
 void nbd_clients_remove(struct nbd_conn *conn);
 void nbd_control(struct peer *peer, struct job *job);
+/* nbd_export.c: is a volume of that name offered? */
+bool nbd_export_allowed(const struct nbd *nbd, const char *name);
 
 /* nbd_address.c: one `listen` option becomes one or more listeners. */
 int nbd_address_listen(struct nbd_shared *shared, const char *address,

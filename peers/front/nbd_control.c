@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/un.h>
 
 #include "peers/front/nbd.h"
 
@@ -129,8 +130,66 @@ static bool nbd_check_ask(struct peer *peer, void *context)
 	return true;
 }
 
+/* --- where -------------------------------------------------------------------------------- */
+
+static bool nbd_address_fill(const struct nbd *nbd, unsigned index, struct front_address *out)
+{
+	const struct nbd_listener *listener = &nbd->shared->listeners[index];
+	struct sockaddr_storage address = {0};
+	socklen_t length = sizeof(address);
+	char text[NBD_WHO_LENGTH];
+	uint64_t tls = nbd->options->tls;
+	memset(out, 0, sizeof(*out));
+	if (getsockname(listener->fd, (struct sockaddr *)&address, &length))
+		return false;
+	if (tls == NBD_TLS_REQUIRE || (tls == NBD_TLS_AUTO && !listener->trusted))
+		out->flags = FRONT_ADDRESS_TLS;
+	if (address.ss_family == AF_UNIX) {
+		const struct sockaddr_un *un = (const struct sockaddr_un *)&address;
+		out->flags |= FRONT_ADDRESS_UNIX;
+		snprintf(out->text, sizeof(out->text), "%.*s", (int)sizeof(un->sun_path),
+			un->sun_path);
+		return out->text[0] != 0;
+	}
+	nbd_address_text((const struct sockaddr *)&address, length, text);
+	if (strncmp(text, "tcp:", 4) != 0)
+		return false;
+	snprintf(out->text, sizeof(out->text), "%s", text + 4);
+	if (!strncmp(out->text, "0.0.0.0:", 8) || !strncmp(out->text, "[::]:", 5))
+		out->flags |= FRONT_ADDRESS_ANY;
+	return true;
+}
+
+static void nbd_control_addresses(const struct nbd *nbd, struct job *job)
+{
+	char name[FRONT_ANSWER_AT];
+	uint32_t at = FRONT_ANSWER_AT;
+	struct front_address address;
+	if (job->data_size < FRONT_ANSWER_AT) {
+		job_fail(job, -EINVAL);
+		return;
+	}
+	job_get_bytes(job, 0, name, sizeof(name));
+	name[sizeof(name) - 1] = 0;
+	if (!nbd_export_allowed(nbd, name)) {
+		job_fail(job, -ENOENT);
+		return;
+	}
+	for (unsigned i = 0; i < nbd->shared->listener_count; i++) {
+		if (at + sizeof(address) > job->data_size || !nbd_address_fill(nbd, i, &address))
+			continue;
+		job_put_bytes(job, at, &address, sizeof(address));
+		at += (uint32_t)sizeof(address);
+	}
+	job_complete(job, at);
+}
+
 void nbd_control(struct peer *peer, struct job *job)
 {
+	if (job->arg0 == FRONT_ADDRESSES) {
+		nbd_control_addresses(peer->state, job);
+		return;
+	}
 	if (job->arg0 == FRONT_CLIENTS) {
 		nbd_control_clients(peer->state, job);
 		return;

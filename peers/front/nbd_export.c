@@ -12,7 +12,7 @@
 #define NBD_LIST_PAGES 4u
 
 /* May clients know of it? */
-static bool nbd_export_allowed(const struct nbd *nbd, const char *name)
+bool nbd_export_allowed(const struct nbd *nbd, const char *name)
 {
 	const struct peer_list *exports = &nbd->options->exports;
 	for (size_t i = 0; i < exports->count; i++)

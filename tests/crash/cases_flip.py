@@ -114,7 +114,7 @@ class Victim:
         self.stamp.close()
         try:
             if self.rig.keeper():
-                self.rig.ctl("down", "--timeout", "5s", seconds=30, exits=None)
+                self.rig.ctl("down", "--yes", "--timeout", "5s", seconds=30, exits=None)
         finally:
             self.rig.close()
 

@@ -360,7 +360,7 @@ class Rig:
             pass
         self.keeper()
         try:
-            done = self.ctl("down", "--timeout", "3s", exits=None)
+            done = self.ctl("down", "--yes", "--timeout", "3s", exits=None)
             if done.returncode != 0:
                 self.force_down()
         except Failed:

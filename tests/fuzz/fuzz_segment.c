@@ -187,7 +187,7 @@ static void look(void)
 	for (uint32_t slot = 0; slot < rig.seg->request_count; slot++)
 		if (trace_take(rig.seg, slot, &trace) == 0)
 			json_decref(trace_details(rig.seg, &trace));
-	char *text = metrics_text(rig.seg, &size);
+	char *text = metrics_text(rig.seg, METRICS_OPEN, &size);
 	must(text && size >= 6 && !memcmp(text + size - 6, "# EOF\n", 6));
 	free(text);
 }

@@ -7,7 +7,7 @@
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/xsegctl_lib.sh"
 ctl_begin "attached means careful"
-scene_need qemu-io
+scene_need qemu-io nbdinfo
 ctl_need mapperd volume front_nbd blocker_file
 export SKERRY_SEGMENT=k
 socket=$SCENE_DIR/k.sock
@@ -59,6 +59,35 @@ tap_is "the map does not answer" "$(health)" "degraded it does not answer"
 kill -s CONT "$(peer_pid k map0)"
 tap_is "and does again" "$(health)" "ok "
 
+# --- where to attach ---------------------------------------------------------------------------
+ctl_exits 0 "volume uri" volume uri disk
+tap_is "is one that clients take" "$(nbdinfo --size "$OUT")" 16777216
+ctl_exits 0 "a snapshot" volume snapshot other@monday
+ctl_exits 3 "that is not exported has none" volume uri other@monday
+err_like "says so" "no front offers volume 'other@monday'"
+ctl_exits 3 "nor what is not there" volume uri nix
+ctl_exits 2 "attach alone" volume attach disk
+err_like "says how" "--print qemu, libvirt or nbd-client"
+ctl_exits 0 "attach --print libvirt" volume attach disk --print libvirt
+tap_is "is XML" "$(python3 -c '
+import sys, xml.etree.ElementTree as tree
+disk = tree.parse(sys.argv[1]).getroot()
+source = disk.find("source")
+print(disk.get("type"), source.get("name"), source.find("host").get("socket"))
+' "$SCENE_DIR/ctl.out")" "network disk $socket"
+ctl_exits 0 "attach --print nbd-client" volume attach disk --print nbd-client
+out_like "is a command" "^nbd-client -unix '$socket' /dev/nbd0 -persist -name 'disk'\$"
+ctl_exits 0 "attach --print qemu" volume attach disk --print qemu
+if scene_have qemu-system-x86_64; then
+    echo "qemu-system-x86_64 -S -M pc -m 32 -nodefaults -display none -monitor stdio $OUT" \
+        >"$SCENE_DIR/machine"
+    tap_like "is what a machine takes" \
+        "$(printf 'info block\nquit\n' | timeout 60 bash "$SCENE_DIR/machine" 2>&1)" \
+        "disk: nbd.unix:///disk.socket=$socket .nbd."
+else
+    tap_skip "a machine" "there is no qemu-system-x86_64"
+fi
+
 # --- clients ----------------------------------------------------------------------------------
 mkfifo "$SCENE_DIR/a" "$SCENE_DIR/b"
 qemu-io -f raw "nbd+unix:///disk?socket=$socket" <"$SCENE_DIR/a" >/dev/null 2>&1 &
@@ -92,7 +121,12 @@ wait "$b"
 tap_run "one goes" scene_until 20 clients_are 1
 ctl_exits 0 "its volume can be made smaller" volume resize other 8M --allow-shrink
 ctl_exits 0 "the other's with --yes" volume resize disk 8M --allow-shrink --yes
-ctl_exits 0 "down --yes" down k --yes
+ctl_exits 5 "peer rm of one that serves" peer rm nbd0
+ctl_exits 0 "peer stop --yes" peer stop nbd0 --yes
+ctl_exits 0 "peer rm" peer rm nbd0
+ctl_exits 0 "it is not listed any more" peer list --json
+json_is "by nobody" '[.peers[].name] | index("nbd0")' null
+ctl_exits 0 "down" down k
 exec 8>&-
 wait "$a"
 tap_end

@@ -181,7 +181,7 @@ ctl_exits 0 "does not get on, and is cancelled" job cancel "$job"
 scene_until 15 job_ended "$job"
 tap_is "the cache stays" "$(edge_to)" cache0
 "$XSEGCTL" peer stop nbd0 >/dev/null
-"$XSEGCTL" down k --timeout 1s >/dev/null 2>&1
+"$XSEGCTL" down k --yes --timeout 1s >/dev/null 2>&1
 tap_is "down: the segment stays" "$?" 5
 thaw
 ctl_exits 5 "it is not destroyed" segment destroy k --yes

@@ -37,7 +37,7 @@ END
     export SKERRY_SEGMENT=$SEGMENT
     URI="nbd+unix:///kill?socket=$SOCKET"
     "$XSEGCTL" up "$CONF" >/dev/null || return 1
-    scene_at_exit "'$XSEGCTL' down $SEGMENT >/dev/null 2>&1"
+    scene_at_exit "'$XSEGCTL' down $SEGMENT --yes >/dev/null 2>&1"
     "$XSEGCTL" volume create kill --size 16M >/dev/null
 }
 

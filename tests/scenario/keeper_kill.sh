@@ -124,7 +124,7 @@ load_start load
 store=$(pid_of file0)
 kill -s STOP "$store"
 sleep 0.1 # by now the client waits for it
-scene_spawn down "$XSEGCTL" down
+scene_spawn down "$XSEGCTL" down --yes
 stopping() { grep -q "'nbd0' (pid [0-9]*) is stopped" "$SCENE_DIR/xsegd.err"; }
 tap_run "the front drains" scene_until 10 stopping
 kill -s KILL "$store"

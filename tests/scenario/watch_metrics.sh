@@ -16,11 +16,20 @@ ctl_exits 0 "metrics" -s m metrics
 cp "$SCENE_DIR/ctl.out" "$SCENE_DIR/page"
 tap_run "it is OpenMetrics" python3 "$here/watch_metrics_parse.py" "$SCENE_DIR/page"
 cp "$TAP_OUT" "$SCENE_DIR/page.json"
+tap_is "each says of which segment" "$(grep -v '^#' "$SCENE_DIR/page" | grep -vc 'segment="m"')" 0
+if scene_have promtool; then
+    ctl_exits 0 "as Prometheus' older format" -s m metrics --prometheus
+    tap_run "promtool finds nothing to say" promtool check metrics <"$SCENE_DIR/ctl.out"
+    tap_is "nothing at all" "$(<"$TAP_OUT")" ""
+else
+    tap_skip "promtool" "it is not installed"
+fi
 tap_run "damaged ones are refused" \
     python3 "$here/watch_metrics_parse.py" --self-test "$SCENE_DIR/page"
-value() { # NAME LABELS-AS-JSON
+value() { # NAME LABELS-AS-JSON, all but the segment
     jq -r --arg name "$1" --argjson labels "$2" \
-        '[.[].samples[] | select(.[0] == $name and .[1] == $labels) | .[2]][0]' \
+        '[.[].samples[] | select(.[0] == $name and .[1] == $labels + {segment: "m"}) |
+            .[2]][0]' \
         "$SCENE_DIR/page.json"
 }
 tap_is "reads of a peer" "$(value skerry_requests_total '{"peer":"nbd0","op":"read"}')" 300
@@ -97,7 +106,7 @@ tap_like "without a segment" "$(http "$port" GET /metrics | sed -n 1p)" '^503'
 ctl segment create m --size 16M
 http "$port" GET /metrics >"$SCENE_DIR/served"
 tap_is "a new one is found" \
-    "$(awk '$1 == "skerry_segment_bytes" { print $2 }' "$SCENE_DIR/served")" 16777216
+    "$(awk '$1 ~ /^skerry_segment_bytes\{/ { print $2 }' "$SCENE_DIR/served")" 16777216
 scene_stop tcp
 scene_spawn early "$XSEGCTL" -s later metrics --listen "unix:$SCENE_DIR/early.sock"
 scene_wait_line early "listening on unix:$SCENE_DIR/early.sock" || exit 99

@@ -25,7 +25,7 @@ SUFFIXES = {
     "info": ("_info",),
     "unknown": ("",),
 }
-LABELS = {"peer", "volume", "op", "le"}  # conventions of this project: no others
+LABELS = {"segment", "peer", "volume", "op", "le"}  # conventions of this project: no others
 
 
 class Refused(Exception):
@@ -149,15 +149,15 @@ def damages(text):
     yield "a counter without _total", text.replace("skerry_errors_total{", "skerry_errors{", 1)
     yield "a negative counter", re.sub(r"(skerry_errors_total\{[^}]*\}) \d+", r"\1 -1", text, 1)
     yield "a family twice", text.replace("# EOF", "# TYPE skerry_pages gauge\n# EOF")
-    yield "a sample twice", re.sub(r"(skerry_pages_free \d+\n)", r"\1\1", text, 1)
-    yield "a sample elsewhere", text.replace("# EOF", "skerry_pages_free 1\n# EOF")
+    yield "a sample twice", re.sub(r"(skerry_pages_free\{[^}]*\} \d+\n)", r"\1\1", text, 1)
+    yield "a sample elsewhere", text.replace("# EOF", "skerry_pages_free{segment=\"m\"} 1\n# EOF")
     yield "an unknown type", text.replace("skerry_pages gauge", "skerry_pages gage", 1)
     yield "a unit not in the name", text.replace("# UNIT skerry_segment_bytes bytes",
                                                  "# UNIT skerry_segment_bytes pages", 1)
     yield "an open quote", re.sub(r'peer="(\w+)"', r'peer="\1', text, 1)
-    yield "a foreign label", re.sub(r'\{peer="', '{pid="', text, 1)
-    yield "a label twice", re.sub(r'\{peer="(\w+)"', r'{peer="\1",peer="\1"', text, 1)
-    yield "no number", re.sub(r"(skerry_pages_free) \d+", r"\1 many", text, 1)
+    yield "a foreign label", re.sub(r',peer="', ',pid="', text, 1)
+    yield "a label twice", re.sub(r'peer="(\w+)"', r'peer="\1",peer="\1"', text, 1)
+    yield "no number", re.sub(r"(skerry_pages_free\{[^}]*\}) \d+", r"\1 many", text, 1)
     yield "buckets that shrink", text.replace(first[0], first[0][:-len(first[2])] + "9" * 15, 1)
     yield "no +Inf", re.sub(r'\w+_bucket\{[^}]*le="\+Inf"\} \d+\n', "", text, 1)
     yield "another count", re.sub(r"(duration_seconds_count\{[^}]*\}) (\d+)", r"\1 1\2", text, 1)

@@ -48,6 +48,31 @@ if scene_have script; then
     tap_like "and given back" "$(tail -c 32 "$SCENE_DIR/screen")" $'\033\[\\?1049l'
 fi
 
+cat >"$SCENE_DIR/screen.py" <<'EOF'
+"""A terminal of 80 columns: how long the longest line is, and whether q ends it."""
+import fcntl, os, pty, re, struct, sys, termios, time
+pid, fd = pty.fork()
+if pid == 0:
+    time.sleep(0.2)
+    os.execvp(sys.argv[1], sys.argv[1:])
+fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+seen, pressed = b"", False
+while True:
+    try:
+        seen += os.read(fd, 65536)
+    except OSError:
+        break
+    if not pressed and seen.count(b"LANE") > 1:
+        os.write(fd, b"q")
+        pressed = True
+_, status = os.waitpid(pid, 0)
+text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "\n", seen.decode(errors="replace"))
+longest = max(len(line.rstrip()) for line in text.splitlines())
+print(longest <= 80, os.waitstatus_to_exitcode(status))
+EOF
+tap_is "it fits 80 columns, and q ends it" "$(timeout -k 5 60 python3 "$SCENE_DIR/screen.py" \
+    "$XSEGCTL" -s w top -i 100ms)" "True 0"
+
 # --- stats --watch --------------------------------------------------------------------------
 ctl_exits 0 "stats --watch" -s w stats store0 --watch 100ms -n 2 --json
 tap_is "two looks" "$(jq -s 'length' <<<"$OUT")" 2

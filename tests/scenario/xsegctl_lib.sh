@@ -94,9 +94,9 @@ gone() { ! kill -0 "$1" 2>/dev/null; }
 # Processes of this segment by the pids that it knows, none by name.
 force_down() {
     local pid
-    "$XSEGCTL" down "$1" --timeout 5s && return
-    for pid in $(cat "$SKERRY_RUN_DIR/$1/xsegd.pid") \
-        $("$XSEGCTL" -s "$1" status --json | jq -r '.peers[].pid | select(. > 0)'); do
+    "$XSEGCTL" down "$1" --yes --timeout 5s && return
+    for pid in $("$XSEGCTL" -s "$1" status --json |
+        jq -r '.keeper.guard_pid, .keeper.pid, .peers[].pid | select(. > 0)'); do
         kill -s KILL "$pid"
     done
     "$XSEGCTL" segment destroy "$1" --yes

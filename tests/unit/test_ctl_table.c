@@ -29,9 +29,10 @@ static bool has(const struct ctl_verb *verb, const char *option)
 
 /* Those that change nothing; whoever adds a command says so here, or gives it a --dry-run. */
 static const char *const harmless[] = {"segment list", "segment dump", "segment fsck", "peer list",
-	"edge list", "volume list", "volume info", "volume diff", "config check", "config diff",
-	"job list", "cache list", "cache stats", "job show", "job wait", "status", "stats", "top",
-	"trace", "events", "log level", "metrics", "completion"};
+	"edge list", "volume list", "volume info", "volume diff", "volume uri", "volume attach",
+	"client list", "config check", "config diff", "job list", "cache list", "cache stats",
+	"job show", "job wait", "status", "stats", "top", "trace", "events", "log level", "metrics",
+	"completion"};
 
 static bool is_harmless(const struct ctl_verb *verb)
 {

@@ -332,7 +332,7 @@ static void look_everywhere(void)
 	size_t size;
 	ck_assert_int_eq(fsck_run(&rig_seg, 1, &fsck), 0);
 	fsck_free(&fsck);
-	free(metrics_text(&rig_seg, &size));
+	free(metrics_text(&rig_seg, METRICS_OPEN, &size));
 	for (uint32_t slot = 0; slot < rig_seg.request_count; slot++)
 		if (trace_take(&rig_seg, slot, &trace) == 0)
 			json_decref(trace_details(&rig_seg, &trace));
