@@ -45,7 +45,7 @@ tools_scenarios = tests/scenario/xsegctl_output.sh tests/scenario/xsegctl_segmen
 TESTS += $(tools_scenarios)
 EXTRA_DIST += $(tools_scenarios) tests/scenario/xsegctl_lib.sh
 
-ctl_volume_scenarios = tests/scenario/cookbook_volumes.sh \
+ctl_volume_scenarios = tests/scenario/docs_commands.sh \
 	tests/scenario/volume_image.sh tests/scenario/volume_import.sh \
 	tests/scenario/volume_two_hosts.sh tests/scenario/volume_two_hosts_cache.sh \
 	tests/scenario/volume_two_hosts_journal.sh tests/scenario/volume_two_hosts_kill.sh \

@@ -79,7 +79,8 @@ const struct ctl_verb ctl_config_check = {"config", "check", "FILE", 1, 1,
 	"look for mistakes in a pipeline file",
 	"\tSections, keys, roles, options and their values, edges; nothing is started, and no "
 	"keeper "
-	"is needed. *conf.d* beside the file is read, too. Mistakes are said with file and line.\n",
+	"is needed. *FILE.d*, e.g. demo.conf.d, is read, too. Mistakes are said with file and "
+	"line.\n",
 	run_check, {0}};
 
 /* --- diff ------------------------------------------------------------------------------- */

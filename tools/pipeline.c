@@ -366,13 +366,40 @@ static int is_conf(const struct dirent *entry)
 	       !strcmp(entry->d_name + length - 5, ".conf");
 }
 
-static int read_folder(struct pipeline *pipeline, const char *path, struct fault *fault)
+static void entries_free(struct dirent **entries, int count)
 {
-	char copy[PATH_MAX], folder[PATH_MAX + 16], file[PATH_MAX + 300];
+	for (int i = 0; i < count; i++)
+		free(entries[i]);
+	if (count >= 0)
+		free(entries);
+}
+
+/* A folder for all files beside it was once read for each of them: whoever has one is told, or its
+   keys would be gone without a word. */
+static int refuse_common(const char *path, struct fault *fault)
+{
+	char copy[PATH_MAX], folder[PATH_MAX + 16];
 	struct dirent **entries;
-	int rc = 0;
 	snprintf(copy, sizeof(copy), "%s", path);
 	snprintf(folder, sizeof(folder), "%s/conf.d", dirname(copy));
+	int count = scandir(folder, &entries, is_conf, alphasort);
+	entries_free(entries, count);
+	if (count <= 0)
+		return 0;
+	fault_set(fault, FAULT_USAGE, folder, NULL,
+		"'%s' is not read: it would be for every pipeline file beside it", folder);
+	fault_hint(fault, "move its files to '%s.d'", path);
+	return -FAULT_USAGE;
+}
+
+static int read_folder(struct pipeline *pipeline, const char *path, struct fault *fault)
+{
+	char folder[PATH_MAX + 16], file[PATH_MAX + 300];
+	struct dirent **entries;
+	int rc = refuse_common(path, fault);
+	if (rc)
+		return rc;
+	snprintf(folder, sizeof(folder), "%s.d", path);
 	int count = scandir(folder, &entries, is_conf, alphasort);
 	if (count < 0)
 		return 0;
@@ -380,9 +407,8 @@ static int read_folder(struct pipeline *pipeline, const char *path, struct fault
 		snprintf(file, sizeof(file), "%s/%s", folder, entries[i]->d_name);
 		if (!rc)
 			rc = read_file(pipeline, file, fault);
-		free(entries[i]);
 	}
-	free(entries);
+	entries_free(entries, count);
 	return rc;
 }
 

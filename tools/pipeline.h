@@ -8,7 +8,7 @@
  *   and in both, how the keeper keeps the process: see pipeline_keep.h
  *
  * A peer without host= lives in a process of its own, which has the peer's name. Files in
- * conf.d/ beside the pipeline file are read after it, in order of their names; a key given there
+ * FILE.d/ (demo.conf.d/ of demo.conf) are read after it, in order of their names; a key given there
  * replaces what files before it said. A key given several times in one file is a list.
  *
  * Units: sizes in bytes. Errors: -enum fault_code, the fault says file:line. Ownership: load
@@ -76,7 +76,7 @@ struct pipeline {
 
 /* Reads and checks what can be checked without the roles. */
 int pipeline_load(struct pipeline *pipeline, const char *path, struct fault *fault);
-/* The same from memory, without conf.d; `name` stands for the file in what is said of it. */
+/* The same from memory, without FILE.d; `name` stands for the file in what is said of it. */
 int pipeline_load_text(
 	struct pipeline *pipeline, const char *text, const char *name, struct fault *fault);
 void pipeline_free(struct pipeline *pipeline);

@@ -38,7 +38,7 @@ void xsegd_man(void)
 	     "# SYNOPSIS\n\n*xsegd* [_OPTION_]... [_SEGMENT_] _FILE_\n\n"
 	     "# DESCRIPTION\n\n"
 	     "One keeper for each segment, off the data path. It checks the pipeline file and its "
-	     "conf.d before it does anything, makes the segment when it is missing, starts the "
+	     "FILE.d before it does anything, makes the segment when it is missing, starts the "
 	     "processes from the bottom up (stores first, fronts last), each when the one before "
 	     "serves, and answers *xsegctl*(1) on a socket. When one does not start, those that "
 	     "did are stopped again. SIGTERM or *xsegctl down* stops all from the top, each "
@@ -68,7 +68,8 @@ void xsegd_man(void)
 	     "*[peer NAME]*\n\trole, host (default: a process of its own, with the peer's name), "
 	     "edge.EDGE = PEER, and the options of the role (*xsegpeer --help-role*). A key given "
 	     "several times is a list.\n\n"
-	     "Files conf.d/\\*.conf beside the file are read after it, in order of their names; a "
+	     "Files FILE.d/\\*.conf (demo.conf.d of demo.conf) are read after it, in order of "
+	     "their names; a "
 	     "key there replaces what was said before. Unknown sections, keys, roles and "
 	     "options are errors, with file and line.\n\n# OPTIONS\n");
 	for (unsigned i = 0; i < countof(entries); i++)

@@ -106,12 +106,15 @@ ctl_exits 2 "a file without a name" up "$conf"
 err_like "says so" "does not say which segment"
 rm -f "$conf"
 
-# conf.d is read, too: a key there replaces, an unknown one is found there
-mkdir "$SCENE_DIR/conf.d"
+# FILE.d is read, too: a key there replaces, an unknown one is found there
+mkdir "$conf.d"
 pipeline "$conf" p
-printf '[peer mem0]\nrole = blocker_nul\n' >"$SCENE_DIR/conf.d/10-x.conf"
-ctl_exits 2 "a mistake in conf.d" up "$conf"
+printf '[peer mem0]\nrole = blocker_nul\n' >"$conf.d/10-x.conf"
+ctl_exits 2 "a mistake in FILE.d" up "$conf"
 err_like "it is named" "conf.d/10-x.conf:2: unknown role 'blocker_nul'"
+mv "$conf.d" "$SCENE_DIR/conf.d"
+ctl_exits 2 "one for all files beside it" up "$conf"
+err_like "is told where to go" "move its files to '$conf.d'"
 rm -r "$SCENE_DIR/conf.d"
 
 # --- up, and up again -------------------------------------------------------------------------

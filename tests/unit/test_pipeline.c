@@ -168,12 +168,12 @@ START_TEST(test_folder)
 	char folder[512];
 	snprintf(folder, sizeof(folder), "%s/sub", scratch_dir());
 	ck_assert_int_eq(mkdir(folder, 0700), 0);
-	snprintf(folder, sizeof(folder), "%s/sub/conf.d", scratch_dir());
+	snprintf(folder, sizeof(folder), "%s/sub/p.conf.d", scratch_dir());
 	ck_assert_int_eq(mkdir(folder, 0700), 0);
-	write_file("sub/conf.d/20.conf", "[peer a]\nlisten = third\n[peer b]\nrole = s\n");
-	write_file("sub/conf.d/10.conf", "[peer a]\nlisten = second\nlisten = more\nz = 1\n");
-	write_file("sub/conf.d/note.txt", "not read\n");
-	write_file("sub/conf.d/.hidden.conf", "not read\n");
+	write_file("sub/p.conf.d/20.conf", "[peer a]\nlisten = third\n[peer b]\nrole = s\n");
+	write_file("sub/p.conf.d/10.conf", "[peer a]\nlisten = second\nlisten = more\nz = 1\n");
+	write_file("sub/p.conf.d/note.txt", "not read\n");
+	write_file("sub/p.conf.d/.hidden.conf", "not read\n");
 	write_file("sub/p.conf", "[peer a]\nrole = r\nlisten = first\nlisten = too\n");
 	ck_assert_msg(pipeline_load(&pipeline, path, &fault) == 0, "%s", fault.message);
 	ck_assert_uint_eq(pipeline.file_count, 3);
