@@ -22,6 +22,19 @@ ALL=(nbd control pipeline segment map mapper)
 export ASAN_OPTIONS=abort_on_error=0
 export UBSAN_OPTIONS=print_stacktrace=1
 
+# clang without its runtime library compiles all of it, and then cannot link any.
+runtime() {
+    local major
+    echo 'int LLVMFuzzerTestOneInput(void) { return 0; }' >"$BUILD/probe.c"
+    if "${FUZZ_CC:-clang}" -fsanitize=fuzzer,address "$BUILD/probe.c" -o "$BUILD/probe" \
+        2>"$BUILD/probe.log"; then return; fi
+    major=$("${FUZZ_CC:-clang}" -dumpversion 2>/dev/null | cut -d. -f1)
+    echo "error: ${FUZZ_CC:-clang} cannot link a fuzzer; apt-get install clang" \
+        "libclang-rt-${major:-14}-dev"
+    cat "$BUILD/probe.log"
+    return 1
+}
+
 build() {
     if [ ! -e "$BUILD/config.status" ]; then
         (cd "$BUILD" && "$ROOT/configure" CC="${FUZZ_CC:-clang}" \
@@ -95,6 +108,7 @@ run() {
 }
 
 command -v "${FUZZ_CC:-clang}" >/dev/null || { echo "no clang"; exit 77; }
+runtime
 build
 failed=0
 at_once=$(nproc)

@@ -25,6 +25,13 @@ tap_fails "an image that is not there" "$QUICKSTART" "$SCENE_DIR/nothing.img"
 tap_like "and it is named" "$(cat "$TAP_OUT")" "cannot read '$SCENE_DIR/nothing.img'"
 tap_is "nothing was started" "$(ls "$SKERRY_SHM_DIR")" ""
 
+# A stage that cannot be built says which package it lacks.
+printf '#!/bin/sh\necho "cannot find libclang_rt.fuzzer" >&2\nexit 1\n' >"$SCENE_DIR/clang"
+chmod +x "$SCENE_DIR/clang"
+FUZZ_CC=$SCENE_DIR/clang tap_fails "no fuzzers without clang's library" \
+    bash "$(dirname "$QUICKSTART")/tests/fuzz/run.sh" "$SCENE_DIR/fuzz"
+tap_like "it is named" "$(cat "$TAP_OUT")" "apt-get install clang libclang-rt-[0-9]+-dev"
+
 tap_run "serves an image made of the repository" "$QUICKSTART"
 out=$(cat "$TAP_OUT")
 tap_like "nbdcopy read it back" "$out" "nbdcopy reads [0-9]+ bytes, identical"
