@@ -95,6 +95,8 @@ static void running(const struct keeper *keeper, bool stopped, struct pipeline *
 	out->size_given = true;
 	out->lanes = keeper->seg.lane_count;
 	out->huge = keeper->pipeline.huge ? strdup(keeper->pipeline.huge) : NULL;
+	const char *group = keeper->pipeline.socket_group;
+	out->socket_group = group ? strdup(group) : NULL;
 	for (unsigned i = 0; i < keeper->order_count; i++) {
 		unsigned index = keeper->order[i];
 		if (stopped || keeper->hosts[index].state != KEEPER_STOPPED)

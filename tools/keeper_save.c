@@ -91,11 +91,12 @@ static json_t *state_json(const struct keeper *keeper)
 	char uuid[33], hash[24];
 	uuid_text(keeper, uuid);
 	snprintf(hash, sizeof(hash), "%016llx", (unsigned long long)pipeline->hash);
-	return json_pack("{s:i, s:s, s:s, s:s, s:s, s:I, s:b, s:i, s:s?, s:o, s:o}", "version",
-		STATE_VERSION, "uuid", uuid, "path", keeper->path, "hash", hash, "segment",
-		pipeline->segment, "size", (json_int_t)pipeline->size, "size_given",
+	return json_pack("{s:i, s:s, s:s, s:s, s:s, s:I, s:b, s:i, s:s?, s:s?, s:o, s:o}",
+		"version", STATE_VERSION, "uuid", uuid, "path", keeper->path, "hash", hash,
+		"segment", pipeline->segment, "size", (json_int_t)pipeline->size, "size_given",
 		(int)pipeline->size_given, "lanes", (int)pipeline->lanes, "huge", pipeline->huge,
-		"hosts", hosts_json(keeper), "peers", peers_json(keeper));
+		"socket_group", pipeline->socket_group, "hosts", hosts_json(keeper), "peers",
+		peers_json(keeper));
 }
 
 /* Whole or not at all, also when we are killed here. */
@@ -206,6 +207,8 @@ static int pipeline_from(struct pipeline *pipeline, const json_t *state, struct 
 	pipeline->size_given = json_is_true(json_object_get(state, "size_given"));
 	pipeline->lanes = (unsigned)json_integer_value(json_object_get(state, "lanes"));
 	pipeline->huge = *text_of(state, "huge") ? strdup(text_of(state, "huge")) : NULL;
+	const char *group = text_of(state, "socket_group");
+	pipeline->socket_group = *group ? strdup(group) : NULL;
 	json_array_foreach (json_object_get(state, "hosts"), i, one)
 		rc = rc ? rc : host_load(pipeline, one);
 	json_array_foreach (json_object_get(state, "peers"), i, one)

@@ -187,26 +187,36 @@ static void on_event(struct bufferevent *stream, short what, void *context)
 
 /* --- who asks --------------------------------------------------------------------------- */
 
-/* A member of our group by one of its further ones, as those who were added to it are. */
-static bool in_our_group(int fd)
+/* Ours, or the one that the pipeline names. */
+static bool group_may(const struct keeper *keeper, gid_t group)
+{
+	gid_t named;
+	return group == getegid() ||
+	       (keeper->pipeline.socket_group &&
+		       !pipeline_group(keeper->pipeline.socket_group, &named) && group == named);
+}
+
+/* A member by one of its further groups, as those who were added to it are. */
+static bool in_such_group(const struct keeper *keeper, int fd)
 {
 	gid_t groups[NGROUPS_MAX];
 	socklen_t size = sizeof(groups);
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, groups, &size))
 		return false;
 	for (size_t i = 0; i < size / sizeof(groups[0]); i++)
-		if (groups[i] == getegid())
+		if (group_may(keeper, groups[i]))
 			return true;
 	return false;
 }
 
-static bool allowed(int fd)
+static bool allowed(const struct keeper *keeper, int fd)
 {
 	struct ucred peer;
 	socklen_t size = sizeof(peer);
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size))
 		return false;
-	return peer.uid == 0 || peer.uid == geteuid() || peer.gid == getegid() || in_our_group(fd);
+	return peer.uid == 0 || peer.uid == geteuid() || group_may(keeper, peer.gid) ||
+	       in_such_group(keeper, fd);
 }
 
 static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struct sockaddr *address,
@@ -228,9 +238,11 @@ static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struc
 	bufferevent_set_timeouts(client->stream, &idle, &idle);
 	bufferevent_setwatermark(client->stream, EV_READ, 0, 2 * KEEPER_MESSAGE_MAX);
 	bufferevent_enable(client->stream, EV_READ | EV_WRITE);
-	if (!allowed(fd))
+	if (!allowed(keeper, fd))
 		refuse(client, FAULT_FAILED,
-			"this socket is for root and the keeper's user and group");
+			"this socket is for root and the keeper's user and group; 'socket-group' "
+			"in "
+			"[segment] lets another one in");
 	else if (keeper->server->count > KEEPER_CLIENTS_MAX)
 		refuse(client, FAULT_BUSY, "too many clients");
 }
@@ -250,6 +262,12 @@ static int bind_socket(struct keeper *keeper, int fd, struct fault *fault)
 	int rc = bind(fd, (struct sockaddr *)&address, sizeof(address));
 	int error = errno;
 	umask(mask);
+	gid_t group;
+	const char *named = keeper->pipeline.socket_group;
+	if (!rc && named && !pipeline_group(named, &group)) {
+		rc = chown(path, (uid_t)-1, group);
+		error = errno;
+	}
 	if (rc)
 		return fault_set(
 			fault, FAULT_FAILED, path, NULL, "socket '%s': %s", path, strerror(error));

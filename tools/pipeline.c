@@ -6,6 +6,7 @@
 #include <base/size.h>
 #include <dirent.h>
 #include <errno.h>
+#include <grp.h>
 #include <ini.h>
 #include <libgen.h>
 #include <stdio.h>
@@ -24,7 +25,7 @@ struct reader {
 	char section[NAME_LENGTH_MAX + 16];
 };
 
-static const char *const segment_keys[] = {"name", "size", "lanes", "huge"};
+static const char *const segment_keys[] = {"name", "size", "lanes", "huge", "socket-group"};
 static const char *const host_keys[] = {"lanes", "workers", "restart", "restart-delay",
 	"restart-delay-max", "restart-limit", "restart-window", "watchdog", "watchdog-action",
 	"request-limit"};
@@ -155,6 +156,17 @@ static int parse_segment_size(struct reader *reader, const char *value)
 	return 0;
 }
 
+int pipeline_group(const char *text, gid_t *group)
+{
+	const struct group *found = getgrnam(text);
+	char *end;
+	unsigned long number = strtoul(text, &end, 10);
+	if (!found && (!*text || *end || number > UINT32_MAX - 1))
+		return -ENOENT;
+	*group = found ? found->gr_gid : (gid_t)number;
+	return 0;
+}
+
 static int segment_key(struct reader *reader, const char *key, const char *value)
 {
 	struct pipeline *p = reader->pipeline;
@@ -167,6 +179,15 @@ static int segment_key(struct reader *reader, const char *key, const char *value
 		p->huge = strdup(value);
 		return 0;
 	}
+	if (!strcmp(key, "socket-group")) {
+		gid_t group;
+		if (pipeline_group(value, &group))
+			return reader_fail(
+				reader, value, "socket-group='%s': there is no such group", value);
+		free(p->socket_group);
+		p->socket_group = strdup(value);
+		return 0;
+	}
 	if (!strcmp(key, "name")) {
 		if (!name_check(value))
 			return reader_fail(reader, value, "'%s' is no name for a segment", value);
@@ -175,7 +196,7 @@ static int segment_key(struct reader *reader, const char *key, const char *value
 	}
 	reader_fail(reader, key, "unknown key '%s' in [segment]", key);
 	fault_nearest(reader->fault, key, segment_keys, countof(segment_keys),
-		"it has name, size, lanes, huge");
+		"it has name, size, lanes, huge, socket-group");
 	return -1;
 }
 
@@ -506,5 +527,6 @@ void pipeline_free(struct pipeline *pipeline)
 	free(pipeline->peers);
 	free(pipeline->hosts);
 	free(pipeline->huge);
+	free(pipeline->socket_group);
 	memset(pipeline, 0, sizeof(*pipeline));
 }

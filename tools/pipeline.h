@@ -2,7 +2,7 @@
 /*
  * A pipeline file: which segment, which peers, how their edges run, and who shares a process.
  *
- *   [segment]      name= size= lanes= huge=DIR
+ *   [segment]      name= size= lanes= huge=DIR socket-group=GROUP
  *   [host NAME]    lanes= workers=          a process; optional
  *   [peer NAME]    role= host=NAME edge.X=PEER and the role's options as they are
  *   and in both, how the keeper keeps the process: see pipeline_keep.h
@@ -21,6 +21,7 @@
 #include <base/path.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "tools/fault.h"
 
@@ -64,6 +65,7 @@ struct pipeline {
 	unsigned lanes; /* 0: chosen by size */
 	bool size_given;
 	char *huge;
+	char *socket_group; /* who may speak to the keeper, too; NULL: nobody else */
 	struct pipeline_peer *peers;
 	unsigned peer_count;
 	struct pipeline_host *hosts;
@@ -80,6 +82,8 @@ int pipeline_load(struct pipeline *pipeline, const char *path, struct fault *fau
 int pipeline_load_text(
 	struct pipeline *pipeline, const char *text, const char *name, struct fault *fault);
 void pipeline_free(struct pipeline *pipeline);
+/* A group by name or number; -ENOENT: there is none. */
+int pipeline_group(const char *text, gid_t *group);
 /* A file that loads as this pipeline; malloc'd. NULL and a fault when a value cannot be said in
    one (a newline, " ;"). */
 char *pipeline_text(const struct pipeline *pipeline, struct fault *fault);

@@ -49,6 +49,8 @@ static void write_segment(FILE *out, const struct pipeline *pipeline)
 		fprintf(out, "lanes = %u\n", pipeline->lanes);
 	if (pipeline->huge)
 		fprintf(out, "huge = %s\n", pipeline->huge);
+	if (pipeline->socket_group)
+		fprintf(out, "socket-group = %s\n", pipeline->socket_group);
 }
 
 /* Hosts that say nothing are made by their peers' host=. */

@@ -30,7 +30,8 @@ bool path_is_trusted(const struct stat *st);
 int path_open(const char *path, int flags, unsigned mode);
 /* The same of a path that is not opened, such as a socket's: 0, -EPERM or -errno. */
 int path_check(const char *path);
-/* mkdir -p with mode 0770 for what is missing; -EPERM: what there was is not trusted. */
+/* mkdir -p with mode 0771 for what is missing: others may go through, and see nothing; -EPERM: what
+   there was is not trusted. */
 int path_make_dir(const char *path);
 
 #endif

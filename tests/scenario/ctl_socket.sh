@@ -43,4 +43,31 @@ fi
 tap_is "it is the same keeper" "$(keeper_pid s)" "$keeper"
 ctl_exits 0 "all is well" status
 ctl_exits 0 "down" down
+
+# as the user of libvirt's machines, whose numbers these are in Debian
+machine() { setpriv --reuid=64055 --regid=64055 --clear-groups "$@"; }
+if [ "$(id -u)" -eq 0 ] && scene_have setpriv && scene_have nbdinfo &&
+    machine "$XSEGCTL" help >/dev/null 2>&1; then
+    sed -i 's/^size = 64M$/&\nsocket-group = 64055/; s/^listen = .*/&\nsocket-group = 64055/' \
+        "$SCENE_DIR/s.conf"
+    ctl_exits 0 "up, with sockets for a group" up "$SCENE_DIR/s.conf"
+    ctl_exits 0 "a volume" volume create disk --size 4M
+    chmod 0711 "$SCENE_DIR"
+    tap_run "a machine's user reaches its disk" machine nbdinfo --size \
+        "nbd+unix:///disk?socket=$SCENE_DIR/s.sock"
+    tap_run "and the keeper" machine "$XSEGCTL" config diff "$SCENE_DIR/s.conf"
+    tap_fails "somebody else does not: the disk" as --clear-groups nbdinfo --size \
+        "nbd+unix:///disk?socket=$SCENE_DIR/s.sock"
+    tap_fails "nor the keeper" as --clear-groups "$XSEGCTL" config diff "$SCENE_DIR/s.conf"
+    tap_fails "nor what else is there" as --clear-groups ls "$SKERRY_RUN_DIR/s"
+    kill -s KILL "$(ctl status --json; jq .keeper.guard_pid "$SCENE_DIR/ctl.out")" "$(keeper_pid s)"
+    ctl_exits 0 "the next keeper" up "$SCENE_DIR/s.conf"
+    tap_run "lets it in, too" machine "$XSEGCTL" config diff "$SCENE_DIR/s.conf"
+    ctl_exits 0 "down" down
+    sed -i 's/^socket-group = 64055$/socket-group = no-such-group/' "$SCENE_DIR/s.conf"
+    ctl_exits 2 "a group that is none" up "$SCENE_DIR/s.conf"
+    err_like "is said" "socket-group='no-such-group': there is no such group"
+else
+    tap_skip "a machine's user" "not root, or that user may not read this build"
+fi
 tap_end

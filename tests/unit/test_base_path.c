@@ -51,7 +51,7 @@ START_TEST(test_make_dir)
 	ck_assert_int_eq(path_make_dir(path), 0);
 	ck_assert_int_eq(stat(path, &st), 0);
 	ck_assert(S_ISDIR(st.st_mode));
-	ck_assert_int_eq(st.st_mode & 07, 0); /* nothing for others */
+	ck_assert_int_eq(st.st_mode & 06, 0); /* others go through at most */
 	strcat(path, "/d/");
 	ck_assert_int_eq(path_make_dir(path), 0);
 	path[strlen(path) - 1] = 0;

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define PATH_DIR_MODE 0770
+#define PATH_DIR_MODE 0771 /* sockets in it have groups of their own, who must get there */
 
 static const char *path_variable(const char *variable, const char *usual)
 {
