@@ -28,7 +28,7 @@ runtime() {
     echo 'int LLVMFuzzerTestOneInput(void) { return 0; }' >"$BUILD/probe.c"
     if "${FUZZ_CC:-clang}" -fsanitize=fuzzer,address "$BUILD/probe.c" -o "$BUILD/probe" \
         2>"$BUILD/probe.log"; then return; fi
-    major=$("${FUZZ_CC:-clang}" -dumpversion 2>/dev/null | cut -d. -f1)
+    major=$("${FUZZ_CC:-clang}" -dumpversion 2>/dev/null | cut -d. -f1) || major=
     echo "error: ${FUZZ_CC:-clang} cannot link a fuzzer; apt-get install clang" \
         "libclang-rt-${major:-14}-dev"
     cat "$BUILD/probe.log"

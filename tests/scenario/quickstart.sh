@@ -30,7 +30,7 @@ printf '#!/bin/sh\necho "cannot find libclang_rt.fuzzer" >&2\nexit 1\n' >"$SCENE
 chmod +x "$SCENE_DIR/clang"
 FUZZ_CC=$SCENE_DIR/clang tap_fails "no fuzzers without clang's library" \
     bash "$(dirname "$QUICKSTART")/tests/fuzz/run.sh" "$SCENE_DIR/fuzz"
-tap_like "it is named" "$(cat "$TAP_OUT")" "apt-get install clang libclang-rt-[0-9]+-dev"
+tap_like "it is named" "$(cat "$TAP_OUT")" "apt-get install clang libclang-rt-14-dev"
 
 tap_run "serves an image made of the repository" "$QUICKSTART"
 out=$(cat "$TAP_OUT")
