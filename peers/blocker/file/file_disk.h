@@ -37,9 +37,10 @@ struct file_store {
 	pthread_mutex_t mutex[FILE_LOCKS];
 	struct file_fence fence;
 	struct file_crowd crowd;
-	_Atomic int records_error; /* the folder of records could not be made durable */
-	bool records_owed;	   /* nor has it been since we began: guarded by records */
-	bool spare;		   /* it was looked whether there is one: the same */
+	_Atomic int records_error;     /* the folder of records could not be made durable */
+	bool records_owed;	       /* nor has it been since we began: guarded by records */
+	struct xseg_key records_again; /* the put that was not; volume 0: not known */
+	bool spare;		       /* it was looked whether there is one: the same */
 	/* what a killed process left in the kernel's memory */
 	pthread_mutex_t inheritance;
 	_Atomic bool owes;	   /* it is not known to be durable */

@@ -140,7 +140,8 @@ static void make_spare(struct file_store *store)
 /*
  * The names in the folder have changed. If that cannot be made durable, nobody knows what a crash
  * would leave, and a second fsync() may say yes without having done it: no record is served then
- * until somebody has looked at the disk and started us again.
+ * until the change has been made once more (see again()), or, where it is not known which one it
+ * was, until we are started again.
  */
 static int sync_records(struct file_store *store)
 {
@@ -149,7 +150,8 @@ static int sync_records(struct file_store *store)
 		error = -EIO;
 	if (error) {
 		log_error(ROOM,
-			"folder '%s/records' cannot be made durable: %s; records are refused",
+			"folder '%s/records' cannot be made durable: %s; records are refused until "
+			"it can",
 			store->dir, strerror(-error));
 		atomic_store(&store->records_error, error);
 	}
@@ -206,9 +208,36 @@ static int put(struct file_store *store, const struct job *job, bool fresh, uint
 		return error;
 	crash_point("blocker_file.record.renamed");
 	error = sync_records(store);
+	store->records_again = error ? job->key : (struct xseg_key){0};
 	if (!error)
 		make_spare(store); /* what has become it may be small */
 	return error;
+}
+
+/* The put that could not be made durable, with what it has put: its name is written to the disk
+   anew, and so a sync that says yes means it. */
+static int again(struct file_store *store)
+{
+	struct record_file file;
+	char path[FILE_PATH_SIZE];
+	struct xseg_key key = store->records_again;
+	if (key.volume == 0)
+		return atomic_load(&store->records_error);
+	int error = read_record(store, &key, &file);
+	if (error)
+		return atomic_load(&store->records_error);
+	size_t size = RECORD_HEAD + (size_t)file.size;
+	file.version = htole64(file.version);
+	file.size = htole32(file.size);
+	path_of(path, &key);
+	error = put_fresh(store, path, &file, size);
+	error = error ? error : file_store_sync(store, "records");
+	if (error)
+		return atomic_load(&store->records_error);
+	log_info(ROOM, "folder '%s/records' is durable again", store->dir);
+	store->records_again.volume = 0;
+	atomic_store(&store->records_error, 0);
+	return 0;
 }
 
 static int forget(struct file_store *store, const struct job *job)
@@ -234,7 +263,9 @@ static int answer(struct job *job, const struct record_file *file)
 /* A killed process may have renamed a record and not come to making that durable. */
 static int inherit_records(struct file_store *store)
 {
-	if (store->records_owed && !atomic_load(&store->records_error))
+	if (atomic_load(&store->records_error))
+		return again(store);
+	if (store->records_owed)
 		sync_records(store);
 	store->records_owed = false;
 	if (!store->spare)
