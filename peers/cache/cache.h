@@ -50,8 +50,8 @@
 #include "peers/cache/cache_journal.h"
 
 #define CACHE_STORE 0u		 /* the edge */
-#define CACHE_VOLUMES_MAX 4096u	 /* cached at once; of others everything is passed on */
-#define CACHE_TERM_PAGES 16u	 /* of 256 terms each */
+#define CACHE_VOLUMES_MAX 65536u /* ever seen; of others everything is passed on */
+#define CACHE_TERM_PAGES 256u	 /* of 256 terms each */
 #define CACHE_RUN_MAX (1u << 20) /* bytes of one write-back */
 #define CACHE_SECTORS (XSEG_PAGE / XSEG_SECTOR)
 #define CACHE_ALL_SECTORS 0xffu
@@ -250,7 +250,7 @@ struct cache_flow {
 };
 TAILQ_HEAD(cache_flow_queue, cache_flow);
 LIST_HEAD(cache_flow_list, cache_flow);
-#define CACHE_FLOW_CHAINS 256u
+#define CACHE_FLOW_CHAINS 4096u
 
 /* --- objects ---------------------------------------------------------------------------------- */
 

@@ -339,6 +339,7 @@ END_TEST
 /* --- terms -------------------------------------------------------------------------------- */
 
 #define TERM_VOLUMES 600u
+#define MANY_VOLUMES 5000u
 #define TERM_BASE (7ull << 32)
 
 static int fence(struct crig *crig, uint64_t volume, uint64_t term, uint64_t line)
@@ -404,6 +405,21 @@ START_TEST(test_terms)
 }
 END_TEST
 
+/* More volumes than are used at any time, as a host sees in a year: the last one is cached, too. */
+START_TEST(test_many_volumes)
+{
+	struct crig crig;
+	crig_begin(&crig, 2, LATE);
+	for (uint64_t volume = 1; volume <= MANY_VOLUMES; volume++)
+		write_volume(&crig, volume);
+	ck_assert_int_eq(crig_control(&crig, CACHE_FLUSH, 0, 0, NULL), 0);
+	wait_clean(&crig);
+	write_volume(&crig, MANY_VOLUMES);
+	ck_assert_uint_eq(crig_state(&crig).dirty, XSEG_PAGE);
+	crig_end(&crig);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("cache_adopt");
@@ -413,5 +429,6 @@ int main(void)
 	UNIT_LOOP_TEST(suite, test_far_records, 2);
 	UNIT_TEST(suite, test_objects);
 	UNIT_LOOP_TEST(suite, test_terms, 2);
+	UNIT_TEST(suite, test_many_volumes);
 	return unit_main(suite);
 }
