@@ -79,7 +79,8 @@ static void name_host(struct mapper_shared *shared, const struct xseg *seg)
 		MAPPER_PASSING);
 }
 
-/* Without an id of the machine nobody can be said to be dead: leases run out then. */
+/* The boot's id is enough to tell whose clock a lease is by. Without an id of the machine (a
+   container may have none) nobody can be said to have died with an earlier boot: leases run out. */
 static void name_place(struct mapper_shared *shared, const struct xseg *seg)
 {
 	static const uint8_t unknown[sizeof(seg->super->boot_id)];
@@ -88,12 +89,14 @@ static void name_place(struct mapper_shared *shared, const struct xseg *seg)
 	bool known = f && fgets(machine, sizeof(machine), f) && machine[0] != '\n';
 	if (f)
 		fclose(f);
-	if (!known || memcmp(seg->super->boot_id, unknown, sizeof(unknown)) == 0)
+	if (memcmp(seg->super->boot_id, unknown, sizeof(unknown)) == 0)
+		return;
+	shared->boot = XXH3_64bits(seg->super->boot_id, sizeof(seg->super->boot_id));
+	if (!known)
 		return;
 	gethostname(host, sizeof(host) - 1);
 	int length = snprintf(text, sizeof(text), "%s/%s/%s", machine, host, seg->name);
 	shared->place = XXH3_64bits(text, (size_t)length < sizeof(text) ? (size_t)length : 0);
-	shared->boot = XXH3_64bits(seg->super->boot_id, sizeof(seg->super->boot_id));
 }
 
 static int mapper_open(struct peer *first, char *why, size_t why_size)

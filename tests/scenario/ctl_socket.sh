@@ -32,7 +32,8 @@ as() { # GROUPS COMMAND...
 }
 if [ "$(id -u)" -eq 0 ] && scene_have setpriv; then
     chmod 0711 "$SCENE_DIR"
-    if as --groups=0 "$XSEGCTL" help >/dev/null 2>&1; then
+    if as --groups=0 "$XSEGCTL" help >/dev/null 2>&1 &&
+        as --groups=0 "$XSEGD" --version >/dev/null 2>&1; then
         tap_run "a member of the group, by a further one of his" as --groups=0 \
             "$XSEGCTL" config diff "$SCENE_DIR/s.conf"
         tap_fails "somebody else" as --clear-groups "$XSEGCTL" config diff "$SCENE_DIR/s.conf"
@@ -47,7 +48,7 @@ ctl_exits 0 "down" down
 # as the user of libvirt's machines, whose numbers these are in Debian
 machine() { setpriv --reuid=64055 --regid=64055 --clear-groups "$@"; }
 if [ "$(id -u)" -eq 0 ] && scene_have setpriv && scene_have nbdinfo &&
-    machine "$XSEGCTL" help >/dev/null 2>&1; then
+    machine "$XSEGCTL" help >/dev/null 2>&1 && machine "$XSEGD" --version >/dev/null 2>&1; then
     sed -i 's/^size = 64M$/&\nsocket-group = 64055/; s/^listen = .*/&\nsocket-group = 64055/' \
         "$SCENE_DIR/s.conf"
     ctl_exits 0 "up, with sockets for a group" up "$SCENE_DIR/s.conf"
