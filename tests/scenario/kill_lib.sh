@@ -7,7 +7,9 @@
 #   kill_begin LABEL [FRONT_OPTIONS]  a pipeline in three processes on a store of files
 #   kill_load NAME [OPTION...]        checked load in the background (nbd_recover.py)
 #   kill_enough NAME [TEXT]           ends it; passes when nothing was wrong
-#   kill_again PEER...                SIGKILL of all of them at once, then each started again
+#   kill_again PEER...                SIGKILL of all of them at once, then each started again, the
+#                                     front last: it waits until what its predecessor has on its
+#                                     way has ended, which may take those below
 #   kill_pause                        a random moment
 # kill_prepare, if the script has one, is called when there is a place to work in.
 # Processes: store, volume (the composer and the mapper), front.
@@ -72,7 +74,8 @@ kill_again() {
     local peer
     for peer in "$@"; do scene_kill KILL "$peer"; done
     for peer in "$@"; do scene_stop "$peer"; done
-    for peer in "$@"; do kill_start "$peer"; done
+    for peer in "$@"; do [ "$peer" = front ] || kill_start "$peer"; done
+    if [[ " $* " == *" front "* ]]; then kill_start front; fi
 }
 
 kill_pause() { sleep "0.$((RANDOM % 3))$((RANDOM % 10))$((RANDOM % 10))"; }
