@@ -45,6 +45,12 @@ static int connect_keeper(struct ctl *ctl, const char *segment, int *fd)
 	int error = errno;
 	close(*fd);
 	*fd = -1;
+	if (error == EACCES)
+		return fault_set(&ctl->fault, FAULT_FAILED, path,
+			"ask as root or as the keeper's user or group; 'socket-group' in [segment] "
+			"lets "
+			"another group in",
+			"the keeper of segment '%s' may not be asked by this user", segment);
 	return away(ctl, segment, error == ENOENT ? "no socket" : strerror(error));
 }
 

@@ -60,6 +60,8 @@ if [ "$(id -u)" -eq 0 ] && scene_have setpriv && scene_have nbdinfo &&
     tap_fails "somebody else does not: the disk" as --clear-groups nbdinfo --size \
         "nbd+unix:///disk?socket=$SCENE_DIR/s.sock"
     tap_fails "nor the keeper" as --clear-groups "$XSEGCTL" config diff "$SCENE_DIR/s.conf"
+    tap_fails "nor jobs" as --clear-groups "$XSEGCTL" job list
+    tap_like "which is said" "$(<"$TAP_OUT")" "may not be asked by this user"
     tap_fails "nor what else is there" as --clear-groups ls "$SKERRY_RUN_DIR/s"
     kill -s KILL "$(ctl status --json; jq .keeper.guard_pid "$SCENE_DIR/ctl.out")" "$(keeper_pid s)"
     ctl_exits 0 "the next keeper" up "$SCENE_DIR/s.conf"
