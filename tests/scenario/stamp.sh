@@ -101,7 +101,7 @@ across_runs() {
 # A server that stands still is a pause, not an error; one that is gone too long is given up.
 pauses() {
     start none
-    scene_spawn paused "$STAMP" --seconds 3 --progress 0.1 "$SCENE_URI"
+    scene_spawn paused "$STAMP" --seconds 8 --progress 0.1 "$SCENE_URI"
     scene_until 60 grep -q . "$SCENE_DIR/paused.out" # it is under way
     scene_kill STOP front
     sleep 1.2

@@ -196,7 +196,7 @@ START_TEST(test_slow_turn)
 }
 END_TEST
 
-/* Nobody asks for sleep while a peer says it has work. */
+/* A peer asks to be woken each millisecond: of itself a lane that sleeps moves once a second. */
 START_TEST(test_wake_at)
 {
 	struct rig rig;
@@ -205,11 +205,10 @@ START_TEST(test_wake_at)
 	atomic_store(&rig_store(&rig, "a")->hold, true);
 	struct client_request request = {.op = XSEG_OP_PREFETCH, .key = {.volume = 1}}, *done;
 	ck_assert_int_eq(client_start(&rig.client, &request), 0);
-	usleep(30000);
+	uint64_t turns = turns_of(&rig);
+	RIG_UNTIL(turns_of(&rig) >= turns + 200);	  /* it does not wait for as many seconds */
 	atomic_store(&rig_store(&rig, "a")->hold, false); /* rings no bell: its timer finds it */
-	uint64_t start = clock_now_ns();
 	ck_assert_int_eq(client_collect(&rig.client, &done), 0);
-	ck_assert_uint_lt(clock_now_ns() - start, 500000000);
 	rig_end(&rig);
 }
 END_TEST
