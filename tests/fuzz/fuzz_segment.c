@@ -155,7 +155,7 @@ static void step_hint(struct program *p)
 	struct xseg_lane *client = rig.client;
 	uint32_t to = rig.seg->ports[rig.port[0]].lane[0];
 	uint32_t slot = (uint32_t)fuzz_take(&p->in, 1), kind = (uint32_t)fuzz_take(&p->in, 1) % 3;
-	if (client->tx[to].ring)
+	if (to < XSEG_LANES_MAX && client->tx[to].ring) /* the wild hand may have been there */
 		xseg_ring_put(&client->tx[to], slot == 255 ? ~0u : slot % 70, kind);
 }
 

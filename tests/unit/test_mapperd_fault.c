@@ -487,7 +487,8 @@ START_TEST(looks_pass_what_is_slow)
 			.op = XSEG_OP_CONTROL, .key.volume = slow[i], .arg0 = MAP_FLATTEN};
 		ck_assert_int_eq(client_start(&others[i], &asked[i]), 0);
 	}
-	RIG_UNTIL(atomic_load(&mrig_held) == 2);
+	RIG_UNTIL(
+		atomic_load(&mrig_held) >= 2); /* what the mapper does by itself may be held, too */
 	mrig_word(&m, b, 0);
 	ck_assert_int_eq(mrig_news(&m, b, 1, head.epoch), 0);
 	atomic_store(&mrig_hold, false);
