@@ -7,9 +7,8 @@
 #   kill_begin LABEL [FRONT_OPTIONS]  a pipeline in three processes on a store of files
 #   kill_load NAME [OPTION...]        checked load in the background (nbd_recover.py)
 #   kill_enough NAME [TEXT]           ends it; passes when nothing was wrong
-#   kill_again PEER...                SIGKILL of all of them at once, then each started again, the
-#                                     front last: it waits until what its predecessor has on its
-#                                     way has ended, which may take those below
+#   kill_again PEER...                SIGKILL of all of them at once, then each started again in
+#                                     that order; one may not be ready before a later one is there
 #   kill_pause                        a random moment
 # kill_prepare, if the script has one, is called when there is a place to work in.
 # Processes: store, volume (the composer and the mapper), front.
@@ -61,21 +60,23 @@ kill_enough() {
 }
 
 # shellcheck disable=SC2086  # SCENE_BELOW is several words
-kill_start() {
+kill_spawn() {
     case $1 in
-    store) scene_peer store -s "$SEGMENT" --workers "${KILL_WORKERS:-4}" "$SCENE_BOTTOM" \
-        $SCENE_BELOW ;;
-    volume) scene_peer volume -s "$SEGMENT" "$SCENE_COMPOSER" "$SCENE_MAPPER" ;;
-    front) scene_peer front -s "$SEGMENT" "$SCENE_FRONT" ;;
-    esac || tap_not_ok "$1 starts again"
+    store) scene_spawn store "$XSEGPEER" -s "$SEGMENT" --workers "${KILL_WORKERS:-4}" \
+        "$SCENE_BOTTOM" $SCENE_BELOW ;;
+    volume) scene_spawn volume "$XSEGPEER" -s "$SEGMENT" "$SCENE_COMPOSER" "$SCENE_MAPPER" ;;
+    front) scene_spawn front "$XSEGPEER" -s "$SEGMENT" "$SCENE_FRONT" ;;
+    esac
 }
+kill_ready() { scene_wait_line "$1" ready 60 || tap_not_ok "$1 starts again"; }
+kill_start() { kill_spawn "$1" && kill_ready "$1"; }
 
 kill_again() {
     local peer
     for peer in "$@"; do scene_kill KILL "$peer"; done
     for peer in "$@"; do scene_stop "$peer"; done
-    for peer in "$@"; do [ "$peer" = front ] || kill_start "$peer"; done
-    if [[ " $* " == *" front "* ]]; then kill_start front; fi
+    for peer in "$@"; do kill_spawn "$peer"; done
+    for peer in "$@"; do kill_ready "$peer"; done
 }
 
 kill_pause() { sleep "0.$((RANDOM % 3))$((RANDOM % 10))$((RANDOM % 10))"; }
