@@ -22,6 +22,7 @@
 #include "peers/front/nbd_reply.h"
 
 #define NBD_ROOM "front_nbd"
+#define NBD_EDGE_VOLUME 0u
 #define NBD_LISTEN_MAX 16u
 #define NBD_STAGE_SIZE (256u << 10) /* one receive; holds any option */
 #define NBD_STAGE_NARROW 4096u /* where large payloads are expected: they go to pages instead */

@@ -14,7 +14,6 @@
 
 #include "peers/front/nbd.h"
 
-#define NBD_EDGE_VOLUME 0u
 #define NBD_AGAIN_NS 100000000u /* between looks */
 
 /* Who serves the composer's port; 0: nobody just now. */

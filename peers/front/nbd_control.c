@@ -10,8 +10,6 @@
 
 #include "peers/front/nbd.h"
 
-#define NBD_EDGE_VOLUME 0u
-
 /* --- clients: of all shards --------------------------------------------------------------- */
 
 void nbd_clients_init(struct nbd_shared *shared)

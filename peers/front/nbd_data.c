@@ -5,8 +5,6 @@
 
 #include "peers/front/nbd.h"
 
-#define NBD_EDGE_VOLUME 0u
-
 uint32_t nbd_cut(uint64_t next, uint64_t end, uint32_t step)
 {
 	uint64_t limit = (next | (step - 1)) + 1;

@@ -8,7 +8,6 @@
 
 #include "peers/front/nbd.h"
 
-#define NBD_EDGE_VOLUME 0u
 #define NBD_LIST_PAGES 4u
 
 /* May clients know of it? */

@@ -5,8 +5,6 @@
  */
 #include "peers/front/nbd.h"
 
-#define NBD_EDGE_VOLUME 0u
-
 enum { NBD_PATCH_HEAD = 1 << 0, NBD_PATCH_TAIL = 1 << 1 };
 
 /* What of the write's data an edge brings: [*from, *to). */

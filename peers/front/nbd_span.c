@@ -7,7 +7,6 @@
 
 #include "peers/front/nbd.h"
 
-#define NBD_EDGE_VOLUME 0u
 #define NBD_ZERO_WRITE_MAX (1u << 20) /* zeros that have to be written, at once */
 
 /* The call that takes [next, next + length), ready to be sent; NULL: the pool is low. */

@@ -8,7 +8,6 @@
 
 #include "peers/front/nbd.h"
 
-#define NBD_EDGE_VOLUME 0u
 #define NBD_STATUS_FLAGS (XSEG_STATUS_HOLE | XSEG_STATUS_ZERO) /* as NBD's STATE_HOLE, STATE_ZERO */
 #define NBD_STATUS_LENGTH_MAX 0xfffffe00u
 #define NBD_STATUS_EXTENTS (XSEG_PAGE / sizeof(struct xseg_status_extent))
