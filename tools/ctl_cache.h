@@ -52,7 +52,7 @@ int ctl_cache_number(const char *const *names, const char *word);
 json_t *ctl_cache_state_json(const char *name, const struct cache_state *state);
 /* Why it is not well; "" when it is. */
 void ctl_cache_reason(const struct cache_state *state, char *out, size_t out_size);
-/* Adds what caches say of themselves to the peers of a status: those not well are "degraded". */
-void ctl_cache_status(struct ctl *ctl, json_t *status);
+/* Adds what a cache says of itself to a peer of a status: not well is "degraded". */
+void ctl_cache_status(const struct ctl *ctl, const char *segment, json_t *peer);
 
 #endif

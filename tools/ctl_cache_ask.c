@@ -9,6 +9,7 @@
 #include <xseg/registry.h>
 
 #include "tools/ctl_cache.h"
+#include "tools/report.h"
 
 #define VOLUMES_AT_ONCE 256u
 #define STATUS_LIMIT_NS 1000000000u /* a status does not wait long for anybody */
@@ -206,7 +207,7 @@ json_t *ctl_cache_state_json(const char *name, const struct cache_state *state)
 
 /* --- status ----------------------------------------------------------------------------- */
 
-static void peer_status(struct ctl *ctl, const char *segment, json_t *peer)
+void ctl_cache_status(const struct ctl *ctl, const char *segment, json_t *peer)
 {
 	const char *name = json_string_value(json_object_get(peer, "name"));
 	char why[XSEG_WHY_SIZE], reason[160] = "it does not answer";
@@ -222,29 +223,6 @@ static void peer_status(struct ctl *ctl, const char *segment, json_t *peer)
 		ctl_cache_reason(&state, reason, sizeof(reason));
 	if (!rc)
 		json_object_set_new(peer, "cache", ctl_cache_state_json(name, &state));
-	if (!reason[0])
-		return;
-	json_object_set_new(peer, "health", json_string("degraded"));
-	json_object_set_new(peer, "reason", json_string(reason));
-}
-
-void ctl_cache_status(struct ctl *ctl, json_t *status)
-{
-	const char *segment =
-		json_string_value(json_object_get(json_object_get(status, "segment"), "name"));
-	json_t *peer;
-	size_t i;
-	json_array_foreach (json_object_get(status, "peers"), i, peer) {
-		const char *role = json_string_value(json_object_get(peer, "role"));
-		const char *state = json_string_value(json_object_get(peer, "state"));
-		const char *health = json_string_value(json_object_get(peer, "health"));
-		bool serves = role && state && health && !strcmp(role, CTL_CACHE_ROLE) &&
-			      !strcmp(state, "serving") && !strcmp(health, "ok");
-		if (!serves || !segment)
-			continue;
-		peer_status(ctl, segment, peer);
-		health = json_string_value(json_object_get(peer, "health"));
-		if (strcmp(health, "ok"))
-			json_object_set_new(status, "healthy", json_false());
-	}
+	if (reason[0])
+		report_set_health(peer, "degraded", reason);
 }

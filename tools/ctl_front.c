@@ -14,6 +14,7 @@
 #include <xseg/registry.h>
 
 #include "tools/ctl_map.h"
+#include "tools/report.h"
 
 #define LIMIT_NS 1000000000u
 #define AT_ONCE 32u
@@ -25,7 +26,7 @@ static const struct ctl_column columns[] = {{"client", "CLIENT", CTL_TEXT},
 	{"volume", "VOLUME", CTL_TEXT}, {"front", "FRONT", CTL_TEXT},
 	{"read_only", "READ ONLY", CTL_TEXT}, {"for_ns", "FOR", CTL_TIME}};
 
-static bool is_front(const char *role) { return !strncmp(role, "front_", 6); }
+bool ctl_is_front(const char *role) { return !strncmp(role, "front_", 6); }
 
 /* --- clients -------------------------------------------------------------------------------- */
 
@@ -119,7 +120,7 @@ static int clients(struct ctl *ctl, const struct ctl_front_wish *wish, json_t **
 		with.pid = 0;
 	for (uint32_t i = 0; i < XSEG_PEERS_MAX; i++)
 		if (xseg_peer_view(&seg, i, &view) && view.life == XSEG_LIFE_ALIVE &&
-			is_front(view.role) && (!wish->peer || view.pid == with.pid))
+			ctl_is_front(view.role) && (!wish->peer || view.pid == with.pid))
 			gather_front(&gather, seg.name, view.name);
 	xseg_segment_leave(&seg);
 	free(gather.nodes.all);
@@ -187,7 +188,7 @@ json_t *ctl_front_addresses(struct ctl *ctl, const char *volume)
 	int rc = ctl_join(ctl, &seg);
 	for (uint32_t i = 0; !rc && i < XSEG_PEERS_MAX; i++)
 		if (xseg_peer_view(&seg, i, &view) && view.life == XSEG_LIFE_ALIVE &&
-			is_front(view.role))
+			ctl_is_front(view.role))
 			addresses_of(rows, seg.name, view.name, volume);
 	if (!rc)
 		xseg_segment_leave(&seg);
@@ -273,7 +274,7 @@ static void reason_of(const struct front_check *check, char *out, size_t out_siz
 			out, out_size, "its volumes cannot be listed: %s", strerror(-check->error));
 }
 
-static void check_front(const char *segment, json_t *peer)
+void ctl_front_status(const char *segment, json_t *peer)
 {
 	const char *name = json_string_value(json_object_get(peer, "name"));
 	char why[XSEG_WHY_SIZE], reason[200] = "it does not answer";
@@ -295,27 +296,6 @@ static void check_front(const char *segment, json_t *peer)
 		reason_of(&check, reason, sizeof(reason));
 	else if (rc != -ETIMEDOUT)
 		return; /* it knows nothing of such questions */
-	if (!reason[0])
-		return;
-	json_object_set_new(peer, "health", json_string("degraded"));
-	json_object_set_new(peer, "reason", json_string(reason));
-}
-
-void ctl_front_status(json_t *status)
-{
-	const char *segment =
-		json_string_value(json_object_get(json_object_get(status, "segment"), "name"));
-	json_t *peer;
-	size_t i;
-	json_array_foreach (json_object_get(status, "peers"), i, peer) {
-		const char *role = json_string_value(json_object_get(peer, "role"));
-		const char *state = json_string_value(json_object_get(peer, "state"));
-		const char *health = json_string_value(json_object_get(peer, "health"));
-		if (!segment || !role || !state || !health || !is_front(role) ||
-			strcmp(state, "serving") || strcmp(health, "ok"))
-			continue;
-		check_front(segment, peer);
-		if (strcmp(json_string_value(json_object_get(peer, "health")), "ok"))
-			json_object_set_new(status, "healthy", json_false());
-	}
+	if (reason[0])
+		report_set_health(peer, "degraded", reason);
 }

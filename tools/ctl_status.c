@@ -32,11 +32,39 @@ const struct ctl_column ctl_status_edges[] = {
 };
 const size_t ctl_status_edge_count = countof(ctl_status_edges);
 
-/* What only they themselves know. */
+static long long number(const json_t *object, const char *key)
+{
+	return json_integer_value(json_object_get(object, key));
+}
+
+static const char *text(const json_t *object, const char *key)
+{
+	const char *value = json_string_value(json_object_get(object, key));
+	return value ? value : "";
+}
+
+/* What only they themselves know, of those that seem to be well. */
+static void ask_peer(struct ctl *ctl, const char *segment, json_t *peer)
+{
+	const char *role = text(peer, "role");
+	if (strcmp(text(peer, "state"), "serving") != 0 || strcmp(text(peer, "health"), "ok") != 0)
+		return;
+	if (!strcmp(role, CTL_CACHE_ROLE))
+		ctl_cache_status(ctl, segment, peer);
+	else if (ctl_is_front(role))
+		ctl_front_status(segment, peer);
+}
+
 static void ask_peers(struct ctl *ctl, json_t *status)
 {
-	ctl_cache_status(ctl, status);
-	ctl_front_status(status);
+	const char *segment = text(json_object_get(status, "segment"), "name");
+	json_t *peer;
+	size_t i;
+	json_array_foreach (json_object_get(status, "peers"), i, peer) {
+		ask_peer(ctl, segment, peer);
+		if (strcmp(text(peer, "health"), "ok") != 0)
+			json_object_set_new(status, "healthy", json_false());
+	}
 }
 
 int ctl_status_ask(struct ctl *ctl, json_t **status)
@@ -59,17 +87,6 @@ int ctl_status_ask(struct ctl *ctl, json_t **status)
 	ask_peers(ctl, *status);
 	memset(&ctl->fault, 0, sizeof(ctl->fault));
 	return 0;
-}
-
-static long long number(const json_t *object, const char *key)
-{
-	return json_integer_value(json_object_get(object, key));
-}
-
-static const char *text(const json_t *object, const char *key)
-{
-	const char *value = json_string_value(json_object_get(object, key));
-	return value ? value : "";
 }
 
 static void print_head(const json_t *status)

@@ -86,35 +86,18 @@ static void keep(struct guard *guard, const char *name, int fd)
 }
 
 /* False: it goes, as it was asked to. */
-static bool take(struct guard *guard, struct notice *notice)
-{
-	bool store = false, stopping = false, remove = false;
-	const char *name = "";
-	char *save = NULL;
-	for (char *line = strtok_r(notice->text, "\n", &save); line;
-		line = strtok_r(NULL, "\n", &save)) {
-		stopping = stopping || !strcmp(line, "STOPPING=1");
-		store = store || !strcmp(line, "FDSTORE=1");
-		remove = remove || !strcmp(line, "FDSTOREREMOVE=1");
-		if (!strncmp(line, "FDNAME=", 7))
-			name = line + 7;
-	}
-	if (remove)
-		forget(guard, name);
-	for (unsigned i = 0; i < notice->fd_count; i++)
-		if (store && i == 0)
-			keep(guard, name, notice->fds[i]);
-		else
-			close(notice->fds[i]);
-	return !stopping;
-}
-
 static bool hear(struct guard *guard)
 {
 	struct notice notice;
-	while (notice_read(guard->socket, &notice))
-		if (!take(guard, &notice))
+	while (notice_read(guard->socket, &notice)) {
+		int fd = notice_fd(&notice);
+		if (notice.remove)
+			forget(guard, notice.name);
+		if (fd >= 0)
+			keep(guard, notice.name, fd);
+		if (notice.stopping)
 			return false;
+	}
 	return true;
 }
 

@@ -8,7 +8,8 @@
  *
  * Units: ns. Errors: -enum fault_code. Threads: one; everything happens in the event loop.
  * Blocking: reading the pipeline file, asking xsegpeer for its roles and making the segment, all
- * before the loop; in it only `peer restart --exec`, which asks the new program once.
+ * before the loop; in it only `peer restart --exec`, which asks the new program once, and a
+ * peer that is started anew, of which the pipeline file may have keys.
  */
 #ifndef SKERRY_TOOLS_KEEPER_H
 #define SKERRY_TOOLS_KEEPER_H

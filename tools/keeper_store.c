@@ -137,40 +137,21 @@ void keeper_store_hand(const struct keeper_host *host)
 
 /* --- what they say ----------------------------------------------------------------------- */
 
-struct saying {
-	bool store, remove;
-	const char *name;
-};
-
-static void message_line(struct keeper_host *host, const char *line, struct saying *saying)
-{
-	if (!strcmp(line, "READY=1"))
-		keeper_host_ready(host);
-	else if (!strcmp(line, "WATCHDOG=1"))
-		host->pulse.alive_ns = clock_now_ns();
-	else if (!strcmp(line, "FDSTORE=1"))
-		saying->store = true;
-	else if (!strcmp(line, "FDSTOREREMOVE=1"))
-		saying->remove = true;
-	else if (!strncmp(line, "FDNAME=", 7))
-		saying->name = line + 7;
-}
-
 static void message_take(struct keeper *keeper, struct notice *message)
 {
 	struct keeper_host *host = keeper_host_of_pid(keeper, message->pid);
-	struct saying saying = {.name = ""};
-	char *save = NULL;
-	for (char *line = strtok_r(message->text, "\n", &save); host && line;
-		line = strtok_r(NULL, "\n", &save))
-		message_line(host, line, &saying);
-	if (host && saying.remove)
-		kept_remove(host, saying.name);
-	for (unsigned i = 0; i < message->fd_count; i++)
-		if (host && saying.store && i == 0)
-			kept_add(host, saying.name, message->fds[i]);
-		else
-			close(message->fds[i]);
+	message->store = message->store && host;
+	int fd = notice_fd(message);
+	if (!host)
+		return;
+	if (message->ready)
+		keeper_host_ready(host);
+	if (message->alive)
+		host->pulse.alive_ns = clock_now_ns();
+	if (message->remove)
+		kept_remove(host, message->name);
+	if (fd >= 0)
+		kept_add(host, message->name, fd);
 }
 
 void keeper_store_read(struct keeper *keeper)

@@ -2,6 +2,7 @@
 /* The service manager's side of sd_notify(3) and sd_listen_fds(3). */
 #include "tools/notice.h"
 
+#include <base/must.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -53,6 +54,25 @@ static void read_control(struct notice *notice, struct msghdr *header)
 	}
 }
 
+static void read_lines(struct notice *notice)
+{
+	const struct {
+		const char *line;
+		bool *said;
+	} known[] = {{"READY=1", &notice->ready}, {"WATCHDOG=1", &notice->alive},
+		{"STOPPING=1", &notice->stopping}, {"FDSTORE=1", &notice->store},
+		{"FDSTOREREMOVE=1", &notice->remove}};
+	char *save = NULL;
+	notice->name = "";
+	for (char *line = strtok_r(notice->text, "\n", &save); line;
+		line = strtok_r(NULL, "\n", &save)) {
+		for (size_t i = 0; i < countof(known); i++)
+			*known[i].said |= !strcmp(line, known[i].line);
+		if (!strncmp(line, "FDNAME=", 7))
+			notice->name = line + 7;
+	}
+}
+
 bool notice_read(int fd, struct notice *notice)
 {
 	_Alignas(struct cmsghdr) char
@@ -69,7 +89,16 @@ bool notice_read(int fd, struct notice *notice)
 	read_control(notice, &header);
 	if (header.msg_flags & MSG_TRUNC)
 		notice->text[0] = 0; /* half a message says nothing */
+	read_lines(notice);
 	return true;
+}
+
+int notice_fd(struct notice *notice)
+{
+	unsigned kept = notice->store && notice->fd_count ? 1 : 0;
+	for (unsigned i = kept; i < notice->fd_count; i++)
+		close(notice->fds[i]);
+	return kept ? notice->fds[0] : -1;
 }
 
 /* --- handing over ------------------------------------------------------------------------- */

@@ -22,12 +22,17 @@ struct notice {
 	pid_t pid; /* who sent it; 0: unknown */
 	int fds[NOTICE_FDS];
 	unsigned fd_count;
+	/* what it says */
+	bool ready, alive, stopping, store, remove;
+	const char *name; /* FDNAME; "" when there is none */
 };
 
 /* A bound one, in place of one of that path. The descriptor, or -errno. */
 int notice_socket(const char *path);
 /* False: there is nothing to be read. */
 bool notice_read(int fd, struct notice *notice);
+/* The descriptor to be kept, or -1; all others that came with it are closed. */
+int notice_fd(struct notice *notice);
 
 #define HAND_MAX 1024
 #define HAND_NAME (NOTIFY_NAME_MAX + NAME_LENGTH_MAX + 2)
