@@ -28,23 +28,21 @@ bool map_name_is_of(const char *stored, uint64_t volume)
 	return volume != 0 && volume_of(stored) == volume;
 }
 
-int map_name_store(struct map_store *store, const char *shown, struct map_shown *stored)
+int map_name_store(struct map_store *store, const char *shown, char stored[MAP_NAME_ROOM])
 {
-	char volume[VOLUME_NAME_LENGTH_MAX + 1];
-	const char *at = strchr(shown, '@');
+	char volume[MAP_NAME_ROOM];
 	uint64_t id;
 	if (!volume_name_check(shown))
 		return -EINVAL;
-	snprintf(
-		volume, sizeof(volume), "%.*s", at ? (int)(at - shown) : (int)strlen(shown), shown);
-	if (!at) {
-		memcpy(stored->text, volume, sizeof(volume));
+	snprintf(stored, MAP_NAME_ROOM, "%s", shown);
+	size_t length = strcspn(shown, "@");
+	if (!shown[length])
 		return 0;
-	}
+	snprintf(volume, sizeof(volume), "%.*s", (int)length, shown);
 	int rc = map_find(store, volume, &id);
 	if (rc == 0)
-		snprintf(stored->text, sizeof(stored->text), "%016" PRIx64 "%.*s", id,
-			(int)(sizeof(stored->text) - ID_DIGITS - 1), at);
+		snprintf(stored, MAP_NAME_ROOM, "%016" PRIx64 "%.*s", id,
+			(int)(MAP_NAME_ROOM - ID_DIGITS - 1), shown + length);
 	return rc;
 }
 
@@ -65,9 +63,9 @@ void map_name_show(
 
 int map_find_shown(struct map_store *store, const char *shown, uint64_t *id)
 {
-	struct map_shown stored;
-	int rc = map_name_store(store, shown, &stored);
-	if (rc == -ENOENT) /* by the volume's id, as programs say it */
-		return map_find(store, shown, id);
-	return rc == 0 ? map_find(store, stored.text, id) : rc;
+	char stored[MAP_NAME_ROOM];
+	int rc = map_name_store(store, shown, stored);
+	if (rc == 0)
+		rc = map_find(store, stored, id);
+	return rc == -ENOENT ? map_find(store, shown, id) : rc;
 }

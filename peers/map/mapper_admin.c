@@ -136,12 +136,12 @@ static struct map_create create_of(const struct mapper_task *task)
 static int run_snapshot(struct mapper_task *task)
 {
 	struct map_create create = create_of(task);
-	struct map_shown stored;
+	char stored[MAP_NAME_ROOM];
 	struct map_head head;
-	int rc = map_name_store(mapper_task_store(task), task->ask.name, &stored);
-	if (rc == 0 && !map_name_is_of(stored.text, task->volume))
+	int rc = map_name_store(mapper_task_store(task), task->ask.name, stored);
+	if (rc == 0 && !map_name_is_of(stored, task->volume))
 		rc = -EINVAL;
-	create.name = stored.text;
+	create.name = stored;
 	if (rc == 0)
 		rc = begin_change(task);
 	if (rc == 0)
@@ -193,7 +193,7 @@ static int run_resize(struct mapper_task *task)
 }
 
 /* A snapshot stays with its volume. */
-static int new_name(struct mapper_task *task, struct map_shown *stored)
+static int new_name(struct mapper_task *task, char stored[MAP_NAME_ROOM])
 {
 	struct map_head head;
 	int rc = map_open(mapper_task_store(task), task->volume, &head);
@@ -203,17 +203,17 @@ static int new_name(struct mapper_task *task, struct map_shown *stored)
 		return rc;
 	if (!(head.volume.flags & MAP_SNAPSHOT))
 		return is_volumes(task->ask.name) ? 0 : -EINVAL;
-	return map_name_is_of(stored->text, head.volume.parent) ? 0 : -EXDEV;
+	return map_name_is_of(stored, head.volume.parent) ? 0 : -EXDEV;
 }
 
 static int run_rename(struct mapper_task *task)
 {
-	struct map_shown stored;
-	int rc = new_name(task, &stored);
+	char stored[MAP_NAME_ROOM];
+	int rc = new_name(task, stored);
 	if (rc == 0)
 		rc = begin_change(task);
 	if (rc == 0)
-		rc = map_rename(mapper_task_store(task), task->volume, stored.text);
+		rc = map_rename(mapper_task_store(task), task->volume, stored);
 	crash_point("mapper.rename.done");
 	if (rc == -EEXIST)
 		mapper_task_blame(task, task->ask.name);

@@ -117,6 +117,35 @@ START_TEST(test_names_with_one_hash)
 }
 END_TEST
 
+START_TEST(test_names_as_people_say_them)
+{
+	static const char *const nobody[] = {"disk@friday", "other@monday", "000000000000000b"};
+	char stored[MAP_NAME_ROOM], shown[MAP_NAME_ROOM];
+	uint64_t id = 0;
+	setup();
+	ck_assert_int_eq(create(10, "disk", SIZE), 0);
+	ck_assert_int_eq(map_name_store(store, "disk@monday", stored), 0);
+	ck_assert_str_eq(stored, "000000000000000a@monday");
+	ck_assert_int_eq(map_name_store(store, "other@monday", stored), -ENOENT);
+	ck_assert_int_eq(snapshot(10, 11, "000000000000000a@monday"), 0);
+	ck_assert_int_eq(map_rename(store, 10, "plate"), 0);
+	map_name_show(store, volume(11), shown);
+	ck_assert_str_eq(shown, "plate@monday");
+	ck_assert_int_eq(map_find_shown(store, "disk@monday", &id), -ENOENT);
+	ck_assert_int_eq(map_find_shown(store, "plate@monday", &id), 0);
+	ck_assert_uint_eq(id, 11);
+	ck_assert_int_eq(map_find_shown(store, "000000000000000a@monday", &id), 0);
+	for (size_t i = 0; i < countof(nobody); i++)
+		ck_assert_int_eq(map_find_shown(store, nobody[i], &id), -ENOENT);
+
+	/* as an older store may have it */
+	ck_assert_int_eq(snapshot(10, 12, "plate@old"), 0);
+	ck_assert_int_eq(map_find_shown(store, "plate@old", &id), 0);
+	ck_assert_uint_eq(id, 12);
+	teardown();
+}
+END_TEST
+
 /* --- sizes, states, flags --------------------------------------------------------------------- */
 
 START_TEST(test_sizes)
@@ -605,6 +634,7 @@ int main(void)
 	Suite *suite = suite_create("map_volume");
 	UNIT_TEST(suite, test_names);
 	UNIT_TEST(suite, test_names_with_one_hash);
+	UNIT_TEST(suite, test_names_as_people_say_them);
 	UNIT_TEST(suite, test_sizes);
 	UNIT_TEST(suite, test_states_and_flags);
 	UNIT_TEST(suite, test_said_again);
