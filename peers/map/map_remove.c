@@ -165,8 +165,10 @@ static int remove_once(struct map_store *store, uint64_t id, uint64_t *child)
 	struct map_head head;
 	struct look look = {.store = store, .volume = &head.volume};
 	int rc = map_head_open(store, id, &head);
+	if (rc == -ENOENT) /* it has been removed; whoever asks again has claimed it for that */
+		return remove_home(store, id);
 	if (rc != 0)
-		return rc == -ENOENT ? 0 : rc; /* it has been removed */
+		return rc;
 	if (head.volume.flags & MAP_PROTECTED && !map_is_removing(&head.volume))
 		return -EPERM;
 	rc = find_children(store, &look);

@@ -35,8 +35,8 @@ void map_name_show(
 	struct map_store *store, const struct map_volume *volume, char shown[MAP_NAME_ROOM]);
 /* Is it, as stored, the name of a snapshot of that volume? */
 bool map_name_is_of(const char *stored, uint64_t volume);
-/* map_find() of a name that somebody has said; as it is stored will do too: programs say ID@SNAP, and
-   a snapshot of an older store may have a name with '@' of its own. */
+/* map_find() of a name that somebody has said; as it is stored will do too: programs say ID@SNAP,
+   and a snapshot of an older store may have a name with '@' of its own. */
 int map_find_shown(struct map_store *store, const char *shown, uint64_t *id);
 /* In any state, also REMOVING, in which its map may be gone already: all else says -ENOENT then. */
 int map_open(struct map_store *store, uint64_t id, struct map_head *head);

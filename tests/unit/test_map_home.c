@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "peers/map/map_home.h"
+#include "peers/map/map_volume.h"
 #include "tests/lib/map_memory.h"
 #include "tests/lib/unit.h"
 
@@ -358,6 +359,19 @@ START_TEST(test_any_history)
 }
 END_TEST
 
+/* Who removes a volume claims it first, also when it is gone already. */
+START_TEST(test_removed_again)
+{
+	setup();
+	ck_assert_int_eq(acquire(1, 100, false), 0);
+	ck_assert_int_eq(map_remove(&memory->store, ID, NULL), 0);
+	ck_assert_int_eq(map_home_read(&memory->store, ID, &found), -ENOENT);
+	ck_assert_int_eq(map_home_release(&memory->store, ID, 1, 1), 0);
+	ck_assert_int_eq(map_home_read(&memory->store, ID, &found), -ENOENT);
+	teardown();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("map_home");
@@ -374,5 +388,6 @@ int main(void)
 	UNIT_TEST(suite, test_cut_anywhere);
 	UNIT_TEST(suite, test_race);
 	UNIT_TEST(suite, test_any_history);
+	UNIT_TEST(suite, test_removed_again);
 	return unit_main(suite);
 }
