@@ -2,15 +2,18 @@
 /*
  * Preloaded into a file blocker: fdatasync() and fsync() of folders fail with EIO as long as the
  * file that SYNC_FAULT names says "data" or "folder", syncfs() when it says "system" - and, like
- * Linux, only report it: the next one says yes again.
+ * Linux, only report it: the next one says yes again. With "stop" the next pwritev() stops the
+ * process before it writes, and the file is removed.
  */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 static bool asked_for(const char *what)
@@ -60,4 +63,16 @@ __attribute__((visibility("default"))) int fsync(int fd)
 	if (!real)
 		real = (int (*)(int))dlsym(RTLD_NEXT, "fsync");
 	return real(fd);
+}
+
+__attribute__((visibility("default"))) ssize_t pwritev(
+	int fd, const struct iovec *parts, int count, off_t at)
+{
+	static ssize_t (*real)(int, const struct iovec *, int, off_t);
+	if (asked_for("stop") && unlink(getenv("SYNC_FAULT")) == 0)
+		raise(SIGSTOP);
+	if (!real)
+		real = (ssize_t(*)(int, const struct iovec *, int, off_t))dlsym(
+			RTLD_NEXT, "pwritev");
+	return real(fd, parts, count, at);
 }
