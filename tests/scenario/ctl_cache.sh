@@ -137,6 +137,37 @@ tap_run "killed, it is back" back cache0 "$old"
 tap_is "with what it was told" "$(one size) $(one policy) $(one mode)" "4194304 lru writethrough"
 ctl cache stats cache0 --volumes --json
 json_is "of volumes, too" '.volumes[] | select(.volume == "disk").share' 50
+
+# --- a flush that a death cuts off goes on --------------------------------------------------------
+ctl cache mode cache0 writeback --volume disk
+stopped=$(pid_of file0)
+tap_run "dirty pages, and a store that does not move" /usr/bin/python3 -c '
+import nbd, os, signal, sys
+h = nbd.NBD()
+h.connect_uri(sys.argv[1])
+h.pwrite(bytes(4096), 0)
+h.flush()
+os.kill(int(sys.argv[2]), signal.SIGSTOP)
+for i in range(64):
+    h.pwrite(bytes([i + 1]) * 4096, i * 4096)
+os._exit(0)
+' "$uri" "$stopped"
+scene_spawn flush "$XSEGCTL" cache flush cache0 --json
+sleep 0.5 # so that it is under way as a rule
+tap_run "a flush waits" scene_alive flush
+old=$(pid_of cache0)
+kill_peer cache0
+tap_run "the cache is killed, and back" back cache0 "$old"
+kill -s CONT "$stopped"
+tap_run "the flush ends well" wait "$(scene_pid flush)"
+tap_is "and nothing is dirty" "$(one dirty)" 0
+tap_run "all of it is at the store" /usr/bin/python3 -c '
+import nbd, sys
+h = nbd.NBD()
+h.connect_uri(sys.argv[1])
+assert all(bytes(h.pread(4096, i * 4096)) == bytes([i + 1]) * 4096 for i in range(64))
+' "$uri"
+
 stopped=$(pid_of cache0)
 scene_at_exit '[ -z "$stopped" ] || kill -s CONT "$stopped"'
 kill -s STOP "$stopped"
