@@ -9,7 +9,7 @@
  *   blocker_check delete|flush SEGMENT PEER VOLUME OBJECT
  *   blocker_check fence|leave SEGMENT PEER VOLUME TERM
  *   blocker_check fill SEGMENT PEER VOLUME COUNT         whole objects, until one fails
- *   blocker_check put|get SEGMENT PEER VOLUME VERSION    a record
+ *   blocker_check put|get|remove SEGMENT PEER VOLUME VERSION    a record
  *   blocker_check pattern SEGMENT PEER OBJECT_SIZE       laws of blocker_pattern
  *   blocker_check hammer SEGMENT PEER VOLUME FIRST       writes for ever; a number for each flush
  *   blocker_check verify SEGMENT PEER VOLUME LAST        what a hammer left that said LAST
@@ -120,7 +120,8 @@ static int fill(struct rig *rig, uint64_t volume, uint32_t count)
 	return say(error);
 }
 
-/* put: for the time number `times` + 1, over what is there; get: what was put that often. */
+/* put: for the time number `times` + 1, over what is there; get: what was put that often; remove:
+   what is there. */
 static int record(struct rig *rig, const char *verb, uint64_t volume, uint64_t times)
 {
 	struct xseg_key key = {.volume = volume, .epoch = XSEG_EPOCH_VOLUME};
@@ -132,8 +133,8 @@ static int record(struct rig *rig, const char *verb, uint64_t volume, uint64_t t
 		pattern_fill(rig->out, key, span, times + 1);
 		return say(rig_cas_put(rig, key, rig->out, span.length, &found));
 	}
-	if (size < 0)
-		return say(size);
+	if (size < 0 || strcmp(verb, "remove") == 0)
+		return say(size < 0 ? size : rig_cas_delete(rig, key, &found));
 	bool good = size == (int)span.length && pattern_check(rig->in, key, span, times) < 0;
 	puts(good ? "ok" : "wrong data");
 	return 0;
@@ -223,7 +224,7 @@ static int run(struct rig *rig, int argc, char **argv)
 		return say(rig_control(rig, key, XSEG_CONTROL_FENCE, key.object));
 	if (strcmp(verb, "leave") == 0)
 		return say(rig_control(rig, key, XSEG_CONTROL_LEAVE, 0));
-	if (strcmp(verb, "put") == 0 || strcmp(verb, "get") == 0)
+	if (strcmp(verb, "put") == 0 || strcmp(verb, "get") == 0 || strcmp(verb, "remove") == 0)
 		return record(rig, verb, key.volume, number(argv[5]));
 	if (strcmp(verb, "hammer") == 0)
 		return hammer(rig, key.volume, number(argv[5]));

@@ -71,6 +71,14 @@ tap_is "one that is put over" "$(op put 4 1)" EIO
 heal
 tap_is "is as well" "$(op get 4 2) $(op get 5 1)" "ok ok"
 fail folder
+tap_is "a removal" "$(op remove 4 2)" EIO
+tap_is "nobody knows what a crash leaves of it, either" "$(op get 5 1) $(op put 6 0)" "EIO EIO"
+heal
+tap_is "it is done once more, and all go on" "$(op get 4 2) $(op get 5 1)" "ENOENT ok"
+tap_is "nothing is left of it" "$(ls "$SCENE_DIR/store/tmp")" ""
+tap_is "it can be put anew, and removed" "$(op put 4 0) $(op put 4 1) $(op remove 4 2)" "ok ok ok"
+tap_is "as its successor expects it" "$(op put 4 0) $(op put 4 1)" "ok ok"
+fail folder
 tap_is "one that nobody comes back to" "$(op put 5 1)" EIO
 heal
 tap_run "it stops" scene_stop a

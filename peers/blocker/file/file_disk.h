@@ -39,7 +39,8 @@ struct file_store {
 	struct file_crowd crowd;
 	_Atomic int records_error;     /* the folder of records could not be made durable */
 	bool records_owed;	       /* nor has it been since we began: guarded by records */
-	struct xseg_key records_again; /* the put that was not; volume 0: not known */
+	struct xseg_key records_again; /* the change that was not; volume 0: not known */
+	bool removes_again;	       /* it was a removal */
 	bool spare;		       /* it was looked whether there is one: the same */
 	/* what a killed process left in the kernel's memory */
 	pthread_mutex_t inheritance;

@@ -38,10 +38,15 @@ struct record_file {
 #define RECORD_HEAD offsetof(struct record_file, data)
 fixed(offsetof(struct record_file, data) == 48);
 
+static void path_in(const char *folder, char path[FILE_PATH_SIZE], const struct xseg_key *key)
+{
+	snprintf(path, FILE_PATH_SIZE, "%s/%08x.%016llx.%08x", folder, key->epoch,
+		(unsigned long long)key->volume, key->object);
+}
+
 static void path_of(char path[FILE_PATH_SIZE], const struct xseg_key *key)
 {
-	snprintf(path, FILE_PATH_SIZE, "records/%08x.%016llx.%08x", key->epoch,
-		(unsigned long long)key->volume, key->object);
+	path_in("records", path, key);
 }
 
 static uint32_t checksum_of(const struct record_file *file, uint32_t size)
@@ -209,31 +214,61 @@ static int put(struct file_store *store, const struct job *job, bool fresh, uint
 	crash_point("blocker_file.record.renamed");
 	error = sync_records(store);
 	store->records_again = error ? job->key : (struct xseg_key){0};
+	store->removes_again = false;
 	if (!error)
 		make_spare(store); /* what has become it may be small */
 	return error;
 }
 
-/* The put that could not be made durable, with what it has put: its name is written to the disk
-   anew, and so a sync that says yes means it. */
-static int again(struct file_store *store)
+static int put_again(struct file_store *store, const struct xseg_key *key)
 {
 	struct record_file file;
 	char path[FILE_PATH_SIZE];
-	struct xseg_key key = store->records_again;
-	if (key.volume == 0)
-		return atomic_load(&store->records_error);
-	int error = read_record(store, &key, &file);
+	int error = read_record(store, key, &file);
 	if (error)
-		return atomic_load(&store->records_error);
+		return error;
 	size_t size = RECORD_HEAD + (size_t)file.size;
 	file.version = htole64(file.version);
 	file.size = htole32(file.size);
-	path_of(path, &key);
-	error = put_fresh(store, path, &file, size);
+	path_of(path, key);
+	return put_fresh(store, path, &file, size);
+}
+
+/* A removed record stays in `tmp` until that is durable, so that it can be removed once more. One
+   that another process has put in its place meanwhile is not touched. */
+static int remove_again(struct file_store *store, const struct xseg_key *key)
+{
+	char path[FILE_PATH_SIZE], removed[FILE_PATH_SIZE];
+	path_of(path, key);
+	path_in("tmp", removed, key);
+	if (renameat2(store->root, removed, store->root, path, RENAME_NOREPLACE) ||
+		renameat(store->root, path, store->root, removed))
+		return -errno;
+	return 0;
+}
+
+static void removal_is_durable(struct file_store *store, const struct xseg_key *key)
+{
+	char removed[FILE_PATH_SIZE];
+	path_in("tmp", removed, key);
+	unlinkat(store->root, removed, 0);
+	if (key->epoch == XSEG_EPOCH_HOME)
+		file_fence_forget(store, key->volume);
+}
+
+/* The change that could not be made durable: its name is written to the disk anew, and so a sync
+   that says yes means it. */
+static int again(struct file_store *store)
+{
+	struct xseg_key key = store->records_again;
+	int error = key.volume == 0	   ? -EIO
+		    : store->removes_again ? remove_again(store, &key)
+					   : put_again(store, &key);
 	error = error ? error : file_store_sync(store, "records");
 	if (error)
 		return atomic_load(&store->records_error);
+	if (store->removes_again)
+		removal_is_durable(store, &key);
 	log_info(ROOM, "folder '%s/records' is durable again", store->dir);
 	store->records_again.volume = 0;
 	atomic_store(&store->records_error, 0);
@@ -242,13 +277,17 @@ static int again(struct file_store *store)
 
 static int forget(struct file_store *store, const struct job *job)
 {
-	char path[FILE_PATH_SIZE];
+	char path[FILE_PATH_SIZE], removed[FILE_PATH_SIZE];
 	path_of(path, &job->key);
-	if (unlinkat(store->root, path, 0))
+	path_in("tmp", removed, &job->key);
+	if (renameat(store->root, path, store->root, removed))
 		return -errno;
+	crash_point("blocker_file.record.removed");
 	int error = sync_records(store);
-	if (!error && job->key.epoch == XSEG_EPOCH_HOME)
-		file_fence_forget(store, job->key.volume);
+	store->records_again = error ? job->key : (struct xseg_key){0};
+	store->removes_again = error != 0;
+	if (!error)
+		removal_is_durable(store, &job->key);
 	return error;
 }
 
