@@ -26,8 +26,8 @@ check "half lines, byte by byte" halves
 check "thousands of connections" crowd
 check "many who never read" deaf
 check "mutants of good calls" mutants
-# who may speak to the keeper: members of its group, by whatever group of theirs; setpriv itself still
-# gets into folders that are closed to them, what it runs does not, so that is env
+# who may speak to the keeper: members of its group, by whatever group of theirs. setpriv itself
+# still gets into folders that are closed to them; env, which it runs, does not
 as() { # GROUPS COMMAND...
     setpriv --reuid=65534 --regid=65534 "$1" env "${@:2}"
 }
