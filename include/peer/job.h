@@ -66,12 +66,13 @@ void job_forward(struct job *job, unsigned edge);
 int job_iov(const struct job *job, uint32_t at, uint32_t length, struct iovec *iov, int max);
 /* Most pieces job_iov() can need for this job. */
 int job_iov_max(const struct job *job);
-/* [at, at + length) must lie within data_size: how much an answer has room for is its handler's to
-   see. Sure for READ and WRITE up to length, and for one xseg_volume_info in OPEN, CREATE and
-	   UPDATE. */
-void job_put_bytes(
-	struct job *job, uint32_t at, const void *from, uint32_t length); /* into the data */
-void job_get_bytes(const struct job *job, uint32_t at, void *to, uint32_t length); /* out of it */
+/*
+ * Into the data, out of it, zeros over it. [at, at + length) must lie within data_size: the handler
+ * checks how much room its client gave. READ and WRITE have room for length; OPEN, CREATE and
+ * UPDATE have room for one xseg_volume_info.
+ */
+void job_put_bytes(struct job *job, uint32_t at, const void *from, uint32_t length);
+void job_get_bytes(const struct job *job, uint32_t at, void *to, uint32_t length);
 void job_zero_bytes(struct job *job, uint32_t at, uint32_t length);
 
 /* --- pages: reads without a copy, writes that are kept ---------------------- */

@@ -65,7 +65,7 @@ struct peer_ops {
 	/* After the last job of the shard has ended. */
 	void (*finish)(struct peer *peer);
 	/* Stop was asked for: stop admitting, let what is in flight end. The shard is done when it
-	   has 	   no jobs, no calls and idle() is true. */
+	   has no jobs, no calls and idle() is true. */
 	void (*stop)(struct peer *peer);
 	bool (*idle)(struct peer *peer);
 	/* Each turn; true when something moved. For who polls sockets or rings of its own. */

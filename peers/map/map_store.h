@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the mapper asks of a store, one after the other, each until it is done. The mapper's peer
- * answers with requests down its edge (map_calls.c), tests with a store in memory that can be cut
- * off after any change.
+ * answers with requests down its edge (mapper_store.c), tests with a store in memory that can be
+ * cut off after any change.
  *
  * Units: bytes. Errors: 0 or a count, or -errno. Ownership: caller's buffers. Threads: as the
  * implementation says. Blocking: all.

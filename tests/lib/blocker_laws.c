@@ -55,7 +55,7 @@ static void put_pattern(struct rig *rig, struct xseg_key key, struct span span, 
 	expect_int(rig, rig_write(rig, key, span, rig->out, 0), 0);
 }
 
-static void delete (struct rig *rig, struct xseg_key key)
+static void delete_object(struct rig *rig, struct xseg_key key)
 {
 	expect_int(rig, rig_do(rig, XSEG_OP_DELETE, key, (struct span){0, 0}, 0), 0);
 }
@@ -66,7 +66,7 @@ static void law_absent(struct rig *rig)
 	for (size_t i = 0; i < countof(spans); i++)
 		expect_zeros(rig, rig_key(rig, 0, 77), spans[i]);
 	expect_int(rig, rig_info(rig, rig_key(rig, 0, 77), &info), -ENOENT);
-	delete (rig, rig_key(rig, 0, 77));
+	delete_object(rig, rig_key(rig, 0, 77));
 	struct xseg_status_extent extent[4];
 	struct span all = {0, MAX};
 	expect_int(rig, rig_status(rig, rig_key(rig, 0, 77), all, extent, 4), 1);
@@ -110,7 +110,7 @@ static void law_independent(struct rig *rig)
 		put_pattern(rig, keys[i], span, i);
 	for (size_t i = 0; i < countof(keys); i++)
 		expect_pattern(rig, keys[i], span, i);
-	delete (rig, keys[0]);
+	delete_object(rig, keys[0]);
 	expect_zeros(rig, keys[0], span);
 	for (size_t i = 1; i < countof(keys); i++)
 		expect_pattern(rig, keys[i], span, i);
@@ -183,10 +183,10 @@ static void law_delete(struct rig *rig)
 		put_pattern(rig, key, span, round);
 		expect_int(rig, rig_info(rig, key, &info), 0);
 		expect_int(rig, info.size, 5 * PAGE);
-		delete (rig, key);
+		delete_object(rig, key);
 		expect_int(rig, rig_info(rig, key, &info), -ENOENT);
 		expect_zeros(rig, key, span);
-		delete (rig, key);
+		delete_object(rig, key);
 	}
 	put_pattern(rig, key, span, 9);
 	expect_int(rig, rig_do(rig, XSEG_OP_DELETE, key, (struct span){0, 0}, XSEG_F_FUA), 0);
@@ -291,12 +291,12 @@ static void law_list_changing(struct rig *rig)
 		for (int i = 0; i < count; i++)
 			seen[keys[i].object / 3 % LISTED]++;
 		if (count > 0 && gone < LISTED / 10)
-			delete (rig, rig_key(rig, 9, gone++ * 10 * 3));
+			delete_object(rig, rig_key(rig, 9, gone++ * 10 * 3));
 	} while (cursor && !rig->failed);
 	for (uint32_t i = 0; i < LISTED; i++)
 		expect_true(rig, seen[i] == 1 || (i % 10 == 0 && seen[i] == 0));
 	for (uint32_t i = 0; i < LISTED; i++)
-		delete (rig, rig_key(rig, 9, i * 3));
+		delete_object(rig, rig_key(rig, 9, i * 3));
 	expect_int(rig, list_all(rig, of, 16, seen), 0);
 }
 
@@ -363,7 +363,7 @@ static void law_epochs(struct rig *rig)
 	expect_int(rig, pattern_check(rig->in, from, span, 3), -1);
 	expect_pattern(rig, key_of_epoch(rig, 0), span, 0);
 	for (size_t i = 0; i < countof(epochs); i++) {
-		delete (rig, key_of_epoch(rig, i));
+		delete_object(rig, key_of_epoch(rig, i));
 		expect_zeros(rig, key_of_epoch(rig, i), span);
 		if (i + 1 < countof(epochs) && i + 1 != 1)
 			expect_pattern(rig, key_of_epoch(rig, i + 1), span, i + 1);
@@ -419,7 +419,7 @@ static void law_tidy(struct rig *rig)
 			int count = rig_list(rig, rig_key(rig, volume, 0), &cursor, keys, 128);
 			expect_true(rig, count >= 0);
 			for (int i = 0; i < count; i++)
-				delete (rig, keys[i]);
+				delete_object(rig, keys[i]);
 		} while (cursor && !rig->failed);
 		cursor = 0;
 		expect_int(rig, rig_list(rig, rig_key(rig, volume, 0), &cursor, keys, 128), 0);

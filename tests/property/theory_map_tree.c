@@ -230,7 +230,7 @@ static struct step draw_step(struct world *w)
 	return step;
 }
 
-/* As map_volume.c does it: a copy with an owner of its own. */
+/* As map_create.c does it: a copy with an owner of its own. */
 static struct map_head clone_of(const struct step *step)
 {
 	struct map_head head = {.volume = step->from.volume};

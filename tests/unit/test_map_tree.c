@@ -7,7 +7,7 @@
 
 #define DIRECTORY (MAP_ENTRIES * MAP_DIRECTORY_REFS)
 
-/* A snapshot as map_volume.c makes it: the same top, and the volume is frozen. */
+/* A snapshot as map_create.c makes it: the same top, and the volume is frozen. */
 static struct map_head freeze(struct map_head *head, uint64_t id)
 {
 	struct map_head copy = {.volume = head->volume};
