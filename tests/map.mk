@@ -62,18 +62,14 @@ endif
 libmaptest_la_SOURCES += peers/map/map_sweep.h peers/map/map_sweep.c peers/map/map_mark.h \
 	peers/map/map_mark.c peers/map/map_census.h peers/map/map_census.c peers/map/map_pace.h \
 	peers/map/map_pace.c peers/map/map_fsck.h peers/map/map_fsck.c peers/map/map_fsck_map.c \
-	peers/map/map_mend.c peers/map/map_kept.h \
-	peers/map/map_kept.c
+	peers/map/map_mend.c
 
 if HAVE_CHECK
-check_PROGRAMS += test_map_sweep test_map_kept test_map_fsck
-TESTS += test_map_sweep test_map_kept test_map_fsck
+check_PROGRAMS += test_map_sweep test_map_fsck
+TESTS += test_map_sweep test_map_fsck
 test_map_sweep_SOURCES = tests/unit/test_map_sweep.c tests/unit/map_sweep_rig.h
 test_map_sweep_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)
 test_map_sweep_LDADD = libmaptest.la $(unit_libs) libxseg.la $(CHECK_LIBS)
-test_map_kept_SOURCES = tests/unit/test_map_kept.c tests/unit/map_sweep_rig.h
-test_map_kept_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)
-test_map_kept_LDADD = libmaptest.la $(unit_libs) libxseg.la $(CHECK_LIBS)
 test_map_fsck_SOURCES = tests/unit/test_map_fsck.c tests/unit/map_sweep_rig.h
 test_map_fsck_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)
 test_map_fsck_LDADD = libmaptest.la $(unit_libs) libxseg.la $(CHECK_LIBS)

@@ -160,14 +160,13 @@ static int sweep_wait(struct ctl *ctl, struct client *client, const char *what, 
 
 static json_t *state_json(const struct map_sweep_state *state)
 {
-	return json_pack("{s:b, s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "running",
+	return json_pack("{s:b, s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "running",
 		(int)state->running, "pass", (int)state->pass, "error",
 		state->error < 0 ? -state->error : 0, "volumes", (json_int_t)state->volumes,
 		"pages", (json_int_t)state->pages, "objects", (json_int_t)state->objects,
 		"unreachable", (json_int_t)state->unreachable, "deleted",
 		(json_int_t)state->deleted, "freed", (json_int_t)state->bytes_freed, "findings",
-		(json_int_t)state->findings, "skipped", (json_int_t)state->skipped, "known",
-		(json_int_t)state->known);
+		(json_int_t)state->findings);
 }
 
 /* --- gc --------------------------------------------------------------------------------- */
@@ -176,7 +175,7 @@ static const struct ctl_column gc_columns[] = {{"running", "under way", CTL_TEXT
 	{"pass", "pass", CTL_COUNT}, {"volumes", "volumes", CTL_COUNT},
 	{"objects", "objects looked at", CTL_COUNT}, {"unreachable", "nobody needs", CTL_COUNT},
 	{"deleted", "deleted", CTL_COUNT}, {"freed", "given back", CTL_SIZE},
-	{"skipped", "volumes done before", CTL_COUNT}, {"dry_run", "dry run", CTL_TEXT}};
+	{"dry_run", "dry run", CTL_TEXT}};
 
 /* As it ended: cut off, or with things that changed too fast and are left for the next time. */
 static int gc_end(struct ctl *ctl, const struct map_sweep_state *state)
@@ -267,16 +266,9 @@ static int run_gc(struct ctl *ctl)
 const struct ctl_verb ctl_volume_gc = {"volume", "gc", "", 0, 0,
 	"give back the space of objects that no volume needs any more",
 	"\tSafe while volumes are written, cloned and removed. Begins and returns at once; said "
-	"again "
-	"while it runs, says how far it is and takes the new *--rate*. With *--wait* returns when "
-	"it "
-	"has "
-	"ended. *--dry-run* looks and deletes nothing.\n\n"
-	"\tOne that was cut off, with its mapper or its machine, is gone on with: volumes that it "
-	"was "
-	"done with and that have not changed since are not looked at again, and what it had found "
-	"is "
-	"looked at once more, not twice.\n",
+	"again while it runs, says how far it is and takes the new *--rate*. With *--wait* returns "
+	"when it has ended. *--dry-run* looks and deletes nothing. One that was cut off, with its "
+	"mapper or its machine, is begun again by the next *volume gc*.\n",
 	run_gc,
 	{&option_rate, &option_wait, &ctl_option_progress, &ctl_option_via, &ctl_option_dry_run}};
 

@@ -190,9 +190,6 @@ struct map_sweep_state {
 	int32_t error; /* of the last one */
 	uint64_t volumes, pages, objects, marked, unreachable, deleted, bytes_freed;
 	uint64_t findings; /* so far */
-	/* where it went on from one that was cut off: volumes that need not be looked at again, and
-	   objects that were deleted after one look of its own */
-	uint64_t skipped, known;
 };
 struct map_finding_info {
 	uint32_t finding; /* enum map_finding */

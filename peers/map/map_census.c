@@ -146,46 +146,26 @@ void map_census_hold(struct map_census *census, const struct map_volume *volume)
 		if (!owner)
 			continue;
 		owner->held = true;
-		census->owners[family_of(census, owner->head)].unsure = true;
 	}
-}
-
-/* One number of a volume and of what its record says; that they add up to a family's is enough. */
-static uint64_t state_of(const struct map_census_volume *volume)
-{
-	uint64_t x = volume->id ^ volume->generation * 0x9e3779b97f4a7c15ull;
-	x = (x ^ x >> 33) * 0xff51afd7ed558ccdull;
-	x = (x ^ x >> 33) * 0xc4ceb9fe1a85ec53ull;
-	return x ^ x >> 33;
 }
 
 static void add_up_families(struct map_census *census)
 {
 	for (size_t i = 0; i < census->volume_count; i++) {
 		const struct map_census_volume *volume = &census->volumes[i];
-		if (volume->owner == MAP_CENSUS_NONE)
-			continue;
-		struct map_census_owner *head = &census->owners[family_of(census, volume->owner)];
-		head->objects += volume->objects;
-		head->state += state_of(volume);
+		if (volume->owner != MAP_CENSUS_NONE)
+			census->owners[family_of(census, volume->owner)].objects += volume->objects;
 	}
-	for (uint32_t i = 0; i < census->owner_count; i++)
-		if (census->owners[i].held)
-			census->owners[family_of(census, i)].unsure = true;
 }
 
-uint64_t map_census_divide(struct map_census *census, uint64_t objects_max,
-	bool (*skips)(void *context, uint64_t state), void *context)
+void map_census_divide(struct map_census *census, uint64_t objects_max)
 {
-	uint64_t objects = 0, skipped = 0;
+	uint64_t objects = 0;
 	bool any = false;
 	add_up_families(census);
 	for (uint32_t i = 0; i < census->owner_count; i++) {
 		struct map_census_owner *owner = &census->owners[i];
 		if (owner->head != i)
-			continue;
-		owner->batch = MAP_CENSUS_NONE;
-		if (skips && skips(context, owner->state))
 			continue;
 		if (objects > 0 && objects + owner->objects >
 					   (objects_max ? objects_max : MAP_BATCH_OBJECTS)) {
@@ -197,19 +177,6 @@ uint64_t map_census_divide(struct map_census *census, uint64_t objects_max,
 		objects += owner->objects;
 	}
 	census->batches += any;
-	for (size_t i = 0; i < census->volume_count; i++)
-		skipped += map_census_is_in(census, &census->volumes[i], MAP_CENSUS_NONE);
-	return skipped;
-}
-
-void map_census_states(const struct map_census *census, uint32_t batch,
-	void (*tell)(void *context, uint64_t state), void *context)
-{
-	for (uint32_t i = 0; i < census->owner_count && !census->held; i++) {
-		const struct map_census_owner *owner = &census->owners[i];
-		if (owner->head == i && owner->batch == batch && !owner->unsure)
-			tell(context, owner->state);
-	}
 }
 
 /* --- reading ---------------------------------------------------------------------------------- */

@@ -4,9 +4,7 @@
  *
  * Volumes that have an owner in common in their tables are a family; nobody outside it can reach
  * its objects, and a volume made later from one of them is of it, too. Families are worked on in
- * batches of as many objects as are marked at a time. What all volumes of a family were when they
- * were loaded makes one number, its state: the same one again means that no record of them has been
- * written since.
+ * batches of as many objects as are marked at a time.
  *
  * Units: volumes. Errors: 0 or -errno. Ownership: load and fini. Threads: one. Blocking: the
  * store's. Memory: 48 bytes for each volume and 48 for each owner, and as much while they grow.
@@ -34,13 +32,11 @@ struct map_census_volume {
 struct map_census_owner {
 	uint64_t id;
 	uint64_t objects; /* of the family, at its head */
-	uint64_t state;	  /* the same */
 	uint32_t head;	  /* on the way to the family's; itself there */
 	uint32_t limit;	  /* its objects with this epoch or a later one may be in the making */
 	uint32_t frozen;  /* up to this epoch others may use its objects */
-	uint32_t batch;	  /* of the family, at its head; MAP_CENSUS_NONE: it is left alone */
+	uint32_t batch;	  /* of the family, at its head */
 	bool held;	  /* something that may need its objects cannot be read */
-	bool unsure;	  /* the same of any of the family, at its head */
 };
 
 struct map_census_index {
@@ -59,15 +55,8 @@ struct map_census {
 };
 
 int map_census_load(struct map_census *census, struct map_store *store);
-/*
- * Makes batches of as many objects, a family at least; 0: MAP_BATCH_OBJECTS. Families whose state
- * `skips` knows are in none; it may be NULL. How many volumes are in none.
- */
-uint64_t map_census_divide(struct map_census *census, uint64_t objects,
-	bool (*skips)(void *context, uint64_t state), void *context);
-/* The states of a batch's families of which nothing is held, to `tell`. */
-void map_census_states(const struct map_census *census, uint32_t batch,
-	void (*tell)(void *context, uint64_t state), void *context);
+/* Makes batches of as many objects, a family at least; 0: MAP_BATCH_OBJECTS. */
+void map_census_divide(struct map_census *census, uint64_t objects);
 void map_census_fini(struct map_census *census);
 /*
  * Reads the list again, and the records of a batch. 1: something is not as it was marked, and

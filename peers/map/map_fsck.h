@@ -10,7 +10,6 @@
 #define SKERRY_MAP_FSCK_H
 
 #include "peers/map/map_census.h"
-#include "peers/map/map_kept.h"
 #include "peers/map/map_mark.h"
 #include "peers/map/map_pace.h"
 #include "peers/map/map_sweep.h"
@@ -25,7 +24,6 @@ struct map_run {
 	struct map_marks reached;  /* objects, as far as the slice has them */
 	struct map_marks walked;   /* pages and partial objects that never change, and are done */
 	struct map_marks doubtful; /* that the first pass did not reach */
-	struct map_kept kept;	   /* of a sweep that was cut off, and for one that follows us */
 	uint32_t batch;
 	bool busy; /* something changed faster than it was read, and is left for another time */
 };

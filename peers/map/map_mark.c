@@ -126,19 +126,6 @@ int map_marks_set(struct map_marks *marks, struct xseg_key key)
 	return 1;
 }
 
-int map_marks_add(struct map_marks *marks, const struct map_mark_cell *cell)
-{
-	struct xseg_key key = {
-		.volume = cell->owner, .epoch = cell->epoch, .object = cell->group * GROUP};
-	struct map_mark_cell *own;
-	int rc = cell_make(marks, key, &own);
-	for (unsigned i = 0; i < countof(cell->bits) && rc == 0; i++) {
-		marks->objects += (unsigned)__builtin_popcountll(cell->bits[i] & ~own->bits[i]);
-		own->bits[i] |= cell->bits[i];
-	}
-	return rc;
-}
-
 bool map_marks_has(const struct map_marks *marks, struct xseg_key key)
 {
 	if (marks->capacity == 0 || key.volume == 0)

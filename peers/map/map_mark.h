@@ -42,8 +42,6 @@ bool map_marks_in_slice(const struct map_marks *marks, struct xseg_key key);
 /* The next one from *cell, *bit on (0, 0 first), in no order; false: no more. */
 bool map_marks_next(
 	const struct map_marks *marks, size_t *cell, unsigned *bit, struct xseg_key *key);
-/* A cell's objects, too. -E2BIG, -ENOMEM. */
-int map_marks_add(struct map_marks *marks, const struct map_mark_cell *cell);
 
 /* --- the walk --------------------------------------------------------------------------------- */
 

@@ -48,16 +48,8 @@
  * found of owners that some record has in its table. The last record to have one goes by
  * map_remove(), which deletes the objects before. Objects of epoch 0, which no map has, are left.
  *
- * Cut off anywhere, nothing is to be done: the next sweep begins again. It reads each page and each
- * presence once in a pass, however many volumes share it. One that deletes keeps in the store how
- * far it is (map_kept.h), and another one goes on from there:
- * - Families it was done with are left out, unless a record of theirs has been written since.
- * - What its first pass did not reach in the batch that it was at is deleted when the first pass
- *   of the one that goes on does not reach it, either. That is as if it were the second pass, and
- *   time for operations to end passes before it. What else is found has two passes as ever.
- * So nothing is taken to be unreachable because it stands in the store: what was marked is not
- * kept, each sweep marks anew before it deletes. Else records that somebody has put back from a
- * copy, or one that was read and then lost with the power, would reach what is deleted.
+ * Cut off anywhere, nothing is to be done: the next sweep begins again, and what was deleted is not
+ * found again. It reads each page and each presence once in a pass, however many volumes share it.
  */
 #include "peers/map/map_sweep.h"
 
@@ -370,7 +362,7 @@ static int doubt(struct map_run *run, const struct map_census_owner *owner, stru
 	return rc < 0 ? rc : 0;
 }
 
-static int delete (struct map_run *run, struct xseg_key key)
+static int delete_object(struct map_run *run, struct xseg_key key)
 {
 	uint64_t bytes = 0;
 	int rc = run->store->allocated(run->store, key, &bytes);
@@ -388,8 +380,8 @@ static uint32_t object_of(struct xseg_key key)
 	return key.epoch & MAP_EPOCH_MAP ? 0 : key.object;
 }
 
-/* Those that an earlier sweep has not reached, either, or those that it knew nothing of. */
-static int sweep_doubtful(struct map_run *run, bool known)
+/* Those that the second pass has not reached, either. */
+static int sweep_doubtful(struct map_run *run)
 {
 	size_t cell = 0;
 	unsigned bit = 0;
@@ -398,14 +390,12 @@ static int sweep_doubtful(struct map_run *run, bool known)
 		const struct map_census_owner *owner =
 			map_census_owner_find(&run->census, key.volume);
 		must(owner);
-		if (is_held(run, owner) || map_marks_has(&run->reached, key) ||
-			map_marks_has(&run->kept.suspects, key) != known)
+		if (is_held(run, owner) || map_marks_has(&run->reached, key))
 			continue;
-		int rc = run->sweep->repair ? delete (run, key) : 0;
+		int rc = run->sweep->repair ? delete_object(run, key) : 0;
 		if (rc != 0)
 			return rc;
 		run->sweep->unreachable++;
-		run->sweep->known += known;
 		struct map_report report = {.finding = MAP_FOUND_UNREACHABLE,
 			.volume = key.volume,
 			.key = key,
@@ -416,46 +406,17 @@ static int sweep_doubtful(struct map_run *run, bool known)
 	return 0;
 }
 
-static bool has_unknown(const struct map_run *run)
-{
-	size_t cell = 0;
-	unsigned bit = 0;
-	struct xseg_key key;
-	while (map_marks_next(&run->doubtful, &cell, &bit, &key))
-		if (!map_marks_has(&run->kept.suspects, key))
-			return true;
-	return false;
-}
-
-/*
- * How far we are. What cannot be kept is no matter (a store may be full, and this is what makes
- * room), but that the store has done what it was asked for before is.
- */
-static int keep(struct map_run *run, const struct map_marks *doubtful)
-{
-	if (!run->sweep->keeps)
-		return 0;
-	int rc = run->store->flush(run->store, MAP_KEPT_ID);
-	if (rc == 0)
-		map_kept_save(&run->kept, run->store, doubtful);
-	return rc;
-}
-
 static int sweep_slice(struct map_run *run, unsigned slice, unsigned slices)
 {
 	map_marks_begin(&run->doubtful, slice, slices);
 	int rc = pass(run, 1, slice, slices);
 	if (rc == 0)
 		rc = map_run_list(run, doubt);
-	if (rc == 0 && run->kept.suspects.objects > 0)
-		rc = sweep_doubtful(run, true);
-	if (rc != 0 || !has_unknown(run))
+	if (rc != 0 || run->doubtful.objects == 0)
 		return rc;
-	rc = keep(run, &run->doubtful);
 	run->sweep->settles++;
-	if (rc == 0)
-		rc = pass(run, 2, slice, slices);
-	return rc != 0 ? rc : sweep_doubtful(run, false);
+	rc = pass(run, 2, slice, slices);
+	return rc != 0 ? rc : sweep_doubtful(run);
 }
 
 /* --- a run ------------------------------------------------------------------------------------ */
@@ -492,27 +453,6 @@ static void tell_records(struct map_run *run)
 	}
 }
 
-static bool is_done(void *context, uint64_t state)
-{
-	const struct map_run *run = context;
-	return map_kept_has_state(&run->kept, state);
-}
-
-static void add_done(void *context, uint64_t state)
-{
-	struct map_run *run = context;
-	map_kept_add_state(&run->kept, state);
-}
-
-static int sweep_batch(struct map_run *run)
-{
-	int rc = in_slices(run, sweep_slice, 0, 1);
-	if (rc != 0 || !run->sweep->keeps || run->batch + 1 == run->census.batches)
-		return rc;
-	map_census_states(&run->census, run->batch, add_done, run);
-	return keep(run, NULL);
-}
-
 static int run_batches(struct map_run *run)
 {
 	const struct map_census_volume *only =
@@ -526,7 +466,7 @@ static int run_batches(struct map_run *run)
 			rc = in_slices(run, map_fsck_maps, 0, 1);
 		/* what one volume does not reach, another one may */
 		if (rc == 0 && !only)
-			rc = sweep_batch(run);
+			rc = in_slices(run, sweep_slice, 0, 1);
 		if (rc == -EBUSY) {
 			run->busy = true;
 			rc = 0;
@@ -534,23 +474,6 @@ static int run_batches(struct map_run *run)
 	}
 	tell_records(run);
 	return rc != 0 ? rc : run->busy ? -EBUSY : 0;
-}
-
-/* From what one that was cut off has left, if it was. */
-static int run_all(struct map_run *run)
-{
-	struct map_sweep *sweep = run->sweep;
-	must(!sweep->keeps || (sweep->repair && !sweep->explain && sweep->volume == 0));
-	if (sweep->keeps)
-		map_kept_load(&run->kept, run->store);
-	sweep->skipped = map_census_divide(&run->census, sweep->batch, is_done, run);
-	sweep->settles += run->kept.suspects.objects > 0;
-	int rc = run_batches(run);
-	if (sweep->keeps && (rc == 0 || rc == -EBUSY)) {
-		int dropped = map_kept_drop(&run->kept, run->store);
-		rc = dropped != 0 ? dropped : rc;
-	}
-	return rc;
 }
 
 static int call_pace(void *context)
@@ -569,11 +492,9 @@ static void begin(struct map_run *run, struct map_store *store, struct map_sweep
 	map_marks_init(&run->reached, memory);
 	map_marks_init(&run->walked, memory);
 	map_marks_init(&run->doubtful, memory);
-	map_kept_init(&run->kept, memory);
 	sweep->volumes = sweep->pages = sweep->objects = sweep->marked = 0;
 	sweep->unreachable = sweep->deleted = sweep->bytes_freed = 0;
 	sweep->pass = sweep->passes = sweep->settles = 0;
-	sweep->skipped = sweep->known = 0;
 	for (unsigned i = 0; i < MAP_FINDINGS; i++)
 		sweep->found[i] = 0;
 }
@@ -584,10 +505,11 @@ int map_sweep_run(struct map_store *store, struct map_sweep *sweep)
 	begin(&run, store, sweep);
 	int rc = map_census_load(&run.census, run.store);
 	sweep->volumes = run.census.volume_count;
-	if (rc == 0)
-		rc = run_all(&run);
+	if (rc == 0) {
+		map_census_divide(&run.census, sweep->batch);
+		rc = run_batches(&run);
+	}
 	map_census_fini(&run.census);
-	map_kept_fini(&run.kept);
 	map_marks_fini(&run.reached);
 	map_marks_fini(&run.walked);
 	map_marks_fini(&run.doubtful);

@@ -52,7 +52,6 @@ struct map_sweep {
 	bool repair;	 /* gc: delete what is unreachable; fsck --repair: all that is safe */
 	bool explain;	 /* fsck: look at everything, not only at what is unreachable */
 	uint64_t volume; /* fsck: this one and what it needs only; 0: all */
-	bool keeps;	 /* gc of all: how far it is is kept in the store (map_kept.h) */
 	uint64_t memory; /* bytes for sets of objects; less: more walks; 0: 256 MiB */
 	uint64_t batch;	 /* objects of the families that are marked together; 0: 1 Mi */
 	/* Called every so many requests to the store, and when a pass begins; not 0 ends the sweep
@@ -67,8 +66,6 @@ struct map_sweep {
 	uint64_t found[MAP_FINDINGS];
 	unsigned pass, passes; /* a pass is begun again when a volume was made meanwhile */
 	unsigned settles;
-	uint64_t skipped; /* volumes that the one that was cut off was done with */
-	uint64_t known;	  /* deleted after one look, for that one had looked before */
 };
 
 int map_sweep_run(struct map_store *store, struct map_sweep *sweep);

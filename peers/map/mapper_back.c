@@ -109,8 +109,6 @@ static void back_show(struct mapper_back *back, const struct map_sweep *sweep)
 	state->unreachable = sweep->unreachable;
 	state->deleted = sweep->deleted;
 	state->bytes_freed = sweep->bytes_freed;
-	state->skipped = sweep->skipped;
-	state->known = sweep->known;
 }
 
 /* Not faster than asked for, and what was under way when the first pass ended must have ended. */
@@ -173,8 +171,6 @@ static void back_sweep(struct mapper_shared *shared)
 	struct map_sweep sweep = {.repair = back->flags & MAP_SWEEP_REPAIR,
 		.explain = back->flags & MAP_SWEEP_EXPLAIN,
 		.volume = back->volume,
-		.keeps = (back->flags & MAP_SWEEP_REPAIR) && !(back->flags & MAP_SWEEP_EXPLAIN) &&
-			 back->volume == 0,
 		.pace = back_pace,
 		.report = back_report,
 		.context = shared};

@@ -278,8 +278,7 @@ static void make_waste(uint64_t id, uint32_t objects)
 	ck_assert_int_eq(plain(&q), 0);
 }
 
-/* Its sweep is gone on with by the next one: what was deleted is not found again, and what was
-   looked at once is looked at once more. */
+/* The next sweep begins again: what was deleted is not found again, what was not is. */
 START_TEST(killed_while_it_sweeps)
 {
 	struct question q;
@@ -298,7 +297,6 @@ START_TEST(killed_while_it_sweeps)
 	ck_assert_uint_gt(state.deleted, 0);
 	/* those that are asked for together had perhaps not gone yet */
 	ck_assert_uint_le(state.deleted, WASTED - 150 + 64);
-	ck_assert_uint_eq(state.known, state.deleted);
 	sweep(MAP_SWEEP_REPAIR, 0);
 	state = swept(&q, UINT64_MAX);
 	ck_assert_uint_eq(state.unreachable, 0);
