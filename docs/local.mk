@@ -7,8 +7,8 @@ dist_doc_DATA += $(DOCS_PROSE)
 EXTRA_DIST += docs/decisions docs/layout.awk
 
 MAN_PROSE = docs/man/skerry.7 docs/man/skerry-pipeline.5 docs/man/xsegpeer.1
-MAN_ROLES = docs/man/front_nbd.7 docs/man/volume.7 docs/man/mapperd.7 docs/man/cached.7 docs/man/blocker_null.7 \
-	docs/man/blocker_memory.7 docs/man/blocker_pattern.7 docs/man/blocker_file.7
+# each module is a role, and tells its own page
+MAN_ROLES = $(patsubst %.la,docs/man/%.7,$(pkglib_LTLIBRARIES))
 MAN_TABLES = $(MAN_ROLES) docs/man/xsegctl.1 docs/man/xsegd.8
 EXTRA_DIST += $(MAN_PROSE:=.scd)
 

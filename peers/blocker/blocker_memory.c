@@ -57,8 +57,8 @@ static int memory_do(struct memory *memory, struct job *job, uint64_t *value)
 	case XSEG_OP_FLUSH: return 0;
 	default: must(job->op == XSEG_OP_LIST);
 	}
-	return record_is(&job->key) ? record_list(&memory->records, job, value)
-				    : pagestore_list(&memory->store, job, value);
+	return store_record_is(&job->key) ? record_list(&memory->records, job, value)
+					  : pagestore_list(&memory->store, job, value);
 }
 
 /* False: the pool is low; asked again when there may be pages. */

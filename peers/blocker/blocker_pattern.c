@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The pattern blocker: each 8-byte word of the store is its own offset; tests without storage. */
 #include <endian.h>
+#include <peer/store.h>
 #include <string.h>
-
-#include "peers/blocker/range.h"
 
 #define STEP_PIECES 16
 
@@ -77,13 +76,13 @@ static void end(struct job *job, int error)
 
 static void pattern_read(struct peer *peer, struct job *job)
 {
-	int error = range_check(job);
+	int error = store_range_check(job);
 	end(job, error ? error : walk(peer, job, false));
 }
 
 static void pattern_write(struct peer *peer, struct job *job)
 {
-	int error = range_check(job);
+	int error = store_range_check(job);
 	end(job, error ? error : walk(peer, job, true));
 }
 

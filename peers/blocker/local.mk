@@ -4,11 +4,11 @@ pkglib_LTLIBRARIES += blocker_null.la blocker_pattern.la blocker_memory.la block
 blocker_null_la_SOURCES = peers/blocker/blocker_null.c
 blocker_null_la_LDFLAGS = $(MODULE_LDFLAGS)
 
-blocker_pattern_la_SOURCES = peers/blocker/blocker_pattern.c peers/blocker/range.h
+blocker_pattern_la_SOURCES = peers/blocker/blocker_pattern.c
 blocker_pattern_la_LDFLAGS = $(MODULE_LDFLAGS)
 
 blocker_memory_la_SOURCES = \
-	peers/blocker/blocker_memory.c peers/blocker/range.h \
+	peers/blocker/blocker_memory.c \
 	peers/blocker/pagemap.c peers/blocker/pagemap.h \
 	peers/blocker/pagestore.c peers/blocker/pagestore.h \
 	peers/blocker/record.c peers/blocker/record.h
@@ -24,8 +24,7 @@ blocker_file_la_SOURCES = \
 	peers/blocker/file/file_home.c peers/blocker/file/file_home.h peers/blocker/file/file_list.c \
 	peers/blocker/file/file_object.c peers/blocker/file/file_op.c \
 	peers/blocker/file/file_record.c peers/blocker/file/file_store.c \
-	peers/blocker/file/file_threads.c \
-	peers/blocker/range.h peers/blocker/record.c peers/blocker/record.h
+	peers/blocker/file/file_threads.c
 blocker_file_la_CFLAGS = $(AM_CFLAGS) $(XXHASH_CFLAGS)
 blocker_file_la_LDFLAGS = $(MODULE_LDFLAGS)
 blocker_file_la_LIBADD = $(XXHASH_LIBS)

@@ -3,11 +3,10 @@
 #include "peers/blocker/pagestore.h"
 
 #include <base/clock.h>
+#include <peer/store.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xseg/segment.h>
-
-#include "peers/blocker/range.h"
 
 static void lock(struct pagestore *store)
 {
@@ -68,7 +67,7 @@ static void note_size(struct pagestore *store, const struct xseg_key *key, uint3
 
 /* A page of ours for the piece, with what is not in the piece as it was. */
 static int fresh_page(
-	struct pagestore *store, struct range_piece piece, uint32_t old, uint32_t *page)
+	struct pagestore *store, struct store_piece piece, uint32_t old, uint32_t *page)
 {
 	int error = peer_page_take(store->peer, page, 1);
 	if (error || piece.size == XSEG_PAGE)
@@ -81,7 +80,7 @@ static int fresh_page(
 }
 
 /* New contents for a piece; from NULL: zeros. In place, unless a reader looks at the page. */
-static int put_piece(struct pagestore *store, const struct xseg_key *key, struct range_piece piece,
+static int put_piece(struct pagestore *store, const struct xseg_key *key, struct store_piece piece,
 	const uint8_t *from)
 {
 	uint32_t old = page_at(store, key, piece.page), page = old;
@@ -109,7 +108,7 @@ static int put_piece(struct pagestore *store, const struct xseg_key *key, struct
 
 /* The request's own page takes the place of ours. */
 static int keep_page(
-	struct pagestore *store, struct job *job, struct range_piece piece, uint32_t page)
+	struct pagestore *store, struct job *job, struct store_piece piece, uint32_t page)
 {
 	uint32_t old = page_at(store, &job->key, piece.page);
 	if (old == XSEG_NONE && !grow(store))
@@ -137,7 +136,7 @@ static void drop_page(struct pagestore *store, const struct xseg_key *key, uint3
 }
 
 /* Zeros that take no space, where whole pages allow it. */
-static int drop_piece(struct pagestore *store, const struct xseg_key *key, struct range_piece piece)
+static int drop_piece(struct pagestore *store, const struct xseg_key *key, struct store_piece piece)
 {
 	if (piece.size < XSEG_PAGE && page_at(store, key, piece.page) != XSEG_NONE)
 		return put_piece(store, key, piece, NULL);
@@ -162,14 +161,14 @@ void pagestore_expect(struct peer *peer, struct job *job, unsigned step)
 
 int pagestore_read(struct pagestore *store, struct job *job)
 {
-	int error = range_check(job);
+	int error = store_range_check(job);
 	if (error || job->length == 0)
 		return error;
-	uint32_t pages[RANGE_PIECES_MAX], count = 0;
+	uint32_t pages[STORE_PIECES_MAX], count = 0;
 	struct pagemap_object *object = pagemap_find(&store->map, &job->key);
-	struct range_piece piece;
+	struct store_piece piece;
 	for (uint32_t at = 0; at < job->length; at += piece.size) {
-		piece = range_piece(job, at);
+		piece = store_piece_of(job, at);
 		uint32_t page = pagemap_get(&store->map, object, piece.page);
 		pages[count++] = page == XSEG_NONE ? store->zero : page;
 	}
@@ -177,14 +176,14 @@ int pagestore_read(struct pagestore *store, struct job *job)
 		return (int)job->length;
 	count = 0;
 	for (uint32_t at = 0; at < job->length; at += piece.size) {
-		piece = range_piece(job, at);
+		piece = store_piece_of(job, at);
 		const uint8_t *from = memory_of(store, pages[count++]);
 		job_put_bytes(job, at, from + piece.offset, piece.size);
 	}
 	return (int)job->length;
 }
 
-static uint32_t whole_page_of(struct job *job, struct range_piece piece)
+static uint32_t whole_page_of(struct job *job, struct store_piece piece)
 {
 	bool whole = (job->flags & XSEG_F_DONATE) && piece.size == XSEG_PAGE;
 	return whole ? job_whole_page(job, piece.at) : XSEG_NONE;
@@ -193,10 +192,10 @@ static uint32_t whole_page_of(struct job *job, struct range_piece piece)
 /* Everything that cannot be kept as it is; *grows: is there a page to keep where none was? */
 static int write_copies(struct pagestore *store, struct job *job, bool *grows)
 {
-	struct range_piece piece;
+	struct store_piece piece;
 	int error = 0;
 	for (uint32_t at = 0; at < job->length && !error; at += piece.size) {
-		piece = range_piece(job, at);
+		piece = store_piece_of(job, at);
 		struct iovec from;
 		if (whole_page_of(job, piece) != XSEG_NONE) {
 			*grows |= page_at(store, &job->key, piece.page) == XSEG_NONE;
@@ -210,10 +209,10 @@ static int write_copies(struct pagestore *store, struct job *job, bool *grows)
 
 static int write_keeps(struct pagestore *store, struct job *job)
 {
-	struct range_piece piece;
+	struct store_piece piece;
 	int error = 0;
 	for (uint32_t at = 0; at < job->length && !error; at += piece.size) {
-		piece = range_piece(job, at);
+		piece = store_piece_of(job, at);
 		uint32_t page = whole_page_of(job, piece);
 		if (page != XSEG_NONE)
 			error = keep_page(store, job, piece, page);
@@ -225,7 +224,7 @@ static int write_keeps(struct pagestore *store, struct job *job)
 int pagestore_write(struct pagestore *store, struct job *job)
 {
 	bool grows = false;
-	int error = range_check(job);
+	int error = store_range_check(job);
 	if (error)
 		return error;
 	lock(store);
@@ -242,12 +241,12 @@ int pagestore_write(struct pagestore *store, struct job *job)
 
 int pagestore_zero(struct pagestore *store, struct job *job)
 {
-	int error = range_check(job);
+	int error = store_range_check(job);
 	bool keep = job->op == XSEG_OP_ZERO && (job->flags & XSEG_F_NO_HOLE);
-	struct range_piece piece;
+	struct store_piece piece;
 	lock(store);
 	for (uint32_t at = 0; at < job->length && !error; at += piece.size) {
-		piece = range_piece(job, at);
+		piece = store_piece_of(job, at);
 		error = keep ? put_piece(store, &job->key, piece, NULL)
 			     : drop_piece(store, &job->key, piece);
 	}
@@ -259,7 +258,7 @@ int pagestore_zero(struct pagestore *store, struct job *job)
 
 /* Any shard may have the source: copies the piece out; false: a hole. */
 static bool peek(struct pagestore_shared *shared, const struct xseg_key *key,
-	struct range_piece piece, uint8_t out[XSEG_PAGE])
+	struct store_piece piece, uint8_t out[XSEG_PAGE])
 {
 	bool found = false;
 	for (unsigned i = 0; i < countof(shared->stores) && !found; i++) {
@@ -278,12 +277,12 @@ static bool peek(struct pagestore_shared *shared, const struct xseg_key *key,
 
 int pagestore_copy(struct pagestore *store, struct job *job)
 {
-	struct xseg_key source = copy_source(job);
-	int error = range_check(job);
-	struct range_piece piece;
+	struct xseg_key source = store_copy_source(job);
+	int error = store_range_check(job);
+	struct store_piece piece;
 	uint8_t bytes[XSEG_PAGE];
 	for (uint32_t at = 0; at < job->length && !error; at += piece.size) {
-		piece = range_piece(job, at);
+		piece = store_piece_of(job, at);
 		bool found = peek(store->shared, &source, piece, bytes);
 		lock(store);
 		error = found ? put_piece(store, &job->key, piece, bytes)
@@ -297,7 +296,7 @@ int pagestore_copy(struct pagestore *store, struct job *job)
 int pagestore_delete(struct pagestore *store, struct job *job)
 {
 	lock(store);
-	for (uint32_t i = 0; i < RANGE_PIECES_MAX && pagemap_find(&store->map, &job->key); i++)
+	for (uint32_t i = 0; i < STORE_PIECES_MAX && pagemap_find(&store->map, &job->key); i++)
 		drop_page(store, &job->key, i);
 	unlock(store);
 	return 0;
@@ -316,16 +315,16 @@ int pagestore_info(struct pagestore *store, struct job *job)
 /* As many stretches as the data pages hold; the asker goes on behind the last. */
 int pagestore_status(struct pagestore *store, struct job *job, uint64_t *count)
 {
-	int error = range_check(job);
+	int error = store_range_check(job);
 	if (error)
 		return error;
 	struct pagemap_object *object = pagemap_find(&store->map, &job->key);
 	struct xseg_status_extent extent = {0};
 	uint32_t room = job->data_size / sizeof(extent);
-	struct range_piece piece;
+	struct store_piece piece;
 	*count = 0;
 	for (uint32_t at = 0; at < job->length && *count < room; at += piece.size) {
-		piece = range_piece(job, at);
+		piece = store_piece_of(job, at);
 		bool hole = pagemap_get(&store->map, object, piece.page) == XSEG_NONE;
 		uint32_t flags = hole ? XSEG_STATUS_HOLE | XSEG_STATUS_ZERO : 0;
 		if (extent.length && extent.flags != flags) {
@@ -444,7 +443,7 @@ void pagestore_close(struct pagestore *store)
 	atomic_store(&store->shared->stores[store->peer->shard], NULL);
 	for (uint32_t i = 0; (object = pagemap_next(&store->map, &i));) {
 		struct xseg_key key = object->key;
-		for (uint32_t page = 0; page < RANGE_PIECES_MAX && object->count; page++)
+		for (uint32_t page = 0; page < STORE_PIECES_MAX && object->count; page++)
 			drop_page(store, &key, page);
 	}
 	peer_page_drop(store->peer, store->zero);

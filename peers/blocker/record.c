@@ -4,55 +4,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-/*
- * A new record's begins at the clock, in ns: what was dropped and is put again has none of the
- * versions that it had before, as long as the clock is not set back by just so much.
- */
-uint64_t record_version_next(uint64_t found)
-{
-	struct timespec now;
-	if (found != 0 && found != XSEG_CAS_DAMAGED)
-		return found + 1;
-	clock_gettime(CLOCK_REALTIME, &now);
-	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
-int record_check(const struct job *job, uint64_t found)
-{
-	switch (job->arg1) {
-	case XSEG_CAS_GET: return found ? 0 : -ENOENT;
-	case XSEG_CAS_PUT:
-		if (job->length > XSEG_RECORD_MAX)
-			return -EINVAL;
-		if (found == job->arg0)
-			return 0;
-		return job->arg0 == 0 ? -EEXIST : -ESTALE;
-	case XSEG_CAS_DELETE:
-		if (!found)
-			return -ENOENT;
-		return found == job->arg0 ? 0 : -ESTALE;
-	default: return -EINVAL;
-	}
-}
-
-int record_compare(const struct xseg_key *a, const struct xseg_key *b)
-{
-	if (a->epoch != b->epoch)
-		return a->epoch < b->epoch ? -1 : 1;
-	if (a->volume != b->volume)
-		return a->volume < b->volume ? -1 : 1;
-	return a->object < b->object ? -1 : a->object > b->object;
-}
-
-int record_list_cut(const struct xseg_key *keys, uint32_t count, uint64_t next_volume)
-{
-	uint32_t keep = count;
-	while (keep && keys[keep - 1].volume == next_volume)
-		keep--;
-	return count && !keep ? -E2BIG : (int)keep;
-}
 
 void record_fini(struct record_table *table)
 {
@@ -68,7 +19,7 @@ static uint32_t place_of(const struct record_table *table, const struct xseg_key
 	uint32_t low = 0, high = table->count;
 	while (low < high) {
 		uint32_t middle = (low + high) / 2;
-		if (record_compare(&table->records[middle]->key, key) < 0)
+		if (store_record_compare(&table->records[middle]->key, key) < 0)
 			low = middle + 1;
 		else
 			high = middle;
@@ -99,7 +50,7 @@ static int put(struct record_table *table, struct job *job, uint32_t place, uint
 	if (!record)
 		return error ? error : -ENOMEM;
 	record->key = job->key;
-	record->version = record_version_next(found);
+	record->version = store_record_version_next(found);
 	record->size = job->length;
 	job_get_bytes(job, 0, record->data, job->length);
 	struct record **slot = &table->records[place];
@@ -122,10 +73,10 @@ int record_cas(struct record_table *table, struct job *job, uint64_t *value)
 {
 	uint32_t place = place_of(table, &job->key);
 	struct record *record = place < table->count ? table->records[place] : NULL;
-	if (record && record_compare(&record->key, &job->key) != 0)
+	if (record && store_record_compare(&record->key, &job->key) != 0)
 		record = NULL;
 	*value = record ? record->version : 0;
-	int error = record_check(job, *value);
+	int error = store_record_check(job, *value);
 	if (error)
 		return error;
 	switch (job->arg1) {
@@ -162,7 +113,7 @@ int record_list(const struct record_table *table, struct job *job, uint64_t *nex
 	int answer = (int)count;
 	if (count > room) {
 		*next = keys[room].volume;
-		answer = record_list_cut(keys, room, *next);
+		answer = store_record_list_cut(keys, room, *next);
 	}
 	if (answer > 0)
 		job_put_bytes(job, 0, keys, (uint32_t)answer * sizeof(*keys));

@@ -3,12 +3,11 @@
 #include <base/crash.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <peer/store.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "peers/blocker/file/file.h"
-#include "peers/blocker/range.h"
-#include "peers/blocker/record.h"
 
 /* --- beginning and ending ------------------------------------------------------------ */
 
@@ -28,7 +27,7 @@ static enum file_need need_of(const struct job *job)
 
 static bool copies_itself(const struct job *job)
 {
-	struct xseg_key source = copy_source(job);
+	struct xseg_key source = store_copy_source(job);
 	return job->op == XSEG_OP_COPY && source.volume == job->key.volume &&
 	       source.epoch == job->key.epoch && source.object == job->key.object;
 }
@@ -81,8 +80,8 @@ static void op_start(struct file_shard *shard, struct job *job)
 	op->need = need_of(job);
 	if (op->need == FILE_NEED_NOTHING)
 		file_op_run(op);
-	else if (range_check(job) || copies_itself(job))
-		file_op_end(op, range_check(job));
+	else if (store_range_check(job) || copies_itself(job))
+		file_op_end(op, store_range_check(job));
 	else if (is_fenced_off(shard, job))
 		file_op_end(op, -ESTALE);
 	else
@@ -275,7 +274,7 @@ static void change_run(struct worker_item *item)
 	struct file_op *op = (struct file_op *)item;
 	struct job *job = op->job;
 	struct file_store *store = &op->shard->shared->store;
-	struct xseg_key source = copy_source(job);
+	struct xseg_key source = store_copy_source(job);
 	bool zero = job->op == XSEG_OP_ZERO, keep = zero && (job->flags & XSEG_F_NO_HOLE);
 	bool fast = zero && (job->flags & XSEG_F_FAST_ONLY);
 	if (job->op == XSEG_OP_COPY)
@@ -385,7 +384,7 @@ static void look_run(struct worker_item *item)
 		op->result = control(store, job);
 	} else if (job->op == XSEG_OP_CAS) {
 		op->result = file_record_cas(store, job, &op->value);
-	} else if (record_is(&job->key)) {
+	} else if (store_record_is(&job->key)) {
 		op->result = file_record_list(store, job, &op->value);
 	} else {
 		op->result = file_list(store, job, &op->value);

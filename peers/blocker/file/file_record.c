@@ -7,12 +7,12 @@
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <peer/store.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "peers/blocker/file/file_disk.h"
-#include "peers/blocker/record.h"
 
 #define ROOM "blocker_file"
 #define TEMPORARY "tmp/record"
@@ -324,12 +324,12 @@ static int compare_and_set(struct file_store *store, struct job *job, uint64_t *
 	*value = error == -EILSEQ ? XSEG_CAS_DAMAGED : error ? 0 : file.version;
 	if (error == -EILSEQ && (job->arg1 == XSEG_CAS_GET || job->arg0 != *value))
 		return error;
-	error = record_check(job, *value);
+	error = store_record_check(job, *value);
 	if (error)
 		return error;
 	switch (job->arg1) {
 	case XSEG_CAS_PUT:
-		version = record_version_next(*value);
+		version = store_record_version_next(*value);
 		error = put(store, job, *value == 0, version);
 		if (!error)
 			*value = version;
@@ -363,7 +363,7 @@ static bool parse_name(const char *name, struct xseg_key *key)
 	return true;
 }
 
-static int compare_keys(const void *a, const void *b) { return record_compare(a, b); }
+static int compare_keys(const void *a, const void *b) { return store_record_compare(a, b); }
 
 static bool is_asked(const struct job *job, const struct xseg_key *key)
 {
@@ -415,7 +415,7 @@ int file_record_list(struct file_store *store, struct job *job, uint64_t *next)
 		listed = (int)count;
 	if (listed >= 0 && count > room) {
 		*next = keys[room].volume;
-		listed = room ? record_list_cut(keys, room, *next) : -EINVAL;
+		listed = room ? store_record_list_cut(keys, room, *next) : -EINVAL;
 	}
 	if (listed > 0)
 		job_put_bytes(job, 0, keys, (uint32_t)listed * (uint32_t)sizeof(*keys));

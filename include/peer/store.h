@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What is the same in every peer that stores objects: which ranges there are, how they fall into
+ * pages, and the rules of records. docs/write-a-blocker.md goes through it.
+ *
+ * Units: bytes. Errors: -errno, as <xseg/op.h> says. Threads: any. Blocking: none.
+ */
+#ifndef SKERRY_PEER_STORE_H
+#define SKERRY_PEER_STORE_H
+
+#include <errno.h>
+#include <peer/job.h>
+
+/* --- ranges --------------------------------------------------------------------------------- */
+
+/* -EINVAL unless it is whole sectors that lie inside the largest object. */
+static inline int store_range_check(const struct job *job)
+{
+	if ((job->offset | job->length) % XSEG_SECTOR != 0 || job->offset > XSEG_OBJECT_MAX)
+		return -EINVAL;
+	return job->length <= XSEG_OBJECT_MAX - job->offset ? 0 : -EINVAL;
+}
+
+/* What COPY copies from. */
+static inline struct xseg_key store_copy_source(const struct job *job)
+{
+	return (struct xseg_key){.volume = job->arg1,
+		.epoch = (uint32_t)(job->arg0 >> 32),
+		.object = (uint32_t)job->arg0};
+}
+
+/* The part of a range that lies in one page of the object. */
+struct store_piece {
+	uint32_t page;	 /* number within the object */
+	uint32_t offset; /* in that page */
+	uint32_t size;
+	uint32_t at; /* in the job's data */
+};
+#define STORE_PIECES_MAX (XSEG_OBJECT_MAX / XSEG_PAGE)
+
+/* The piece that begins `at` bytes into the job's range. */
+static inline struct store_piece store_piece_of(const struct job *job, uint32_t at)
+{
+	uint32_t from = (uint32_t)job->offset + at, left = job->length - at;
+	uint32_t room = XSEG_PAGE - from % XSEG_PAGE;
+	return (struct store_piece){
+		.page = from / XSEG_PAGE,
+		.offset = from % XSEG_PAGE,
+		.size = left < room ? left : room,
+		.at = at,
+	};
+}
+
+/* --- records -------------------------------------------------------------------------------- */
+
+static inline bool store_record_is(const struct xseg_key *key)
+{
+	return key->epoch == XSEG_EPOCH_NAME || key->epoch == XSEG_EPOCH_VOLUME ||
+	       key->epoch == XSEG_EPOCH_HOME;
+}
+
+/* May a CAS job go ahead when the record's version is `found` (0: absent)? 0, or its answer. */
+int store_record_check(const struct job *job, uint64_t found);
+/*
+ * Of a record put over one of that version (0: there was none). A new one's begins at the clock, in
+ * ns: what was deleted and is put again has none of the versions that it had before, as long as the
+ * clock is not set back by just so much.
+ */
+uint64_t store_record_version_next(uint64_t found);
+/* In order of epoch, volume, object: <0, 0, >0. */
+int store_record_compare(const struct xseg_key *a, const struct xseg_key *b);
+/*
+ * Of `count` keys in order, how many to answer when all with the last one's volume are asked for
+ * again (the cursor of a list of records is a volume number): -E2BIG when that is none.
+ */
+int store_record_list_cut(const struct xseg_key *keys, uint32_t count, uint64_t next_volume);
+
+#endif
