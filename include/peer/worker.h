@@ -9,14 +9,13 @@
 #ifndef SKERRY_PEER_WORKER_H
 #define SKERRY_PEER_WORKER_H
 
-#include <peer/peer.h>
+#include <peer/post.h>
 
 struct worker_item {
+	struct post_item post; /* first: the way back, and its peer */
 	void (*run)(struct worker_item *item);
 	void (*done)(struct worker_item *item);
-	struct peer *peer;
-	struct worker_item *next; /* the core's, as the next */
-	void *node;
+	struct worker_item *next; /* the core's */
 };
 
 void worker_run(struct peer *peer, struct worker_item *item, void (*run)(struct worker_item *item),

@@ -342,7 +342,7 @@ static void journal_ran(struct worker_item *item)
 		(void *)((uint8_t *)item - offsetof(struct cache_journal, worker));
 	pthread_mutex_lock(&journal->mutex);
 	journal->running = false;
-	journal_go(journal, item->peer);
+	journal_go(journal, item->post.peer);
 	pthread_mutex_unlock(&journal->mutex);
 }
 

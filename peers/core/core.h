@@ -105,7 +105,7 @@ struct shard_volume {
 struct shard {
 	_Alignas(64) struct peer peer; /* what the role sees */
 	struct host_peer *owner;
-	uint32_t jobs, calls, items; /* in flight */
+	uint32_t jobs, calls, posts; /* in flight */
 	uint32_t jobs_shown, calls_shown;
 	uint32_t retry_head, retry_tail;
 	/* may be taken before looking at the pool again */
@@ -257,11 +257,11 @@ struct lane {
 	uint64_t events_ns;
 	uint64_t idle_ns; /* since when nothing has moved; 0: something has */
 	struct lane_trial trial;
-	/* what the workers bring back: put in the queue, then counted */
-	_Atomic uint32_t items_done;
-	uint32_t items_taken;
-	struct cds_wfcq_head done_head;
-	_Alignas(64) struct cds_wfcq_tail done_tail;
+	/* what other threads hand to it: put in the queue, then counted */
+	_Atomic uint32_t posted;
+	uint32_t posts_taken;
+	struct cds_wfcq_head post_head;
+	_Alignas(64) struct cds_wfcq_tail post_tail;
 	_Atomic uint32_t commands;
 	pthread_t thread;
 	bool joined;
@@ -309,10 +309,10 @@ void flush_arrive(struct shard *shard, struct job *job);
 int call_begin_reserved(struct peer *peer, struct call **call);
 void call_submit_port(struct call *call, uint32_t port, struct job *job, call_done_f *done);
 bool retry_run(struct shard *shard);
-bool worker_collect(struct lane *lane);
-static inline bool worker_waiting(struct lane *lane)
+bool post_collect(struct lane *lane);
+static inline bool post_waiting(struct lane *lane)
 {
-	return atomic_load_explicit(&lane->items_done, memory_order_acquire) != lane->items_taken;
+	return atomic_load_explicit(&lane->posted, memory_order_acquire) != lane->posts_taken;
 }
 void worker_pool_start(unsigned workers_max);
 void worker_pool_stop(void);

@@ -199,7 +199,7 @@ static bool lane_turn(struct lane *lane)
 	lane_events(lane, lane->idle_ns ? LANE_EVENTS_IDLE_NS : LANE_EVENTS_BUSY_NS);
 	moved |= lane_rounds(lane);
 	moved |= call_fail_pending(lane);
-	moved |= worker_collect(lane);
+	moved |= post_collect(lane);
 	moved |= lane_retries(lane);
 	if (moved)
 		lane_rounds(lane);
@@ -214,7 +214,7 @@ static bool lane_turn(struct lane *lane)
 /* Anything beside the rings that a bell would have been rung for. */
 static bool lane_pending(struct lane *lane)
 {
-	return lane->failed || worker_waiting(lane) ||
+	return lane->failed || post_waiting(lane) ||
 	       atomic_load_explicit(&lane->commands, memory_order_acquire);
 }
 
@@ -470,7 +470,7 @@ int lane_init(struct lane *lane)
 	struct xseg *seg = &lane->host->seg;
 	uint32_t count = seg->request_count;
 	lane->failed_tail = &lane->failed;
-	cds_wfcq_init(&lane->done_head, &lane->done_tail);
+	cds_wfcq_init(&lane->post_head, &lane->post_tail);
 	int error = xseg_lane_join(seg, false, &lane->x);
 	if (error)
 		return error;

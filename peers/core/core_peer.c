@@ -158,7 +158,7 @@ void shard_finish(struct shard *shard)
 bool shard_idle(struct shard *shard)
 {
 	const struct peer_ops *ops = shard->peer.ops;
-	return shard->jobs == 0 && shard->calls == 0 && shard->items == 0 &&
+	return shard->jobs == 0 && shard->calls == 0 && shard->posts == 0 &&
 	       shard->retry_head == XSEG_NONE && (!ops->idle || ops->idle(&shard->peer));
 }
 
@@ -195,8 +195,8 @@ static void shard_dump_jobs(const struct shard *shard, FILE *out)
 void shard_dump(struct shard *shard, FILE *out)
 {
 	struct peer *peer = &shard->peer;
-	fprintf(out, "  peer %s (%s) shard %u: %u jobs, %u calls, %u worker items%s\n", peer->name,
-		peer->ops->name, peer->shard, shard->jobs, shard->calls, shard->items,
+	fprintf(out, "  peer %s (%s) shard %u: %u jobs, %u calls, %u posts%s\n", peer->name,
+		peer->ops->name, peer->shard, shard->jobs, shard->calls, shard->posts,
 		peer->stopping ? ", stopping" : "");
 	shard_dump_jobs(shard, out);
 	shard_dump_calls(shard, out);

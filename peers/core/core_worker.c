@@ -1,15 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The threads for what blocks: one pool for the process, made when needed. What is done goes back
- * to its lane over a wait-free queue.
- */
+/* The threads for what blocks: one pool for the process, made when needed. What is done is posted
+   back to its lane. */
 #include <base/log.h>
 #include <string.h>
 
 #include "peers/core/core.h"
-
-/* The queue's node is one pointer: it lies in the item. */
-fixed(sizeof(struct cds_wfcq_node) == sizeof(((struct worker_item *)0)->node));
 
 static struct {
 	pthread_mutex_t mutex;
@@ -19,16 +14,6 @@ static struct {
 	unsigned threads, threads_max, idle, waiting;
 	bool ending;
 } worker_pool = {.mutex = PTHREAD_MUTEX_INITIALIZER, .work = PTHREAD_COND_INITIALIZER};
-
-static struct cds_wfcq_node *worker_node(struct worker_item *item)
-{
-	return (struct cds_wfcq_node *)(void *)&item->node;
-}
-
-static struct worker_item *worker_item_of(struct cds_wfcq_node *node)
-{
-	return (struct worker_item *)(void *)((uint8_t *)node - offsetof(struct worker_item, node));
-}
 
 /* The next item, or NULL when the pool ends. */
 static struct worker_item *worker_next(void)
@@ -54,13 +39,8 @@ static void *worker_main(void *unused)
 	struct worker_item *item;
 	pthread_setname_np(pthread_self(), "worker");
 	while ((item = worker_next())) {
-		struct lane *lane = item->peer->lane;
 		item->run(item);
-		/* from here on the item is the lane's */
-		cds_wfcq_node_init(worker_node(item));
-		cds_wfcq_enqueue(&lane->done_head, &lane->done_tail, worker_node(item));
-		atomic_fetch_add_explicit(&lane->items_done, 1, memory_order_release);
-		lane_ring(lane);
+		peer_post(&item->post);
 	}
 	return unused;
 }
@@ -98,15 +78,20 @@ void worker_pool_stop(void)
 	worker_pool.threads = 0;
 }
 
+static void worker_done(struct post_item *post)
+{
+	struct worker_item *item = (struct worker_item *)post;
+	item->done(item);
+}
+
 void worker_run(struct peer *peer, struct worker_item *item, void (*run)(struct worker_item *item),
 	void (*done)(struct worker_item *item))
 {
 	must(run && done);
 	item->run = run;
 	item->done = done;
-	item->peer = peer;
 	item->next = NULL;
-	shard_of(peer)->items++;
+	peer_post_expect(peer, &item->post, worker_done);
 	pthread_mutex_lock(&worker_pool.mutex);
 	*worker_pool.last = item;
 	worker_pool.last = &item->next;
@@ -114,23 +99,4 @@ void worker_run(struct peer *peer, struct worker_item *item, void (*run)(struct 
 	worker_spawn();
 	pthread_cond_signal(&worker_pool.work);
 	pthread_mutex_unlock(&worker_pool.mutex);
-}
-
-/* Takes everything that has come back, in order. */
-bool worker_collect(struct lane *lane)
-{
-	if (likely(!worker_waiting(lane)))
-		return false;
-	/* as many as were there when we looked: done() may send for more */
-	uint32_t until = atomic_load_explicit(&lane->items_done, memory_order_acquire);
-	while (lane->items_taken != until) {
-		struct cds_wfcq_node *node =
-			__cds_wfcq_dequeue_blocking(&lane->done_head, &lane->done_tail);
-		must(node);
-		struct worker_item *item = worker_item_of(node);
-		lane->items_taken++;
-		shard_of(item->peer)->items--;
-		item->done(item);
-	}
-	return true;
 }

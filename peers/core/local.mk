@@ -4,14 +4,14 @@ libpeer_la_SOURCES = \
 	include/peer/call.h include/peer/client.h include/peer/job.h include/peer/keep.h include/peer/map.h \
 	include/peer/notify.h include/peer/cache.h include/peer/front.h include/peer/xcache.h \
 	include/peer/option.h \
-	include/peer/peer.h include/peer/store.h include/peer/worker.h \
+	include/peer/peer.h include/peer/post.h include/peer/store.h include/peer/worker.h \
 	peers/core/core.h peers/core/core_call.c peers/core/core_client.c peers/core/core_data.c \
 	peers/core/core_describe.c \
 	peers/core/core_flush.c peers/core/core_host.c peers/core/core_job.c peers/core/core_lane.c \
 	peers/core/core_level.c \
 	peers/core/core_man.c peers/core/core_module.c peers/core/core_notify.c \
 	peers/core/core_option.c \
-	peers/core/core_pages.c peers/core/core_peer.c peers/core/core_retry.c \
+	peers/core/core_pages.c peers/core/core_peer.c peers/core/core_post.c peers/core/core_retry.c \
 	peers/core/core_slab.c peers/core/core_spec.c peers/core/core_store.c peers/core/core_trial.c \
 	peers/core/core_volume.c peers/core/core_worker.c \
 	peers/core/core_xcache.h peers/core/core_xcache.c peers/core/core_xcache_clock2q.c \

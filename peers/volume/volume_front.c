@@ -80,7 +80,7 @@ static void wait_run(struct worker_item *item)
 static void wait_done(struct worker_item *item)
 {
 	struct wait *wait = (struct wait *)item;
-	struct peer *peer = item->peer;
+	struct peer *peer = item->post.peer;
 	struct job *job = wait->job;
 	if (!all_told(peer) && ++wait->waits < FRONT_WAITS && !peer->stopping) {
 		worker_run(peer, item, wait_run, wait_done);

@@ -86,8 +86,8 @@ static void store_work_run(struct worker_item *item)
 	work->ran_on = pthread_self();
 	do
 		usleep(1000);
-	while (atomic_load(&store_of(item->peer)->hold));
-	atomic_fetch_add(&store_of(item->peer)->ran, 1);
+	while (atomic_load(&store_of(item->post.peer)->hold));
+	atomic_fetch_add(&store_of(item->post.peer)->ran, 1);
 }
 
 static void store_work_done(struct worker_item *item)
@@ -103,6 +103,28 @@ static void store_close(struct peer *peer, struct job *job)
 	struct store_work *work = calloc(1, sizeof(*work));
 	work->job = job;
 	worker_run(peer, &work->item, store_work_run, store_work_done);
+}
+
+static void *store_post(void *context)
+{
+	struct store_work *work = context;
+	store_work_run(&work->item);
+	peer_post(&work->item.post);
+	return NULL;
+}
+
+static void store_posted(struct post_item *item) { store_work_done((struct worker_item *)item); }
+
+/* By a thread that the core knows nothing of. */
+static void store_control(struct peer *peer, struct job *job)
+{
+	struct rig_store *store = store_of(peer);
+	struct store_work *work = calloc(1, sizeof(*work));
+	unsigned poster = atomic_fetch_add(&store->posters, 1);
+	must(work && poster < countof(store->poster));
+	work->job = job;
+	peer_post_expect(peer, &work->item.post, store_posted);
+	must(pthread_create(&store->poster[poster], NULL, store_post, work) == 0);
 }
 
 static bool store_poll(struct peer *peer)
@@ -153,6 +175,13 @@ static void store_stop(struct peer *peer) { atomic_fetch_add(&store_of(peer)->st
 
 static void store_finish(struct peer *peer) { atomic_fetch_add(&store_of(peer)->finished, 1); }
 
+static void store_join(struct peer *first)
+{
+	struct rig_store *store = store_of(first);
+	for (unsigned i = 0; i < atomic_load(&store->posters); i++)
+		must(pthread_join(store->poster[i], NULL) == 0);
+}
+
 static const char *const rig_choices[] = {"red", "green", NULL};
 
 static const struct peer_option rig_options[] = {
@@ -182,6 +211,7 @@ const struct peer_ops rig_store_ops = {
 	.shared_size = sizeof(struct rig_store),
 	.counters = rig_counters,
 	.open = store_open,
+	.close = store_join,
 	.start = store_start,
 	.stop = store_stop,
 	.finish = store_finish,
@@ -192,7 +222,8 @@ const struct peer_ops rig_store_ops = {
 		[XSEG_OP_FLUSH] = store_flush,
 		[XSEG_OP_DELETE] = store_delete,
 		[XSEG_OP_PREFETCH] = store_prefetch,
-		[XSEG_OP_CLOSE] = store_close},
+		[XSEG_OP_CLOSE] = store_close,
+		[XSEG_OP_CONTROL] = store_control},
 };
 
 /* --- t_split --------------------------------------------------------------------------- */

@@ -22,8 +22,10 @@ extern const struct peer_ops rig_store_ops, rig_split_ops, rig_pass_ops;
 struct rig_store {
 	uint8_t bytes[RIG_BYTES];
 	_Atomic unsigned flushes[HOST_LANES_MAX], reads[HOST_LANES_MAX];
-	_Atomic unsigned stops, finished, closed, ran, lossy;
-	_Atomic bool hold; /* PREFETCH and CLOSE wait until it is false */
+	_Atomic unsigned stops, finished, ran, lossy;
+	_Atomic bool hold;    /* PREFETCH, CLOSE and CONTROL wait until it is false */
+	pthread_t poster[64]; /* a thread for each CONTROL */
+	_Atomic unsigned posters;
 	_Atomic uint32_t lanes_of_object[64];
 };
 

@@ -36,7 +36,7 @@ static struct rig_replay rig_result;
 void worker_run(struct peer *peer, struct worker_item *item, void (*run)(struct worker_item *item),
 	void (*done)(struct worker_item *item))
 {
-	item->peer = peer;
+	item->post.peer = peer;
 	item->run = run;
 	item->done = done;
 	pthread_mutex_lock(&rig_threads.mutex);
@@ -79,7 +79,7 @@ static void *rig_worker(void *unused)
 		pthread_mutex_unlock(&rig_threads.mutex);
 		item->run(item);
 		pthread_mutex_lock(&rig_threads.mutex);
-		rig_threads.done[item->peer->shard] = item;
+		rig_threads.done[item->post.peer->shard] = item;
 	}
 	pthread_mutex_unlock(&rig_threads.mutex);
 	return unused;

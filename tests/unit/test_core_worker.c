@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Workers: what blocks runs elsewhere, what is done comes back to the lane, none is forgotten. */
+/* Workers, and threads of a peer's own: what is done there comes back to the lane, none is lost. */
 #include "tests/unit/core_rig.h"
+
+static const enum xseg_op by_worker_or_post[] = {XSEG_OP_CLOSE, XSEG_OP_CONTROL};
 
 static const char *const one_store[] = {"a=t_store", NULL};
 
@@ -11,7 +13,7 @@ START_TEST(test_elsewhere)
 	rig_begin(&rig, 0, 2, one_store);
 	rig_ask(&rig, "a");
 	for (unsigned i = 0; i < 20; i++) {
-		ck_assert_int_eq(rig_do(&rig, XSEG_OP_CLOSE, 0, 0, &elsewhere), 0);
+		ck_assert_int_eq(rig_do(&rig, by_worker_or_post[_i], 0, 0, &elsewhere), 0);
 		ck_assert_uint_eq(elsewhere, 1);
 	}
 	ck_assert_uint_eq(rig_store(&rig, "a")->ran, 20);
@@ -28,7 +30,8 @@ START_TEST(test_many)
 	rig_begin(&rig, 0, 1, one_store);
 	rig_ask(&rig, "a");
 	for (unsigned i = 0; i < countof(requests); i++) {
-		requests[i] = (struct client_request){.op = XSEG_OP_CLOSE, .key = {.volume = 1}};
+		requests[i] =
+			(struct client_request){.op = by_worker_or_post[_i], .key = {.volume = 1}};
 		ck_assert_int_eq(client_start(&rig.client, &requests[i]), 0);
 	}
 	for (unsigned i = 0; i < countof(requests); i++) {
@@ -56,7 +59,7 @@ static bool release(void)
 START_TEST(test_stop_waits)
 {
 	struct rig rig;
-	struct client_request request = {.op = XSEG_OP_CLOSE, .key = {.volume = 1}};
+	struct client_request request = {.op = by_worker_or_post[_i], .key = {.volume = 1}};
 	rig_begin(&rig, 0, 1, one_store);
 	rig_ask(&rig, "a");
 	for (unsigned i = 0; i < 10; i++)
@@ -79,8 +82,8 @@ END_TEST
 int main(void)
 {
 	Suite *suite = suite_create("core_worker");
-	UNIT_TEST(suite, test_elsewhere);
-	UNIT_TEST(suite, test_many);
-	UNIT_TEST(suite, test_stop_waits);
+	UNIT_LOOP_TEST(suite, test_elsewhere, 2);
+	UNIT_LOOP_TEST(suite, test_many, 2);
+	UNIT_LOOP_TEST(suite, test_stop_waits, 2);
 	return unit_main(suite);
 }
