@@ -51,6 +51,11 @@ static inline struct store_piece store_piece_of(const struct job *job, uint32_t 
 	};
 }
 
+/* For each piece of a job's range. */
+#define STORE_FOREACH(piece, job) \
+	for (struct store_piece piece = store_piece_of(job, 0); (piece).at < (job)->length; \
+		(piece) = store_piece_of(job, (piece).at + (piece).size))
+
 /* --- records -------------------------------------------------------------------------------- */
 
 static inline bool store_record_is(const struct xseg_key *key)
@@ -67,12 +72,48 @@ int store_record_check(const struct job *job, uint64_t found);
  * clock is not set back by just so much.
  */
 uint64_t store_record_version_next(uint64_t found);
-/* In order of epoch, volume, object: <0, 0, >0. */
-int store_record_compare(const struct xseg_key *a, const struct xseg_key *b);
+
+/* GET's answer: bytes, or -EMSGSIZE. */
+int store_record_answer(struct job *job, const void *record, size_t size);
+
+/* --- answers -------------------------------------------------------------------------------- */
+
+/* The order of lists, <0, 0, >0: of objects by volume, object, epoch; of records by epoch, volume,
+   object. Objects come before records. */
+int store_key_compare(const struct xseg_key *a, const struct xseg_key *b);
+
 /*
- * Of `count` keys in order, how many to answer when all with the last one's volume are asked for
- * again (the cursor of a list of records is a volume number): -E2BIG when that is none.
+ * LIST: begin with {.job = job}, add the keys that are wanted, end. The cursor says
+ * where in that order the next one stands, so objects may come and go between two questions. Who
+ * adds in order may stop when it is full.
  */
-int store_record_list_cut(const struct xseg_key *keys, uint32_t count, uint64_t next_volume);
+struct store_list {
+	struct job *job;
+	struct xseg_key *keys;
+	uint32_t count, room;
+	int error;
+};
+/* The first key that may be wanted: where the cursor stands. */
+struct xseg_key store_list_from(const struct job *job);
+/* Of that volume or kind of record, and not before the cursor. */
+bool store_list_wants(const struct job *job, const struct xseg_key *key);
+void store_list_add(struct store_list *list, struct xseg_key key);
+bool store_list_full(const struct store_list *list);
+/* Puts what fits into the job's data: bytes, or -errno. *value: the cursor, 0: no more. */
+int store_list_end(struct store_list *list, uint64_t *value);
+
+/* Ends the job: so many bytes, or -errno, and the value in either case. */
+void store_answer(struct job *job, int answer, uint64_t value);
+
+/* STATUS: begin with {.job = job}, add stretches from job->offset on while there is room, end. */
+struct store_status {
+	struct job *job;
+	struct xseg_status_extent last;
+	uint32_t count;
+};
+/* False: there is no room for it; the asker goes on from there. */
+bool store_status_add(struct store_status *status, uint64_t length, bool hole);
+/* Bytes. *value: how many stretches. */
+int store_status_end(struct store_status *status, uint64_t *value);
 
 #endif

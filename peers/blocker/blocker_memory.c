@@ -67,10 +67,8 @@ static bool memory_try(struct peer *peer, void *context)
 	struct job *job = context;
 	uint64_t value = 0;
 	int answer = memory_do(peer->state, job, &value);
-	if (answer >= 0)
-		job_complete_value(job, (uint32_t)answer, value);
-	else if (answer != -EAGAIN)
-		job_fail_value(job, answer, value);
+	if (answer != -EAGAIN)
+		store_answer(job, answer, value);
 	return answer != -EAGAIN;
 }
 

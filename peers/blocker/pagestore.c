@@ -312,92 +312,42 @@ int pagestore_info(struct pagestore *store, struct job *job)
 	return sizeof(info);
 }
 
-/* As many stretches as the data pages hold; the asker goes on behind the last. */
 int pagestore_status(struct pagestore *store, struct job *job, uint64_t *count)
 {
 	int error = store_range_check(job);
 	if (error)
 		return error;
 	struct pagemap_object *object = pagemap_find(&store->map, &job->key);
-	struct xseg_status_extent extent = {0};
-	uint32_t room = job->data_size / sizeof(extent);
+	struct store_status status = {.job = job};
 	struct store_piece piece;
-	*count = 0;
-	for (uint32_t at = 0; at < job->length && *count < room; at += piece.size) {
+	for (uint32_t at = 0; at < job->length; at += piece.size) {
 		piece = store_piece_of(job, at);
 		bool hole = pagemap_get(&store->map, object, piece.page) == XSEG_NONE;
-		uint32_t flags = hole ? XSEG_STATUS_HOLE | XSEG_STATUS_ZERO : 0;
-		if (extent.length && extent.flags != flags) {
-			job_put_bytes(job, (uint32_t)(*count)++ * sizeof(extent), &extent,
-				sizeof(extent));
-			extent.length = 0;
-		}
-		extent.flags = flags;
-		extent.length += piece.size;
+		if (!store_status_add(&status, piece.size, hole))
+			break;
 	}
-	if (extent.length && *count < room)
-		job_put_bytes(job, (uint32_t)(*count)++ * sizeof(extent), &extent, sizeof(extent));
-	return (int)(*count * sizeof(extent));
+	return store_status_end(&status, count);
 }
 
-/* One object of a list: where it stands in it. */
-static uint64_t order_of(const struct xseg_key *key)
-{
-	return (uint64_t)key->object << 32 | key->epoch;
-}
-
-static int compare_keys(const void *a, const void *b)
-{
-	uint64_t x = order_of(a), y = order_of(b);
-	return x < y ? -1 : x > y;
-}
-
-struct key_array {
-	struct xseg_key *keys;
-	uint32_t count, room;
-};
-
-static int collect(struct pagestore *store, const struct job *job, struct key_array *out)
+static void collect(struct pagestore *store, struct store_list *list)
 {
 	struct pagemap_object *object;
-	for (uint32_t i = 0; (object = pagemap_next(&store->map, &i));) {
-		if (object->key.volume != job->key.volume || order_of(&object->key) < job->arg0)
-			continue;
-		if (out->count == out->room) {
-			uint32_t room = out->room ? 2 * out->room : 256;
-			void *grown = realloc(out->keys, room * sizeof(*out->keys));
-			if (!grown)
-				return -ENOMEM;
-			out->keys = grown;
-			out->room = room;
-		}
-		out->keys[out->count++] = object->key;
-	}
-	return 0;
+	for (uint32_t i = 0; (object = pagemap_next(&store->map, &i));)
+		if (store_list_wants(list->job, &object->key))
+			store_list_add(list, object->key);
 }
 
-/* The cursor is the place of the next object in the order, so the list may change meanwhile. */
 int pagestore_list(struct pagestore *store, struct job *job, uint64_t *next)
 {
-	struct key_array found = {0};
-	uint32_t size = job->length < job->data_size ? job->length : job->data_size;
-	uint32_t room = size / sizeof(struct xseg_key);
-	int error = room ? 0 : -EINVAL;
-	for (unsigned i = 0; i < countof(store->shared->stores) && !error; i++) {
+	struct store_list list = {.job = job};
+	for (unsigned i = 0; i < countof(store->shared->stores); i++) {
 		struct pagestore *other = lock_other(store->shared, i);
 		if (!other)
 			continue;
-		error = collect(other, job, &found);
+		collect(other, &list);
 		unlock(other);
 	}
-	if (!error && found.count) {
-		qsort(found.keys, found.count, sizeof(*found.keys), compare_keys);
-		*next = found.count > room ? order_of(&found.keys[room]) : 0;
-		found.count = found.count > room ? room : found.count;
-		job_put_bytes(job, 0, found.keys, found.count * (uint32_t)sizeof(*found.keys));
-	}
-	free(found.keys);
-	return error ? error : (int)(found.count * sizeof(struct xseg_key));
+	return store_list_end(&list, next);
 }
 
 int pagestore_limit(struct peer *first, uint64_t size, char *why, size_t why_size)

@@ -19,7 +19,7 @@ static uint32_t place_of(const struct record_table *table, const struct xseg_key
 	uint32_t low = 0, high = table->count;
 	while (low < high) {
 		uint32_t middle = (low + high) / 2;
-		if (store_record_compare(&table->records[middle]->key, key) < 0)
+		if (store_key_compare(&table->records[middle]->key, key) < 0)
 			low = middle + 1;
 		else
 			high = middle;
@@ -73,7 +73,7 @@ int record_cas(struct record_table *table, struct job *job, uint64_t *value)
 {
 	uint32_t place = place_of(table, &job->key);
 	struct record *record = place < table->count ? table->records[place] : NULL;
-	if (record && store_record_compare(&record->key, &job->key) != 0)
+	if (record && store_key_compare(&record->key, &job->key) != 0)
 		record = NULL;
 	*value = record ? record->version : 0;
 	int error = store_record_check(job, *value);
@@ -86,37 +86,20 @@ int record_cas(struct record_table *table, struct job *job, uint64_t *value)
 			*value = table->records[place]->version;
 		return error;
 	case XSEG_CAS_DELETE: forget(table, place); return 0;
-	default:
-		if (record->size > job->data_size)
-			return -EMSGSIZE;
-		job_put_bytes(job, 0, record->data, record->size);
-		return (int)record->size;
+	default: return store_record_answer(job, record->data, record->size);
 	}
 }
 
 int record_list(const struct record_table *table, struct job *job, uint64_t *next)
 {
-	struct xseg_key from = {.epoch = job->key.epoch, .volume = job->arg0};
-	uint32_t size = job->length < job->data_size ? job->length : job->data_size;
-	uint32_t room = size / sizeof(from), count = 0, place = place_of(table, &from);
-	struct xseg_key *keys = malloc((room + 1) * sizeof(*keys));
-	if (!keys)
-		return -ENOMEM;
-	for (; place < table->count && count <= room; place++) {
-		keys[count] = table->records[place]->key;
-		if (keys[count].epoch != from.epoch)
+	struct store_list list = {.job = job};
+	struct xseg_key from = store_list_from(job);
+	for (uint32_t i = place_of(table, &from); i < table->count; i++) {
+		const struct xseg_key *key = &table->records[i]->key;
+		if (key->epoch != from.epoch || store_list_full(&list))
 			break;
-		if (job->key.volume == 0 || keys[count].volume == job->key.volume)
-			count++;
+		if (store_list_wants(job, key))
+			store_list_add(&list, *key);
 	}
-	*next = 0;
-	int answer = (int)count;
-	if (count > room) {
-		*next = keys[room].volume;
-		answer = store_record_list_cut(keys, room, *next);
-	}
-	if (answer > 0)
-		job_put_bytes(job, 0, keys, (uint32_t)answer * sizeof(*keys));
-	free(keys);
-	return answer < 0 ? answer : answer * (int)sizeof(*keys);
+	return store_list_end(&list, next);
 }

@@ -117,10 +117,7 @@ void file_op_end(struct file_op *op, int result)
 	op->job = NULL;
 	TAILQ_INSERT_HEAD(&shard->free_ops, op, link);
 	shard->ops_busy--;
-	if (result >= 0)
-		job_complete_value(job, (uint32_t)result, value);
-	else
-		job_fail_value(job, result, value);
+	store_answer(job, result, value);
 	if (object)
 		file_gate_wake(object);
 	pump(shard);

@@ -291,14 +291,6 @@ static int forget(struct file_store *store, const struct job *job)
 	return error;
 }
 
-static int answer(struct job *job, const struct record_file *file)
-{
-	if (file->size > job->data_size)
-		return -EMSGSIZE;
-	job_put_bytes(job, 0, file->data, file->size);
-	return (int)file->size;
-}
-
 /* A killed process may have renamed a record and not come to making that durable. */
 static int inherit_records(struct file_store *store)
 {
@@ -335,7 +327,7 @@ static int compare_and_set(struct file_store *store, struct job *job, uint64_t *
 			*value = version;
 		return error;
 	case XSEG_CAS_DELETE: return forget(store, job);
-	default: return answer(job, &file);
+	default: return store_record_answer(job, file.data, file.size);
 	}
 }
 
@@ -363,43 +355,20 @@ static bool parse_name(const char *name, struct xseg_key *key)
 	return true;
 }
 
-static int compare_keys(const void *a, const void *b) { return store_record_compare(a, b); }
-
-static bool is_asked(const struct job *job, const struct xseg_key *key)
+static int collect(DIR *folder, struct store_list *list)
 {
-	return key->epoch == job->key.epoch && key->volume >= job->arg0 &&
-	       (job->key.volume == 0 || key->volume == job->key.volume);
-}
-
-/* All keys that are asked for, in order; the array is the caller's. */
-static int collect(DIR *folder, const struct job *job, struct xseg_key **keys, uint32_t *count)
-{
-	uint32_t room = 0;
 	const struct dirent *entry;
 	while (errno = 0, (entry = readdir(folder))) {
 		struct xseg_key key;
-		if (!parse_name(entry->d_name, &key) || !is_asked(job, &key))
-			continue;
-		if (*count == room) {
-			room = room ? 2 * room : 64;
-			void *grown = realloc(*keys, room * sizeof(key));
-			if (!grown)
-				return -ENOMEM;
-			*keys = grown;
-		}
-		(*keys)[(*count)++] = key;
+		if (parse_name(entry->d_name, &key) && store_list_wants(list->job, &key))
+			store_list_add(list, key);
 	}
-	int error = -errno;
-	if (*count)
-		qsort(*keys, *count, sizeof(**keys), compare_keys);
-	return error;
+	return -errno;
 }
 
 int file_record_list(struct file_store *store, struct job *job, uint64_t *next)
 {
-	uint32_t size = job->length < job->data_size ? job->length : job->data_size;
-	uint32_t room = size / sizeof(struct xseg_key), count = 0;
-	struct xseg_key *keys = NULL;
+	struct store_list list = {.job = job};
 	int fd = openat(store->root, "records", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *folder = fd < 0 ? NULL : fdopendir(fd);
 	if (!folder) {
@@ -408,17 +377,9 @@ int file_record_list(struct file_store *store, struct job *job, uint64_t *next)
 			close(fd);
 		return error;
 	}
-	int listed = collect(folder, job, &keys, &count);
+	int error = collect(folder, &list);
 	closedir(folder);
-	*next = 0;
-	if (listed == 0)
-		listed = (int)count;
-	if (listed >= 0 && count > room) {
-		*next = keys[room].volume;
-		listed = room ? store_record_list_cut(keys, room, *next) : -EINVAL;
-	}
-	if (listed > 0)
-		job_put_bytes(job, 0, keys, (uint32_t)listed * (uint32_t)sizeof(*keys));
-	free(keys);
-	return listed < 0 ? listed : listed * (int)sizeof(*keys);
+	if (!list.error)
+		list.error = error;
+	return store_list_end(&list, next);
 }
