@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 check_PROGRAMS += blocker_check
 blocker_check_SOURCES = tests/lib/blocker_check.c tests/lib/blocker_rig.c tests/lib/blocker_rig.h \
-	tests/lib/blocker_laws.c tests/lib/blocker_laws_pattern.c tests/lib/blocker_records.c \
+	tests/lib/blocker_laws.c tests/lib/blocker_laws_fence.c tests/lib/blocker_laws_pattern.c tests/lib/blocker_records.c \
 	tests/lib/blocker_model.c
 blocker_check_LDADD = libpeer.la libxseg.la $(URCU_LIBS) $(EVENT_LIBS)
 
@@ -16,6 +16,8 @@ blocker_scenarios = tests/scenario/blocker_laws.sh tests/scenario/blocker_memory
 	tests/scenario/blocker_file_kill.sh tests/scenario/blocker_file_lost.sh \
 	tests/scenario/blocker_file_crash.sh tests/scenario/blocker_file_uring.sh
 TESTS += $(blocker_scenarios)
+# stores that keep to the laws (blocker_laws.sh, blocker_lib.sh says what such a file is)
+EXTRA_DIST += tests/stores/blocker_memory.sh tests/stores/blocker_file.sh
 QUICK_TESTS += tests/scenario/blocker_memory.sh tests/scenario/blocker_file_start.sh \
 	tests/scenario/blocker_file_lost.sh
 EXTRA_DIST += $(blocker_scenarios) tests/scenario/blocker_lib.sh tests/lib/deny_uring.py

@@ -106,9 +106,10 @@ enum xseg_cas { XSEG_CAS_GET, XSEG_CAS_PUT, XSEG_CAS_DELETE };
  *
  *   FENCE   key.volume is ours to write to since arg1, a term of its home record; nobody else had
  *           it since term `offset` (0: not known). From the answer on all stores of the same
- *           objects refuse writes that come from elsewhere (-ESTALE), and none is on its way any
- *           more. With XSEG_F_READ_ONLY: nobody may write to it, until the next term. -ESTALE:
- *           another has a higher one; -ETIMEDOUT: writes of another one's do not come to an end.
+ *           objects refuse WRITE, ZERO, DISCARD and COPY that come from elsewhere (-ESTALE), and
+ *           none is on its way any more; not DELETE, for a sweep may run anywhere. With
+ *           XSEG_F_READ_ONLY: nobody may write to it, until the next term. -ESTALE: another has a
+ *           higher one; -ETIMEDOUT: writes of another one's do not come to an end.
  *   LEAVE   somebody else may be the next one to write to it: all that was written is at the
  *           store when it is answered
  *

@@ -4,6 +4,7 @@
  *
  *   blocker_check create SEGMENT SIZE | destroy SEGMENT
  *   blocker_check all SEGMENT PEER [STEPS [SEED]]        TAP; 0 when every law holds
+ *   blocker_check shared SEGMENT PEER SEGMENT2 PEER2     laws of two segments on one store
  *   blocker_check write|fua|read|zero|zero-keep|zero-fast|discard
  *                 SEGMENT PEER VOLUME OBJECT OFFSET LENGTH [SEED]
  *   blocker_check delete|flush SEGMENT PEER VOLUME OBJECT
@@ -62,7 +63,19 @@ static int check_all(struct rig *rig, unsigned steps)
 {
 	blocker_laws(rig);
 	blocker_records(rig);
+	blocker_fence(rig);
 	blocker_model(rig, steps);
+	printf("1..%u\n", rig->laws);
+	return rig->broken ? 1 : 0;
+}
+
+static int check_shared(struct rig *rig, const char *segment, const char *peer)
+{
+	struct rig other = {0};
+	if (rig_open(&other, segment, peer))
+		return 1;
+	blocker_fence_shared(rig, &other);
+	rig_close(&other);
 	printf("1..%u\n", rig->laws);
 	return rig->broken ? 1 : 0;
 }
@@ -212,6 +225,8 @@ static int run(struct rig *rig, int argc, char **argv)
 	}
 	if (argc < 6)
 		return usage();
+	if (strcmp(verb, "shared") == 0)
+		return check_shared(rig, argv[4], argv[5]);
 	struct xseg_key key = {.volume = number(argv[4]), .object = (uint32_t)number(argv[5])};
 	struct span none = {0, 0};
 	if (strcmp(verb, "delete") == 0)
@@ -221,9 +236,9 @@ static int run(struct rig *rig, int argc, char **argv)
 	if (strcmp(verb, "fill") == 0)
 		return fill(rig, key.volume, key.object);
 	if (strcmp(verb, "fence") == 0)
-		return say(rig_control(rig, key, XSEG_CONTROL_FENCE, key.object));
+		return say(rig_control(rig, key, XSEG_CONTROL_FENCE, key.object, 0));
 	if (strcmp(verb, "leave") == 0)
-		return say(rig_control(rig, key, XSEG_CONTROL_LEAVE, 0));
+		return say(rig_control(rig, key, XSEG_CONTROL_LEAVE, 0, 0));
 	if (strcmp(verb, "put") == 0 || strcmp(verb, "get") == 0 || strcmp(verb, "remove") == 0)
 		return record(rig, verb, key.volume, number(argv[5]));
 	if (strcmp(verb, "hammer") == 0)

@@ -102,10 +102,13 @@ int rig_do(struct rig *rig, enum xseg_op op, struct xseg_key key, struct span sp
 	return client_do(&rig->client, &request);
 }
 
-int rig_control(struct rig *rig, struct xseg_key key, uint64_t verb, uint64_t term)
+int rig_control(struct rig *rig, struct xseg_key key, uint64_t verb, uint64_t term, unsigned flags)
 {
-	struct client_request request = {
-		.op = XSEG_OP_CONTROL, .key = {.volume = key.volume}, .arg0 = verb, .arg1 = term};
+	struct client_request request = {.op = XSEG_OP_CONTROL,
+		.key = {.volume = key.volume},
+		.arg0 = verb,
+		.arg1 = term,
+		.flags = flags};
 	return client_do(&rig->client, &request);
 }
 

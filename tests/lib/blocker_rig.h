@@ -59,7 +59,7 @@ int rig_write(
 	struct rig *rig, struct xseg_key key, struct span span, const void *from, unsigned flags);
 /* ZERO, DISCARD, FLUSH, DELETE, PREFETCH */
 int rig_do(struct rig *rig, enum xseg_op op, struct xseg_key key, struct span span, unsigned flags);
-int rig_control(struct rig *rig, struct xseg_key key, uint64_t verb, uint64_t term);
+int rig_control(struct rig *rig, struct xseg_key key, uint64_t verb, uint64_t term, unsigned flags);
 int rig_copy(struct rig *rig, struct xseg_key to, struct xseg_key from, struct span span);
 int rig_info(struct rig *rig, struct xseg_key key, struct xseg_object_info *info);
 /* How many stretches, or -errno. */
@@ -84,8 +84,11 @@ uint64_t rig_random(struct rig *rig);
 
 /* --- what is checked ------------------------------------------------------------------ */
 
-void blocker_laws(struct rig *rig);		     /* blocker_laws.c */
-void blocker_records(struct rig *rig);		     /* blocker_records.c */
+void blocker_laws(struct rig *rig);    /* blocker_laws.c */
+void blocker_records(struct rig *rig); /* blocker_records.c */
+void blocker_fence(struct rig *rig);   /* blocker_laws_fence.c */
+/* Both have a client of the same store, through a segment each. */
+void blocker_fence_shared(struct rig *rig, struct rig *other);
 void blocker_model(struct rig *rig, unsigned steps); /* blocker_model.c */
 
 /* of blocker_pattern, with that object size */

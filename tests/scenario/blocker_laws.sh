@@ -8,31 +8,7 @@
 . "$(dirname "$0")/blocker_lib.sh"
 blocker_begin "the laws of blockers"
 
-for lanes in 1 3; do
-    blocker_peer "mem$lanes" "$lanes" "m$lanes=blocker_memory" &&
-        laws "blocker_memory, $lanes lanes"
-    tap_run "... and stops" scene_stop "mem$lanes"
-done
-
-for io in uring threads; do
-    for spec in "1:" "2:,fds=16,depth=3"; do
-        name=$io${spec%%:*}
-        options=dir=$SCENE_DIR/$name,io=$io${spec#*:}
-        if ! blocker_peer "$name" "${spec%%:*}" "$name=blocker_file,$options" 2>/dev/null; then
-            if grep -q 'io_uring' "$SCENE_DIR/$name.err"; then
-                tap_skip "blocker_file, $options" "$(tail -n 1 "$SCENE_DIR/$name.err")"
-            else
-                tap_not_ok "blocker_file, $options"
-                sed 's/^/#   /' "$SCENE_DIR/$name.err"
-            fi
-            continue
-        fi
-        laws "blocker_file, $options"
-        tap_run "... and stops" scene_stop "$name"
-        tap_is "... and leaves no object" "$(find "$SCENE_DIR/$name/objects" -type f | wc -l)" 0
-        tap_run "... and says that it left all durable" test -e "$SCENE_DIR/$name/clean"
-    done
-done
+for store in "$(dirname "$0")"/../stores/*.sh; do laws_of "$store"; done
 
 blocker_peer pattern 2 pat=blocker_pattern,object-size=1M &&
     tap_run "blocker_pattern" "$CHECK" pattern "$SEGMENT" pat $((1 << 20))
@@ -43,6 +19,12 @@ blocker_peer null 1 null=blocker_null &&
     tap_exits 1 "the checker notices a blocker that stores nothing" \
         "$CHECK" all "$SEGMENT" null 200
 scene_stop null
+one="blocker_file,dir=$SCENE_DIR/one,io=threads,shared=yes"
+blocker_peer alike 1 "alike=$one" && blocker_peer another 1 "another=$one" &&
+    tap_exits 1 "and two that do not keep each other from writing" \
+        "$CHECK" shared "$SEGMENT" alike "$SEGMENT" another
+scene_stop alike
+scene_stop another
 if [ -e "${SKERRY_MODULE_DIR:-}/blocker_lossy.so" ]; then
     blocker_peer lossy 1 lossy=blocker_lossy,every=500,edge.store=mem9 mem9=blocker_memory &&
         tap_exits 1 "and one that loses 0.2 % of writes" "$CHECK" all "$SEGMENT" lossy 6000

@@ -6,11 +6,19 @@
 #   blocker_peer NAME LANES SPEC...  xsegpeer with these peers; the first is $PEER
 #   op VERB ARGS...              one request to $PEER; prints what blocker_check says
 #   laws NAME [STEPS]            all laws hold for $PEER
+#   laws_of STORE.sh             all laws hold for that store, in each of its variants
+#
+# A store's file, ROLE.sh, says how it is started; a new store needs one, and a line in
+# tests/blocker.mk:
+#   store_variants               lines of LANES [OPTIONS]; what they need may lie in $STORE_DIR
+#   store_begin, store_end       its server; store_begin fails with a reason on stdout: skipped
+#   store_stopped OPTIONS        checks once the peer has ended
+#   STORE_SHARED=OPTIONS         two segments may serve the same objects, with these options more
 
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-SEGMENT=blk$$ PEER=
+SEGMENT=blk$$ PEER='' LAW_NUMBER=0
 
 blocker_begin() {
     scene_begin "$1"
@@ -45,3 +53,55 @@ op() {
 }
 
 laws() { tap_run "$1" "$CHECK" all "$SEGMENT" "$PEER" "${2:-2000}"; }
+
+# One variant of a store; $1: role, $2: lanes, $3: options.
+laws_of_variant() {
+    local name=law$((++LAW_NUMBER)) options=$3
+    if blocker_peer "$name" "$2" "$name=$1${options:+,$options}" 2>/dev/null; then
+        laws "$1, $2 lanes${options:+, $options}"
+        tap_run "... and stops" scene_stop "$name"
+        store_stopped "$options"
+    elif grep -q 'refuses' "$SCENE_DIR/$name.err"; then
+        tap_skip "$1, $options" "$(tail -n 1 "$SCENE_DIR/$name.err")"
+    else
+        tap_not_ok "$1, $options"
+        sed 's/^/#   /' "$SCENE_DIR/$name.err"
+    fi
+}
+
+# Two segments on the same objects.
+laws_of_two() {
+    local one=$SEGMENT options=$3,$STORE_SHARED two
+    blocker_peer first "$2" "first=$1,$options" || tap_not_ok "the first of two starts"
+    SEGMENT=$one-two
+    blocker_segment 64M
+    two=$SEGMENT
+    blocker_peer second "$2" "second=$1,$options" || tap_not_ok "the second of two starts"
+    tap_run "$1, two segments, $options" "$CHECK" shared "$one" first "$two" second
+    tap_run "... and the first stops" scene_stop first
+    tap_run "... and the second" scene_stop second
+    SEGMENT=$one
+}
+
+laws_of() {
+    local role reason variants=() variant lanes options
+    role=$(basename "$1" .sh)
+    STORE_DIR=$SCENE_DIR/$role STORE_SHARED=''
+    mkdir -p "$STORE_DIR"
+    store_begin() { :; }
+    store_end() { :; }
+    store_stopped() { :; }
+    # shellcheck source=/dev/null
+    . "$1"
+    if ! reason=$(store_begin); then
+        tap_skip "$role" "$reason"
+        return
+    fi
+    mapfile -t variants < <(store_variants)
+    for variant in "${variants[@]}"; do
+        read -r lanes options <<<"$variant"
+        laws_of_variant "$role" "$lanes" "$options"
+    done
+    [ -z "$STORE_SHARED" ] || laws_of_two "$role" "$lanes" "$options"
+    store_end
+}

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * FENCE and LEAVE: who may write to a volume. `all` asks a store through one segment, `shared`
+ * through two that have the same objects.
+ */
+#include <errno.h>
+
+#include "tests/lib/blocker_rig.h"
+
+#define VOLUME 300u
+
+static const struct span span = {0, 2 * XSEG_PAGE}, none = {0, 0};
+
+static struct xseg_key key_of(const struct rig *rig) { return rig_key(rig, VOLUME, 1); }
+
+static int fence(struct rig *rig, uint64_t term, unsigned flags)
+{
+	return rig_control(rig, key_of(rig), XSEG_CONTROL_FENCE, term, flags);
+}
+
+static int leave(struct rig *rig)
+{
+	return rig_control(rig, key_of(rig), XSEG_CONTROL_LEAVE, 0, 0);
+}
+
+static int put(struct rig *rig, struct xseg_key key, uint64_t seed)
+{
+	pattern_fill(rig->out, key, span, seed);
+	return rig_write(rig, key, span, rig->out, 0);
+}
+
+static void expect_seed(struct rig *rig, struct xseg_key key, uint64_t seed)
+{
+	expect_int(rig, rig_read(rig, key, span, rig->in), 0);
+	expect_int(rig, pattern_check(rig->in, key, span, seed), -1);
+}
+
+/* Nothing that changes the volume's objects goes through, and nothing of it is done. */
+static void expect_kept_out(struct rig *rig, uint64_t seed)
+{
+	struct xseg_key key = key_of(rig), other = rig_key(rig, VOLUME + 1, 1);
+	expect_int(rig, put(rig, key, 99), -ESTALE);
+	expect_int(rig, rig_do(rig, XSEG_OP_ZERO, key, span, 0), -ESTALE);
+	expect_int(rig, rig_do(rig, XSEG_OP_DISCARD, key, span, 0), -ESTALE);
+	expect_int(rig, rig_copy(rig, key, other, span), -ESTALE);
+	expect_seed(rig, key, seed);
+	expect_int(rig, put(rig, other, 7), 0);
+	expect_int(rig, rig_copy(rig, other, key, span), 0);
+	expect_int(rig, rig_do(rig, XSEG_OP_DELETE, other, none, 0), 0);
+}
+
+static void law_alone(struct rig *rig)
+{
+	int error = fence(rig, 5, 0);
+	if (error == -EOPNOTSUPP) {
+		expect_int(rig, leave(rig), -EOPNOTSUPP);
+		return;
+	}
+	expect_int(rig, error, 0);
+	expect_int(rig, fence(rig, 5, 0), 0);
+	expect_int(rig, put(rig, key_of(rig), 1), 0);
+	expect_int(rig, fence(rig, 4, 0), -ESTALE);
+	expect_int(rig, put(rig, key_of(rig), 2), 0);
+	expect_int(rig, leave(rig), 0);
+	expect_int(rig, fence(rig, 6, 0), 0);
+	expect_int(rig, put(rig, key_of(rig), 3), 0);
+	expect_int(rig, fence(rig, 7, XSEG_F_READ_ONLY), 0);
+	expect_kept_out(rig, 3);
+	expect_int(rig, fence(rig, 8, 0), 0);
+	expect_int(rig, rig_do(rig, XSEG_OP_DELETE, key_of(rig), none, 0), 0);
+}
+
+static struct rig *second;
+
+static void law_handover(struct rig *rig)
+{
+	expect_int(rig, fence(rig, 15, 0), 0);
+	expect_int(rig, put(rig, key_of(rig), 1), 0);
+	expect_seed(second, key_of(rig), 1);
+	expect_kept_out(second, 1);
+	expect_int(rig, fence(second, 16, 0), 0);
+	expect_kept_out(rig, 1);
+	expect_int(rig, put(second, key_of(rig), 2), 0);
+	expect_seed(rig, key_of(rig), 2);
+	expect_int(rig, fence(rig, 15, 0), -ESTALE);
+	expect_int(rig, fence(rig, 16, 0), -ESTALE);
+	expect_kept_out(rig, 2);
+	expect_true(rig, !second->failed);
+}
+
+static void law_read_only(struct rig *rig)
+{
+	expect_int(rig, leave(second), 0);
+	expect_int(rig, fence(rig, 17, XSEG_F_READ_ONLY), 0);
+	expect_kept_out(rig, 2);
+	expect_kept_out(second, 2);
+	expect_int(rig, fence(second, 18, 0), 0);
+	expect_int(rig, put(second, key_of(rig), 3), 0);
+	expect_kept_out(rig, 3);
+	expect_int(rig, rig_do(second, XSEG_OP_DELETE, key_of(rig), none, 0), 0);
+	expect_true(rig, !second->failed);
+}
+
+void blocker_fence(struct rig *rig)
+{
+	rig_law(rig, "who has fenced a volume writes to it, by the highest term", law_alone);
+}
+
+void blocker_fence_shared(struct rig *rig, struct rig *other)
+{
+	second = other;
+	other->volume = rig->volume;
+	rig_law(rig, "the last one to fence a volume writes to it, and nobody else", law_handover);
+	rig_law(rig, "nobody writes to one that is fenced to be read", law_read_only);
+}
