@@ -12,7 +12,7 @@ sync_fault_la_LIBADD = -ldl
 
 blocker_scenarios = tests/scenario/blocker_laws.sh tests/scenario/blocker_memory.sh \
 	tests/scenario/blocker_file_start.sh tests/scenario/blocker_file_full.sh \
-	tests/scenario/blocker_file_fence.sh \
+	tests/scenario/blocker_file_fence.sh tests/scenario/example_lmdb.sh \
 	tests/scenario/blocker_file_kill.sh tests/scenario/blocker_file_lost.sh \
 	tests/scenario/blocker_file_crash.sh tests/scenario/blocker_file_uring.sh
 TESTS += $(blocker_scenarios)

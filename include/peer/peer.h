@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A peer: a program part with one job that speaks only through the segment. A module
- * (ROLE.so) exports `const struct peer_ops *const peer_module`; PEER_MODULE() does it.
+ * (ROLE.so) exports `const struct peer_ops *const peer_module`, and which version of this interface
+ * it was built with; PEER_MODULE() does it.
  *
  * A peer runs as one or more shards, one on each lane of its host process; each shard has a
  * `struct peer` and a state of its own and never meets another shard's. Requests are steered
@@ -82,7 +83,11 @@ struct peer_ops {
 	peer_handler_f *on[XSEG_OP_COUNT];
 };
 
+/* Grows when these headers change so that a module must be built anew; xsegpeer refuses others. */
+#define PEER_INTERFACE 1u
 #define PEER_MODULE(ops) \
+	__attribute__((visibility("default"))) const unsigned peer_module_interface = \
+		PEER_INTERFACE; \
 	__attribute__((visibility("default"))) const struct peer_ops *const peer_module = &(ops)
 
 /* Counters of the role, after the ones that the core keeps for every peer. */

@@ -69,11 +69,20 @@ static int module_load(
 		return -ELIBBAD;
 	}
 	const struct peer_ops *const *symbol = dlsym(*module, "peer_module");
-	if (symbol && *symbol && (*symbol)->name && !strcmp((*symbol)->name, role)) {
+	const unsigned *interface = dlsym(*module, "peer_module_interface");
+	if (symbol && interface && *interface != PEER_INTERFACE) {
+		snprintf(why, WHY_SIZE,
+			"module %s was built with version %u of the peer interface, this program "
+			"has "
+			"%u; build it anew",
+			path, *interface, PEER_INTERFACE);
+	} else if (symbol && interface && *symbol && (*symbol)->name &&
+		   !strcmp((*symbol)->name, role)) {
 		*ops = *symbol;
 		return 0;
+	} else {
+		snprintf(why, WHY_SIZE, "module %s does not hold the role '%s'", path, role);
 	}
-	snprintf(why, WHY_SIZE, "module %s does not hold the role '%s'", path, role);
 	dlclose(*module);
 	*module = NULL;
 	return -ELIBBAD;

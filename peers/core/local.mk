@@ -1,10 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 noinst_LTLIBRARIES += libpeer.la
 libpeer_la_SOURCES = \
-	include/peer/call.h include/peer/client.h include/peer/job.h include/peer/keep.h include/peer/map.h \
-	include/peer/notify.h include/peer/cache.h include/peer/front.h include/peer/xcache.h \
-	include/peer/option.h \
-	include/peer/peer.h include/peer/post.h include/peer/store.h include/peer/worker.h \
 	peers/core/core.h peers/core/core_call.c peers/core/core_client.c peers/core/core_data.c \
 	peers/core/core_describe.c \
 	peers/core/core_flush.c peers/core/core_host.c peers/core/core_job.c peers/core/core_lane.c \
