@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Adds up the tests that ran:  sum.sh [--list] BUILD_DIR[=LABEL]...
+# Adds up the tests that ran:  sum.sh BUILD_DIR[=LABEL]...
+#                         or:  sum.sh --slowest N BUILD_DIR[=LABEL]...
 #
 # Reads the .trs and .log files that automake's test driver left. A log that speaks TAP, Check or
 # Criterion counts each of its tests; any other log counts as one. Skips are listed with their
@@ -11,6 +12,30 @@
 set -u -o pipefail
 
 passed=0 failed=0 skipped=0
+
+# tests/timed.sh's last lines, the longest first.
+slowest() {
+    local count=$1 arg dir label
+    shift
+    for arg in "$@"; do
+        dir=${arg%%=*} label=
+        [ "$dir" = "$arg" ] || label="${arg#*=}: "
+        find "$dir" -name '*.log' -not -path '*/skerry-*/*' -exec \
+            awk -v dir="$dir/" -v label="$label" '/^# took [0-9]+ ms$/ { took[FILENAME] = $3 }
+            END {
+                for (file in took) {
+                    name = substr(file, length(dir) + 1)
+                    sub(/\.log$/, "", name)
+                    printf "%8.1f s  %s%s\n", took[file] / 1000, label, name
+                }
+            }' {} +
+    done | sort -rn | head -n "$count"
+}
+
+if [ "${1:-}" = --slowest ]; then
+    slowest "${@:2}"
+    exit
+fi
 
 # Prints "PASSED FAILED SKIPPED" of one log, then a line "skip|fail<TAB>what" for each of note.
 sum_log() {
