@@ -54,7 +54,7 @@ ctl_exits 1 "status" status
 ctl_exits 0 "the second" volume create other --size 16M
 tap_is "all is well" "$(health)" "ok "
 ctl_exits 0 "status" status
-kill -s STOP "$(peer_pid k map0)"
+scene_freeze "$(peer_pid k map0)"
 tap_is "the map does not answer" "$(health)" "degraded it does not answer"
 kill -s CONT "$(peer_pid k map0)"
 tap_is "and does again" "$(health)" "ok "

@@ -170,7 +170,7 @@ assert all(bytes(h.pread(4096, i * 4096)) == bytes([i + 1]) * 4096 for i in rang
 
 stopped=$(pid_of cache0)
 scene_at_exit '[ -z "$stopped" ] || kill -s CONT "$stopped"'
-kill -s STOP "$stopped"
+scene_freeze "$stopped"
 ctl_exits 1 "one that does not move: status" status --timeout 200ms --json
 json_is "says so" '.peers[] | select(.name == "cache0") | "\(.health): \(.reason)"' \
     "degraded: it does not answer"

@@ -55,11 +55,11 @@ tap_run "one whose terminal hangs up, too" scene_until 20 is_state "$(job_of h)"
 stopped_import() { # NAME: an import whose process stands still in the middle
     local store
     store=$(peer_pid j mem0)
-    kill -s STOP "$store" # so that it cannot be done before we stop it
+    scene_freeze "$store" # so that it cannot be done before we stop it
     scene_spawn "$1" "$XSEGCTL" volume import "$img" "$1"
     scene_until 10 has_job "$1"
     id=$(job_of "$1")
-    kill -s STOP "$(worker "$id")"
+    scene_freeze "$(worker "$id")"
     kill -s CONT "$store"
     scene_until 10 importing "$1"
 }

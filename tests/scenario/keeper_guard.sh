@@ -44,7 +44,7 @@ load_end load "no client saw any of it"
 
 # The front is away for a while, and its keeper as well: the socket is still there.
 keeper=$(keeper_pid k) guard=$(guard_pid) front=$(pid_of nbd0)
-kill -s STOP "$guard"
+scene_freeze "$guard"
 kill -s KILL "$keeper" "$front"
 scene_until 5 gone "$keeper"
 scene_spawn waits timeout 60 nbdinfo --size "nbd+unix:///disk?socket=$socket"
@@ -70,7 +70,7 @@ tap_is "nor a socket" "$(find "$SKERRY_RUN_DIR/k" -type s)" ""
 # Another keeper is there when the guard wants to start one.
 ctl_exits 0 "up again" up "$conf"
 guard=$(guard_pid) keeper=$(keeper_pid k)
-kill -s STOP "$guard"
+scene_freeze "$guard"
 kill -s KILL "$keeper"
 scene_until 5 gone "$keeper"
 ctl_exits 0 "somebody else starts it first" up "$conf"

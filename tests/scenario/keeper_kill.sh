@@ -122,7 +122,7 @@ tap_run "and nothing of it is left" scene_until 10 free
 # --- a store that dies while those above it drain -------------------------------------------------
 load_start load
 store=$(pid_of file0)
-kill -s STOP "$store"
+scene_freeze "$store"
 sleep 0.1 # by now the client waits for it
 scene_spawn down "$XSEGCTL" down --yes
 stopping() { grep -q "'nbd0' (pid [0-9]*) is stopped" "$SCENE_DIR/xsegd.err"; }

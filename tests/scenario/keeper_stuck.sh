@@ -24,7 +24,7 @@ ctl_exits 0 "a volume" volume create disk --size 16M
 # --- an event only --------------------------------------------------------------------------------
 load_start load
 store=$(pid_of file0)
-kill -s STOP "$store"
+scene_freeze "$store"
 tap_run "a stopped peer is an event" scene_until 20 event_seen peer_stuck file0
 tap_like "with the reason" "$(event_last peer_stuck file0 '.action + ": " + .reason')" \
     '^event: does not move: lane [0-9]+, for [0-9.]+ s; it is stopped by a signal$'
@@ -43,7 +43,7 @@ ctl_exits 0 "all is well" status
 # --- a restart ------------------------------------------------------------------------------------
 load_start load
 volume=$(pid_of vol0)
-kill -s STOP "$volume"
+scene_freeze "$volume"
 tap_run "with watchdog-action=restart another takes its place" back vol0 "$volume" 20
 tap_run "the stopped one is gone" gone "$volume"
 tap_is "before its successor was started" \
@@ -57,7 +57,7 @@ load_end load "the client saw nothing of it"
 keeper=$(keeper_pid k)
 stuck_count() { grep -c peer_stuck "$events"; }
 before=$(stuck_count)
-kill -s STOP "$keeper"
+scene_freeze "$keeper"
 sleep 4
 kill -s CONT "$keeper"
 sleep 1

@@ -26,7 +26,8 @@
 #                           our own, exports them, finds the binaries, sets the traps
 #   scene_at_exit CMDLINE   evaluated on exit, last given first, before processes are stopped
 #   scene_spawn NAME CMD... starts CMD in the background, logs to $SCENE_DIR/NAME.{out,err}
-#   scene_pid NAME          its pid;  scene_alive NAME;  scene_kill SIGNAL NAME
+#   scene_pid NAME          its pid;  scene_alive NAME;  scene_kill SIGNAL NAME;
+#                           scene_freeze PID
 #   scene_stop NAME         SIGTERM, SIGKILL after SCENE_GRACE (10) s; returns its exit status
 #   scene_wait_line NAME TEXT [S]   until its stdout has that line; fails when it ends
 #   scene_wait_socket PATH [S]      until a UNIX socket accepts;  scene_wait_tcp HOST PORT [S]
@@ -245,6 +246,13 @@ scene_pid() { echo "${SCENE_PIDS[$1]}"; }
 scene_alive() { [ -n "${SCENE_PIDS[$1]:-}" ] && kill -0 "${SCENE_PIDS[$1]}" 2>/dev/null; }
 
 scene_kill() { kill -s "$1" "${SCENE_PIDS[$2]}"; }
+
+scene_frozen() { [ -z "$(grep -LE '^State:.[TtZX]' /proc/"$1"/task/*/status 2>/dev/null)" ]; }
+
+# SIGSTOP, until it is true: on a busy machine other threads go on until the first has seen it.
+scene_freeze() { # PID
+    kill -s STOP "$1" && scene_until 60 scene_frozen "$1"
+}
 
 # A pid cannot be given to another process before we wait for it.
 scene_stop() {

@@ -103,7 +103,7 @@ pauses() {
     start none
     scene_spawn paused "$STAMP" --seconds 8 --progress 0.1 "$SCENE_URI"
     scene_until 60 grep -q . "$SCENE_DIR/paused.out" # it is under way
-    scene_kill STOP front
+    scene_freeze "$(scene_pid front)"
     sleep 1.2
     scene_kill CONT front
     tap_run "a pause is no error" wait "$(scene_pid paused)"
@@ -111,7 +111,7 @@ pauses() {
     tap_run "and is counted" test "$(number pause_max_ns)" -ge 1000000000
     scene_spawn hung "$STAMP" --seconds 2 --hang 1 --reconnect 1 --progress 0.1 "$SCENE_URI"
     scene_until 60 grep -q . "$SCENE_DIR/hung.out"
-    scene_kill STOP front
+    scene_freeze "$(scene_pid front)"
     tap_exits 1 "who never answers is given up" wait "$(scene_pid hung)"
     SAID=$(tail -n 1 "$SCENE_DIR/hung.out")
     nonzero "as 'hung'" hung

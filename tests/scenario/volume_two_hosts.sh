@@ -84,7 +84,7 @@ tap_is "both remove it: it is removed" "$wrong" ""
 guest gd a disk
 tell gd 'write -f -P 7 256k 64k'
 says gd 'wrote 65536' "a has it open"
-scene_kill STOP a
+scene_freeze "$(scene_pid a)"
 # shellcheck disable=SC2317
 taken() { io b disk 'write -P 8 320k 4k' 2>&1 | grep -q 'wrote 4096'; }
 if scene_until 60 taken; then

@@ -14,7 +14,7 @@ scene_spawn load python3 "$here/watch_load.py" "$SCENE_URI" until="$SCENE_DIR/en
 waiting() { [ "$("$XSEGCTL" -s g trace --slow 100ms --json | jq '.requests | length')" -gt 0 ]; }
 moves() { [ "$("$XSEGCTL" -s g stats nbd0 --json | jq '.peers[0].counters.reads')" -gt 100 ]; }
 scene_until 20 moves || exit 99
-scene_kill STOP store
+scene_freeze "$(scene_pid store)"
 tap_run "requests wait for a store that stands still" scene_until 20 waiting
 request=$("$XSEGCTL" -s g trace --slow 100ms --json | jq -r '.requests[0].request')
 slot=${request%.*}

@@ -22,7 +22,7 @@ json_is "of an op" '.peers[0].ops.read | keys_unsorted | join(" ")' \
     'iops bytes_per_s p50_ns p99_ns p99_9_ns'
 json_is "the front reads" '.peers[] | select(.name == "nbd0") | .ops.read.iops > 0' true
 json_is "bytes fit the requests" '.peers[] | select(.name == "nbd0") | .ops.read |
-    (.bytes_per_s / .iops + 0.5 | floor)' 4096
+    .bytes_per_s / .iops | . > 3900 and . < 4300' true # one may end between two counters
 json_is "the volume has a name" '[.volumes[].name] | join(",")' disk
 json_is "and reads of its own" '.volumes[0].ops.read.iops > 0' true
 json_is "latencies between processes are not nothing" '.volumes[0].ops.read |
@@ -117,7 +117,7 @@ json_is "none" '.requests | length' 0
 ctl_exits 3 "of nobody" -s w trace --peer nix
 
 # A store that stands still: its requests stay, and can be looked at.
-scene_kill STOP store
+scene_freeze "$(scene_pid store)"
 ctl_exits 0 "slow ones" -s w trace --slow 200ms -n 1 -t 20s --json
 json_is "are with the store" '.requests[0].owner' store0
 json_is "two hops" '[.requests[0].hops[].to] | join(" ")' 'vol0 store0'

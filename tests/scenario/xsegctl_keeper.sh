@@ -265,7 +265,7 @@ fi
 
 # --- a process that does not drain is killed, and that is said -----------------------------------
 store=$(peer_pid k mem0)
-kill -s STOP "$store"
+scene_freeze "$store"
 ctl_exits 8 "down with one that does not stop" down --timeout 1s
 err_like "says which" "killed: mem0"
 scene_until 5 gone "$store"

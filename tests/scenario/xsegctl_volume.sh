@@ -205,7 +205,7 @@ ctl_exits 0 "one again" volume list
 
 # a store that does not answer: a time limit and a reason
 store=$(peer_pid v mem0)
-kill -s STOP "$store"
+scene_freeze "$store"
 ctl_exits 7 "a store that hangs" volume create slow --size 1M --timeout 1s
 err_like "says what to look at" "nobody answers; 'xsegctl status' says"
 kill -s CONT "$store"
