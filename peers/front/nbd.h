@@ -175,12 +175,12 @@ TAILQ_HEAD(nbd_request_queue, nbd_request);
 /* --- a connection ---------------------------------------------------------------- */
 
 /*
- *   HAGGLING --> SERVING --> DRAINING --> DEAD --> LEAVING --> GONE
+ *   NEGOTIATING --> SERVING --> DRAINING --> DEAD --> LEAVING --> GONE
  *       |           |                      ^ |                  ^
  *       `-----------+----------------------' `------------------'
  */
 enum nbd_conn_state {
-	NBD_CONN_HAGGLING, /* handshake */
+	NBD_CONN_NEGOTIATING, /* handshake */
 	NBD_CONN_SERVING,
 	NBD_CONN_DRAINING, /* reads no more; answers what it has taken */
 	NBD_CONN_DEAD,	   /* the socket is closed; calls are still out */
@@ -392,15 +392,15 @@ void nbd_stages_free(struct nbd *nbd);
 uint32_t nbd_body_size(const struct nbd_request *request);
 bool nbd_send(struct nbd_conn *conn);
 
-/* nbd_haggle.c: the handshake on a connection. */
-int nbd_haggle_begin(struct nbd_conn *conn, bool trusted);
-void nbd_haggle_parse(struct nbd_conn *conn);
-bool nbd_haggle_send(struct nbd_conn *conn);
-void nbd_haggle_end(struct nbd_conn *conn);
+/* nbd_negotiate.c: the handshake on a connection. */
+int nbd_negotiate_begin(struct nbd_conn *conn, bool trusted);
+void nbd_negotiate_parse(struct nbd_conn *conn);
+bool nbd_negotiate_send(struct nbd_conn *conn);
+void nbd_negotiate_end(struct nbd_conn *conn);
 /* What nbd_export_list(), nbd_dirty_find() and nbd_export_find() found. */
-void nbd_haggle_listed(struct nbd_conn *conn, int error);
-void nbd_haggle_snapshots(struct nbd_conn *conn, int error);
-void nbd_haggle_found(struct nbd_conn *conn, int error, const struct xseg_volume_info *info);
+void nbd_negotiate_listed(struct nbd_conn *conn, int error);
+void nbd_negotiate_snapshots(struct nbd_conn *conn, int error);
+void nbd_negotiate_found(struct nbd_conn *conn, int error, const struct xseg_volume_info *info);
 
 /* nbd_export.c: volumes by name; nbd_export_close() when the connection is dead. */
 void nbd_export_list(struct nbd_conn *conn);

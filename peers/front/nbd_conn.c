@@ -16,7 +16,7 @@
 #define NBD_EMPTY_RECEIVE_NS 2000u /* between receives in vain */
 
 static const struct sm_state nbd_conn_table[NBD_CONN_STATES] = {
-	[NBD_CONN_HAGGLING] = {"haggling", SM(NBD_CONN_SERVING) | SM(NBD_CONN_DEAD)},
+	[NBD_CONN_NEGOTIATING] = {"negotiation", SM(NBD_CONN_SERVING) | SM(NBD_CONN_DEAD)},
 	[NBD_CONN_SERVING] = {"serving", SM(NBD_CONN_DRAINING) | SM(NBD_CONN_DEAD)},
 	[NBD_CONN_DRAINING] = {"draining", SM(NBD_CONN_DEAD)},
 	[NBD_CONN_DEAD] = {"dead", SM(NBD_CONN_LEAVING) | SM(NBD_CONN_GONE)},
@@ -158,7 +158,7 @@ void nbd_conn_fail(struct nbd_conn *conn, const char *why)
 	nbd_conn_move(conn, NBD_CONN_DEAD);
 	nbd_gate_forget(conn);
 	nbd_share_forget(conn);
-	nbd_haggle_end(conn);
+	nbd_negotiate_end(conn);
 	nbd_conn_drop_queue(conn);
 	nbd_receive_reset(conn);
 	nbd_conn_close(conn);
@@ -170,7 +170,7 @@ void nbd_conn_fail(struct nbd_conn *conn, const char *why)
 
 void nbd_conn_drain(struct nbd_conn *conn)
 {
-	if (conn->state == NBD_CONN_HAGGLING) {
+	if (conn->state == NBD_CONN_NEGOTIATING) {
 		nbd_conn_fail(conn, NULL);
 	} else if (conn->state == NBD_CONN_SERVING && conn->filling) {
 		nbd_conn_fail(conn, NULL);
@@ -223,8 +223,8 @@ static bool nbd_conn_send(struct nbd_conn *conn, uint64_t now)
 	if (conn->blocked && now - conn->send_tried_ns < NBD_RETRY_SEND_NS)
 		return false;
 	conn->send_tried_ns = now;
-	if (conn->state == NBD_CONN_HAGGLING)
-		return conn->waits & NBD_WAIT_OUTPUT ? nbd_haggle_send(conn) : false;
+	if (conn->state == NBD_CONN_NEGOTIATING)
+		return conn->waits & NBD_WAIT_OUTPUT ? nbd_negotiate_send(conn) : false;
 	return TAILQ_EMPTY(&conn->queue) ? false : nbd_send(conn);
 }
 
@@ -275,7 +275,7 @@ bool nbd_conn_check_time(struct nbd_conn *conn)
 	uint64_t now = nbd_now(conn->nbd);
 	if (conn->state >= NBD_CONN_DEAD)
 		return false;
-	if (conn->state == NBD_CONN_HAGGLING && now - conn->began_ns > options->handshake_ns)
+	if (conn->state == NBD_CONN_NEGOTIATING && now - conn->began_ns > options->handshake_ns)
 		nbd_conn_fail(conn, "does not finish the handshake");
 	bool stuck = conn->blocked && now - conn->blocked_ns > options->stall_ns;
 	bool half = nbd_conn_is_half(conn, now);
@@ -284,7 +284,7 @@ bool nbd_conn_check_time(struct nbd_conn *conn)
 		nbd_conn_fail(conn,
 			stuck ? "does not read its replies" : "stopped in the middle of a request");
 	}
-	return conn->state == NBD_CONN_HAGGLING || conn->blocked || conn->filling;
+	return conn->state == NBD_CONN_NEGOTIATING || conn->blocked || conn->filling;
 }
 
 /* --- events ---------------------------------------------------------------------- */
@@ -404,7 +404,7 @@ int nbd_conn_create(struct nbd *nbd, int in, int out, bool trusted)
 		return -ENOMEM;
 	int error = nbd_conn_events(conn);
 	if (!error)
-		error = nbd_haggle_begin(conn, trusted);
+		error = nbd_negotiate_begin(conn, trusted);
 	if (error)
 		nbd_conn_fail(conn, "could not be watched");
 	else

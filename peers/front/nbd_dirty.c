@@ -30,7 +30,7 @@ struct call *nbd_dirty_head_call(struct nbd_conn *conn)
 	call->arg1 = MAP_READ_ONLY;
 	if (lookup->ids)
 		call->key.volume = lookup->ids[lookup->at];
-	else if (conn->state == NBD_CONN_HAGGLING)
+	else if (conn->state == NBD_CONN_NEGOTIATING)
 		snprintf(ask.name, sizeof(ask.name), "%016llx@%.*s",
 			(unsigned long long)conn->handshake->meta_volume, SNAPSHOT_PART_MAX,
 			conn->handshake->dirty.name[lookup->at]);
@@ -84,14 +84,14 @@ static int nbd_dirty_listed(struct nbd_conn *conn, const struct call *call)
 static void nbd_dirty_end(struct nbd_conn *conn, int error)
 {
 	if (!nbd_lookup_over(conn))
-		nbd_haggle_snapshots(conn, error);
+		nbd_negotiate_snapshots(conn, error);
 }
 
 void nbd_dirty_answered(struct nbd_conn *conn, struct call *call)
 {
 	struct nbd_lookup *lookup = &conn->lookup;
 	bool listing = lookup->what == NBD_LOOKUP_SNAPSHOTS,
-	     alive = conn->state == NBD_CONN_HAGGLING;
+	     alive = conn->state == NBD_CONN_NEGOTIATING;
 	int error = 0;
 	if (listing)
 		error = nbd_dirty_listed(conn, call);

@@ -137,7 +137,7 @@ bool nbd_lookup_over(struct nbd_conn *conn)
 	conn->lookup.what = NBD_LOOKUP_NONE;
 	free(conn->lookup.ids);
 	conn->lookup.ids = NULL;
-	if (conn->state == NBD_CONN_HAGGLING)
+	if (conn->state == NBD_CONN_NEGOTIATING)
 		return false;
 	conn->nbd->again = true;
 	return true;
@@ -151,7 +151,7 @@ static void nbd_lookup_list_item(struct nbd_conn *conn, const struct xseg_volume
 	if (lookup->what == NBD_LOOKUP_DEFAULT) {
 		if (!lookup->seen++)
 			strcpy(lookup->name, info->name);
-	} else if (conn->state == NBD_CONN_HAGGLING) {
+	} else if (conn->state == NBD_CONN_NEGOTIATING) {
 		nbd_handshake_listed(conn->handshake, info->name);
 	}
 }
@@ -178,9 +178,9 @@ static void nbd_lookup_listed(struct nbd_conn *conn, int error)
 		nbd_lookup_step(conn);
 	} else if (!nbd_lookup_over(conn)) {
 		if (all)
-			nbd_haggle_listed(conn, error);
+			nbd_negotiate_listed(conn, error);
 		else
-			nbd_haggle_found(conn, error ? error : -ENOENT, NULL);
+			nbd_negotiate_found(conn, error ? error : -ENOENT, NULL);
 	}
 }
 
@@ -190,7 +190,7 @@ static void nbd_lookup_blame(struct nbd_conn *conn, const struct call *call)
 	struct map_trouble trouble;
 	char since[32] = "";
 	struct tm tm;
-	if (call->result != -EBUSY || call->value != 1 || conn->state != NBD_CONN_HAGGLING ||
+	if (call->result != -EBUSY || call->value != 1 || conn->state != NBD_CONN_NEGOTIATING ||
 		call->data_size < MAP_ANSWER_AT + sizeof(trouble))
 		return;
 	call_get_bytes(call, MAP_ANSWER_AT, &trouble, sizeof(trouble));
@@ -244,13 +244,13 @@ static void nbd_lookup_named(struct nbd_conn *conn, struct call *call)
 		info.flags |= XSEG_VOLUME_READ_ONLY;
 	if (!error && conn->lookup.open)
 		conn->session.volume = info.id; /* to be closed, whatever comes now */
-	if (!error && conn->lookup.open && conn->state == NBD_CONN_HAGGLING &&
+	if (!error && conn->lookup.open && conn->state == NBD_CONN_NEGOTIATING &&
 		!nbd_export_room(conn->nbd, info.id)) {
 		peer_count(conn->nbd->peer, NBD_COUNT_TURNED_AWAY, 1);
 		nbd_conn_fail(conn, "turned away: there are as many connections as may be");
 	}
 	if (!nbd_lookup_over(conn))
-		nbd_haggle_found(conn, error, &info);
+		nbd_negotiate_found(conn, error, &info);
 }
 
 static void nbd_lookup_adopted(struct nbd_conn *conn, struct call *call)
@@ -290,7 +290,7 @@ static void nbd_lookup_page(struct nbd_conn *conn, struct call *call)
 	lookup->cursor = call->value;
 	call_end(call);
 	bool enough = lookup->what == NBD_LOOKUP_DEFAULT && lookup->seen > 1;
-	if (!error && lookup->cursor && !enough && conn->state == NBD_CONN_HAGGLING)
+	if (!error && lookup->cursor && !enough && conn->state == NBD_CONN_NEGOTIATING)
 		nbd_lookup_step(conn);
 	else
 		nbd_lookup_listed(conn, error);
@@ -337,7 +337,7 @@ void nbd_export_find(struct nbd_conn *conn, const char *name, bool open, bool re
 	else if (nbd_export_allowed(conn->nbd, name))
 		nbd_lookup_begin(conn, NBD_LOOKUP_NAME);
 	else
-		nbd_haggle_found(conn, -ENOENT, NULL);
+		nbd_negotiate_found(conn, -ENOENT, NULL);
 }
 
 void nbd_export_close(struct nbd_conn *conn) { nbd_lookup_begin(conn, NBD_LOOKUP_CLOSE); }

@@ -201,7 +201,7 @@ static bool nbd_accept_room(struct nbd *nbd)
 		return true;
 	peer_count(nbd->peer, NBD_COUNT_TURNED_AWAY, 1);
 	TAILQ_FOREACH (conn, &nbd->conns, link)
-		if (conn->state == NBD_CONN_HAGGLING && conn->handshake)
+		if (conn->state == NBD_CONN_NEGOTIATING && conn->handshake)
 			break;
 	if (!conn || nbd_now(nbd) - conn->began_ns < NBD_NEWCOMER_NS)
 		return false;

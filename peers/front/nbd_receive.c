@@ -131,8 +131,8 @@ static void nbd_parse(struct nbd_conn *conn)
 static void nbd_parse_all(struct nbd_conn *conn)
 {
 	conn->reparse = false;
-	if (conn->state == NBD_CONN_HAGGLING)
-		nbd_haggle_parse(conn);
+	if (conn->state == NBD_CONN_NEGOTIATING)
+		nbd_negotiate_parse(conn);
 	if (conn->state == NBD_CONN_SERVING)
 		nbd_parse(conn);
 	if (conn->filling)
@@ -149,7 +149,7 @@ static uint32_t nbd_receive_room(const struct nbd_conn *conn, bool narrow)
 	const struct nbd_request *request = conn->filling;
 	uint32_t room = narrow ? NBD_STAGE_NARROW : NBD_STAGE_SIZE;
 	uint32_t staged = conn->tail - conn->head, need;
-	if (room > NBD_STAGE_SIZE - conn->tail || conn->state == NBD_CONN_HAGGLING)
+	if (room > NBD_STAGE_SIZE - conn->tail || conn->state == NBD_CONN_NEGOTIATING)
 		room = NBD_STAGE_SIZE - conn->tail;
 	if (likely(!conn->parting))
 		return room;
@@ -185,7 +185,7 @@ static int nbd_receive_plan(struct nbd_conn *conn, struct iovec *iov, uint32_t *
 static void nbd_receive_ended(struct nbd_conn *conn)
 {
 	conn->ended = true;
-	if (conn->state == NBD_CONN_HAGGLING || conn->filling)
+	if (conn->state == NBD_CONN_NEGOTIATING || conn->filling)
 		nbd_conn_fail(conn, conn->filling ? "left in the middle of a request" : NULL);
 	else
 		nbd_conn_drain(conn);

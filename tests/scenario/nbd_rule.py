@@ -46,15 +46,15 @@ class Site:
         """Connected; not even the greeting was read."""
         return Wire(self.place, self.timeout)
 
-    def haggle(self):
-        """Greeted, in option haggling."""
+    def negotiate(self):
+        """Greeted, in option negotiation."""
         wire = self.dial()
         wire.greet()
         return wire
 
     def transmit(self, structured=True, meta=False):
         """In the transmission phase."""
-        wire = self.haggle()
+        wire = self.negotiate()
         if structured or meta:
             need(wire.ask_structured() == ACK, "no structured replies")
         if meta:

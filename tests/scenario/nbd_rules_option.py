@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules of the NBD specification about the handshake and option haggling."""
+"""Rules of the NBD specification about the handshake and option negotiation."""
 
 import struct
 
@@ -65,7 +65,7 @@ def options_sent_together(site):
 @rule("must")
 def export_name_without_zeroes(site):
     """NBD_OPT_EXPORT_NAME: size and flags, and no 124 zeroes when NO_ZEROES was agreed."""
-    with site.haggle() as wire:
+    with site.negotiate() as wire:
         need(wire.server_flags & NO_ZEROES, "NBD_FLAG_NO_ZEROES is not offered")
     wire, _ = enter_by_name(site)
     with wire:
@@ -95,7 +95,7 @@ def export_name_plain_newstyle(site):
 @rule("must")
 def export_name_unknown_closes(site):
     """NBD_OPT_EXPORT_NAME: it cannot fail politely, so the server ends the session."""
-    with site.haggle() as wire:
+    with site.negotiate() as wire:
         wire.send_option(EXPORT_NAME, ABSENT.encode())
         expect(wire.is_closed(), "the connection stayed open")
 
@@ -105,7 +105,7 @@ def export_name_unknown_closes(site):
 @rule("must")
 def list_names_the_export(site):
     """NBD_OPT_LIST: one NBD_REP_SERVER an export, then ACK."""
-    with site.haggle() as wire:
+    with site.negotiate() as wire:
         need(site.place.export, "the default export need not be listed")
         expect(site.place.export in wire.list(), "the export is not listed")
         expect(wire.list() == wire.list(), "LIST is not repeatable")
@@ -114,7 +114,7 @@ def list_names_the_export(site):
 @rule("should")
 def list_with_data_invalid(site):
     """NBD_OPT_LIST: takes no data; a request with some is NBD_REP_ERR_INVALID."""
-    with site.haggle() as wire:
+    with site.negotiate() as wire:
         kind = wire.final(LIST, b"x" * 7)
         expect(kind == ERR_INVALID, f"answered {hexed(kind)}")
         options_in_step(wire)
@@ -124,7 +124,7 @@ def list_with_data_invalid(site):
 def abort_is_acked(site):
     """NBD_OPT_ABORT: the server replies ACK and the session is over; data is ignored."""
     for data in (b"", b"good bye"):
-        with site.haggle() as wire:
+        with site.negotiate() as wire:
             expect(wire.final(ABORT, data) == ACK, "ABORT not acked")
             expect(wire.is_closed(), "open after ABORT")
 
@@ -133,7 +133,7 @@ def abort_is_acked(site):
 def abort_and_leave(site):
     """NBD_OPT_ABORT: a client may close without waiting for the ACK."""
     for _ in range(20):
-        with site.haggle() as wire:
+        with site.negotiate() as wire:
             wire.send_option(ABORT)
     still_serves(site)
 
@@ -142,8 +142,8 @@ def abort_and_leave(site):
 
 @rule("must")
 def info_export(site):
-    """NBD_OPT_INFO: NBD_INFO_EXPORT before ACK; haggling goes on afterwards."""
-    with site.haggle() as wire:
+    """NBD_OPT_INFO: NBD_INFO_EXPORT before ACK; negotiation goes on afterwards."""
+    with site.negotiate() as wire:
         expect(wire.info(kinds=()) == ACK, "INFO refused")
         expect(wire.size == site.size, f"size {wire.size}, not {site.size}")
         expect(wire.flags & HAS_FLAGS, "NBD_FLAG_HAS_FLAGS is clear")
@@ -154,7 +154,7 @@ def info_export(site):
 def info_block_size(site):
     """Size constraints: powers of two; minimum at most 64 KiB, preferred at least 512 and the
     minimum, maximum at least the preferred."""
-    with site.haggle() as wire:
+    with site.negotiate() as wire:
         expect(wire.info(kinds=(INFO_BLOCK_SIZE,)) == ACK, "INFO refused")
         need(wire.block, "no block size is advertised")
         least, preferred, most = wire.block
@@ -168,7 +168,7 @@ def info_block_size(site):
 @rule("should")
 def info_block_size_generous(site):
     """Size constraints: the maximum should be 1 MiB or more, the size a multiple of the minimum."""
-    with site.haggle() as wire:
+    with site.negotiate() as wire:
         wire.info(kinds=(INFO_BLOCK_SIZE,))
         need(wire.block, "no block size is advertised")
         expect(wire.block[2] >= min(1 << 20, wire.size), f"maximum {wire.block[2]}")
@@ -179,7 +179,7 @@ def info_block_size_generous(site):
 def info_unknown_requests_ignored(site):
     """NBD_OPT_INFO: information requests the server does not know are ignored."""
     kinds = (0xFFFE, INFO_NAME, 77, INFO_DESCRIPTION, INFO_EXPORT, INFO_BLOCK_SIZE)
-    with site.haggle() as wire:
+    with site.negotiate() as wire:
         expect(wire.info(kinds=kinds) == ACK, "INFO refused")
         expect(not {0xFFFE, 77} & set(wire.infos), "an answer to a request nobody defined")
         if INFO_NAME in wire.infos and site.place.export:
@@ -189,7 +189,7 @@ def info_unknown_requests_ignored(site):
 @rule("must")
 def info_and_go_agree(site):
     """NBD_OPT_GO: right after an INFO with the same parameters it tells the same."""
-    with site.haggle() as wire:
+    with site.negotiate() as wire:
         kinds = (INFO_NAME, INFO_BLOCK_SIZE)
         wire.info(kinds=kinds)
         before = wire.infos
@@ -209,7 +209,7 @@ def go_enters_transmission(site):
 @rule("must")
 def unknown_export_refused(site):
     """NBD_OPT_INFO, GO: NBD_REP_ERR_UNKNOWN without infos; the client may choose again."""
-    with site.haggle() as wire:
+    with site.negotiate() as wire:
         for option in (INFO, GO):
             kind = wire.info(ABSENT, option=option)
             expect(kind == ERR_UNKNOWN, f"answered {hexed(kind)}")
@@ -222,7 +222,7 @@ def odd_names_refused(site):
     """Strings: names end at 4096 bytes and hold no NUL; whatever the answer, no export appears
     and the stream stays in step or ends."""
     for name in (b"\xff\xfe\x80", b"a\0b", b"../../etc/passwd", b"%s%n", b"x" * 4097, b"x" * 9000):
-        with site.haggle() as wire:
+        with site.negotiate() as wire:
             def ask(wire=wire, name=name):
                 kind = wire.final(INFO, wire.info_data(name))
                 expect(kind & ERR, f"export {name[:20]!r} exists: {hexed(kind)}")
@@ -233,7 +233,7 @@ def odd_names_refused(site):
 @rule("must")
 def name_of_4096_bytes_parsed(site):
     """Strings: 4096 bytes is within the limit, so this is just an unknown export."""
-    with site.haggle() as wire:
+    with site.negotiate() as wire:
         kind = wire.final(INFO, wire.info_data(b"n" * 4096))
         expect(kind in (ERR_UNKNOWN, ERR_TOO_BIG, ERR_INVALID), f"answered {hexed(kind)}")
         options_in_step(wire)
@@ -249,7 +249,7 @@ def go_with_wrong_lengths_invalid(site):
               struct.pack(">I", len(name) + 1) + name + b"\0\0",
               good + struct.pack(">HHH", 1, 0, 0), good + struct.pack(">H", 0xFFFF),
               struct.pack(">I", len(name) + 3) + name + b"\0\0"]
-    with site.haggle() as wire:
+    with site.negotiate() as wire:
         for data in broken:
             for option in (INFO, GO):
                 kind = wire.final(option, data)
@@ -261,7 +261,7 @@ def go_with_wrong_lengths_invalid(site):
 @rule("must")
 def default_export_answered(site):
     """NBD_OPT_GO: the empty name asks for the default export, which is there or is unknown."""
-    with site.haggle() as wire:
+    with site.negotiate() as wire:
         kind = wire.info("")
         expect(kind in (ACK, ERR_UNKNOWN), f"answered {hexed(kind)}")
         options_in_step(wire)
@@ -273,7 +273,7 @@ def default_export_answered(site):
 def unknown_options_unsupported(site):
     """Baseline: an option the server does not implement is NBD_REP_ERR_UNSUP, and the next one
     is understood."""
-    with site.haggle() as wire:
+    with site.negotiate() as wire:
         for option in (PEEK_EXPORT, 0, 99, 0x7FFFFFFF, 0xFFFFFFFF):
             for size in (0, 1, 8, 4096):
                 kind = wire.final(option, b"\xA5" * size)
@@ -287,7 +287,7 @@ def large_option_refused(site):
     disconnects, and does not lose its place."""
     for option in (0x7777, LIST, INFO, SET_META):
         for size in (65536, 1 << 20):
-            with site.haggle() as wire:
+            with site.negotiate() as wire:
                 def ask(wire=wire, option=option, size=size):
                     kind = wire.final(option, b"\x49" * size)
                     expect(kind & ERR, f"option {option} of {size} bytes: {hexed(kind)}")
@@ -300,7 +300,7 @@ def gigantic_option_refused(site):
     """Newstyle negotiation: a length of gigabytes is refused at once or by disconnecting; a
     server that waits for all of it is at the client's mercy."""
     for option in (0x7777, GO, LIST):
-        with site.haggle() as wire:
+        with site.negotiate() as wire:
             wire.send_option(option, b"", length=0xFFFFFFFF)
             try:
                 wire.send(b"\0" * 65536)
@@ -315,7 +315,7 @@ def gigantic_option_refused(site):
 def option_magic_wrong_closes(site):
     """Newstyle negotiation: without IHAVEOPT in front nothing after it can be trusted."""
     for magic in (b"IHAVEOPS", b"NBDMAGIC", bytes(8)):
-        with site.haggle() as wire:
+        with site.negotiate() as wire:
             wire.send_option(LIST, magic=magic)
             wire.sock.settimeout(5)
             try:
@@ -328,9 +328,9 @@ def option_magic_wrong_closes(site):
 
 @rule("must")
 def option_cut_short_harmless(site):
-    """Termination during haggling: a client may vanish in the middle of an option."""
+    """Termination during negotiation: a client may vanish in the middle of an option."""
     for cut in (1, 8, 12, 15, 16, 17):
-        with site.haggle() as wire:
+        with site.negotiate() as wire:
             data = wire.info_data(site.place.export)
             wire.send((IHAVEOPT + struct.pack(">II", GO, len(data)) + data)[:cut])
     still_serves(site)
@@ -341,7 +341,7 @@ def option_cut_short_harmless(site):
 @rule("must")
 def structured_reply_acked(site):
     """NBD_OPT_STRUCTURED_REPLY: ACK; a repetition is ACK or NBD_REP_ERR_INVALID."""
-    with site.haggle() as wire:
+    with site.negotiate() as wire:
         need(wire.ask_structured() == ACK, "no structured replies")
         expect(wire.final(STRUCTURED_REPLY) in (ACK, ERR_INVALID), "repetition")
         options_in_step(wire)
@@ -350,9 +350,9 @@ def structured_reply_acked(site):
 @rule("should")
 def structured_reply_with_data_invalid(site):
     """NBD_OPT_STRUCTURED_REPLY: takes no data, and a refused one changes nothing."""
-    with site.haggle() as wire:
+    with site.negotiate() as wire:
         need(wire.final(STRUCTURED_REPLY, b"data") != ERR_UNSUP, "no structured replies")
-    with site.haggle() as wire:
+    with site.negotiate() as wire:
         kind = wire.final(STRUCTURED_REPLY, b"data")
         expect(kind == ERR_INVALID, f"answered {hexed(kind)}")
         commands_in_step(wire.go())     # raises when the reply is structured
@@ -360,8 +360,8 @@ def structured_reply_with_data_invalid(site):
 
 # --- metadata contexts
 
-def meta_haggle(site):
-    wire = site.haggle()
+def meta_negotiate(site):
+    wire = site.negotiate()
     need(wire.ask_structured() == ACK, "no structured replies")
     need(wire.meta(LIST_META, [])[1] != ERR_UNSUP, "no metadata contexts")
     return wire
@@ -371,7 +371,7 @@ def meta_haggle(site):
 def meta_before_structured_refused(site):
     """NBD_OPT_SET_META_CONTEXT: needs structured replies first, else NBD_REP_ERR_INVALID; listing
     may be refused too."""
-    with site.haggle() as wire:
+    with site.negotiate() as wire:
         _, kind = wire.meta(SET_META, ["base:allocation"])
         need(kind != ERR_UNSUP, "no metadata contexts")
         expect(kind == ERR_INVALID, f"SET answered {hexed(kind)}")
@@ -384,7 +384,7 @@ def meta_before_structured_refused(site):
 def meta_list(site):
     """NBD_OPT_LIST_META_CONTEXT: no query lists all, 'base:' all of base, a name just that; what
     is unknown is ignored."""
-    with meta_haggle(site) as wire:
+    with meta_negotiate(site) as wire:
         for queries in ([], ["base:"], ["base:allocation"], ["x-odd:", "base:"]):
             found, kind = wire.meta(LIST_META, queries)
             expect(kind == ACK and "base:allocation" in found, f"{queries}: {found}")
@@ -398,7 +398,7 @@ def meta_list(site):
 def meta_set(site):
     """NBD_OPT_SET_META_CONTEXT: one reply a selected context; 'base:' selects none, unknown
     names are ignored."""
-    with meta_haggle(site) as wire:
+    with meta_negotiate(site) as wire:
         for queries in (["base:allocation"], ["x-odd:name", "base:allocation", "base:absent"],
                         ["base:allocation", "base:allocation"]):
             found, kind = wire.meta(SET_META, queries)
@@ -415,7 +415,7 @@ def meta_set_replaces(site):
     name = site.place.export.encode()
     torn = struct.pack(">I", len(name)) + name + struct.pack(">II", 1, 99) + b"base:"
     for data in (None, torn):
-        with meta_haggle(site) as wire:
+        with meta_negotiate(site) as wire:
             wire.meta(SET_META, ["base:allocation"])
             if data is None:
                 wire.meta(SET_META, [])
@@ -435,7 +435,7 @@ def meta_with_wrong_lengths_invalid(site):
               head + struct.pack(">I", 1), head + struct.pack(">II", 1, 16) + b"base:allocatio",
               head + struct.pack(">II", 2, 5) + b"base:", head + struct.pack(">I", 0xFFFFFFFF),
               head + struct.pack(">II", 1, 0xFFFFFFFF) + b"base:"]
-    with meta_haggle(site) as wire:
+    with meta_negotiate(site) as wire:
         for data in broken:
             for option in (LIST_META, SET_META):
                 kind = wire.final(option, data)
@@ -446,7 +446,7 @@ def meta_with_wrong_lengths_invalid(site):
 @rule("should")
 def meta_with_trailing_data_invalid(site):
     """NBD_OPT_*_META_CONTEXT: bytes behind the last query are no query: NBD_REP_ERR_INVALID."""
-    with meta_haggle(site) as wire:
+    with meta_negotiate(site) as wire:
         data = wire.meta_data(site.place.export, []) + b"trailing"
         for option in (LIST_META, SET_META):
             kind = wire.final(option, data)
@@ -457,7 +457,7 @@ def meta_with_trailing_data_invalid(site):
 @rule("must")
 def meta_query_without_colon(site):
     """NBD_OPT_LIST_META_CONTEXT: what lacks a namespace may be refused; it finds nothing."""
-    with meta_haggle(site) as wire:
+    with meta_negotiate(site) as wire:
         for query in ("base", "", "allocation"):
             for option in (LIST_META, SET_META):
                 found, kind = wire.meta(option, [query])
@@ -468,7 +468,7 @@ def meta_query_without_colon(site):
 @rule("must")
 def meta_of_unknown_export(site):
     """NBD_OPT_SET_META_CONTEXT: for an export that does not exist nothing is selected."""
-    with meta_haggle(site) as wire:
+    with meta_negotiate(site) as wire:
         for option in (LIST_META, SET_META):
             found, kind = wire.meta(option, ["base:allocation"], ABSENT)
             expect(kind & ERR or not found, f"contexts {found} of nothing")
@@ -478,7 +478,7 @@ def meta_of_unknown_export(site):
 @rule("must")
 def meta_of_another_export_unusable(site):
     """NBD_CMD_BLOCK_STATUS: needs contexts set for the very export that is used then."""
-    with meta_haggle(site) as wire:
+    with meta_negotiate(site) as wire:
         others = [name for name in wire.list() if name != site.place.export]
         need(others, "only one export")
         wire.meta(SET_META, ["base:allocation"], others[0])
@@ -490,7 +490,7 @@ def meta_of_another_export_unusable(site):
 def meta_many_queries(site):
     """NBD_OPT_SET_META_CONTEXT: too many queries may be NBD_REP_ERR_TOO_BIG; in step all the
     same, or closed."""
-    with meta_haggle(site) as wire:
+    with meta_negotiate(site) as wire:
         def ask():
             queries = [f"x-odd:{n}" for n in range(1000)] + ["base:allocation"]
             found, kind = wire.meta(SET_META, queries)
@@ -504,7 +504,7 @@ def meta_many_queries(site):
 def transmission_flags_same_for_all(site):
     """Transmission flags: INFO, GO and EXPORT_NAME describe one export; DF appears only once
     structured replies were agreed."""
-    with site.haggle() as wire:
+    with site.negotiate() as wire:
         wire.info()
         plain = wire.flags
         expect(not plain & SEND_DF, "SEND_DF before structured replies")
@@ -520,7 +520,7 @@ def transmission_flags_same_for_all(site):
 @rule("must")
 def starttls_without_tls(site):
     """NOTLS mode: STARTTLS is refused by policy or as unknown, never with TLS_REQD."""
-    with site.haggle() as wire:
+    with site.negotiate() as wire:
         kind = wire.final(STARTTLS)
         if kind == ACK:
             raise Skip("this server has TLS")
@@ -531,6 +531,6 @@ def starttls_without_tls(site):
 @rule("should")
 def commands_before_go_closed(site):
     """Newstyle negotiation: a request in place of an option is not an option."""
-    with site.haggle() as wire:
+    with site.negotiate() as wire:
         wire.start(READ, 0, 512)
-        expect(wire.is_closed(), "a READ during haggling left the connection open")
+        expect(wire.is_closed(), "a READ during negotiation left the connection open")

@@ -37,7 +37,7 @@ def upgrade(site, wire, certificate=True):
 
 
 def secured(site, certificate=True):
-    wire = site.haggle()
+    wire = site.negotiate()
     kind = wire.final(STARTTLS)
     expect(kind == ACK, f"STARTTLS answered {hexed(kind)}")
     return upgrade(site, wire, certificate)
@@ -45,13 +45,13 @@ def secured(site, certificate=True):
 
 def insists(site):
     """True when this server requires TLS."""
-    with site.haggle() as wire:
+    with site.negotiate() as wire:
         return wire.final(LIST) == ERR_TLS_REQD
 
 
 @rule("must")
 def tls_upgrade_works(site):
-    """NBD_OPT_STARTTLS: after ACK all goes through TLS, 1.2 at least, haggling and data."""
+    """NBD_OPT_STARTTLS: after ACK all goes through TLS, 1.2 at least, negotiation and data."""
     there = behind(site)
     with secured(there) as wire:
         expect(wire.sock.version() in ("TLSv1.2", "TLSv1.3"), f"version {wire.sock.version()}")
@@ -83,13 +83,13 @@ def tls_required_refuses_all_else(site):
     if not insists(there):
         expect(not site.options.tls_required, "LIST works without TLS")
         need(False, "this server does not insist on TLS")
-    with there.haggle() as wire:
+    with there.negotiate() as wire:
         data = wire.info_data(there.place.export)
         for option in (LIST, INFO, GO, STRUCTURED_REPLY, LIST_META, SET_META, 99, 0x7FFFFFFF):
             kind = wire.final(option, data if option in (INFO, GO) else b"")
             expect(kind == ERR_TLS_REQD, f"option {option} answered {hexed(kind)}")
         expect(wire.final(ABORT) == ACK, "ABORT not acked")
-    with there.haggle() as wire:
+    with there.negotiate() as wire:
         wire.send_option(EXPORT_NAME, there.place.export.encode())
         expect(wire.is_closed(), "EXPORT_NAME without TLS left the session open")
 
@@ -111,7 +111,7 @@ def tls_reqd_never_after_tls(site):
 def tls_resets_negotiation(site):
     """NBD_OPT_STARTTLS: nothing agreed before it survives it."""
     there = behind(site)
-    with there.haggle() as wire:
+    with there.negotiate() as wire:
         if wire.final(STRUCTURED_REPLY) == ACK:
             wire.meta(SET_META, ["base:allocation"])
         expect(wire.final(STARTTLS) == ACK, "STARTTLS refused")
@@ -126,7 +126,7 @@ def tls_resets_negotiation(site):
 def starttls_with_data_invalid(site):
     """NBD_OPT_STARTTLS: takes no data; the refusal leaves a plain connection in step."""
     there = behind(site)
-    with there.haggle() as wire:
+    with there.negotiate() as wire:
         kind = wire.final(STARTTLS, b"data")
         expect(kind == ERR_INVALID, f"answered {hexed(kind)}")
         expect(wire.final(STARTTLS) == ACK, "no STARTTLS after a refused one")
@@ -138,7 +138,7 @@ def tls_ignores_plaintext_behind_starttls(site):
     """FORCEDTLS: after ACK everything is TLS; plain options sent along with STARTTLS (by whoever
     sits in between) are not executed."""
     there = behind(site)
-    with there.haggle() as wire:
+    with there.negotiate() as wire:
         plain = IHAVEOPT + struct.pack(">II", LIST, 0)
         wire.send(IHAVEOPT + struct.pack(">II", STARTTLS, 0) + plain)
         expect(wire.option_reply(STARTTLS)[0] == ACK, "STARTTLS refused")
@@ -157,7 +157,7 @@ def tls_handshake_failure_closes(site):
     there = behind(site)
     option = IHAVEOPT + struct.pack(">II", LIST, 0)
     for garbage in (b"\0" * 64, b"GET / HTTP/1.0\r\n\r\n" * 4, option):
-        with there.haggle() as wire:
+        with there.negotiate() as wire:
             expect(wire.final(STARTTLS) == ACK, "STARTTLS refused")
             wire.send(garbage + bytes(4096))
             expect(wire.is_closed(), "open after a failed handshake")
@@ -170,7 +170,7 @@ def tls_handshake_cut_short_harmless(site):
     """FORCEDTLS: a client may vanish between ACK and the handshake."""
     there = behind(site)
     for _ in range(10):
-        with there.haggle() as wire:
+        with there.negotiate() as wire:
             wire.final(STARTTLS)
     with secured(there) as wire:
         options_in_step(wire)

@@ -5,7 +5,7 @@
 
 #include "peers/front/nbd.h"
 
-int nbd_haggle_begin(struct nbd_conn *conn, bool trusted)
+int nbd_negotiate_begin(struct nbd_conn *conn, bool trusted)
 {
 	const struct nbd *nbd = conn->nbd;
 	const struct nbd_options *options = nbd->options;
@@ -22,11 +22,11 @@ int nbd_haggle_begin(struct nbd_conn *conn, bool trusted)
 	nbd_handshake_init(h);
 	conn->handshake = h;
 	conn->ask = NBD_ASK_BYTES;
-	nbd_haggle_send(conn);
+	nbd_negotiate_send(conn);
 	return 0;
 }
 
-void nbd_haggle_end(struct nbd_conn *conn)
+void nbd_negotiate_end(struct nbd_conn *conn)
 {
 	if (!conn->handshake)
 		return;
@@ -37,10 +37,10 @@ void nbd_haggle_end(struct nbd_conn *conn)
 
 /* --- what is asked --------------------------------------------------------------- */
 
-static void nbd_haggle_serve(struct nbd_conn *conn)
+static void nbd_negotiate_serve(struct nbd_conn *conn)
 {
 	conn->session = conn->handshake->session;
-	nbd_haggle_end(conn);
+	nbd_negotiate_end(conn);
 	if (nbd_export_use(conn))
 		nbd_conn_fail(conn, "has no memory left to be served with");
 	else
@@ -48,7 +48,7 @@ static void nbd_haggle_serve(struct nbd_conn *conn)
 }
 
 /* Whatever came behind STARTTLS in plain text may be somebody else's: none of it is looked at. */
-static void nbd_haggle_secure(struct nbd_conn *conn)
+static void nbd_negotiate_secure(struct nbd_conn *conn)
 {
 	if (conn->head != conn->tail || conn->carried) {
 		nbd_conn_fail(conn, "sent plain bytes behind STARTTLS");
@@ -61,7 +61,7 @@ static void nbd_haggle_secure(struct nbd_conn *conn)
 	nbd_handshake_secured(conn->handshake);
 }
 
-static void nbd_haggle_act(struct nbd_conn *conn)
+static void nbd_negotiate_act(struct nbd_conn *conn)
 {
 	struct nbd_handshake *h = conn->handshake;
 	enum nbd_ask ask = conn->ask;
@@ -81,15 +81,15 @@ static void nbd_haggle_act(struct nbd_conn *conn)
 		nbd_conn_wait(conn, NBD_WAIT_ANSWER);
 		nbd_dirty_find(conn);
 		break;
-	case NBD_ASK_TLS: nbd_haggle_secure(conn); break;
-	case NBD_ASK_SERVE: nbd_haggle_serve(conn); break;
+	case NBD_ASK_TLS: nbd_negotiate_secure(conn); break;
+	case NBD_ASK_SERVE: nbd_negotiate_serve(conn); break;
 	case NBD_ASK_CLOSE: nbd_conn_fail(conn, h->why); break;
 	}
 }
 
 /* --- bytes ----------------------------------------------------------------------- */
 
-bool nbd_haggle_send(struct nbd_conn *conn)
+bool nbd_negotiate_send(struct nbd_conn *conn)
 {
 	struct nbd_bytes *out = &conn->handshake->out;
 	while (conn->handshake_sent < out->size) {
@@ -113,47 +113,47 @@ bool nbd_haggle_send(struct nbd_conn *conn)
 	out->size = conn->handshake_sent = 0;
 	if (conn->waits & NBD_WAIT_OUTPUT)
 		nbd_conn_wake(conn, NBD_WAIT_OUTPUT);
-	nbd_haggle_act(conn);
+	nbd_negotiate_act(conn);
 	return true;
 }
 
-void nbd_haggle_parse(struct nbd_conn *conn)
+void nbd_negotiate_parse(struct nbd_conn *conn)
 {
 	size_t eaten;
 	conn->ask = nbd_handshake_eat(
 		conn->handshake, conn->stage + conn->head, conn->tail - conn->head, &eaten);
 	conn->head += (uint32_t)eaten;
-	nbd_haggle_send(conn);
+	nbd_negotiate_send(conn);
 }
 
 /* --- answers to what was asked --------------------------------------------------- */
 
-static void nbd_haggle_answered(struct nbd_conn *conn, enum nbd_ask ask)
+static void nbd_negotiate_answered(struct nbd_conn *conn, enum nbd_ask ask)
 {
 	conn->ask = ask;
 	nbd_conn_wake(conn, NBD_WAIT_ANSWER); /* first: the answer may be the next question */
-	nbd_haggle_send(conn);
+	nbd_negotiate_send(conn);
 }
 
-void nbd_haggle_listed(struct nbd_conn *conn, int error)
+void nbd_negotiate_listed(struct nbd_conn *conn, int error)
 {
 	if (error)
 		nbd_log(conn, "asks for the list of exports, which cannot be read: %s",
 			strerror(-error));
-	nbd_haggle_answered(conn, nbd_handshake_list_end(conn->handshake, error));
+	nbd_negotiate_answered(conn, nbd_handshake_list_end(conn->handshake, error));
 }
 
-void nbd_haggle_snapshots(struct nbd_conn *conn, int error)
+void nbd_negotiate_snapshots(struct nbd_conn *conn, int error)
 {
 	if (error)
 		nbd_log(conn, "asks for snapshots of '%s', which cannot be listed: %s",
 			conn->handshake->name, strerror(-error));
-	nbd_haggle_answered(conn, nbd_handshake_snapshots_end(conn->handshake, error));
+	nbd_negotiate_answered(conn, nbd_handshake_snapshots_end(conn->handshake, error));
 }
 
-void nbd_haggle_found(struct nbd_conn *conn, int error, const struct xseg_volume_info *info)
+void nbd_negotiate_found(struct nbd_conn *conn, int error, const struct xseg_volume_info *info)
 {
 	if (error)
 		nbd_log(conn, "asks for export '%s': %s", conn->handshake->name, strerror(-error));
-	nbd_haggle_answered(conn, nbd_handshake_found(conn->handshake, error, info));
+	nbd_negotiate_answered(conn, nbd_handshake_found(conn->handshake, error, info));
 }
