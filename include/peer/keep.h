@@ -49,6 +49,6 @@ bool peer_ticket_spent(const struct peer *peer, uint64_t ticket);
 
 /* Another shard of this peer (or this one) is to have a turn, and its poll() called: what they
    share has changed. Any thread. */
-void peer_kick(struct peer *peer, unsigned shard);
+void peer_wake(struct peer *peer, unsigned shard);
 
 #endif

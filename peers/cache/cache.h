@@ -410,7 +410,7 @@ static inline enum cache_phase cache_phase_now(const struct peer *peer)
 }
 
 /* Something that others wait for has changed. */
-void cache_kick_others(struct peer *peer);
+void cache_wake_others(struct peer *peer);
 
 enum cache_counter {
 	CACHE_HITS, /* buckets, as all that say nothing else */

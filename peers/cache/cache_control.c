@@ -112,7 +112,7 @@ static bool shard_turn(struct peer *peer)
 	cache->doing = ASK_NOTHING;
 	atomic_fetch_add(&shared->settled, 1);
 	if (peer->shard != 0)
-		peer_kick(peer, 0);
+		peer_wake(peer, 0);
 	return true;
 }
 
@@ -126,7 +126,7 @@ static void lead(struct peer *peer, enum control_ask ask, enum control_lead step
 	atomic_store(&shared->ask_error, 0);
 	atomic_store(&shared->ask, ask);
 	atomic_fetch_add_explicit(&shared->asked, 1, memory_order_release);
-	cache_kick_others(peer);
+	cache_wake_others(peer);
 }
 
 static void lead_end(struct peer *peer, int error, uint64_t value)
@@ -460,7 +460,7 @@ static int control_set(struct peer *peer, struct job *job)
 	cache_meta_save(peer);
 	/* who waits for a flush may not have to any more */
 	cache_of(peer)->hurry = true;
-	cache_kick_others(peer);
+	cache_wake_others(peer);
 	return 0;
 }
 
@@ -647,7 +647,7 @@ static bool control_joins(struct peer *peer, struct job *job)
 	if (drains && job->arg0 == CACHE_BEGIN && !cache->begin) {
 		cache->begin = job;
 		atomic_store(&cache_shared(peer)->ask_error, -ECANCELED);
-		cache_kick_others(peer);
+		cache_wake_others(peer);
 		return true;
 	}
 	if (!drains || job->arg0 != CACHE_DRAIN || cache->control)

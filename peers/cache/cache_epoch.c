@@ -217,7 +217,7 @@ uint32_t cache_epoch_close(struct peer *peer, struct cache_flow *flow)
 		peer_count(peer, CACHE_EPOCHS, 1);
 		cache_of(peer)->hurry = true;
 		cache_flow_list(peer, flow);
-		cache_kick_others(peer);
+		cache_wake_others(peer);
 	}
 	return atomic_load(&volume->open) - 1;
 }
@@ -248,7 +248,7 @@ enum cache_room cache_epoch_room(struct peer *peer, uint32_t count)
 		return CACHE_ROOM_ENOUGH;
 	if (!atomic_load_explicit(&shared->pressed, memory_order_relaxed) &&
 		!atomic_exchange(&shared->pressed, true))
-		cache_kick_others(peer);
+		cache_wake_others(peer);
 	cache->hurry = true;
 	if (!cache_dirty_over(peer, (options->dirty_soft + options->dirty_hard) / 2, count))
 		return CACHE_ROOM_ENOUGH;

@@ -79,7 +79,7 @@ static void publish(struct peer *peer, struct cache_flow *flow, bool written_fir
 	atomic_store(&volume->low[peer->shard], low);
 	atomic_store(&volume->written_low[peer->shard], written);
 	if (peer->shards > 1 && others_wait(peer, volume))
-		cache_kick_others(peer);
+		cache_wake_others(peer);
 }
 
 /* --- failures ---------------------------------------------------------------------------- */
@@ -111,7 +111,7 @@ void cache_flush_failed(struct peer *peer, struct cache_flow *flow, int error)
 		cache->gave_up = true;
 	cache->hurry = true;
 	atomic_fetch_add(&volume->failures, 1);
-	cache_kick_others(peer);
+	cache_wake_others(peer);
 }
 
 void cache_flush_worked(struct cache_flow *flow) { flow->backoff_ns = flow->retry_ns = 0; }
@@ -347,7 +347,7 @@ static void flush_stored(struct peer *peer, struct cache_flow *flow)
 	cache->calls_out--;
 	cache->hurry = true;
 	cache_flow_list(peer, flow);
-	cache_kick_others(peer);
+	cache_wake_others(peer);
 }
 
 static void flush_marked(struct cache_journal_batch *batch, int error)
@@ -463,7 +463,7 @@ void cache_flush_want(struct peer *peer, struct cache_flow *flow, uint32_t epoch
 		return;
 	cache_epoch_raise(&volume->wanted, epoch);
 	if (peer->shards > 1 && others_wait(peer, volume))
-		cache_kick_others(peer);
+		cache_wake_others(peer);
 }
 
 void cache_flush_barrier(struct peer *peer, struct cache_flow *flow, struct cache_barrier *barrier)

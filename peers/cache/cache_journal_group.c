@@ -35,7 +35,7 @@ void journal_batch_end(struct cache_journal *journal, struct cache_journal_batch
 	journal_batch_unhook(journal, batch);
 	TAILQ_INSERT_TAIL(&end->batches, batch, link);
 	atomic_fetch_add_explicit(&end->count, 1, memory_order_release);
-	peer_kick(peer, peer->shard);
+	peer_wake(peer, peer->shard);
 }
 
 /* --- the worker: a group ------------------------------------------------------------------- */

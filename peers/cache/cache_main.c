@@ -328,7 +328,7 @@ static void main_settle(struct peer *peer)
 		else if (id)
 			atomic_store(&volume->low[peer->shard], CACHE_NO_EPOCH);
 	}
-	cache_kick_others(peer);
+	cache_wake_others(peer);
 }
 
 static void main_release(struct peer *peer)

@@ -195,10 +195,10 @@ void cache_flow_tell(struct peer *peer)
 	}
 }
 
-void cache_kick_others(struct peer *peer)
+void cache_wake_others(struct peer *peer)
 {
 	atomic_fetch_add(&cache_shared(peer)->pulse, 1);
 	for (unsigned i = 0; i < peer->shards; i++)
 		if (i != peer->shard)
-			peer_kick(peer, i);
+			peer_wake(peer, i);
 }

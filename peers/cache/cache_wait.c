@@ -8,7 +8,7 @@ static void wait_ask_others(struct peer *peer)
 	struct cache_flow *flow;
 	TAILQ_FOREACH (flow, &cache_of(peer)->dirty_flows, link)
 		cache_epoch_raise(&flow->volume->wanted, cache_epoch_goal(flow));
-	cache_kick_others(peer);
+	cache_wake_others(peer);
 }
 
 void cache_wait(struct peer *peer, struct job *job)

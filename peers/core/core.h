@@ -272,7 +272,7 @@ struct lane {
 };
 
 /* lane->commands */
-enum { LANE_STOP = 1 << 0, LANE_DUMP = 1 << 1, LANE_EXIT = 1 << 2, LANE_KICK = 1 << 3 };
+enum { LANE_STOP = 1 << 0, LANE_DUMP = 1 << 1, LANE_EXIT = 1 << 2, LANE_WAKE = 1 << 3 };
 
 int lane_init(struct lane *lane);
 void lane_fini(struct lane *lane);

@@ -382,8 +382,8 @@ static bool lane_obey(struct lane *lane)
 		atomic_fetch_and(&lane->commands, ~(uint32_t)LANE_DUMP);
 		lane_dump(lane);
 	}
-	if (commands & LANE_KICK) /* a turn is all it asks for */
-		atomic_fetch_and(&lane->commands, ~(uint32_t)LANE_KICK);
+	if (commands & LANE_WAKE) /* a turn is all it asks for */
+		atomic_fetch_and(&lane->commands, ~(uint32_t)LANE_WAKE);
 	if (commands & LANE_STOP) {
 		atomic_fetch_and(&lane->commands, ~(uint32_t)LANE_STOP);
 		lane->draining = true;

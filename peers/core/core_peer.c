@@ -212,11 +212,11 @@ const struct xseg *peer_segment(const struct peer *peer) { return peer->lane->x-
 
 void peer_wake_at(struct peer *peer, uint64_t time_ns) { shard_of(peer)->wake_ns = time_ns; }
 
-void peer_kick(struct peer *peer, unsigned shard)
+void peer_wake(struct peer *peer, unsigned shard)
 {
 	must(shard < peer->shards);
 	struct lane *lane = &peer->lane->host->lanes[shard];
-	atomic_fetch_or(&lane->commands, (uint32_t)LANE_KICK);
+	atomic_fetch_or(&lane->commands, (uint32_t)LANE_WAKE);
 	lane_ring(lane);
 }
 

@@ -207,7 +207,7 @@ static void *back_main(void *context)
 	}
 	back->ended = true;
 	pthread_mutex_unlock(&shared->lock);
-	peer_kick(shared->first->peer, shared->first->peer->shard);
+	peer_wake(shared->first->peer, shared->first->peer->shard);
 	return NULL;
 }
 

@@ -25,7 +25,7 @@ void mapper_call_all(struct mapper_shard *shard, struct mapper_call *calls, unsi
 	atomic_store(&shard->waiting, true);
 	pthread_mutex_unlock(&shard->lock);
 	if (!gone) {
-		peer_kick(shard->peer, shard->peer->shard);
+		peer_wake(shard->peer, shard->peer->shard);
 		pthread_mutex_lock(&wait.lock);
 		while (wait.pending > 0)
 			pthread_cond_wait(&wait.changed, &wait.lock);

@@ -325,7 +325,7 @@ static void task_end(struct mapper_task *task)
 	TAILQ_INSERT_TAIL(&shard->done, task, link);
 	atomic_store(&shard->waiting, true);
 	pthread_mutex_unlock(&shard->lock);
-	peer_kick(peer, peer->shard);
+	peer_wake(peer, peer->shard);
 }
 
 void mapper_task_run(struct mapper_task *task)

@@ -21,7 +21,7 @@ static void tour_send(struct volume_tour *tour, unsigned shard)
 	TAILQ_INSERT_TAIL(&shared->tours[shard], tour, link);
 	atomic_fetch_add_explicit(&shared->tour_count[shard], 1, memory_order_release);
 	pthread_mutex_unlock(&shared->lock);
-	peer_kick(peer, shard);
+	peer_wake(peer, shard);
 }
 
 void volume_tour_begin(struct volume_tour *tour)
@@ -174,7 +174,7 @@ void volume_hold_release(struct volume_hold *hold)
 	pthread_mutex_unlock(&shared->lock);
 	atomic_fetch_add(&shared->releases, 1);
 	for (unsigned i = 0; i < peer->shards; i++)
-		peer_kick(peer, i);
+		peer_wake(peer, i);
 }
 
 /* True: it has ended one way or the other. */

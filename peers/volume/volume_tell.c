@@ -74,7 +74,7 @@ static void pass_on(struct volume_tell *tell)
 		TAILQ_REMOVE(&of->waiting, next, link);
 		TAILQ_INSERT_TAIL(&notes->ready[shard], next, link);
 		atomic_fetch_add_explicit(&notes->ready_count[shard], 1, memory_order_release);
-		peer_kick(next->step.peer, shard);
+		peer_wake(next->step.peer, shard);
 	} else {
 		notes_volume_put(of);
 	}

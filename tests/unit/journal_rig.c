@@ -47,7 +47,7 @@ void worker_run(struct peer *peer, struct worker_item *item, void (*run)(struct 
 	pthread_mutex_unlock(&rig_threads.mutex);
 }
 
-void peer_kick(struct peer *peer, unsigned shard) { ck_assert_uint_lt(shard, peer->shards); }
+void peer_wake(struct peer *peer, unsigned shard) { ck_assert_uint_lt(shard, peer->shards); }
 
 uint64_t peer_now_ns(const struct peer *peer)
 {

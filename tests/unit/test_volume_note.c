@@ -27,7 +27,7 @@ static uint32_t pages_used, pages_most = PAGES;
 static struct xseg_stats_block stats;
 static struct volume_shared shared;
 static struct peer peers[2];
-static unsigned kicked;
+static unsigned woken;
 static struct volume *loaded;
 
 static struct call asked;
@@ -86,10 +86,10 @@ void peer_page_let_go(struct peer *peer, uint32_t page)
 	pages_used--;
 }
 
-void peer_kick(struct peer *peer, unsigned shard)
+void peer_wake(struct peer *peer, unsigned shard)
 {
 	(void)peer;
-	kicked |= 1u << shard;
+	woken |= 1u << shard;
 }
 
 struct volume *volume_find(struct peer *peer, uint64_t id)
@@ -484,7 +484,7 @@ START_TEST(one_teller_of_a_volume_at_a_time)
 	tell_begin(&third, 0);
 	ck_assert_uint_eq(second.gathered + third.gathered, 0);
 	answer(0);
-	ck_assert_uint_eq(kicked, 2);
+	ck_assert_uint_eq(woken, 2);
 	ck_assert(!volume_note_poll(&peers[0]));
 	ck_assert(volume_note_poll(&peers[1]));
 	ck_assert_uint_eq(second.gathered, 1);
