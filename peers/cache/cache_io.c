@@ -204,7 +204,7 @@ void cache_io_again(struct peer *peer, struct job *job)
 /* --- the pool ------------------------------------------------------------------------ */
 
 #define POOL_LOOK_NS 1000000u
-#define POOL_SHED_MAX 1024u /* buckets at once */
+#define POOL_EVICT_MAX 1024u /* buckets at once */
 
 /*
  * Whoever stores pages leaves an eighth of the pool to requests on their way (peer_pages_low()).
@@ -224,8 +224,8 @@ static void io_look_at_pool(struct peer *peer)
 	uint32_t there = xseg_page_free_count(seg);
 	if (likely(there >= want))
 		return;
-	uint32_t shed = (want - there) / peer->shards + 64;
-	xcache_evict(cache->index, shed < POOL_SHED_MAX ? shed : POOL_SHED_MAX);
+	uint32_t evict = (want - there) / peer->shards + 64;
+	xcache_evict(cache->index, evict < POOL_EVICT_MAX ? evict : POOL_EVICT_MAX);
 }
 
 uint64_t cache_io_due_ns(const struct peer *peer)

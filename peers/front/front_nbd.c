@@ -6,8 +6,8 @@
 
 #define NBD_SWEEP_NS 250000000ull
 /* A client that has taken nothing for so long does not keep the data of its replies... */
-#define NBD_SHED_NS 1000000000ull
-#define NBD_SHED_STARVED_NS 5000000ull /* ...and less long when others need the pages */
+#define NBD_OVERLOAD_NS 1000000000ull
+#define NBD_OVERLOAD_STARVED_NS 5000000ull /* ...and less long when others need the pages */
 
 static const char *const nbd_tls_choices[] = {"auto", "off", "require", NULL};
 static const char *const nbd_verify_choices[] = {"auto", "yes", "no", NULL};
@@ -183,7 +183,7 @@ static void nbd_sweep(struct nbd *nbd)
 	nbd->timed = false;
 	nbd_listen_resume(nbd);
 	TAILQ_FOREACH (conn, &nbd->conns, link) {
-		nbd_shed(conn, NBD_SHED_NS);
+		nbd_overload_drop(conn, NBD_OVERLOAD_NS);
 		if (hurry)
 			nbd_conn_fail(conn, "was still busy when the server stopped");
 		if (nbd_conn_check_time(conn) || nbd->stop_ns)
@@ -197,7 +197,7 @@ static void nbd_relieve(struct nbd *nbd)
 	struct nbd_conn *conn;
 	nbd->starved = false;
 	TAILQ_FOREACH (conn, &nbd->conns, link)
-		nbd_shed(conn, NBD_SHED_STARVED_NS);
+		nbd_overload_drop(conn, NBD_OVERLOAD_STARVED_NS);
 }
 
 static bool nbd_poll(struct peer *peer)

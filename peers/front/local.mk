@@ -7,7 +7,7 @@ front_nbd_la_SOURCES = \
 	peers/front/nbd_gate.c peers/front/nbd_share.c peers/front/nbd_negotiate.c peers/front/nbd_handshake.c \
 	peers/front/nbd_keep.c peers/front/nbd_listen.c peers/front/nbd_log.c peers/front/nbd_option.c peers/front/nbd_pass.c peers/front/nbd_patch.c \
 	peers/front/nbd_receive.c peers/front/nbd_reply.c peers/front/nbd_request.c \
-	peers/front/nbd_send.c peers/front/nbd_shed.c \
+	peers/front/nbd_send.c peers/front/nbd_overload.c \
 	peers/front/nbd_socket.c peers/front/nbd_span.c peers/front/nbd_status.c
 if HAVE_OPENSSL
 front_nbd_la_SOURCES += peers/front/nbd_tls.c

@@ -162,7 +162,7 @@ struct nbd_request {
 	bool shares;		 /* counted in its volume's share */
 	uint32_t gate_count;	 /* NBD_GATE_SHARED: so often */
 	bool queued;		 /* its reply is in conn->queue */
-	bool shed;		 /* READ: parts from `next` on were given back, to be read again */
+	bool dropped;		 /* READ: parts from `next` on were given back, to be read again */
 	bool probed;		 /* WRITE_ZEROES: its first part has succeeded */
 	bool by_write;		 /* WRITE_ZEROES: nobody below can, so zeros are written */
 	struct call_queue parts; /* READ: in order, kept until the reply has left */
@@ -469,11 +469,11 @@ struct call *nbd_call_new(struct nbd_request *request, enum xseg_op op, uint64_t
 /* As much of [next, end) as lies before the next multiple of `step`, a power of two. */
 uint32_t nbd_cut(uint64_t next, uint64_t end, uint32_t step);
 
-/* nbd_shed.c: data of replies that a client does not take. */
+/* nbd_overload.c: data of replies that a client does not take. */
 /* Gives it back if the client has taken nothing for so long. */
-void nbd_shed(struct nbd_conn *conn, uint64_t since_ns);
+void nbd_overload_drop(struct nbd_conn *conn, uint64_t since_ns);
 /* The first reply's data is read again; false: it is on its way, or waits for the pool. */
-bool nbd_shed_restore(struct nbd_conn *conn);
+bool nbd_overload_restore(struct nbd_conn *conn);
 
 /* nbd_span.c: requests without data that may be long. */
 int nbd_trim_begin(struct nbd_request *request);

@@ -65,7 +65,7 @@ static bool nbd_conn_again(struct peer *peer, void *context)
 	conn->waits &= (uint8_t)~NBD_WAIT_POOL;
 	conn->reparse = true;
 	if (conn->state < NBD_CONN_DEAD && !TAILQ_EMPTY(&conn->queue))
-		nbd_send(conn); /* data that was shed */
+		nbd_send(conn); /* data that was dropped */
 	if (conn->state < NBD_CONN_DEAD && !(conn->waits & NBD_WAIT_POOL))
 		nbd_receive(conn);
 	if (conn->waits & NBD_WAIT_POOL)

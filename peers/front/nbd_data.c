@@ -69,7 +69,7 @@ static void nbd_read_done(struct call *call)
 	nbd_request_note(request, call->result);
 	if (--request->pending)
 		return;
-	if (unlikely(request->queued)) /* read again: see nbd_shed.c */
+	if (unlikely(request->queued)) /* read again: see nbd_overload.c */
 		nbd_conn_mark(request->conn);
 	else
 		nbd_request_finish(request);
@@ -109,7 +109,7 @@ static void nbd_read_drop(struct nbd_request *request)
 
 /*
  * All pages or none: requests that hold some and wait for more could wait for each other. One that
- * is too long for a pool that low goes out piece by piece as if it had been shed; then an error in
+ * is too long for a pool that low goes out piece by piece as if it had been dropped; then an error in
  * the middle costs the connection, but there is always a way on.
  */
 int nbd_read_begin(struct nbd_request *request)
@@ -120,7 +120,7 @@ int nbd_read_begin(struct nbd_request *request)
 		nbd_read_drop(request);
 		if (request->command.length < NBD_STREAM_MIN)
 			return nbd_conn_starve(request->conn);
-		request->shed = true;
+		request->dropped = true;
 		nbd_request_finish(request);
 		return 0;
 	}

@@ -54,7 +54,7 @@ static struct nbd_request *nbd_request_new(struct nbd_conn *conn, const struct n
 	request->gate = NBD_GATE_NONE;
 	request->gate_count = 0;
 	request->shares = false;
-	request->queued = request->shed = request->probed = request->by_write = false;
+	request->queued = request->dropped = request->probed = request->by_write = false;
 	request->status = NULL;
 	request->patch.write = NULL;
 	TAILQ_INIT(&request->parts);

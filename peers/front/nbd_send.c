@@ -51,7 +51,7 @@ static int nbd_gather_parts(
 		if (!pieces || taken < length)
 			break;
 	}
-	*all = from == request->command.length; /* else no room is left, or it was shed */
+	*all = from == request->command.length; /* else no room is left, or it was dropped */
 	return count;
 }
 
@@ -77,7 +77,7 @@ static int nbd_gather(struct nbd_conn *conn, struct iovec *iov)
 	uint64_t sent = conn->sent;
 	int count = 0;
 	TAILQ_FOREACH (request, &conn->queue, link) {
-		bool away = request->shed && TAILQ_EMPTY(&request->parts);
+		bool away = request->dropped && TAILQ_EMPTY(&request->parts);
 		if (count >= NBD_IOV_MAX - 2 || request->pending || away)
 			break;
 		if (sent < request->header_size)
@@ -144,7 +144,7 @@ bool nbd_send(struct nbd_conn *conn)
 	bool moved = false;
 	while (!TAILQ_EMPTY(&conn->queue)) {
 		uint64_t asked = 0;
-		if (unlikely(!nbd_shed_restore(conn)))
+		if (unlikely(!nbd_overload_restore(conn)))
 			break;
 		int count = nbd_gather(conn, iov);
 		for (int i = 0; i < count; i++)

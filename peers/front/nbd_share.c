@@ -3,7 +3,7 @@
  * What one volume may take of the segment: at most as many pages and request slots as are left for
  * all others then. So one whose requests wait, for its limit or its store, gets half, two of them a
  * third each, and there is always something left for the rest. One request of each volume goes on.
- * Answers that a client does not take are not counted: nbd_shed.c gives their pages back.
+ * Answers that a client does not take are not counted: nbd_overload.c gives their pages back.
  *
  * The figures are looked at once a millisecond; lanes share them.
  */

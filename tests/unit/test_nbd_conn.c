@@ -286,7 +286,7 @@ START_TEST(test_client_that_never_reads)
 END_TEST
 
 /* What it did not take is given back when others need it, and read again when it goes on. */
-START_TEST(test_replies_are_shed_and_restored)
+START_TEST(test_replies_are_dropped_and_restored)
 {
 	static uint8_t data[256 * K];
 	uint8_t reply[NBD_SIMPLE_HEADER];
@@ -761,7 +761,7 @@ int main(void)
 	UNIT_TEST(suite, test_patches_of_neighbours);
 	UNIT_TEST(suite, test_many_in_flight);
 	UNIT_TEST(suite, test_client_that_never_reads);
-	UNIT_TEST(suite, test_replies_are_shed_and_restored);
+	UNIT_TEST(suite, test_replies_are_dropped_and_restored);
 	UNIT_TEST(suite, test_restore_fails);
 	UNIT_TEST(suite, test_client_that_leaves);
 	UNIT_TEST(suite, test_half_a_payload);

@@ -8,11 +8,11 @@
 
 #include "peers/front/nbd.h"
 
-#define NBD_SHED_KEEP 65536 /* bytes of the stream; more than a TLS record */
+#define NBD_OVERLOAD_KEEP 65536 /* bytes of the stream; more than a TLS record */
 #define NBD_RESTORE_PARTS 8u
 
 /* Parts that begin `keep` bytes into the data or behind. */
-static void nbd_shed_parts(struct nbd_request *request, int64_t keep)
+static void nbd_overload_parts(struct nbd_request *request, int64_t keep)
 {
 	uint64_t begin = request->command.offset;
 	struct call *call;
@@ -22,13 +22,13 @@ static void nbd_shed_parts(struct nbd_request *request, int64_t keep)
 		if ((int64_t)(at - begin) < keep)
 			break;
 		request->next = at;
-		request->shed = true;
+		request->dropped = true;
 		TAILQ_REMOVE(&request->parts, call, link);
 		call_end(call);
 	}
 }
 
-void nbd_shed(struct nbd_conn *conn, uint64_t since_ns)
+void nbd_overload_drop(struct nbd_conn *conn, uint64_t since_ns)
 {
 	int64_t ahead = -(int64_t)conn->sent; /* bytes of the stream in front of this reply */
 	struct nbd_request *request;
@@ -37,38 +37,38 @@ void nbd_shed(struct nbd_conn *conn, uint64_t since_ns)
 	TAILQ_FOREACH (request, &conn->queue, link) {
 		ahead += request->header_size;
 		if (!request->pending)
-			nbd_shed_parts(request, NBD_SHED_KEEP - ahead);
+			nbd_overload_parts(request, NBD_OVERLOAD_KEEP - ahead);
 		ahead += nbd_body_size(request);
 	}
 }
 
 /* Nothing of it was sent, so an error can be told; else only the end of the connection says it. */
-static void nbd_shed_failed(struct nbd_conn *conn, struct nbd_request *request)
+static void nbd_overload_failed(struct nbd_conn *conn, struct nbd_request *request)
 {
 	if (conn->sent) {
 		nbd_conn_fail(conn, "waits for the rest of a read that has failed");
 		return;
 	}
 	TAILQ_REMOVE(&conn->queue, request, link);
-	request->queued = request->shed = false;
+	request->queued = request->dropped = false;
 	nbd_request_finish(request);
 }
 
-bool nbd_shed_restore(struct nbd_conn *conn)
+bool nbd_overload_restore(struct nbd_conn *conn)
 {
 	struct nbd_request *request = TAILQ_FIRST(&conn->queue);
 	if (request->pending)
 		return false;
 	if (request->error && !request->refused) {
-		nbd_shed_failed(conn, request);
+		nbd_overload_failed(conn, request);
 		return false;
 	}
-	if (!request->shed || !TAILQ_EMPTY(&request->parts))
+	if (!request->dropped || !TAILQ_EMPTY(&request->parts))
 		return true;
 	for (unsigned i = 0; i < NBD_RESTORE_PARTS && request->next < request->end; i++)
 		if (!nbd_read_part(request))
 			break;
-	request->shed = request->next < request->end;
+	request->dropped = request->next < request->end;
 	if (TAILQ_EMPTY(&request->parts))
 		nbd_conn_starve(conn);
 	else
