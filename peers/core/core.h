@@ -216,7 +216,7 @@ void shard_dump(struct shard *shard, FILE *out);
  */
 enum lane_phase { LANE_TRY_SLEEP, LANE_TRY_SPIN, LANE_HOLD };
 
-struct lane_trial {
+struct lane_polling {
 	enum lane_phase phase;
 	bool spins;	   /* the choice while it is held */
 	uint64_t since_ns; /* beginning of this phase, or of a part of it */
@@ -230,7 +230,7 @@ struct lane_trial {
 };
 
 /* The next phase, when this one has lasted long enough; true: spin before sleeping. */
-bool trial_spins(struct lane_trial *trial, struct xseg_lane *x);
+bool polling_spins(struct lane_polling *polling, struct xseg_lane *x);
 
 /* --- a lane ------------------------------------------------------------------------ */
 
@@ -256,7 +256,7 @@ struct lane {
 	struct event *bell_event, *timer_event;
 	uint64_t events_ns;
 	uint64_t idle_ns; /* since when nothing has moved; 0: something has */
-	struct lane_trial trial;
+	struct lane_polling polling;
 	/* what other threads hand to it: put in the queue, then counted */
 	_Atomic uint32_t posted;
 	uint32_t posts_taken;

@@ -86,7 +86,7 @@ static bool lane_rounds(struct lane *lane)
 				lane, &hints[i], count - i < LANE_GROUP ? count - i : LANE_GROUP);
 		}
 	}
-	lane->trial.work += taken;
+	lane->polling.work += taken;
 	return taken > 0;
 }
 
@@ -273,7 +273,7 @@ static void lane_sleep(struct lane *lane)
 	uint64_t timeout_ns = lane_sleep_ns(lane);
 	if (timeout_ns == 0)
 		return;
-	if (trial_spins(&lane->trial, x))
+	if (polling_spins(&lane->polling, x))
 		xseg_spin_failed(&x->spin);
 	lane->slept = true;
 	/* what sleep() may have sent must be on its way before we are gone */
@@ -298,7 +298,7 @@ static void lane_idle(struct lane *lane)
 	if (lane->idle_ns == 0)
 		lane->idle_ns = lane->x->now_ns;
 	uint64_t idle_ns = lane->x->now_ns - lane->idle_ns;
-	if (trial_spins(&lane->trial, lane->x) && idle_ns < spin->budget_ns) {
+	if (polling_spins(&lane->polling, lane->x) && idle_ns < spin->budget_ns) {
 		/* whoever was woken on this CPU, a client most likely, goes first */
 		if (idle_ns >= LANE_YIELD_NS)
 			sched_yield();
