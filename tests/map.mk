@@ -62,7 +62,7 @@ endif
 libmaptest_la_SOURCES += peers/map/map_sweep.h peers/map/map_sweep.c peers/map/map_mark.h \
 	peers/map/map_mark.c peers/map/map_census.h peers/map/map_census.c peers/map/map_pace.h \
 	peers/map/map_pace.c peers/map/map_fsck.h peers/map/map_fsck.c peers/map/map_fsck_map.c \
-	peers/map/map_mend.c
+	peers/map/map_repair.c
 
 if HAVE_CHECK
 check_PROGRAMS += test_map_sweep test_map_fsck

@@ -14,7 +14,7 @@
 #define SHOWN_MAX 100000u
 
 static const struct ctl_option option_repair = {"repair", 0, NULL,
-	"give back what the dead have, make lost hints anew, mend words that nobody can have",
+	"give back what the dead have, make lost hints anew, repair words that nobody can have",
 	NULL};
 static const struct ctl_option option_limit = {
 	"limit", 0, "N", "problems shown of each kind (default 50)", NULL};
@@ -128,8 +128,8 @@ static json_t *repair_report(const struct fsck_repair *repair)
 	return json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i}", "lanes", (int)repair->lanes,
 		"requests_freed", (int)repair->freed, "requests_resubmitted",
 		(int)repair->resubmitted, "requests_refused", (int)repair->refused, "pages_freed",
-		(int)repair->pages, "hints_made", (int)repair->hints, "words_mended",
-		(int)repair->mended, "pending", (int)repair->pending);
+		(int)repair->pages, "hints_made", (int)repair->hints, "words_repaired",
+		(int)repair->repaired, "pending", (int)repair->pending);
 }
 
 /* --- as text ---------------------------------------------------------------------------- */
@@ -181,7 +181,7 @@ static int check(struct ctl *ctl, const struct xseg *seg, struct fsck *fsck)
 }
 
 /* Repairs, and looks again; *repaired as JSON. */
-static int mend(struct ctl *ctl, const struct xseg *seg, struct fsck *fsck, json_t **repaired)
+static int repair(struct ctl *ctl, const struct xseg *seg, struct fsck *fsck, json_t **repaired)
 {
 	struct fsck_repair repair;
 	int rc = fsck_repair(seg, fsck, ctl->timeout_ns, &repair);
@@ -206,7 +206,7 @@ static int run_joined(struct ctl *ctl, const struct xseg *seg)
 	if (rc)
 		return rc;
 	if (ctl_given(ctl, "repair"))
-		rc = mend(ctl, seg, &fsck, &repaired);
+		rc = repair(ctl, seg, &fsck, &repaired);
 	if (rc) {
 		fsck_free(&fsck);
 		return rc;
@@ -251,5 +251,5 @@ const struct ctl_verb ctl_segment_fsck = {"segment", "fsck", "[NAME]", 0, 1,
 	"and slots that living lanes keep ready count as theirs. Exit status 0: clean; 1: not, and "
 	"the table says what is wrong. With *--repair* it then gives back what the dead have, "
 	"makes "
-	"lost hints anew, mends words that nobody can have, and looks again.\n",
+	"lost hints anew, repairs words that nobody can have, and looks again.\n",
 	run, {&option_repair, &option_limit}};

@@ -23,7 +23,7 @@ static const struct ctl_option option_rate = {
 static const struct ctl_option option_wait = {
 	"wait", 0, NULL, "until it has ended (default: return at once)", NULL};
 static const struct ctl_option option_repair = {
-	"repair", 0, NULL, "mend what is safe to mend, and delete what nobody needs", NULL};
+	"repair", 0, NULL, "repair what is safe to repair, and delete what nobody needs", NULL};
 
 /* In the order of the mapper's enum map_finding. */
 static const struct {
@@ -403,7 +403,7 @@ static int verdict(struct check *check, bool repair)
 	if (check->left)
 		return fault_set(&ctl->fault, repair ? FAULT_PARTLY : FAULT_FAILED, NULL,
 			repair ? "what is left: restore the volume, roll it back, or remove it"
-			       : "'xsegctl volume fsck --repair' mends what is safe to mend",
+			       : "'xsegctl volume fsck --repair' repairs what is safe to repair",
 			"%llu of %llu faults are %s", (unsigned long long)check->left,
 			(unsigned long long)check->damaged, repair ? "left" : "to be looked at");
 	if (state->error)
@@ -490,6 +490,7 @@ const struct ctl_verb ctl_volume_fsck = {"volume", "fsck", "[VOLUME]", 0, 1,
 	"nothing is wrong or all was repaired (objects that nobody needs are not wrong, *volume "
 	"gc* "
 	"deletes "
-	"them), 1 when something is, 8 when *--repair* could not mend all of it. *--dry-run* looks "
+	"them), 1 when something is, 8 when *--repair* could not repair all of it. *--dry-run* "
+	"looks "
 	"only.\n",
 	run_fsck, {&option_repair, &ctl_option_progress, &ctl_option_via, &ctl_option_dry_run}};

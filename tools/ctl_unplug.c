@@ -49,7 +49,7 @@ static int store_fails(struct unplug *unplug)
 		"stays and serves",
 		unplug->plug.name, strerror(unplug->error), (unsigned long long)unplug->least);
 	fault_hint(&unplug->plug.ctl->fault,
-		"mend the store and say it again, or give them up with --discard-dirty=%llu",
+		"repair the store and say it again, or give them up with --discard-dirty=%llu",
 		(unsigned long long)unplug->least);
 	return -FAULT_FAILED;
 }

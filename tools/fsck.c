@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Looks several times, believes what stays, and mends what can be mended. */
+/* Looks several times, believes what stays, and repairs what can be repaired. */
 #include "tools/fsck.h"
 
 #include <base/clock.h>
@@ -121,10 +121,10 @@ void fsck_free(struct fsck *fsck)
 	fsck->problem_count = fsck->problem_max = 0;
 }
 
-/* --- mending ---------------------------------------------------------------------------- */
+/* --- repairing ---------------------------------------------------------------------------- */
 
 /* From the word that was seen several times: nobody else moves it, so nobody can be in between. */
-static uint32_t mend_page(const struct xseg *seg, const struct fsck_problem *problem)
+static uint32_t repair_page(const struct xseg *seg, const struct fsck_problem *problem)
 {
 	_Atomic uint64_t *place = &seg->descriptors[problem->index].word;
 	uint64_t word = problem->word, next = 0;
@@ -140,7 +140,7 @@ static uint32_t mend_page(const struct xseg *seg, const struct fsck_problem *pro
 	return atomic_compare_exchange_strong(place, &word, next);
 }
 
-static uint32_t mend_ring(const struct xseg *seg, const struct fsck *fsck, uint32_t index)
+static uint32_t repair_ring(const struct xseg *seg, const struct fsck *fsck, uint32_t index)
 {
 	uint32_t consumer = index / seg->lane_count, producer = index % seg->lane_count;
 	if (fsck->owners[consumer].alive || fsck->owners[producer].alive)
@@ -157,9 +157,9 @@ int fsck_repair(const struct xseg *seg, const struct fsck *fsck, uint64_t limit_
 	for (uint32_t i = 0; i < fsck->problem_count; i++) {
 		const struct fsck_problem *problem = &fsck->problems[i];
 		if (problem->kind == FSCK_PAGE_BAD || problem->kind == FSCK_PAGE_LEAKED)
-			repair->mended += mend_page(seg, problem);
+			repair->repaired += repair_page(seg, problem);
 		else if (problem->kind == FSCK_RING_BAD)
-			repair->mended += mend_ring(seg, fsck, problem->index);
+			repair->repaired += repair_ring(seg, fsck, problem->index);
 	}
 	int error = xseg_reap_wait(seg, limit_ns, &report);
 	repair->lanes = report.lanes;

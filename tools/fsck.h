@@ -74,9 +74,9 @@ struct fsck {
 int fsck_run(const struct xseg *seg, unsigned looks, struct fsck *fsck);
 void fsck_free(struct fsck *fsck);
 
-/* What --repair can do: reap, make hints anew, mend words of pages that nobody can have. */
+/* What --repair can do: reap, make hints anew, repair words of pages that nobody can have. */
 struct fsck_repair {
-	uint32_t lanes, freed, resubmitted, refused, pages, hints, mended, pending;
+	uint32_t lanes, freed, resubmitted, refused, pages, hints, repaired, pending;
 };
 int fsck_repair(const struct xseg *seg, const struct fsck *fsck, uint64_t limit_ns,
 	struct fsck_repair *repair);

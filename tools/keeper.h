@@ -295,7 +295,7 @@ bool keeper_edge_waits(const struct keeper *keeper, uint32_t port);
 unsigned keeper_edge_fall_back(struct keeper_host *host);
 /* Edges to a port whose name is nobody's, as a flipped bit leaves it, lead where the pipeline says
    again, with what waits there. Before a peer is started, or it would not be found. */
-void keeper_edge_mend(struct keeper *keeper);
+void keeper_edge_repair(struct keeper *keeper);
 /* PEER:EDGE -> peer, or "none"; the result is as `edge set` shows it. */
 int keeper_edge_set(struct keeper *keeper, const char *edge, const char *to, bool dry_run,
 	json_t **result, struct fault *fault);

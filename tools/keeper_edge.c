@@ -213,7 +213,7 @@ static bool is_nobody(const struct keeper *keeper, uint32_t port, const char *na
 	       xseg_peer_find(&keeper->seg, name, &peer) && !xseg_port_served(&keeper->seg, port);
 }
 
-static void edge_mend(struct keeper *keeper, uint32_t index, const struct edge_view *edge)
+static void edge_repair(struct keeper *keeper, uint32_t index, const struct edge_view *edge)
 {
 	const struct xseg *seg = &keeper->seg;
 	const char *first = first_choice(&keeper->pipeline, edge);
@@ -223,7 +223,7 @@ static void edge_mend(struct keeper *keeper, uint32_t index, const struct edge_v
 		xseg_port_reserve(seg, first, &port))
 		return;
 	xseg_edge_set(seg, index, port);
-	crash_point("keeper.edge.before_mend");
+	crash_point("keeper.edge.before_repair");
 	int moved = xseg_peer_find(seg, edge->peer, &user)
 			    ? 0
 			    : xseg_reap_move_port(seg, user.lanes, from, port);
@@ -235,12 +235,12 @@ static void edge_mend(struct keeper *keeper, uint32_t index, const struct edge_v
 			"the name of the port it led to is damaged"));
 }
 
-void keeper_edge_mend(struct keeper *keeper)
+void keeper_edge_repair(struct keeper *keeper)
 {
 	struct edge_view edge;
 	for (uint32_t i = 0; i < XSEG_EDGES_MAX; i++)
 		if (edge_view(&keeper->seg, i, &edge))
-			edge_mend(keeper, i, &edge);
+			edge_repair(keeper, i, &edge);
 }
 
 /* --- switching -------------------------------------------------------------------------- */

@@ -245,7 +245,7 @@ static void begin(struct keeper_host *host)
 int keeper_host_start(struct keeper_host *host, uint64_t limit_ns)
 {
 	evtimer_del(host->timer);
-	keeper_edge_mend(host->keeper);
+	keeper_edge_repair(host->keeper);
 	begin(host);
 	int rc = keeper_spawn(host);
 	sm_move(keeper_states, &host->state, KEEPER_STARTING);

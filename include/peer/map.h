@@ -182,7 +182,7 @@ struct map_trouble {
 #define MAP_SWEEP_START 1u
 #define MAP_SWEEP_STOP 2u
 #define MAP_SWEEP_EXPLAIN 4u /* fsck: look at all */
-#define MAP_SWEEP_REPAIR 8u  /* delete what is unreachable, mend what is safe */
+#define MAP_SWEEP_REPAIR 8u  /* delete what is unreachable, repair what is safe */
 struct map_sweep_state {
 	uint64_t run; /* drawn for each sweep, the value of MAP_SWEEP's answer; 0: none since the
 			 mapper began */

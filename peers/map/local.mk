@@ -10,7 +10,7 @@ map_sources = peers/map/map_format.h peers/map/map_store.h peers/map/map_tree.h 
 	peers/map/map_change.c peers/map/map_rename.c peers/map/map_remove.c \
 	peers/map/map_update.c peers/map/map_tidy.c peers/map/map_home.c \
 	peers/map/map_sweep.c peers/map/map_mark.c peers/map/map_census.c peers/map/map_pace.c \
-	peers/map/map_fsck.c peers/map/map_fsck_map.c peers/map/map_mend.c
+	peers/map/map_fsck.c peers/map/map_fsck_map.c peers/map/map_repair.c
 
 mapper_sources = peers/map/mapper.h peers/map/mapper.c peers/map/mapper_admin.c \
 	peers/map/mapper_back.c peers/map/mapper_call.c peers/map/mapper_control.c \

@@ -49,6 +49,6 @@ int map_fsck_maps(struct map_run *run, unsigned slice, unsigned slices);
  * Writes the volume's map anew where entries cannot be (they become holes) or are miscounted.
  * -EPERM: it is a snapshot, which has no pages of its own; -ESTALE: somebody else has changed it.
  */
-int map_mend(struct map_run *run, uint64_t id);
+int map_repair(struct map_run *run, uint64_t id);
 
 #endif

@@ -10,7 +10,7 @@
 
 struct check {
 	struct map_run *run;
-	struct map_report *later; /* what can be mended is said afterwards */
+	struct map_report *later; /* what can be repaired is said afterwards */
 	size_t count, room;
 	bool first; /* of the slices: what is not about objects is said then */
 };
@@ -248,12 +248,12 @@ static int check_bad(struct map_scan *scan, struct xseg_key key, uint32_t page)
 /* --- volumes ---------------------------------------------------------------------------------- */
 
 /* Snapshots keep what they have: only what lies in their record can be put right. */
-static int mend(struct check *check, uint64_t id)
+static int repair(struct check *check, uint64_t id)
 {
 	int rc = 0;
 	bool repaired = false;
 	if (check->count > 0 && check->run->sweep->repair) {
-		rc = map_mend(check->run, id);
+		rc = map_repair(check->run, id);
 		repaired = rc == 0;
 		if (rc == -EPERM || rc == -ESTALE || rc == -ENOENT || rc == -EINVAL)
 			rc = 0;
@@ -285,7 +285,7 @@ static int check_volume(struct map_run *run, uint64_t id, bool first)
 	if (rc == 0)
 		rc = map_scan_run(&scan);
 	if (rc == 0)
-		rc = mend(&check, id);
+		rc = repair(&check, id);
 	free(check.later);
 	if (rc == -EBUSY)
 		run->busy = true;

@@ -232,8 +232,8 @@ def store_full(context):
         check(scene.context.numbers["errors"].get("ENOSPC", 0) > 0, "there was no ENOSPC")
 
 
-def swap_store(context, break_it, mend_it, allowed):
-    """The store's process dies, its folder is spoilt before the next one looks, then mended."""
+def swap_store(context, break_it, repair_it, allowed):
+    """The store's process dies, its folder is spoilt before the next one looks, then repaired."""
     with Mount("64M") as mount:
         with Scene(context, allowed=allowed, blocker_dir=mount.path + "/store") as scene:
             gate = os.path.join(scene.rig.dir, "gate")
@@ -246,7 +246,7 @@ def swap_store(context, break_it, mend_it, allowed):
             time.sleep(2)
             for peer in ("nbd0", "vol0"):
                 check(scene.rig.pids().get(peer), f"'{peer}' died of it")
-            mend_it(mount)
+            repair_it(mount)
             if "file0" in scene.rig.pids():
                 scene.rig.kill("file0")
             scene.recover()

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Kills a process after every single instruction of each thing that moves a request or a page,
- * and of the reaper, and lets the living mend it: see step.h.
+ * and of the reaper, and lets the living repair it: see step.h.
  *
  *   step [--all] [SCENE...]
  *
- * Each different state of shared memory is mended. Besides, a few instants of each scene, by
+ * Each different state of shared memory is repaired. Besides, a few instants of each scene, by
  * chance, are reached by a kill in earnest; with --all every instruction of the short ones is, and
  * hundreds of the long ones.
  */
@@ -194,7 +194,7 @@ static bool step(const struct cast *cast)
 static int check_main(void *argument)
 {
 	struct cast *cast = argument;
-	return step_mend_and_check(&cast->world) ? 0 : PIN_LEFT;
+	return step_repair_and_check(&cast->world) ? 0 : PIN_LEFT;
 }
 
 static unsigned check(struct cast *cast, const char *when, uint64_t number, struct result *result)
@@ -205,7 +205,7 @@ static unsigned check(struct cast *cast, const char *when, uint64_t number, stru
 		return 0;
 	}
 	if (status)
-		fprintf(stderr, "%s: %s %llu cannot be mended (status %d)\n", cast->scene->name,
+		fprintf(stderr, "%s: %s %llu cannot be repaired (status %d)\n", cast->scene->name,
 			when, (unsigned long long)number, status);
 	return status != 0;
 }
@@ -267,7 +267,8 @@ static bool play(const struct step_scene *scene, bool all, uint64_t *random)
 	for (uint64_t i = 0; i < kills && result.failed < 5; i++)
 		kill_at(scene, each ? i : random_next(random) % (result.steps + 1), &result);
 	clock_gettime(CLOCK_MONOTONIC, &b);
-	printf("%-12s %8llu instructions, %5llu states, %5llu kills, %u not mended, %u pins left, "
+	printf("%-12s %8llu instructions, %5llu states, %5llu kills, %u not repaired, %u pins "
+	       "left, "
 	       "%.1f s\n",
 		scene->name, (unsigned long long)result.steps, (unsigned long long)result.states,
 		(unsigned long long)result.kills, result.failed, result.pins_left,

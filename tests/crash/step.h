@@ -3,7 +3,7 @@
  * Kills after every single instruction. A victim does one thing (submits, takes, answers, reaps);
  * whoever steps it with ptrace(2) notes each change of shared memory. SIGKILL leaves nothing behind
  * but shared memory, so what a kill after instruction k leaves is what was there after k: those
- * states are put back one after the other, when the victim is dead, and each must be mended.
+ * states are put back one after the other, when the victim is dead, and each must be repaired.
  *
  * Threads: one in each process. Errors: must() and child_check().
  */
@@ -57,7 +57,7 @@ void step_answer_home(struct step_world *world);
  * Reaps, lets a successor serve, and looks whether all is as it must be. Call in a child. False:
  * a page is left with the pin of a reader that died between noting it as dropped and dropping it.
  */
-bool step_mend_and_check(struct step_world *world);
+bool step_repair_and_check(struct step_world *world);
 uint64_t step_value(uint64_t cookie, bool successor);
 
 #endif

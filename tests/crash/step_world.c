@@ -229,7 +229,7 @@ static void conserve(struct step_world *world, unsigned pages)
 	child_check(count == pages);
 }
 
-bool step_mend_and_check(struct step_world *world)
+bool step_repair_and_check(struct step_world *world)
 {
 	struct xseg_lane *successor;
 	struct tally tally = {{0}, {0}, {0}};

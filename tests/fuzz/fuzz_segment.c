@@ -203,7 +203,7 @@ static void check(bool repair)
 	fsck_free(&fsck);
 }
 
-static void step_mend(struct program *p)
+static void step_repair(struct program *p)
 {
 	struct xseg_reap_report report;
 	switch (fuzz_take(&p->in, 1) % 8) {
@@ -241,7 +241,7 @@ static void step(struct program *p)
 	case 8: step_hint(p); break;
 	case 9:
 	case 10: step_poke(p); break;
-	default: step_mend(p);
+	default: step_repair(p);
 	}
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# C is laid out as .clang-format says. `clang-format -i FILE` mends it.
+# C is laid out as .clang-format says. `clang-format -i FILE` repairs it.
 
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lint.sh"

@@ -173,7 +173,7 @@ if echo 1 >"/sys/fs/ext4/$loop/trigger_fs_error" 2>/dev/null; then
     fsck.ext4 -fy "$SCENE_DIR/image" >/dev/null 2>&1
     disk_mount
     kill_start store
-    tap_is "mended: all goes on" "$(at write:3 read:40 write:48 flush:0)" "ok ok ok ok "
+    tap_is "repaired: all goes on" "$(at write:3 read:40 write:48 flush:0)" "ok ok ok ok "
 else
     tap_skip "read-only" "the kernel has no trigger_fs_error"
 fi

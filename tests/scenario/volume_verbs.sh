@@ -197,16 +197,16 @@ restart 1
 v 1 "fsck with half a record" fsck --json
 json_is "it says which" '.list | map([.finding, .volume, .repaired]) | unique | .[] | @csv' \
     '"half-record","vm1",false'
-err_like "and what to do" "fsck --repair' mends"
+err_like "and what to do" "fsck --repair' repairs"
 v 1 "fsck --repair --dry-run looks only" fsck --repair --dry-run
 v 0 "fsck --repair" fsck --repair --json
-json_is "it is mended" '.list | map([.finding, .repaired]) | unique | .[] | @csv' \
+json_is "it is repaired" '.list | map([.finding, .repaired]) | unique | .[] | @csv' \
     '"half-record",true'
 v 0 "nothing is wrong any more" fsck
 restart 0 1
 v 0 "a damaged one is listed" list --json
 json_is "by its id" ".volumes | map(select(.state == \"damaged\").name) | join(\",\")" "$id"
-v 8 "fsck --repair of what cannot be mended" fsck --repair
+v 8 "fsck --repair of what cannot be repaired" fsck --repair
 out_like "what it is" "bad-record +$id"
 v 0 "the others go on" info disk
 v 0 "all are there" list --tree --json

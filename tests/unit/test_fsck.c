@@ -316,7 +316,7 @@ START_TEST(test_rings)
 	struct fsck_repair repair;
 	ck_assert_int_eq(fsck_run(&rig_seg, 0, &fsck), 0);
 	ck_assert_int_eq(fsck_repair(&rig_seg, &fsck, LIMIT_NS, &repair), 0);
-	ck_assert_uint_eq(repair.mended, 1);
+	ck_assert_uint_eq(repair.repaired, 1);
 	fsck_free(&fsck);
 	expect_clean();
 	rig_teardown();
@@ -449,7 +449,7 @@ START_TEST(test_busy_then_dead)
 }
 END_TEST
 
-/* Words that nobody can have are mended; what has no state is nobody's, and goes to the reaper. */
+/* Words that nobody can have are repaired; what has no state is nobody's, and goes to the reaper. */
 START_TEST(test_repair)
 {
 	struct fsck fsck;
@@ -465,7 +465,7 @@ START_TEST(test_repair)
 	ck_assert_uint_eq(fsck.by_kind[FSCK_PAGE_BAD], 2);
 	ck_assert_uint_eq(fsck.by_kind[FSCK_PAGE_LEAKED], 1);
 	ck_assert_int_eq(fsck_repair(&rig_seg, &fsck, LIMIT_NS, &repair), 0);
-	ck_assert_uint_eq(repair.mended, 2);
+	ck_assert_uint_eq(repair.repaired, 2);
 	fsck_free(&fsck);
 	expect_clean();
 	xseg_lane_leave(lane);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fsck: each kind of damage is found and named, what is safe is mended, and what cannot be read
+ * fsck: each kind of damage is found and named, what is safe is repaired, and what cannot be read
  * holds what it may need.
  */
 #include "tests/unit/map_sweep_rig.h"

@@ -11,28 +11,28 @@
 
 #include "peers/map/map_fsck.h"
 
-struct mend {
+struct map_repairing {
 	struct map_run *run;
 	struct map_head head;
 	bool written;
 };
 
 /* 1: it cannot be read. */
-static int get_page(struct mend *mend, struct xseg_key key, const struct map_ref *ref,
+static int get_page(struct map_repairing *repair, struct xseg_key key, const struct map_ref *ref,
 	uint8_t bytes[MAP_PAGE_SIZE])
 {
-	struct map_store *store = mend->run->store;
+	struct map_store *store = repair->run->store;
 	int rc = store->read(store, key, ref->half * MAP_PAGE_SIZE, bytes, MAP_PAGE_SIZE);
 	if (rc < 0)
 		return rc == -EIO ? 1 : rc;
 	return crc32c(0, bytes, MAP_PAGE_SIZE) != ref->crc;
 }
 
-static int put_page(
-	struct mend *mend, uint32_t number, struct map_ref *ref, const uint8_t bytes[MAP_PAGE_SIZE])
+static int put_page(struct map_repairing *repair, uint32_t number, struct map_ref *ref,
+	const uint8_t bytes[MAP_PAGE_SIZE])
 {
-	const struct map_volume *volume = &mend->head.volume;
-	struct map_store *store = mend->run->store;
+	const struct map_volume *volume = &repair->head.volume;
+	struct map_store *store = repair->run->store;
 	if (volume->flags & MAP_SNAPSHOT)
 		return -EPERM;
 	if (ref->owner == volume->self && ref->epoch > volume->frozen) {
@@ -43,7 +43,7 @@ static int put_page(
 		ref->half = 0;
 	}
 	ref->crc = crc32c(0, bytes, MAP_PAGE_SIZE);
-	mend->written = true;
+	repair->written = true;
 	int rc = store->write(store, map_page_key(volume->id, ref->epoch, number),
 		ref->half * MAP_PAGE_SIZE, bytes, MAP_PAGE_SIZE);
 	return rc < 0 ? rc : 0;
@@ -53,8 +53,8 @@ static int put_page(
  * What is below a reference has been looked at: it has so many entries, and `bytes` are what it is
  * by now if it was changed. 1: the reference is another by now.
  */
-static int settle(struct mend *mend, uint32_t number, struct map_ref *ref, uint32_t count,
-	const uint8_t *bytes)
+static int settle(struct map_repairing *repair, uint32_t number, struct map_ref *ref,
+	uint32_t count, const uint8_t *bytes)
 {
 	if (!bytes && ref->count == count)
 		return 0;
@@ -62,26 +62,26 @@ static int settle(struct mend *mend, uint32_t number, struct map_ref *ref, uint3
 		*ref = (struct map_ref){0};
 		return 1;
 	}
-	int rc = bytes ? put_page(mend, number, ref, bytes) : 0;
+	int rc = bytes ? put_page(repair, number, ref, bytes) : 0;
 	ref->count = count;
 	return rc < 0 ? rc : 1;
 }
 
 /* 1: the reference is another by now. */
-static int mend_page(struct mend *mend, uint32_t page, struct map_ref *ref)
+static int repair_page(struct map_repairing *repair, uint32_t page, struct map_ref *ref)
 {
-	const struct map_volume *volume = &mend->head.volume;
+	const struct map_volume *volume = &repair->head.volume;
 	struct map_entry entries[MAP_ENTRIES];
 	uint8_t bytes[MAP_PAGE_SIZE];
 	bool changed = false;
 	uint32_t count = 0;
 	struct xseg_key key = map_page_key(volume->owners[ref->owner], ref->epoch, page);
-	int rc = get_page(mend, key, ref, bytes);
+	int rc = get_page(repair, key, ref, bytes);
 	if (rc != 0)
 		return rc < 0 ? rc : 0;
 	(void)map_page_decode(bytes, volume->owner_count, entries);
 	for (uint32_t i = 0; i < MAP_ENTRIES; i++) {
-		rc = map_fsck_entry(mend->run, volume, page * MAP_ENTRIES + i, entries[i]);
+		rc = map_fsck_entry(repair->run, volume, page * MAP_ENTRIES + i, entries[i]);
 		if (rc < 0)
 			return rc;
 		changed = changed || rc > 0;
@@ -91,19 +91,19 @@ static int mend_page(struct mend *mend, uint32_t page, struct map_ref *ref)
 	}
 	if (changed)
 		map_page_encode(entries, bytes);
-	return settle(mend, page, ref, count, changed ? bytes : NULL);
+	return settle(repair, page, ref, count, changed ? bytes : NULL);
 }
 
 /* The same. */
-static int mend_directory(struct mend *mend, uint32_t number, struct map_ref *ref)
+static int repair_directory(struct map_repairing *repair, uint32_t number, struct map_ref *ref)
 {
-	const struct map_volume *volume = &mend->head.volume;
+	const struct map_volume *volume = &repair->head.volume;
 	struct map_ref refs[MAP_DIRECTORY_REFS];
 	uint8_t bytes[MAP_PAGE_SIZE];
 	bool changed = false;
 	uint32_t count = 0;
 	struct xseg_key key = map_directory_key(volume->owners[ref->owner], ref->epoch, number);
-	int rc = get_page(mend, key, ref, bytes);
+	int rc = get_page(repair, key, ref, bytes);
 	if (rc == 0 && map_directory_decode(bytes, volume->owner_count, refs) != 0)
 		rc = 1;
 	if (rc != 0)
@@ -111,7 +111,7 @@ static int mend_directory(struct mend *mend, uint32_t number, struct map_ref *re
 	for (uint32_t i = 0; i < MAP_DIRECTORY_REFS; i++) {
 		if (map_ref_is_hole(refs[i]))
 			continue;
-		rc = mend_page(mend, number * MAP_DIRECTORY_REFS + i, &refs[i]);
+		rc = repair_page(repair, number * MAP_DIRECTORY_REFS + i, &refs[i]);
 		if (rc < 0)
 			return rc;
 		changed = changed || rc > 0;
@@ -119,25 +119,25 @@ static int mend_directory(struct mend *mend, uint32_t number, struct map_ref *re
 	}
 	if (changed)
 		map_directory_encode(refs, bytes);
-	return settle(mend, MAP_NUMBER_DIRECTORY + number, ref, count, changed ? bytes : NULL);
+	return settle(repair, MAP_NUMBER_DIRECTORY + number, ref, count, changed ? bytes : NULL);
 }
 
-int map_mend(struct map_run *run, uint64_t id)
+int map_repair(struct map_run *run, uint64_t id)
 {
-	struct mend mend = {.run = run};
+	struct map_repairing repair = {.run = run};
 	bool changed = false;
-	int rc = map_head_read(run->store, id, &mend.head, NULL);
+	int rc = map_head_read(run->store, id, &repair.head, NULL);
 	for (uint32_t i = 0; rc >= 0 && i < MAP_TOP_REFS; i++) {
-		struct map_ref *ref = &mend.head.volume.top[i];
+		struct map_ref *ref = &repair.head.volume.top[i];
 		if (map_ref_is_hole(*ref))
 			continue;
-		rc = mend.head.volume.depth == 1 ? mend_page(&mend, i, ref)
-						 : mend_directory(&mend, i, ref);
+		rc = repair.head.volume.depth == 1 ? repair_page(&repair, i, ref)
+						   : repair_directory(&repair, i, ref);
 		changed = changed || rc > 0;
 	}
 	if (rc < 0 || !changed)
 		return rc < 0 ? rc : 0;
-	if (mend.written)
+	if (repair.written)
 		rc = run->store->flush(run->store, id);
-	return rc < 0 ? rc : map_head_put(run->store, &mend.head);
+	return rc < 0 ? rc : map_head_put(run->store, &repair.head);
 }
