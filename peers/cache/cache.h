@@ -16,7 +16,7 @@
  *   cache_bucket.c   entries and pages: put, drop, clean        cache_adopt.c    after a start
  *   cache_gate.c     who has which part of an object, who waits for it
  *   cache_wait.c     who waits for room                           cache_pin.c      pins and quota
- *   cache_bar.c      zero, discard, delete, copy, info, list, status
+ *   cache_barrier.c      zero, discard, delete, copy, info, list, status
  *   cache_volume.c   volumes of the process, their share          cache_meta.c     kept records
  *   cache_term.c     kept terms of volumes
  *   cache_epoch.c    flush epochs                                 cache_flush.c    write-back
@@ -336,7 +336,7 @@ struct cache {
 		size_t item;
 		uint32_t count, touched;
 		void *free;
-	} objects, flows_pool, epochs, works, runs, bars, batches;
+	} objects, flows_pool, epochs, works, runs, barrier_ops, batches;
 	struct cache_flow_list untold;
 	uint32_t dirty_told;
 	bool adopted;
@@ -733,10 +733,10 @@ void cache_sync_leave(struct peer *peer, struct job *job);
 /* A FENCE that has waited for that: what is clean is dropped, and it is handed on. */
 void cache_control_fenced(struct peer *peer, struct job *job);
 
-/* --- cache_bar.c: what the store has to do itself -------------------------------------------- */
-#define CACHE_BAR_SIZE 512u /* an item of the pool `bars` */
-extern peer_handler_f cache_bar_zero, cache_bar_discard, cache_bar_delete, cache_bar_copy,
-	cache_bar_info, cache_bar_list, cache_bar_status;
+/* --- cache_barrier.c: what the store has to do itself -------------------------------------------- */
+#define CACHE_BARRIER_SIZE 512u /* an item of the pool `barrier_ops` */
+extern peer_handler_f cache_barrier_zero, cache_barrier_discard, cache_barrier_delete,
+	cache_barrier_copy, cache_barrier_info, cache_barrier_list, cache_barrier_status;
 
 /* --- cache_control.c ------------------------------------------------------------------------- */
 extern peer_handler_f cache_control;

@@ -524,7 +524,7 @@ struct control_flush {
 	bool waits, ended;
 	void (*go)(struct peer *peer, struct control_flush *flush);
 };
-fixed(sizeof(struct control_flush) <= CACHE_BAR_SIZE);
+fixed(sizeof(struct control_flush) <= CACHE_BARRIER_SIZE);
 
 static struct cache_flow *flush_next(struct peer *peer, struct control_flush *flush)
 {
@@ -563,13 +563,13 @@ static void flush_go(struct peer *peer, struct control_flush *flush)
 		}
 	}
 	struct job *job = flush->job;
-	cache_pool_put(&cache_of(peer)->bars, flush);
+	cache_pool_put(&cache_of(peer)->barrier_ops, flush);
 	job_complete(job, 0);
 }
 
 static void control_flush(struct peer *peer, struct job *job)
 {
-	struct control_flush *flush = cache_pool_get(&cache_of(peer)->bars);
+	struct control_flush *flush = cache_pool_get(&cache_of(peer)->barrier_ops);
 	must(flush); /* there are as many as requests */
 	*flush = (struct control_flush){.job = job, .go = flush_go};
 	flush_go(peer, flush);

@@ -197,7 +197,7 @@ void cache_io_again(struct peer *peer, struct job *job)
 	switch (job->op) {
 	case XSEG_OP_READ: cache_io_read(peer, job); break;
 	case XSEG_OP_WRITE: cache_io_write(peer, job); break;
-	default: must(job->op == XSEG_OP_ZERO); cache_bar_zero(peer, job);
+	default: must(job->op == XSEG_OP_ZERO); cache_barrier_zero(peer, job);
 	}
 }
 

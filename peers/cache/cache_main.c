@@ -286,7 +286,7 @@ static int main_pools(struct peer *peer, uint32_t entries, uint32_t objects)
 	if (!error)
 		error = pool_open(&cache->works, sizeof(struct cache_work), requests);
 	if (!error)
-		error = pool_open(&cache->bars, CACHE_BAR_SIZE, requests);
+		error = pool_open(&cache->barrier_ops, CACHE_BARRIER_SIZE, requests);
 	if (!error)
 		error = pool_open(&cache->runs, sizeof(struct cache_run), CACHE_RUNS);
 	if (!error && cache_shared(peer)->journal)
@@ -343,7 +343,7 @@ static void main_release(struct peer *peer)
 	pool_close(&cache->flows_pool);
 	pool_close(&cache->epochs);
 	pool_close(&cache->works);
-	pool_close(&cache->bars);
+	pool_close(&cache->barrier_ops);
 	pool_close(&cache->runs);
 	pool_close(&cache->batches);
 }
@@ -549,16 +549,16 @@ static const struct peer_ops main_ops = {
 	.dump = main_dump,
 	.on = {[XSEG_OP_READ] = cache_io_read,
 		[XSEG_OP_WRITE] = cache_io_write,
-		[XSEG_OP_ZERO] = cache_bar_zero,
-		[XSEG_OP_DISCARD] = cache_bar_discard,
+		[XSEG_OP_ZERO] = cache_barrier_zero,
+		[XSEG_OP_DISCARD] = cache_barrier_discard,
 		[XSEG_OP_FLUSH] = cache_sync_flush,
 		[XSEG_OP_PREFETCH] = cache_io_prefetch,
-		[XSEG_OP_STATUS] = cache_bar_status,
-		[XSEG_OP_COPY] = cache_bar_copy,
-		[XSEG_OP_DELETE] = cache_bar_delete,
+		[XSEG_OP_STATUS] = cache_barrier_status,
+		[XSEG_OP_COPY] = cache_barrier_copy,
+		[XSEG_OP_DELETE] = cache_barrier_delete,
 		[XSEG_OP_CAS] = main_pass,
-		[XSEG_OP_INFO] = cache_bar_info,
-		[XSEG_OP_LIST] = cache_bar_list,
+		[XSEG_OP_INFO] = cache_barrier_info,
+		[XSEG_OP_LIST] = cache_barrier_list,
 		[XSEG_OP_CONTROL] = cache_control},
 };
 PEER_MODULE(main_ops);

@@ -10,7 +10,7 @@ cached_sources = peers/cache/cache.h peers/cache/cache_main.c \
 	peers/cache/cache_past.c \
 	peers/cache/cache_volume.c peers/cache/cache_meta.c peers/cache/cache_term.c peers/cache/cache_epoch.c \
 	peers/cache/cache_flush.h peers/cache/cache_flush.c peers/cache/cache_run.c \
-	peers/cache/cache_sync.c peers/cache/cache_bar.c peers/cache/cache_control.c peers/cache/cache_replay.c \
+	peers/cache/cache_sync.c peers/cache/cache_barrier.c peers/cache/cache_control.c peers/cache/cache_replay.c \
 	peers/cache/cache_journal.h peers/cache/cache_journal.c \
 	peers/cache/cache_journal_file.c peers/cache/cache_journal_group.h \
 	peers/cache/cache_journal_group.c peers/cache/cache_journal_log.h \

@@ -252,7 +252,7 @@ START_TEST(test_through)
 END_TEST
 
 /* What the store does itself comes behind everything that was written before it. */
-START_TEST(test_bars)
+START_TEST(test_barriers)
 {
 	struct crig crig;
 	crig_begin(&crig, (unsigned)_i + 1, LATE);
@@ -355,7 +355,7 @@ int main(void)
 	UNIT_LOOP_TEST(suite, test_limit, 2);
 	UNIT_LOOP_TEST(suite, test_volatile, 2);
 	UNIT_LOOP_TEST(suite, test_through, 2);
-	UNIT_LOOP_TEST(suite, test_bars, 2);
+	UNIT_LOOP_TEST(suite, test_barriers, 2);
 	UNIT_LOOP_TEST(suite, test_modes, 2);
 	UNIT_LOOP_TEST(suite, test_stop, 2);
 	UNIT_LOOP_TEST(suite, test_stop_writes, 2);
