@@ -28,11 +28,11 @@ cache_libs_tests = $(unit_libs) libcachetest.la libpeer.la libxseg.la $(CHECK_LI
 	$(URCU_LIBS) $(EVENT_LIBS) -ldl
 
 cache_unit_tests = test_cache_adopt test_cache_control test_cache_flush test_cache_gate \
-	test_cache_journal test_cache_journal_damage test_cache_past test_cache_room
+	test_cache_journal test_cache_journal_damage test_cache_bypass test_cache_room
 check_PROGRAMS += $(cache_unit_tests)
 TESTS += $(cache_unit_tests)
 THREAD_TESTS += test_cache_adopt test_cache_control test_cache_flush test_cache_journal \
-	test_cache_past
+	test_cache_bypass
 
 test_cache_adopt_SOURCES = tests/unit/test_cache_adopt.c
 test_cache_adopt_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(URCU_CFLAGS) $(EVENT_CFLAGS)
@@ -50,9 +50,9 @@ test_cache_gate_SOURCES = tests/unit/test_cache_gate.c
 test_cache_gate_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)
 test_cache_gate_LDADD = $(cache_libs_tests)
 
-test_cache_past_SOURCES = tests/unit/test_cache_past.c
-test_cache_past_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(URCU_CFLAGS) $(EVENT_CFLAGS)
-test_cache_past_LDADD = $(cache_libs_tests)
+test_cache_bypass_SOURCES = tests/unit/test_cache_bypass.c
+test_cache_bypass_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(URCU_CFLAGS) $(EVENT_CFLAGS)
+test_cache_bypass_LDADD = $(cache_libs_tests)
 
 test_cache_room_SOURCES = tests/unit/test_cache_room.c
 test_cache_room_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(URCU_CFLAGS) $(EVENT_CFLAGS)

@@ -11,7 +11,7 @@
  *   cache_io.c       a request comes in: phase, gate, mode        cache_read.c     hits, misses
  *   cache_write.c    buckets from writes: donated, copied, partial
  *   cache_mode_*.c   what a write does in each mode, behind cache_modes[]
- *   cache_past.c     writes handed on as they are, on their way past us
+ *   cache_bypass.c     writes handed on as they are, on their way past us
  *   cache_fill.c     from the store into buckets, read-ahead, bypass
  *   cache_bucket.c   entries and pages: put, drop, clean        cache_adopt.c    after a start
  *   cache_gate.c     who has which part of an object, who waits for it
@@ -93,7 +93,7 @@ struct cache_volume {
 	_Atomic uint32_t failures; /* grows: a write-back or flush has failed */
 	_Atomic uint32_t redo;	   /* grows: a flush has failed, what was written is in doubt */
 	_Atomic uint64_t calm_ns;  /* for want of room alone no epoch is closed before */
-	_Atomic uint32_t past;	   /* shards that have notes of writes on their way past them */
+	_Atomic uint32_t bypass;   /* shards that have notes of writes on their way past them */
 	/* writes that went past the epochs, as far as answered, and as far as flushed */
 	_Alignas(64) _Atomic uint64_t through, through_flushed; /* from here on: each turn */
 	_Atomic int error;	    /* of the last write-back or flush; 0: none */
@@ -216,7 +216,7 @@ struct cache_kept {
 	bool low;
 };
 
-struct cache_past;
+struct cache_bypass;
 
 struct cache_flow {
 	struct cache_volume *volume;
@@ -237,12 +237,12 @@ struct cache_flow {
 	unsigned stream_next;
 	struct cache_worth worth;
 	struct cache_kept kept;
-	uint32_t past;	      /* notes */
+	uint32_t bypass;      /* notes */
 	uint32_t dirty, used; /* on this shard */
 	uint64_t retry_ns;    /* the store failed: not before */
 	uint64_t backoff_ns;
 	uint64_t flush_ns;	      /* when the store's flush was sent */
-	uint64_t past_ns;	      /* a write that went past has failed: none before that time */
+	uint64_t bypass_ns;	      /* a write that went past has failed: none before that time */
 	TAILQ_ENTRY(cache_flow) link; /* of those with something dirty */
 	LIST_ENTRY(cache_flow) chain;
 	struct cache_tally tally;
@@ -302,7 +302,7 @@ struct cache_work {
 	uint64_t since_ns;	 /* when it went to the store */
 	uint32_t changes, passed;
 	uint32_t count; /* pages held; 0: the job's own are used */
-	bool ahead, around, past;
+	bool ahead, around, bypass;
 	struct cache_barrier barrier;
 	uint32_t pages[CACHE_FILL_PAGES];
 };
@@ -329,7 +329,7 @@ struct cache {
 	struct job_queue waiting; /* for room, in order */
 	uint32_t waiting_count;
 	struct cache_pins *pins;
-	struct cache_past *past;
+	struct cache_bypass *bypass;
 	/* fixed pools: see cache_main.c */
 	struct cache_pool {
 		void *base;
@@ -516,27 +516,27 @@ void cache_mode_through(
 	struct peer *peer, struct cache_object *object, struct job *job, bool around);
 /* A write that there is no room for, and nothing of which is dirty: to the store, and no bucket
    comes in for it. Should the store refuse it, it waits for room after all. */
-void cache_mode_past(struct peer *peer, struct cache_object *object, struct job *job);
+void cache_mode_bypass(struct peer *peer, struct cache_object *object, struct job *job);
 
-/* --- cache_past.c: writes that are handed on as they are -------------------------------------- */
-int cache_past_open(struct peer *peer);
-void cache_past_close(struct peer *peer);
+/* --- cache_bypass.c: writes that are handed on as they are -------------------------------------- */
+int cache_bypass_open(struct peer *peer);
+void cache_bypass_close(struct peer *peer);
 /* After a start: what a predecessor has handed on and nobody has answered yet. */
-void cache_past_adopt(struct peer *peer);
+void cache_bypass_adopt(struct peer *peer);
 /* Hands the job on if nobody holds its buckets and nothing in them is dirty; they are forgotten
    first, and none is made until it has ended. False: it has to be waited for. object: NULL when
    there is none. */
-bool cache_past_write(
+bool cache_bypass_write(
 	struct peer *peer, struct cache_flow *flow, struct cache_object *object, struct job *job);
 /* Is one of these on its way there? Then nothing of that place may be kept. */
-bool cache_past_overlaps(
+bool cache_bypass_overlaps(
 	struct peer *peer, const struct cache_object *object, uint32_t first, uint32_t count);
 /* Now and then: those that have ended are let go. */
-void cache_past_turn(struct peer *peer);
-bool cache_past_any(const struct peer *peer);
+void cache_bypass_turn(struct peer *peer);
+bool cache_bypass_any(const struct peer *peer);
 /* Has anything but a read that was passed on, in whichever phase, not been answered yet? Looks at
    all requests. */
-bool cache_past_is_out(const struct peer *peer);
+bool cache_bypass_is_out(const struct peer *peer);
 
 /* --- cache_bucket.c: entries and their pages ------------------------------------------------- */
 /* The hooks of the index. */
@@ -551,9 +551,10 @@ int cache_object_adopt(struct peer *peer, const struct xseg_key *key, uint32_t r
 struct cache_object *cache_object_find(struct peer *peer, const struct xseg_key *key);
 /* For a write that goes past, with a ref, when there are as many objects as may be: it has no
    record, so no bucket may come into it until cache_object_get() has found room. */
-int cache_object_past(struct peer *peer, const struct xseg_key *key, struct cache_object **object);
+int cache_object_bypassing(
+	struct peer *peer, const struct xseg_key *key, struct cache_object **object);
 #define CACHE_OBJECTS_PAST 64u
-static inline bool cache_object_is_past(const struct cache_object *object)
+static inline bool cache_object_is_bypassing(const struct cache_object *object)
 {
 	return object->record == XCACHE_NONE;
 }

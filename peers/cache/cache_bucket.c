@@ -95,7 +95,7 @@ static int object_get(struct peer *peer, const struct xseg_key *key, uint32_t re
 	if (unlikely(error))
 		return error;
 	*object = owner_of(cache, index);
-	if (likely(!cache_object_is_past(*object)))
+	if (likely(!cache_object_is_bypassing(*object)))
 		return 0;
 	return object_complete(peer, *object, key, record);
 }
@@ -111,7 +111,8 @@ int cache_object_adopt(struct peer *peer, const struct xseg_key *key, uint32_t r
 	return object_get(peer, key, record, object);
 }
 
-int cache_object_past(struct peer *peer, const struct xseg_key *key, struct cache_object **object)
+int cache_object_bypassing(
+	struct peer *peer, const struct xseg_key *key, struct cache_object **object)
 {
 	struct cache *cache = cache_of(peer);
 	struct cache_flow *flow = cache_flow_get(peer, key->volume);

@@ -156,7 +156,7 @@ static void lead_begin_wait(struct peer *peer)
 	if (peer_now_ns(peer) < cache->control_ns)
 		return;
 	cache->control_ns = peer_now_ns(peer) + CONTROL_AGAIN_NS;
-	if (cache_past_is_out(peer))
+	if (cache_bypass_is_out(peer))
 		return;
 	set_phase(peer, CACHE_CACHING, false);
 	log_info("cached", "%s: caching", peer->name);

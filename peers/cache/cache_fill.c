@@ -347,7 +347,7 @@ static bool fill_keeps(struct peer *peer, struct cache_object *object, const str
 {
 	struct cache_flow *flow = object->flow;
 	if ((job->flags & XSEG_F_NO_CACHE) || cache_phase_now(peer) != CACHE_CACHING ||
-		cache_past_overlaps(peer, object, first, count))
+		cache_bypass_overlaps(peer, object, first, count))
 		return false;
 	return cache_flow_allowed(peer, flow, count) ||
 	       (cache_bucket_evict_flow(peer, flow, count) >= count &&
@@ -431,7 +431,7 @@ void cache_fill_ahead(
 		end--;
 	if (first >= end || cache->waiting_count || peer_pages_low(peer) ||
 		!cache_gate_free(object, first, end - first, true) ||
-		cache_past_overlaps(peer, object, first, end - first) ||
+		cache_bypass_overlaps(peer, object, first, end - first) ||
 		!cache_flow_allowed(peer, object->flow, end - first))
 		return;
 	struct cache_work *work = fill_begin(peer, object, NULL, first, end - first);

@@ -201,8 +201,8 @@ static uint64_t hurry_ns(struct peer *peer, const struct cache_flow *flow)
 	if (!atomic_load_explicit(&shared->pressed, memory_order_relaxed) &&
 		!cache_dirty_over(peer, cache_options(peer)->dirty_soft, 0))
 		return CALM;
-	bool past = atomic_load_explicit(&volume->ack, memory_order_relaxed) == CACHE_ACK_BLOCKER;
-	return past ? atomic_load_explicit(&volume->calm_ns, memory_order_relaxed) : 0;
+	bool bypass = atomic_load_explicit(&volume->ack, memory_order_relaxed) == CACHE_ACK_BLOCKER;
+	return bypass ? atomic_load_explicit(&volume->calm_ns, memory_order_relaxed) : 0;
 }
 
 static uint64_t earlier(uint64_t a, uint64_t b) { return a < b ? a : b; }

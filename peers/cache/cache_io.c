@@ -50,7 +50,8 @@ void cache_io_read(struct peer *peer, struct job *job)
 		return;
 	}
 	object = cache_object_find(peer, &job->key);
-	if (likely(object && !cache_object_is_past(object)) || (object = io_read_object(peer, job)))
+	if (likely(object && !cache_object_is_bypassing(object)) ||
+		(object = io_read_object(peer, job)))
 		cache_read(peer, object, job);
 }
 
@@ -101,8 +102,8 @@ static void io_write(struct peer *peer, struct cache_object *object, struct job 
 	if (unlikely(cache_phase_now(peer) != CACHE_CACHING || mode >= countof(cache_modes)))
 		mode = CACHE_WRITETHROUGH;
 	/* in another mode, so that it is not at the store before what was asked for earlier */
-	if (mode == CACHE_WRITEBACK && unlikely(cache_past_any(peer)) &&
-		cache_past_overlaps(peer, object, first, count))
+	if (mode == CACHE_WRITEBACK && unlikely(cache_bypass_any(peer)) &&
+		cache_bypass_overlaps(peer, object, first, count))
 		mode = CACHE_WRITEAROUND;
 	cache_modes[mode]->write(peer, object, job);
 }
@@ -117,7 +118,7 @@ static bool io_hands_on(struct peer *peer, struct job *job)
 	uint32_t mode = atomic_load_explicit(&flow->volume->mode, memory_order_relaxed);
 	return mode != CACHE_WRITEBACK && cache_phase_now(peer) == CACHE_CACHING &&
 	       cache_mode_hands_on(flow, mode) &&
-	       cache_past_write(peer, flow, cache_object_find(peer, &job->key), job);
+	       cache_bypass_write(peer, flow, cache_object_find(peer, &job->key), job);
 }
 
 void cache_io_write(struct peer *peer, struct job *job)
@@ -137,7 +138,7 @@ void cache_io_write(struct peer *peer, struct job *job)
 	int error = cache_object_get(peer, &job->key, &object);
 	if (unlikely(error == -EMFILE)) {
 		job_forward(job, CACHE_STORE);
-	} else if (unlikely(error) && cache_object_past(peer, &job->key, &object)) {
+	} else if (unlikely(error) && cache_object_bypassing(peer, &job->key, &object)) {
 		cache_wait(peer, job);
 	} else {
 		/* to make room for it all of its buckets may go */
@@ -219,7 +220,7 @@ static void io_look_at_pool(struct peer *peer)
 	if (likely(now - cache->pool_seen_ns < POOL_LOOK_NS))
 		return;
 	cache->pool_seen_ns = now;
-	cache_past_turn(peer);
+	cache_bypass_turn(peer);
 	uint32_t want = seg->page_count / 8 + seg->page_count / 64;
 	uint32_t there = xseg_page_free_count(seg);
 	if (likely(there >= want))
@@ -231,7 +232,7 @@ static void io_look_at_pool(struct peer *peer)
 uint64_t cache_io_due_ns(const struct peer *peer)
 {
 	const struct cache *cache = cache_of(peer);
-	bool looks = cache->writing || cache->through || cache_past_any(peer);
+	bool looks = cache->writing || cache->through || cache_bypass_any(peer);
 	return looks ? peer_now_ns(peer) + POOL_LOOK_NS : 0;
 }
 

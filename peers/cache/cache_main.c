@@ -335,7 +335,7 @@ static void main_release(struct peer *peer)
 {
 	struct cache *cache = cache_of(peer);
 	cache_pin_close(peer);
-	cache_past_close(peer);
+	cache_bypass_close(peer);
 	if (cache->index)
 		xcache_close(cache->index);
 	cache->index = NULL;
@@ -383,7 +383,7 @@ static int main_start(struct peer *peer, char *why, size_t why_size)
 	if (!error)
 		error = cache_pin_open(peer);
 	if (!error)
-		error = cache_past_open(peer);
+		error = cache_bypass_open(peer);
 	if (error)
 		snprintf(why, why_size, "no memory for the index of the cache");
 	if (!error)
@@ -395,7 +395,7 @@ static int main_start(struct peer *peer, char *why, size_t why_size)
 		return error;
 	}
 	if (cache_phase_now(peer) != CACHE_PASSING)
-		cache_past_adopt(peer);
+		cache_bypass_adopt(peer);
 	cache_meta_sweep(peer);
 	cache_size_apply(peer);
 	main_settle(peer);

@@ -57,7 +57,7 @@ static bool writeback_may_pass(
 	const struct cache_flow *flow = object->flow;
 	uint32_t ack = atomic_load_explicit(&flow->volume->ack, memory_order_relaxed);
 	return ack == CACHE_ACK_BLOCKER && flow->retry_ns == 0 &&
-	       flow->past_ns <= peer_now_ns(peer) &&
+	       flow->bypass_ns <= peer_now_ns(peer) &&
 	       atomic_load_explicit(&flow->volume->error, memory_order_relaxed) == 0 &&
 	       !cache_bucket_any_dirty(peer, object, first, count);
 }
@@ -72,15 +72,15 @@ static void writeback_write(struct peer *peer, struct cache_object *object, stru
 		return;
 	}
 	enum cache_room room = CACHE_ROOM_NONE;
-	if (likely(!cache_object_is_past(object)))
+	if (likely(!cache_object_is_bypassing(object)))
 		room = cache_epoch_room(peer, count);
-	bool past = unlikely(room != CACHE_ROOM_ENOUGH) &&
-		    writeback_may_pass(peer, object, first, count);
-	if (likely(room != CACHE_ROOM_NONE) && likely(!past) &&
+	bool bypass = unlikely(room != CACHE_ROOM_ENOUGH) &&
+		      writeback_may_pass(peer, object, first, count);
+	if (likely(room != CACHE_ROOM_NONE) && likely(!bypass) &&
 		likely(writeback_try(peer, object, job) == 0))
 		return;
-	if (past || writeback_may_pass(peer, object, first, count)) {
-		cache_mode_past(peer, object, job);
+	if (bypass || writeback_may_pass(peer, object, first, count)) {
+		cache_mode_bypass(peer, object, job);
 		return;
 	}
 	/* the pool is low: clean buckets are the first to go */

@@ -5,7 +5,7 @@
  *
  * To keep it costs a call of our own, a copy, and a page. Where what is written is seldom read
  * before it is written again or goes, and the store is fast, most writes are handed on as they
- * are instead (cache_past.c), as all are that are to leave nothing behind. A few are kept all the
+ * are instead (cache_bypass.c), as all are that are to leave nothing behind. A few are kept all the
  * same, to see whether that has changed.
  */
 #include <base/crash.h>
@@ -13,10 +13,10 @@
 
 #include "peers/cache/cache.h"
 
-#define THROUGH_PAST_AGAIN_NS 100000000u /* no write past a store that has refused one */
-#define KEPT_ENOUGH 128u		 /* buckets of which it is known, before it is looked at */
-#define KEPT_SHARE 4u			 /* read: less than one of so many is not worth it */
-#define KEPT_TRY 256u			 /* one write in so many is kept all the same */
+#define THROUGH_BYPASS_AGAIN_NS 100000000u /* no write past a store that has refused one */
+#define KEPT_ENOUGH 128u /* buckets of which it is known, before it is looked at */
+#define KEPT_SHARE 4u	 /* read: less than one of so many is not worth it */
+#define KEPT_TRY 256u	 /* one write in so many is kept all the same */
 #define KEPT_FAST_NS 60000u
 
 static void through_judge(struct cache_kept *kept)
@@ -51,19 +51,20 @@ static void through_settle(struct peer *peer, struct cache_work *work, int error
 	struct cache_object *object = work->object;
 	cache_sync_wrote(peer, object->flow);
 	/* what went past says nothing of what keeping costs */
-	object->flow->kept.calls += !work->past;
-	object->flow->kept.slow += !work->past && peer_now_ns(peer) - work->since_ns > KEPT_FAST_NS;
+	object->flow->kept.calls += !work->bypass;
+	object->flow->kept.slow +=
+		!work->bypass && peer_now_ns(peer) - work->since_ns > KEPT_FAST_NS;
 	if (error || work->around || work->job->op != XSEG_OP_WRITE)
 		cache_bucket_forget(peer, object, work->hold.first, work->hold.count);
 	else
-		cache_write_clean(peer, object, work->job, !work->past);
+		cache_write_clean(peer, object, work->job, !work->bypass);
 }
 
 /* Who is not to hear of it waits: the write-back it then becomes is tried again and again. */
 static void through_refused(struct peer *peer, struct cache_work *work)
 {
 	struct job *job = work->job;
-	work->object->flow->past_ns = peer_now_ns(peer) + THROUGH_PAST_AGAIN_NS;
+	work->object->flow->bypass_ns = peer_now_ns(peer) + THROUGH_BYPASS_AGAIN_NS;
 	through_end(peer, work);
 	cache_wait(peer, job);
 }
@@ -79,7 +80,7 @@ static void through_done(struct call *call)
 	crash_point("cache.through.written");
 	through_settle(peer, work, error);
 	crash_point("cache.through.settled");
-	if (error && work->past) {
+	if (error && work->bypass) {
 		through_refused(peer, work);
 		return;
 	}
@@ -114,7 +115,7 @@ static void through_go(struct peer *peer, struct cache_work *work)
 	struct cache_hold *hold = &work->hold;
 	work->since_ns = peer_now_ns(peer);
 	/* which of both the store has in the end nobody could say */
-	work->around |= cache_past_overlaps(peer, work->object, hold->first, hold->count);
+	work->around |= cache_bypass_overlaps(peer, work->object, hold->first, hold->count);
 	if (work->around || work->job->op != XSEG_OP_WRITE)
 		cache_bucket_forget(peer, work->object, hold->first, hold->count);
 	else
@@ -142,7 +143,7 @@ static void through_enter(struct peer *peer, struct cache_hold *hold)
 }
 
 static void through_begin(
-	struct peer *peer, struct cache_object *object, struct job *job, bool around, bool past)
+	struct peer *peer, struct cache_object *object, struct job *job, bool around, bool bypass)
 {
 	struct cache_work *work = cache_pool_get(&cache_of(peer)->works);
 	uint32_t first = (uint32_t)job->offset / XSEG_PAGE;
@@ -157,7 +158,7 @@ static void through_begin(
 	work->object = object;
 	work->job = job;
 	work->around = around;
-	work->past = past;
+	work->bypass = bypass;
 	if (cache_gate_enter(peer, object, &work->hold))
 		through_enter(peer, &work->hold);
 }
@@ -168,7 +169,7 @@ void cache_mode_through(
 	through_begin(peer, object, job, around, false);
 }
 
-void cache_mode_past(struct peer *peer, struct cache_object *object, struct job *job)
+void cache_mode_bypass(struct peer *peer, struct cache_object *object, struct job *job)
 {
 	uint32_t count = ((uint32_t)job->offset + job->length - 1) / XSEG_PAGE -
 			 (uint32_t)job->offset / XSEG_PAGE + 1;

@@ -299,6 +299,6 @@ void cache_sync_wrote(struct peer *peer, struct cache_flow *flow)
 
 void cache_sync_owes(struct peer *peer, struct cache_flow *flow)
 {
-	if (atomic_load(&flow->volume->past))
+	if (atomic_load(&flow->volume->bypass))
 		cache_sync_wrote(peer, flow);
 }

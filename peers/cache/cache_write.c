@@ -275,7 +275,7 @@ int cache_write_buckets(struct peer *peer, struct cache_object *object, struct j
 	w.epoch = epoch;
 	w.donate = donate;
 	must(epoch != CACHE_NO_EPOCH && w.cache->scratch.drop_count == 0);
-	must(!cache_object_is_past(object));
+	must(!cache_object_is_bypassing(object));
 	int error = write_reserve(&w);
 	if (unlikely(error))
 		return error;
@@ -320,7 +320,7 @@ static void clean_replace(
 static void clean_insert(struct write *w, uint32_t i, const struct write_piece *piece)
 {
 	uint32_t page, entry;
-	if (piece->mask != CACHE_ALL_SECTORS || cache_object_is_past(w->object) ||
+	if (piece->mask != CACHE_ALL_SECTORS || cache_object_is_bypassing(w->object) ||
 		cache_phase_now(w->peer) != CACHE_CACHING || (w->job->flags & XSEG_F_NO_CACHE) ||
 		!cache_flow_allowed(w->peer, w->object->flow, 1) ||
 		peer_page_hold(w->peer, &page, 1))

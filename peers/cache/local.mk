@@ -7,7 +7,7 @@ cached_sources = peers/cache/cache.h peers/cache/cache_main.c \
 	peers/cache/cache_adopt.c peers/cache/cache_gate.c peers/cache/cache_wait.c \
 	peers/cache/cache_pin.c peers/cache/cache_mode_writeback.c \
 	peers/cache/cache_mode_writethrough.c peers/cache/cache_mode_writearound.c \
-	peers/cache/cache_past.c \
+	peers/cache/cache_bypass.c \
 	peers/cache/cache_volume.c peers/cache/cache_meta.c peers/cache/cache_term.c peers/cache/cache_epoch.c \
 	peers/cache/cache_flush.h peers/cache/cache_flush.c peers/cache/cache_run.c \
 	peers/cache/cache_sync.c peers/cache/cache_barrier.c peers/cache/cache_control.c peers/cache/cache_replay.c \

@@ -52,7 +52,7 @@ static void begin_full(struct crig *crig, const char *options)
 
 /* --- writes ------------------------------------------------------------------------------ */
 
-START_TEST(test_past)
+START_TEST(test_bypass)
 {
 	struct crig crig;
 	begin_full(&crig, SMALL);
@@ -88,7 +88,7 @@ START_TEST(test_past)
 END_TEST
 
 /* The store's flush that was sent before a write went past is not one for it. */
-START_TEST(test_past_flush)
+START_TEST(test_bypass_flush)
 {
 	struct crig crig;
 	struct client_request flush[2], *done;
@@ -115,7 +115,7 @@ START_TEST(test_past_flush)
 END_TEST
 
 /* The store refuses it: nobody hears of it, it waits for room. */
-START_TEST(test_past_fails)
+START_TEST(test_bypass_fails)
 {
 	static uint8_t bytes[XSEG_PAGE];
 	struct client_request *done, request = crig_request(XSEG_OP_WRITE, 12, 0, XSEG_PAGE);
@@ -140,7 +140,7 @@ START_TEST(test_past_fails)
 END_TEST
 
 /* Where a FLUSH is answered before the store has everything, nothing may overtake. */
-START_TEST(test_past_volatile)
+START_TEST(test_bypass_volatile)
 {
 	static uint8_t bytes[XSEG_PAGE];
 	static struct client_request requests[100];
@@ -166,7 +166,7 @@ START_TEST(test_past_volatile)
 END_TEST
 
 /* As many objects as may be, and none can go: writes to others go past, too. */
-START_TEST(test_past_objects)
+START_TEST(test_bypass_objects)
 {
 	struct crig crig;
 	struct client_request request = crig_request(XSEG_OP_WRITE, 0, 0, XSEG_PAGE);
@@ -276,11 +276,11 @@ END_TEST
 int main(void)
 {
 	Suite *suite = suite_create("cache_room");
-	UNIT_TEST(suite, test_past);
-	UNIT_TEST(suite, test_past_flush);
-	UNIT_TEST(suite, test_past_fails);
-	UNIT_TEST(suite, test_past_volatile);
-	UNIT_TEST(suite, test_past_objects);
+	UNIT_TEST(suite, test_bypass);
+	UNIT_TEST(suite, test_bypass_flush);
+	UNIT_TEST(suite, test_bypass_fails);
+	UNIT_TEST(suite, test_bypass_volatile);
+	UNIT_TEST(suite, test_bypass_objects);
 	UNIT_TEST(suite, test_calm);
 	UNIT_TEST(suite, test_fills_fast);
 	UNIT_TEST(suite, test_fills_slow);

@@ -185,7 +185,7 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("cache_past");
+	Suite *suite = suite_create("cache_bypass");
 	UNIT_LOOP_TEST(suite, test_read, 2);
 	UNIT_LOOP_TEST(suite, test_flush, 2);
 	UNIT_LOOP_TEST(suite, test_mode, 2);
