@@ -6,7 +6,7 @@ libmaptest_la_SOURCES = peers/map/map_format.h peers/map/map_store.h peers/map/m
 	peers/map/map_presence.c \
 	peers/map/map_volume.h peers/map/map_home.h peers/map/map_step.h peers/map/map_name.c peers/map/map_shown.c \
 	peers/map/map_find.c peers/map/map_create.c peers/map/map_change.c peers/map/map_rename.c \
-	peers/map/map_remove.c peers/map/map_update.c peers/map/map_tidy.c peers/map/map_home.c \
+	peers/map/map_remove.c peers/map/map_update.c peers/map/map_cleanup.c peers/map/map_home.c \
 	tests/lib/map_memory.c tests/lib/map_memory.h
 libmaptest_la_CFLAGS = $(AM_CFLAGS) $(XXHASH_CFLAGS)
 libmaptest_la_LIBADD = libxseg.la $(XXHASH_LIBS)

@@ -8,7 +8,7 @@ map_sources = peers/map/map_format.h peers/map/map_store.h peers/map/map_tree.h 
 	peers/map/map_format.c peers/map/map_head.c peers/map/map_tree.c peers/map/map_diff.c \
 	peers/map/map_presence.c peers/map/map_name.c peers/map/map_shown.c peers/map/map_find.c peers/map/map_create.c \
 	peers/map/map_change.c peers/map/map_rename.c peers/map/map_remove.c \
-	peers/map/map_update.c peers/map/map_tidy.c peers/map/map_home.c \
+	peers/map/map_update.c peers/map/map_cleanup.c peers/map/map_home.c \
 	peers/map/map_sweep.c peers/map/map_mark.c peers/map/map_census.c peers/map/map_pace.c \
 	peers/map/map_fsck.c peers/map/map_fsck_map.c peers/map/map_repair.c
 

@@ -194,7 +194,7 @@ static int put_own(struct map_store *store, struct making *making)
 	return rc;
 }
 
-/* Its pages have an owner by now that map_tidy() finds. */
+/* Its pages have an owner by now that map_cleanup() finds. */
 static int put_larger(struct map_store *store, struct making *making)
 {
 	if (!is_larger(making))
@@ -236,7 +236,7 @@ static int make_once(struct map_store *store, struct making *making)
 	return rc == 0 ? confirm(store, making) : rc;
 }
 
-/* As far as it goes; map_tidy() does the rest. */
+/* As far as it goes; map_cleanup() does the rest. */
 static void unmake(struct map_store *store, struct making *making)
 {
 	struct map_head head;

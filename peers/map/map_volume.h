@@ -2,7 +2,7 @@
 /*
  * What can be done with volumes, snapshots and clones as such. Each is atomic: one put of a record
  * is the point from which on it has happened; what lies before it is invisible, and what is left
- * over after a cut is found and deleted by map_tidy(). Each may be said again: it then finds what
+ * over after a cut is found and deleted by map_cleanup(). Each may be said again: it then finds what
  * was done and answers as the first time (ids are drawn by the caller, so that they are the same).
  *
  * Order of a create, snapshot, clone: record (MAP_NEW), the source's record, name (the point),
@@ -94,7 +94,7 @@ int map_each(struct map_store *store, map_each_f *visit, void *context);
 /* Deletes what cut-off operations have left: records without a name, names that nobody bears, and
    volumes that are being removed, whoever began it. Nothing that is younger than `before_ns` (wall
    clock) and might be in the making. A volume whose name is gone gets it back. */
-int map_tidy(struct map_store *store, uint64_t before_ns, uint64_t *deleted);
+int map_cleanup(struct map_store *store, uint64_t before_ns, uint64_t *deleted);
 
 /*
  * What a partial update of objects means on disk, see <peer/map.h>: presences first, then a flush,

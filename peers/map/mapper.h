@@ -14,7 +14,7 @@
  *   mapper_lock.c    who is at which volume        mapper_lease.c   what is ours to write to
  *   mapper_call.c    requests of a thread, sent by its lane
  *   mapper_store.c   struct map_store of them      mapper_memory.c  what need not be read again
- *   mapper_back.c    adoption, tidying, sweeps: what nobody waits for
+ *   mapper_back.c    adoption, cleaning up, sweeps: what nobody waits for
  *   mapper_admin.c, mapper_control.c, mapper_list.c, mapper_detail.c, mapper_diff.c,
  *   mapper_flatten.c what is asked
  *
@@ -377,7 +377,7 @@ struct mapper_back {
 	struct map_sweep_state state;
 	struct map_finding_info *findings; /* state.findings of them, at most MAPPER_FINDINGS_MAX */
 	uint32_t finding_room;
-	uint64_t adopted, tidied; /* at the start */
+	uint64_t adopted, cleaned; /* at the start */
 	/* the thread's */
 	struct mapper_store *store;
 	uint64_t began_ns, paced;

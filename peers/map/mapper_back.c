@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What nobody waits for, on a thread of its own: at first the home records that name this segment
- * are taken over and what cut-off operations have left is tidied away, then sweeps, when asked for.
+ * are taken over and what cut-off operations have left is cleaned up, then sweeps, when asked for.
  */
 #include <base/clock.h>
 #include <base/crash.h>
@@ -13,9 +13,9 @@
 
 #include "peers/map/mapper.h"
 
-#define TIDY_AGE_NS 600000000000u  /* what is younger may be in the making */
-#define BEGIN_AGAIN_NS 2000000000u /* the store is not there yet */
-#define PACE_LOOK_NS 20000000u	   /* a sweep is ended within this time */
+#define CLEANUP_AGE_NS 600000000000u /* what is younger may be in the making */
+#define BEGIN_AGAIN_NS 2000000000u   /* the store is not there yet */
+#define PACE_LOOK_NS 20000000u	     /* a sweep is ended within this time */
 
 static bool back_wait(struct mapper_shared *shared, uint64_t ns)
 {
@@ -58,12 +58,12 @@ static int back_adopt(struct mapper_shared *shared, struct mapper_store *store)
 	return 0;
 }
 
-static int back_tidy(struct mapper_shared *shared, struct mapper_store *store)
+static int back_cleanup(struct mapper_shared *shared, struct mapper_store *store)
 {
 	uint64_t deleted = 0;
-	int rc = map_tidy(&store->store, mapper_wall_ns() - TIDY_AGE_NS, &deleted);
+	int rc = map_cleanup(&store->store, mapper_wall_ns() - CLEANUP_AGE_NS, &deleted);
 	pthread_mutex_lock(&shared->lock);
-	shared->back.tidied += deleted;
+	shared->back.cleaned += deleted;
 	pthread_mutex_unlock(&shared->lock);
 	return rc;
 }
@@ -72,7 +72,7 @@ static int back_tidy(struct mapper_shared *shared, struct mapper_store *store)
 static void back_begin(struct mapper_shared *shared)
 {
 	int (*const steps[])(struct mapper_shared *, struct mapper_store *) = {
-		back_adopt, back_tidy};
+		back_adopt, back_cleanup};
 	bool said = false, goes_on = true;
 	for (unsigned i = 0; i < countof(steps) && goes_on;) {
 		struct mapper_store store;
@@ -278,7 +278,7 @@ void mapper_back_dump(struct mapper_shared *shared, FILE *out)
 		state->running ? "at work" : "none", state->pass,
 		(unsigned long long)state->objects, (unsigned long long)state->unreachable,
 		(unsigned long long)state->deleted, (unsigned long long)back->adopted,
-		(unsigned long long)back->tidied);
+		(unsigned long long)back->cleaned);
 	pthread_mutex_unlock(&shared->lock);
 }
 

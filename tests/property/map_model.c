@@ -10,8 +10,8 @@
 static const uint32_t objects[MODEL_OBJECTS] = {0, 1, 511, 512, 65535, 65536, 200000};
 static const uint32_t sizes[MODEL_SIZES] = {0, 1, 2, 512, 513, 65536, 65537, 200001};
 static const char *const kinds[MODEL_KINDS] = {"write", "zero", "hole", "flatten", "create",
-	"snapshot", "clone", "rollback", "resize", "rename", "remove", "protect", "epoch", "tidy",
-	"detach"};
+	"snapshot", "clone", "rollback", "resize", "rename", "remove", "protect", "epoch",
+	"cleanup", "detach"};
 
 uint32_t model_object(unsigned index) { return objects[index]; }
 uint32_t model_size(unsigned index) { return sizes[index]; }
@@ -170,7 +170,7 @@ static int apply_rename(struct model *model, struct model_volume *volume, unsign
 int model_apply(struct model *model, const struct model_op *op)
 {
 	struct model_volume *volume = (struct model_volume *)model_find(model, op->id);
-	if (op->kind == MODEL_TIDY)
+	if (op->kind == MODEL_CLEANUP)
 		return apply_removed(model, 0);
 	if (op->kind == MODEL_CREATE || op->kind == MODEL_SNAPSHOT || op->kind == MODEL_CLONE)
 		return apply_make(model, op, op->kind == MODEL_CREATE ? NULL : volume);
@@ -381,7 +381,7 @@ int model_run(struct map_store *store, const struct model_op *op, bool fresh)
 		return map_flags(
 			store, op->id, op->flag ? MAP_PROTECTED : 0, op->flag ? 0 : MAP_PROTECTED);
 	case MODEL_EPOCH: return map_epoch(store, op->id, op->flag, &head);
-	case MODEL_TIDY: return map_tidy(store, MODEL_CREATED_NS + 1, &number);
+	case MODEL_CLEANUP: return map_cleanup(store, MODEL_CREATED_NS + 1, &number);
 	case MODEL_DETACH: return map_detach(store, op->id);
 	default: return run_data(store, op);
 	}
@@ -546,7 +546,7 @@ bool model_abandon(struct map_memory *memory, struct model *model, const struct 
 	struct model after = *model;
 	bool done = model_apply(&after, op) == 0, right = true;
 	struct model_volume *volume = (struct model_volume *)model_find(model, op->id);
-	if (op->kind == MODEL_REMOVE || op->kind == MODEL_TIDY) {
+	if (op->kind == MODEL_REMOVE || op->kind == MODEL_CLEANUP) {
 		for (unsigned i = 0; i < MODEL_VOLUMES; i++)
 			if (model->volumes[i].removing || (done && &model->volumes[i] == volume))
 				see_removal(store, &model->volumes[i]);

@@ -71,7 +71,7 @@ static struct model_op any_op(struct world *w)
 		MODEL_WRITE, MODEL_ZERO, MODEL_HOLE, MODEL_FLATTEN, MODEL_CREATE, MODEL_SNAPSHOT,
 		MODEL_SNAPSHOT, MODEL_CLONE, MODEL_CLONE, MODEL_ROLLBACK, MODEL_ROLLBACK,
 		MODEL_RESIZE, MODEL_RENAME, MODEL_REMOVE, MODEL_REMOVE, MODEL_REMOVE, MODEL_EPOCH,
-		MODEL_TIDY, MODEL_DETACH};
+		MODEL_CLEANUP, MODEL_DETACH};
 	struct model_op op = {.kind = kinds[any(w, countof(kinds))]};
 	bool makes = op.kind == MODEL_CREATE || op.kind == MODEL_SNAPSHOT || op.kind == MODEL_CLONE;
 	if (makes && model_count(&w->model) + 2 > MODEL_VOLUMES)
@@ -368,8 +368,8 @@ static void settle(struct world *w)
 	uint64_t deleted;
 	w->busy = w->stop = 0;
 	tell(w);
-	must(map_tidy(&w->memory->store, MODEL_CREATED_NS + 1, &deleted) == 0);
-	must(model_apply(&w->model, &(struct model_op){.kind = MODEL_TIDY}) == 0);
+	must(map_cleanup(&w->memory->store, MODEL_CREATED_NS + 1, &deleted) == 0);
+	must(model_apply(&w->model, &(struct model_op){.kind = MODEL_CLEANUP}) == 0);
 	must(map_each(&w->memory->store, raise_epoch, w) == 0);
 	memset(&reach, 0, sizeof(reach));
 	reach.w = w;

@@ -89,7 +89,7 @@ static enum model_kind any_kind(struct world *w)
 		[MODEL_REMOVE] = 14,
 		[MODEL_PROTECT] = 6,
 		[MODEL_EPOCH] = 3,
-		[MODEL_TIDY] = 2,
+		[MODEL_CLEANUP] = 2,
 		[MODEL_DETACH] = 8};
 	unsigned all = 0, kind = 0;
 	for (unsigned i = 0; i < MODEL_KINDS; i++)
@@ -134,14 +134,14 @@ static struct model_op any_op(struct world *w)
 
 /* --- cut off ---------------------------------------------------------------------------------- */
 
-static void check_tidy(
+static void check_cleanup(
 	struct world *w, const struct model_op *op, unsigned cut, struct map_memory *memory)
 {
 	uint64_t deleted;
-	int rc = map_tidy(&memory->store, MODEL_CREATED_NS + 1, &deleted);
+	int rc = map_cleanup(&memory->store, MODEL_CREATED_NS + 1, &deleted);
 	law(w, op, cut, rc == 0);
 	law(w, op, cut, !model_leftover(memory, &w->model));
-	rc = map_tidy(&memory->store, MODEL_CREATED_NS + 1, &deleted);
+	rc = map_cleanup(&memory->store, MODEL_CREATED_NS + 1, &deleted);
 	law(w, op, cut, rc == 0 && deleted == 0);
 }
 
@@ -178,7 +178,7 @@ static bool cut_once(struct world *w, const struct model_op *op, const struct mo
 	}
 	law(w, op, cut, is_old_or_new(memory, op, &w->model, after));
 	if (was_cut && cut % 2 == 0) {
-		check_tidy(w, op, cut, memory);
+		check_cleanup(w, op, cut, memory);
 		law(w, op, cut, is_old_or_new(memory, op, &w->model, after));
 	}
 	if (was_cut) {
@@ -186,7 +186,7 @@ static bool cut_once(struct world *w, const struct model_op *op, const struct mo
 		law(w, op, cut, rc == expected);
 		law(w, op, cut, model_match(memory, after, NULL, true));
 	}
-	check_tidy(w, op, cut, memory);
+	check_cleanup(w, op, cut, memory);
 	law(w, op, cut, model_match(memory, after, NULL, true));
 	map_memory_destroy(memory);
 	return was_cut;
@@ -278,7 +278,7 @@ static bool race_once(
 			w->seed, w->step, model_kind_name(a->kind), rc, at,
 			model_kind_name(b->kind), rival.rc);
 		if (i == 0)
-			check_tidy(w, a, at, memory);
+			check_cleanup(w, a, at, memory);
 	}
 	map_memory_destroy(memory);
 	return raced;

@@ -111,7 +111,7 @@ START_TEST(test_names_with_one_hash)
 	ck_assert_int_eq(create(2, b, SIZE), 0);
 	ck_assert_uint_eq(find(a), 0);
 	ck_assert_uint_eq(find(b), 2);
-	ck_assert_int_eq(map_tidy(store, 1000, &deleted), 0);
+	ck_assert_int_eq(map_cleanup(store, 1000, &deleted), 0);
 	ck_assert_uint_eq(deleted, 0);
 	teardown();
 }
@@ -307,7 +307,7 @@ START_TEST(test_clones_of_clones)
 	}
 	ck_assert_uint_eq(find("c129"), 0);
 	ck_assert_int_eq(snapshot(MAP_OWNERS_MAX, 500, "leaf"), 0);
-	ck_assert_int_eq(map_tidy(store, 1000, &deleted), 0);
+	ck_assert_int_eq(map_cleanup(store, 1000, &deleted), 0);
 	ck_assert_uint_eq(deleted, 0);
 	teardown();
 }
@@ -497,7 +497,7 @@ START_TEST(test_leftover_presence)
 }
 END_TEST
 
-/* --- damage, tidying, listing ----------------------------------------------------------------- */
+/* --- damage, cleaning up, listing ----------------------------------------------------------------- */
 
 struct seen {
 	unsigned good, bad;
@@ -547,7 +547,7 @@ START_TEST(test_list_and_damage)
 	ck_assert_uint_eq(seen.bad_id, 7);
 	ck_assert_int_eq(map_find(store, "v7", &child), -EILSEQ);
 	ck_assert_int_eq(create(500, "v7", SIZE), -EILSEQ); /* its name stays its own */
-	ck_assert_int_eq(map_tidy(store, 1000, &deleted), 0);
+	ck_assert_int_eq(map_cleanup(store, 1000, &deleted), 0);
 	ck_assert_uint_eq(deleted, 0);
 	/* who knows what the damaged one needs */
 	ck_assert_int_eq(tell(8, 0, volume(8)->epoch, 0), 0);
@@ -557,7 +557,7 @@ START_TEST(test_list_and_damage)
 }
 END_TEST
 
-START_TEST(test_tidy)
+START_TEST(test_cleanup)
 {
 	setup();
 	struct map_claim claim = {.owner = 5, .now_ns = 1, .lease_ns = 1, .host = "h"};
@@ -569,7 +569,7 @@ START_TEST(test_tidy)
 	ck_assert_int_eq(map_home_acquire(store, 98, &claim, false, &home), 0);
 	ck_assert_uint_eq(find("nobody"), 0);
 	ck_assert_uint_eq(find("former"), 0);
-	ck_assert_int_eq(map_tidy(store, 1000, &deleted), 0);
+	ck_assert_int_eq(map_cleanup(store, 1000, &deleted), 0);
 	ck_assert_uint_eq(deleted, 3);
 	ck_assert(!map_memory_exists(memory, map_name_key("nobody")));
 	ck_assert(!map_memory_exists(memory, map_name_key("former")));
@@ -579,7 +579,7 @@ START_TEST(test_tidy)
 	uint64_t version = 1;
 	ck_assert_int_eq(store->drop(store, map_name_key("a"), &version), 0);
 	ck_assert_uint_eq(find("a"), 0);
-	ck_assert_int_eq(map_tidy(store, 1000, &deleted), 0);
+	ck_assert_int_eq(map_cleanup(store, 1000, &deleted), 0);
 	ck_assert_uint_eq(find("a"), 1);
 	/* one in the making is left until it is old */
 	map_memory_heal(memory);
@@ -587,10 +587,10 @@ START_TEST(test_tidy)
 	ck_assert_int_eq(create(2, "b", SIZE), -EIO);
 	map_memory_heal(memory);
 	ck_assert_int_eq(map_open(store, 2, &head), -ENOENT);
-	ck_assert_int_eq(map_tidy(store, 100, &deleted), 0);
+	ck_assert_int_eq(map_cleanup(store, 100, &deleted), 0);
 	ck_assert_uint_eq(deleted, 0);
 	ck_assert(map_memory_exists(memory, map_volume_key(2, 1)));
-	ck_assert_int_eq(map_tidy(store, 101, &deleted), 0);
+	ck_assert_int_eq(map_cleanup(store, 101, &deleted), 0);
 	ck_assert_uint_eq(deleted, 1);
 	ck_assert(!map_memory_exists(memory, map_volume_key(2, 1)));
 	/* names that nobody bears can be taken as they are; the home goes with its volume */
@@ -646,7 +646,7 @@ int main(void)
 	UNIT_TEST(suite, test_refused_news);
 	UNIT_TEST(suite, test_leftover_presence);
 	UNIT_TEST(suite, test_list_and_damage);
-	UNIT_TEST(suite, test_tidy);
+	UNIT_TEST(suite, test_cleanup);
 	UNIT_TEST(suite, test_cost_of_a_snapshot);
 	return unit_main(suite);
 }

@@ -30,13 +30,13 @@ START_TEST(test_in_the_making)
 	ck_assert_int_eq(map_remove(store, 1, &child), 0);
 	ck_assert_int_eq(map_head_read(store, 2, &head, NULL), -ENOENT);
 	ck_assert_int_eq(clone_of(1, 2, "clone", 0), -ENOENT);
-	/* one that is named is there, and tidied up */
+	/* one that is named is there, and cleaned up */
 	cut_at(4);
 	ck_assert_int_eq(create(3, "named", SIZE), 0);
 	map_memory_heal(memory);
 	ck_assert_uint_eq(raw_flags(3), MAP_NEW);
 	ck_assert_uint_eq(find("named"), 3);
-	ck_assert_int_eq(map_tidy(store, 1000, &deleted), 0);
+	ck_assert_int_eq(map_cleanup(store, 1000, &deleted), 0);
 	ck_assert_uint_eq(deleted, 0);
 	ck_assert_uint_eq(raw_flags(3), 0);
 	/* made anew after a cut, nothing has a name that it had before */
@@ -62,7 +62,7 @@ START_TEST(test_in_the_making)
 }
 END_TEST
 
-/* Nobody says it again: it is shown, holds its name and its parent, and tidying goes on with it. */
+/* Nobody says it again: it is shown, holds its name and its parent, and cleaning up goes on with it. */
 START_TEST(test_half_removed)
 {
 	setup();
@@ -76,7 +76,7 @@ START_TEST(test_half_removed)
 	ck_assert_int_eq(map_remove(store, 1, &child), -ENOTEMPTY);
 	ck_assert_uint_eq(child, 2);
 	ck_assert_int_eq(create(3, "s", SIZE), -EEXIST);
-	ck_assert_int_eq(map_tidy(store, 0, &deleted), 0);
+	ck_assert_int_eq(map_cleanup(store, 0, &deleted), 0);
 	ck_assert_uint_eq(deleted, 1);
 	ck_assert_int_eq(map_head_read(store, 2, &head, NULL), -ENOENT);
 	ck_assert_int_eq(create(3, "s", SIZE), 0);
@@ -126,7 +126,7 @@ static int create_b(void)
 	struct map_create create = create_of(2, "b");
 	return map_create(store, &create, &unused);
 }
-static int tidy(void) { return map_tidy(store, 1000, &deleted); }
+static int cleanup(void) { return map_cleanup(store, 1000, &deleted); }
 
 /* One of them has the name, and nobody has none. */
 static void check_names(int rc_a, int rc_b)
@@ -163,7 +163,7 @@ END_TEST
 
 START_TEST(test_race_of_a_rename)
 {
-	static int (*const rivals[])(void) = {tidy, rename_to_a, rename_to_b};
+	static int (*const rivals[])(void) = {cleanup, rename_to_a, rename_to_b};
 	bool raced = true;
 	for (unsigned i = 0; i < 3; i++, raced = true)
 		for (unsigned at = 0; raced; at++) {

@@ -277,7 +277,7 @@ static const struct step steps[] = {{"create", step_create}, {"snapshot", step_s
 	{"remove", step_remove}, {"acquire", step_acquire}, {"break", step_break},
 	{"flatten", step_flatten}};
 
-/* But for what nobody needs, and an old name that has not been tidied away yet. */
+/* But for what nobody needs, and an old name that has not been cleaned up yet. */
 static void findings_none(void)
 {
 	struct map_ask ask = {0};
