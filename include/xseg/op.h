@@ -8,7 +8,8 @@
  * READ of the volume; FLUSH means that all writes of the volume completed before it was
  * submitted are durable where the pipeline promises it; FUA the same for one write. What changes or
  * flushes a volume carries in arg1 the term that OPEN answered with: when another host has had the
- * volume since, it is -EIO, whoever serves the volume now.
+ * volume since, it is -EIO, whoever serves the volume now. It keeps it down to the store,
+ * and a cache gives what it writes back the term in which that was written.
  */
 #ifndef SKERRY_XSEG_OP_H
 #define SKERRY_XSEG_OP_H
@@ -107,7 +108,9 @@ enum xseg_cas { XSEG_CAS_GET, XSEG_CAS_PUT, XSEG_CAS_DELETE };
  *   FENCE   key.volume is ours to write to since arg1, a term of its home record; nobody else had
  *           it since term `offset` (0: not known). From the answer on all stores of the same
  *           objects refuse WRITE, ZERO, DISCARD and COPY that come from elsewhere (-ESTALE), and
- *           none is on its way any more; not DELETE, for a sweep may run anywhere. With
+ *           none is on its way any more; not DELETE, for a sweep may run anywhere. Nor is WRITE,
+ *           ZERO or DISCARD taken with an arg1 other than 0 that is a term which another one's came
+ *           after (arg1 + 1 < offset): it comes late, out of a cache. With
  *           XSEG_F_READ_ONLY: nobody may write to it, until the next term. -ESTALE: another has a
  *           higher one; -ETIMEDOUT: writes of another one's do not come to an end.
  *   LEAVE   somebody else may be the next one to write to it: all that was written is at the

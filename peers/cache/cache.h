@@ -518,7 +518,7 @@ void cache_mode_through(
    comes in for it. Should the store refuse it, it waits for room after all. */
 void cache_mode_bypass(struct peer *peer, struct cache_object *object, struct job *job);
 
-/* --- cache_bypass.c: writes that are handed on as they are -------------------------------------- */
+/* --- cache_bypass.c: writes that are handed on as they are ------------------------------------ */
 int cache_bypass_open(struct peer *peer);
 void cache_bypass_close(struct peer *peer);
 /* After a start: what a predecessor has handed on and nobody has answered yet. */
@@ -734,7 +734,7 @@ void cache_sync_leave(struct peer *peer, struct job *job);
 /* A FENCE that has waited for that: what is clean is dropped, and it is handed on. */
 void cache_control_fenced(struct peer *peer, struct job *job);
 
-/* --- cache_barrier.c: what the store has to do itself -------------------------------------------- */
+/* --- cache_barrier.c: what the store has to do itself ----------------------------------------- */
 #define CACHE_BARRIER_SIZE 512u /* an item of the pool `barrier_ops` */
 extern peer_handler_f cache_barrier_zero, cache_barrier_discard, cache_barrier_delete,
 	cache_barrier_copy, cache_barrier_info, cache_barrier_list, cache_barrier_status;

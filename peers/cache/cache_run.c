@@ -154,6 +154,9 @@ static int run_call(struct cache_run *run, const struct xseg_key *key, uint32_t 
 		return error;
 	struct call *call = *out;
 	call->op = is_void(run) ? XSEG_OP_PREFETCH : XSEG_OP_WRITE;
+	/* the store may know before us that another has had the volume; 1: of no known term */
+	uint64_t term = atomic_load_explicit(&run->flow->volume->term, memory_order_relaxed);
+	call->arg1 = term ? term : 1;
 	call->key = *key;
 	call->offset = at;
 	call->length = length;

@@ -109,8 +109,8 @@ static void nbd_read_drop(struct nbd_request *request)
 
 /*
  * All pages or none: requests that hold some and wait for more could wait for each other. One that
- * is too long for a pool that low goes out piece by piece as if it had been dropped; then an error in
- * the middle costs the connection, but there is always a way on.
+ * is too long for a pool that low goes out piece by piece as if it had been dropped; then an error
+ * in the middle costs the connection, but there is always a way on.
  */
 int nbd_read_begin(struct nbd_request *request)
 {

@@ -2,8 +2,9 @@
 /*
  * What can be done with volumes, snapshots and clones as such. Each is atomic: one put of a record
  * is the point from which on it has happened; what lies before it is invisible, and what is left
- * over after a cut is found and deleted by map_cleanup(). Each may be said again: it then finds what
- * was done and answers as the first time (ids are drawn by the caller, so that they are the same).
+ * over after a cut is found and deleted by map_cleanup(). Each may be said again: it then finds
+ * what was done and answers as the first time (ids are drawn by the caller, so that they are the
+ * same).
  *
  * Order of a create, snapshot, clone: record (MAP_NEW), the source's record, name (the point),
  * record without MAP_NEW. Of a rename: the new name record, the volume's record (the point), the

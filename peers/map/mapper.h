@@ -180,7 +180,8 @@ struct mapper_store {
 
 void mapper_store_open(struct mapper_store *store, struct mapper_shard *shard);
 /* XSEG_CONTROL_FENCE; 0 also where there is nothing to be fenced. */
-int mapper_store_fence(struct mapper_store *store, uint64_t id, uint64_t term, unsigned flags);
+int mapper_store_fence(
+	struct mapper_store *store, uint64_t id, const struct map_home *home, unsigned flags);
 /* 0, or the error of a deletion that nobody has heard of. */
 int mapper_store_close(struct mapper_store *store);
 

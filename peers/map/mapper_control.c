@@ -63,7 +63,7 @@ int mapper_run_acquire(struct mapper_task *task)
 	if (rc != 0)
 		return rc;
 	/* before its record is read: what the one before us has done is done */
-	rc = mapper_store_fence(&task->store, task->volume, home.term, 0);
+	rc = mapper_store_fence(&task->store, task->volume, &home, 0);
 	crash_point("mapper.acquire.fenced");
 	if (rc == 0)
 		rc = map_epoch(store, task->volume, false, &head);
@@ -119,7 +119,7 @@ int mapper_run_break(struct mapper_task *task)
 		rc = map_home_acquire(store, task->volume, &claim, true, &home);
 	crash_point("mapper.break.taken");
 	if (rc == 0)
-		rc = mapper_store_fence(&task->store, task->volume, home.term, XSEG_F_READ_ONLY);
+		rc = mapper_store_fence(&task->store, task->volume, &home, XSEG_F_READ_ONLY);
 	crash_point("mapper.break.fenced");
 	if (rc == 0)
 		mapper_lease_lost(shared, task->volume, &home);

@@ -308,7 +308,7 @@ int mapper_guard_begin(struct mapper_task *task, uint64_t id)
 		return rc;
 	task->guarded = id;
 	task->guard_term = home.term;
-	return mapper_store_fence(&task->store, id, home.term, 0);
+	return mapper_store_fence(&task->store, id, &home, 0);
 }
 
 void mapper_guard_end(struct mapper_task *task)

@@ -436,13 +436,15 @@ static int store_drop(struct map_store *s, struct xseg_key key, uint64_t *versio
 	return rc;
 }
 
-int mapper_store_fence(struct mapper_store *store, uint64_t id, uint64_t term, unsigned flags)
+int mapper_store_fence(
+	struct mapper_store *store, uint64_t id, const struct map_home *home, unsigned flags)
 {
 	struct mapper_call call = {.op = XSEG_OP_CONTROL,
 		.flags = flags,
 		.key = {.volume = id},
 		.arg0 = XSEG_CONTROL_FENCE,
-		.arg1 = term};
+		.arg1 = home->term,
+		.offset = home->line};
 	int rc = store_do(store, &call);
 	return rc == -EOPNOTSUPP ? 0 : rc;
 }

@@ -29,6 +29,19 @@ static int put(struct rig *rig, struct xseg_key key, uint64_t seed)
 	return rig_write(rig, key, span, rig->out, 0);
 }
 
+/* Data of that term: as a cache writes it back. */
+static int put_late(struct rig *rig, struct xseg_key key, uint64_t seed, uint64_t term)
+{
+	struct client_request request = {.op = XSEG_OP_WRITE,
+		.key = key,
+		.length = span.length,
+		.arg1 = term,
+		.send = rig->out,
+		.send_size = span.length};
+	pattern_fill(rig->out, key, span, seed);
+	return client_do(&rig->client, &request);
+}
+
 static void expect_seed(struct rig *rig, struct xseg_key key, uint64_t seed)
 {
 	expect_int(rig, rig_read(rig, key, span, rig->in), 0);
@@ -88,13 +101,30 @@ static void law_handover(struct rig *rig)
 	expect_true(rig, !second->failed);
 }
 
+/* The first has it again: what a cache of its own still has from before is older. */
+static void law_late(struct rig *rig)
+{
+	struct xseg_key key = key_of(rig);
+	expect_int(rig, fence(rig, 18, 0), 0);
+	expect_int(rig, put_late(rig, key, 4, 15), -ESTALE);
+	expect_int(rig, put_late(rig, key, 4, 1), -ESTALE);
+	expect_seed(rig, key, 2);
+	expect_int(rig, put_late(rig, key, 4, 18), 0);
+	expect_int(rig, fence(rig, 19, 0), 0);
+	expect_int(rig, put_late(rig, key, 5, 18), 0);
+	expect_int(rig, put_late(rig, key, 6, 16), -ESTALE);
+	expect_seed(rig, key, 5);
+	expect_int(rig, fence(second, 20, 0), 0);
+	expect_int(rig, put(second, key, 2), 0);
+}
+
 static void law_read_only(struct rig *rig)
 {
 	expect_int(rig, leave(second), 0);
-	expect_int(rig, fence(rig, 17, XSEG_F_READ_ONLY), 0);
+	expect_int(rig, fence(rig, 21, XSEG_F_READ_ONLY), 0);
 	expect_kept_out(rig, 2);
 	expect_kept_out(second, 2);
-	expect_int(rig, fence(second, 18, 0), 0);
+	expect_int(rig, fence(second, 22, 0), 0);
 	expect_int(rig, put(second, key_of(rig), 3), 0);
 	expect_kept_out(rig, 3);
 	expect_int(rig, rig_do(second, XSEG_OP_DELETE, key_of(rig), none, 0), 0);
@@ -111,5 +141,6 @@ void blocker_fence_shared(struct rig *rig, struct rig *other)
 	second = other;
 	other->volume = rig->volume;
 	rig_law(rig, "the last one to fence a volume writes to it, and nobody else", law_handover);
+	rig_law(rig, "what is from before another one's term comes too late", law_late);
 	rig_law(rig, "nobody writes to one that is fenced to be read", law_read_only);
 }

@@ -67,7 +67,7 @@ static off_t size(void)
 static bool mine(uint64_t volume)
 {
 	struct file_fence_look look = {0};
-	return file_fence_look(&store, &look, volume);
+	return file_fence_look(&store, &look, volume, 0);
 }
 
 /* Volumes come and go: the table stays as small as it was. */
@@ -123,7 +123,7 @@ START_TEST(test_waits)
 	setup_as(true);
 	ck_assert_int_eq(begin(&other, 8, true), 0);
 	ck_assert_int_eq(claim(&other, 1, 1, false), 0);
-	ck_assert(file_fence_enter(&other, &look, 1, &turn));
+	ck_assert(file_fence_enter(&other, &look, 1, 0, &turn));
 	struct file_fence_claim what = {.volume = 1, .term = 2};
 	ck_assert_int_eq(file_fence_claim(&store, &what), FILE_FENCE_WAITS);
 	ck_assert(!file_crowd_is_past(&store, &what.past));
@@ -137,16 +137,16 @@ START_TEST(test_waits)
 	while (crowd_bin(neighbour) != crowd_bin(1))
 		neighbour++;
 	file_fence_leave(&other, 1, turn);
-	ck_assert(file_fence_enter(&other, &look, neighbour, &turn));
+	ck_assert(file_fence_enter(&other, &look, neighbour, 0, &turn));
 	bool past = false;
 	for (unsigned i = 0; i < 10 && !past; i++) {
 		past = file_crowd_is_past(&store, &what.past);
-		ck_assert(file_fence_enter(&other, &look, neighbour, &later));
+		ck_assert(file_fence_enter(&other, &look, neighbour, 0, &later));
 		file_fence_leave(&other, neighbour, turn);
 		turn = later;
 	}
 	ck_assert(past);
-	ck_assert(!file_fence_enter(&other, &look, 1, &later));
+	ck_assert(!file_fence_enter(&other, &look, 1, 0, &later));
 	ck_assert_int_eq(file_fence_take(&store, &what), 0);
 	ck_assert(mine(1));
 	ck_assert_int_eq(claim(&other, 1, 1, false), -ESTALE);

@@ -449,7 +449,7 @@ START_TEST(test_busy_then_dead)
 }
 END_TEST
 
-/* Words that nobody can have are repaired; what has no state is nobody's, and goes to the reaper. */
+/* Words that nobody can have are repaired; what has no state is nobody's, and is the reaper's. */
 START_TEST(test_repair)
 {
 	struct fsck fsck;

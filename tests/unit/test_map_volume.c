@@ -497,7 +497,7 @@ START_TEST(test_leftover_presence)
 }
 END_TEST
 
-/* --- damage, cleaning up, listing ----------------------------------------------------------------- */
+/* --- damage, cleaning up, listing ------------------------------------------------------------- */
 
 struct seen {
 	unsigned good, bad;

@@ -62,7 +62,7 @@ START_TEST(test_in_the_making)
 }
 END_TEST
 
-/* Nobody says it again: it is shown, holds its name and its parent, and cleaning up goes on with it. */
+/* Nobody says it again: it is shown, holds its name and its parent, and a cleanup ends it. */
 START_TEST(test_half_removed)
 {
 	setup();

@@ -37,10 +37,19 @@ fixed(sizeof(struct fence_head) == 64);
 struct fence_place {
 	_Atomic uint64_t volume; /* 0: free */
 	_Atomic uint64_t term;
-	_Atomic uint64_t via;  /* through which segment's process it is written; 0: nobody's */
-	_Atomic uint64_t left; /* 1: all that came that way is durable, and no more comes */
+	_Atomic uint64_t via; /* through which segment's process it is written; 0: nobody's */
+	/* lowest bit: all that came that way is durable, and no more comes; the others: since which
+	   term nobody else had it */
+	_Atomic uint64_t line_left;
 };
 fixed(sizeof(struct fence_place) == 32);
+
+static uint64_t line_of(const struct fence_place *place)
+{
+	return atomic_load(&place->line_left) >> 1;
+}
+
+static bool is_left(const struct fence_place *place) { return atomic_load(&place->line_left) & 1; }
 
 struct fence_file {
 	struct fence_head head;
@@ -227,30 +236,39 @@ static struct fence_place *find(const struct file_fence *fence, uint64_t volume)
 	return find_for(fence, volume, volume);
 }
 
-bool file_fence_look(const struct file_store *store, struct file_fence_look *look, uint64_t volume)
+/* Since a term before the line another has had it: what was written then and comes only now, out of
+   a cache that has not heard of that yet, would go over what the other has written. */
+static bool is_of_ours(const struct file_fence_look *look, uint64_t term)
+{
+	return look->mine && (term == 0 || term + 1 >= look->line);
+}
+
+bool file_fence_look(const struct file_store *store, struct file_fence_look *look, uint64_t volume,
+	uint64_t term)
 {
 	const struct file_fence *fence = &store->fence;
 	if (!fence->file)
 		return true;
 	uint64_t changes = atomic_load(&store->crowd.file->changes) + 1;
 	if (likely(look->volume == volume && look->changes == changes))
-		return look->mine;
+		return is_of_ours(look, term);
 	const struct fence_place *place = find(fence, volume);
 	*look = (struct file_fence_look){.volume = volume,
 		.changes = changes,
+		.line = place ? line_of(place) : 0,
 		.mine = !place || atomic_load(&place->via) == fence->own};
-	return look->mine;
+	return is_of_ours(look, term);
 }
 
 /* Whoever has not been counted when a new owner looks sees the change that was made before. */
 bool file_fence_enter(const struct file_store *store, struct file_fence_look *look, uint64_t volume,
-	unsigned *turn)
+	uint64_t term, unsigned *turn)
 {
 	*turn = 0;
 	if (!store->fence.file || !store->fence.counts)
-		return file_fence_look(store, look, volume);
+		return file_fence_look(store, look, volume, term);
 	*turn = file_crowd_enter(&store->crowd, volume);
-	if (file_fence_look(store, look, volume))
+	if (file_fence_look(store, look, volume, term))
 		return true;
 	file_crowd_leave(&store->crowd, volume, *turn);
 	return false;
@@ -296,7 +314,7 @@ static int give(struct file_store *store, const struct fence_place *place,
 		(struct fence_place){.volume = claim->volume,
 			.term = claim->term,
 			.via = claim->nobody ? 0 : fence->own,
-			.left = claim->nobody});
+			.line_left = claim->line << 1 | claim->nobody});
 	changed(store);
 	crash_point("blocker_file.fence.set");
 	return error ? error : fdatasync(fence->fd) ? -errno : 0;
@@ -309,9 +327,11 @@ static int give(struct file_store *store, const struct fence_place *place,
 static int bar(struct file_store *store, const struct fence_place *place, bool known,
 	struct file_fence_claim *claim)
 {
-	uint64_t left = known ? atomic_load(&place->left) : 1;
+	bool left = !known || is_left(place);
 	int error = put_place(&store->fence, place,
-		(struct fence_place){.volume = claim->volume, .term = claim->term, .left = left});
+		(struct fence_place){.volume = claim->volume,
+			.term = claim->term,
+			.line_left = claim->line << 1 | left});
 	changed(store);
 	crash_point("blocker_file.fence.barred");
 	claim->owed = !left;
@@ -328,11 +348,14 @@ static int begin(struct file_store *store, struct file_fence_claim *claim)
 		return error;
 	bool known = atomic_load(&place->volume) == claim->volume;
 	uint64_t had = known ? atomic_load(&place->term) : 0, via = atomic_load(&place->via);
-	if (known && claim->term == had && via == fence->own && !claim->nobody)
+	bool ours = known && via == fence->own && !claim->nobody;
+	if (claim->line == 0)
+		claim->line = ours ? line_of(place) : claim->term;
+	if (ours && claim->term == had && claim->line == line_of(place))
 		return 0;
 	if (known && (claim->term < had || (claim->term == had && via != 0 && via != fence->own)))
 		return -ESTALE;
-	if (known && via == fence->own && !claim->nobody)
+	if (ours)
 		return give(store, place, claim);
 	error = bar(store, place, known, claim);
 	if (error)
@@ -377,15 +400,16 @@ int file_fence_take(struct file_store *store, const struct file_fence_claim *cla
 
 int file_fence_left(struct file_store *store, uint64_t volume)
 {
-	static const uint64_t left = 1;
 	const struct file_fence *fence = &store->fence;
 	if (!fence->file)
 		return 0;
 	file_lock(store, FILE_LOCK_FENCE);
 	const struct fence_place *place = find(fence, volume);
 	int error = 0;
+	uint64_t left = place ? atomic_load(&place->line_left) | 1 : 0;
 	if (place && atomic_load(&place->via) == fence->own)
-		error = put(fence, (size_t)((const char *)&place->left - (const char *)fence->file),
+		error = put(fence,
+			(size_t)((const char *)&place->line_left - (const char *)fence->file),
 			&left, sizeof(left));
 	file_unlock(store, FILE_LOCK_FENCE);
 	return error;

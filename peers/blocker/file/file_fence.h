@@ -33,14 +33,15 @@ struct file_fence {
 
 /* What a lane has last found out. */
 struct file_fence_look {
-	uint64_t volume, changes;
+	uint64_t volume, changes, line;
 	bool mine;
 };
 
 /* XSEG_CONTROL_FENCE. */
 struct file_fence_claim {
 	uint64_t volume, term;
-	bool nobody; /* it is to be nobody's */
+	uint64_t line; /* nobody else had it since that term; 0: not known */
+	bool nobody;   /* it is to be nobody's */
 	/* found by file_fence_claim(): */
 	bool owed;		     /* what was written before is not known to be durable */
 	struct file_crowd_past past; /* who is to leave first */
@@ -54,11 +55,12 @@ struct file_store;
 int file_fence_open(struct file_store *store, uint64_t own, bool alone);
 void file_fence_close(struct file_store *store, bool last);
 
-/* May it be written to by us? */
-bool file_fence_look(const struct file_store *store, struct file_fence_look *look, uint64_t volume);
+/* May it be written to by us, with data that is of that term (0: not known)? */
+bool file_fence_look(const struct file_store *store, struct file_fence_look *look, uint64_t volume,
+	uint64_t term);
 /* The same, and then it is left when that is done: *turn is to be given back. */
 bool file_fence_enter(const struct file_store *store, struct file_fence_look *look, uint64_t volume,
-	unsigned *turn);
+	uint64_t term, unsigned *turn);
 void file_fence_leave(const struct file_store *store, uint64_t volume, unsigned turn);
 
 /* One has a lock of the folder, and has it no more. True: one who had it was killed with it. */

@@ -95,6 +95,7 @@ void file_handover_take(struct file_shard *shard, struct job *job)
 	handover->job = job;
 	handover->claim = (struct file_fence_claim){.volume = job->key.volume,
 		.term = job->arg1,
+		.line = job->offset,
 		.nobody = job->flags & XSEG_F_READ_ONLY};
 	shard->handovers++;
 	worker_run(shard->peer, &handover->work, claim_run, claim_done);

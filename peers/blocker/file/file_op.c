@@ -40,11 +40,14 @@ static bool changes_data(const struct job *job)
 	       job->op == XSEG_OP_COPY;
 }
 
+/* Of which term its data is; a COPY says where from instead. */
+static uint64_t term_of(const struct job *job) { return job->op == XSEG_OP_COPY ? 0 : job->arg1; }
+
 /* Somebody else has the volume: before anything is made for it. */
 static bool is_fenced_off(struct file_shard *shard, const struct job *job)
 {
-	bool off = changes_data(job) &&
-		   !file_fence_look(&shard->shared->store, &shard->look, job->key.volume);
+	bool off = changes_data(job) && !file_fence_look(&shard->shared->store, &shard->look,
+						job->key.volume, term_of(job));
 	file_count(shard, FILE_FENCED, off);
 	return off;
 }
@@ -54,8 +57,8 @@ static bool enter_fence(struct file_op *op)
 	struct file_shard *shard = op->shard;
 	if (op->fenced || !changes_data(op->job))
 		return true;
-	op->fenced = file_fence_enter(
-		&shard->shared->store, &shard->look, op->job->key.volume, &op->turn);
+	op->fenced = file_fence_enter(&shard->shared->store, &shard->look, op->job->key.volume,
+		term_of(op->job), &op->turn);
 	file_count(shard, FILE_FENCED, !op->fenced);
 	return op->fenced;
 }
