@@ -104,12 +104,13 @@ reads() { # NAME HOST VOLUME COMMAND: qemu-io says so also by what it prints
 }
 
 # A guest that has the volume open, and writes when it is told: a number of 4 KiB of the byte.
+# qemu-io makes each write durable before it answers, but with GUEST_CACHE=writeback.
 guest() { # NAME HOST VOLUME
     rm -f "$SCENE_DIR/$1.in"
     mkfifo "$SCENE_DIR/$1.in"
     # shellcheck disable=SC2016
-    scene_spawn "$1" bash -c 'exec qemu-io -f raw "$1" <"$2"' guest "$(uri "$2" "$3")" \
-        "$SCENE_DIR/$1.in"
+    scene_spawn "$1" bash -c 'exec qemu-io ${3:+-t "$3"} -f raw "$1" <"$2"' guest \
+        "$(uri "$2" "$3")" "$SCENE_DIR/$1.in" "${GUEST_CACHE:-}"
     exec {fd}>"$SCENE_DIR/$1.in"
     eval "IN_$1=$fd"
 }

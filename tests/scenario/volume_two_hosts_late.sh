@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# A host that has lost a volume, with dirty data in its cache, takes it back: the store lets it
+# write again before its cache has heard of that, and it is killed just there. What its cache still
+# has from before does not go over what the other host has flushed meanwhile. Needs crash points.
+
+# shellcheck source-path=SCRIPTDIR source=two_hosts_lib.sh
+. "$(dirname "$0")/two_hosts_lib.sh"
+hosts_begin "a cache that is late" mode=writeback,ack=blocker,size=8M,age=1h
+"$XSEGPEER" --crash-points 2>/dev/null | grep -q '^volume.lease.acquired$' ||
+    tap_skip_all "built without --enable-crash-points"
+
+host a
+host b
+on a 0 "a makes a volume" create disk --size 16M
+reads "it is written" a disk 'write -P 1 0 1M' flush
+GUEST_CACHE=writeback guest ga a disk
+tell ga 'write -P 2 256k 4k'
+says ga 'wrote 4096' "a has dirty data in its cache"
+ctl_exits 0 "which is" -s a cache list --json
+json_is "4 KiB" '.caches[0].dirty' 4096
+scene_freeze "$(scene_pid a)"
+# shellcheck disable=SC2317
+taken() { io b disk 'write -P 3 0 1M' flush 2>&1 | grep -q 'wrote 1048576'; }
+tap_run "b takes the volume when a's lease has ended, and flushes" scene_until 60 taken
+scene_kill KILL a
+{ wait "$(scene_pid a)"; } 2>/dev/null
+
+# a takes it, and dies when the store knows, and its cache does not
+SKERRY_CRASH=volume.lease.acquired host_starts a
+io_when_free a disk 'write -P 4 8M 4k' >/dev/null 2>&1
+{ wait "$(scene_pid a)"; } 2>/dev/null
+tap_is "a was killed in the middle" $? 137
+# its cache tries at once to write back what it has
+cache=("${cache[0]/age=1h/age=1ms}")
+host_starts a
+# shellcheck disable=SC2317
+refused() { grep -q 'the store fails for volume' "$SCENE_DIR/a.err"; }
+tap_run "its cache writes back at once, and is refused" scene_until 10 refused
+reads "what b has flushed is there" a disk 'read -P 3 0 1M'
+tap_like "a says what was dropped" "$(cat "$SCENE_DIR/a.err")" \
+    'taken over by another host: 4096 bytes that were not written back .* are dropped'
+reads "b sees it, too" b disk 'read -P 3 0 1M'
+on a 0 "the store is whole" fsck --json
+json_is "nothing is wrong" '[.findings[]? | select(.finding != "unreachable")] | length' 0
+tap_end
