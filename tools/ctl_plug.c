@@ -89,8 +89,7 @@ int ctl_plug_ask(struct ctl_plug *plug, const char *method, json_t *params, json
 	do {
 		memset(&plug->ctl->fault, 0, sizeof(plug->ctl->fault));
 		rc = ctl_rpc_call(plug->ctl, plug->seg.name, method, json_deep_copy(kept), result);
-		bool again = rc == -FAULT_BUSY && strstr(plug->ctl->fault.hint, "in a moment");
-		if (!again || ctl_interrupted())
+		if (!rc || !plug->ctl->fault.again || ctl_interrupted())
 			break;
 		nanosleep(&(struct timespec){.tv_nsec = AGAIN_NS}, NULL);
 	} while (!plug->until_ns || clock_now_ns() < plug->until_ns);

@@ -20,20 +20,39 @@ static const char *const fault_names[FAULT_CODES] = {
 	[FAULT_PARTLY] = "partly-done",
 };
 
-int fault_set(struct fault *fault, enum fault_code code, const char *object, const char *hint,
-	const char *format, ...)
+static int set(struct fault *fault, enum fault_code code, const char *object, const char *hint,
+	const char *format, va_list list)
 {
-	va_list list;
-	va_start(list, format);
 	vsnprintf(fault->message, sizeof(fault->message), format, list);
-	va_end(list);
 	fault->code = code;
+	fault->again = false;
 	snprintf(fault->hint, sizeof(fault->hint), "%s", hint ? hint : "");
 	snprintf(fault->object, sizeof(fault->object), "%s", object ? object : "");
 	text_make_utf8(fault->message);
 	text_make_utf8(fault->hint);
 	text_make_utf8(fault->object);
 	return -(int)code;
+}
+
+int fault_set(struct fault *fault, enum fault_code code, const char *object, const char *hint,
+	const char *format, ...)
+{
+	va_list list;
+	va_start(list, format);
+	int rc = set(fault, code, object, hint, format, list);
+	va_end(list);
+	return rc;
+}
+
+int fault_set_again(
+	struct fault *fault, const char *object, const char *hint, const char *format, ...)
+{
+	va_list list;
+	va_start(list, format);
+	int rc = set(fault, FAULT_BUSY, object, hint, format, list);
+	va_end(list);
+	fault->again = true;
+	return rc;
 }
 
 void fault_hint(struct fault *fault, const char *format, ...)
@@ -74,9 +93,12 @@ const char *fault_name(enum fault_code code)
 
 json_t *fault_to_json(const struct fault *fault)
 {
-	return json_pack("{s:i, s:s, s:s, s:s, s:s}", "code", (int)fault->code, "name",
+	json_t *json = json_pack("{s:i, s:s, s:s, s:s, s:s}", "code", (int)fault->code, "name",
 		fault_name(fault->code), "message", fault->message, "hint", fault->hint, "object",
 		fault->object);
+	if (fault->again)
+		json_object_set_new(json, "again", json_true());
+	return json;
 }
 
 static void fault_copy_text(char *out, size_t out_size, const json_t *json, const char *key)
@@ -89,6 +111,7 @@ void fault_from_json(struct fault *fault, const json_t *json)
 {
 	json_int_t code = json_integer_value(json_object_get(json, "code"));
 	fault->code = code > 0 && code < FAULT_CODES ? (enum fault_code)code : FAULT_FAILED;
+	fault->again = json_is_true(json_object_get(json, "again"));
 	fault_copy_text(fault->message, sizeof(fault->message), json, "message");
 	fault_copy_text(fault->hint, sizeof(fault->hint), json, "hint");
 	fault_copy_text(fault->object, sizeof(fault->object), json, "object");

@@ -10,6 +10,7 @@
 #define SKERRY_TOOLS_FAULT_H
 
 #include <jansson.h>
+#include <stdbool.h>
 
 /* Exit codes and error codes. */
 enum fault_code {
@@ -27,6 +28,7 @@ enum fault_code {
 
 struct fault {
 	enum fault_code code;
+	bool again; /* it passes by itself: the same call may do in a moment */
 	char message[768];
 	char hint[256];
 	char object[256];
@@ -35,6 +37,9 @@ struct fault {
 /* object and hint may be NULL. */
 int fault_set(struct fault *fault, enum fault_code code, const char *object, const char *hint,
 	const char *format, ...) __attribute__((format(printf, 5, 6)));
+/* Another one with that hint, busy for a moment: -FAULT_BUSY. */
+int fault_set_again(struct fault *fault, const char *object, const char *hint, const char *format,
+	...) __attribute__((format(printf, 4, 5)));
 /* A hint made of parts, after fault_set(). */
 void fault_hint(struct fault *fault, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* "did you mean 'X'?" when something is near; else `otherwise`. */
@@ -44,7 +49,7 @@ void fault_nearest(struct fault *fault, const char *given, const char *const *na
 enum fault_code fault_code_of_errno(int error);
 /* "not-found" */
 const char *fault_name(enum fault_code code);
-/* {"code", "name", "message", "hint", "object"}; new reference. */
+/* {"code", "name", "message", "hint", "object"}, and "again" when that is true; new reference. */
 json_t *fault_to_json(const struct fault *fault);
 /* From the same; what is missing or of another type becomes "failed" and empty. */
 void fault_from_json(struct fault *fault, const json_t *json);

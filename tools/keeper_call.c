@@ -180,10 +180,10 @@ static int operation_free(struct ask *ask)
 		"the pipeline goes down", "a peer is being restarted",
 		"a configuration is being applied"};
 	if (keeper->phase == KEEPER_PHASE_STARTING)
-		return fault_set(ask->fault, FAULT_BUSY, keeper->name, "try again in a moment",
+		return fault_set_again(ask->fault, keeper->name, "try again in a moment",
 			"segment '%s' is still coming up", keeper->name);
 	if (keeper->phase == KEEPER_PHASE_STOPPING || keeper->operation.kind != KEEPER_OP_NONE)
-		return fault_set(ask->fault, FAULT_BUSY, keeper->name, "try again in a moment",
+		return fault_set_again(ask->fault, keeper->name, "try again in a moment",
 			"segment '%s' is busy: %s", keeper->name,
 			what[keeper->phase == KEEPER_PHASE_STOPPING ? KEEPER_OP_DOWN
 								    : keeper->operation.kind]);

@@ -270,8 +270,8 @@ static int target_away(struct keeper *keeper, const char *to, struct fault *faul
 		return fault_set(fault, FAULT_NOT_FOUND, to, "'xsegctl peer list' lists them",
 			"there is no peer '%s'", to);
 	if (keeper_host_comes(&keeper->hosts[peer->host]))
-		return fault_set(fault, FAULT_BUSY, to, "say it again in a moment",
-			"peer '%s' is being started", to);
+		return fault_set_again(
+			fault, to, "say it again in a moment", "peer '%s' is being started", to);
 	return fault_set(fault, FAULT_FAILED, to, "'xsegctl status' says why",
 		"peer '%s' does not serve", to);
 }

@@ -126,8 +126,16 @@ START_TEST(test_fault)
 	fault_from_json(&back, json);
 	ck_assert_int_eq(back.code, FAULT_BUSY);
 	ck_assert_str_eq(back.message, "'x' is busy");
+	ck_assert(!back.again);
 	free(text);
 	json_decref(json);
+	ck_assert_int_eq(fault_set_again(&fault, "x", "wait", "'%s' comes", "x"), -5);
+	json = fault_to_json(&fault);
+	fault_from_json(&back, json);
+	ck_assert(back.again);
+	json_decref(json);
+	ck_assert_int_eq(fault_set(&fault, FAULT_BUSY, "x", "wait", "'%s' is busy", "x"), -5);
+	ck_assert(!fault.again);
 	json = json_loads("{\"code\": 99, \"message\": 3}", 0, NULL);
 	fault_from_json(&back, json);
 	ck_assert_int_eq(back.code, FAULT_FAILED);
