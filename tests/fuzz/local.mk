@@ -16,13 +16,15 @@ fuzz_pipeline_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
 fuzz_pipeline_LDFLAGS = $(FUZZER_FLAGS)
 fuzz_pipeline_LDADD = libtools.la libxseg.la $(JANSSON_LIBS) $(INIH_LIBS)
 
-# modules export one name each; here two of them live in one program
+# modules export the same two names; here two of them live in one program
 EXTRA_LTLIBRARIES += libfuzz_volume.la libfuzz_memory.la libfuzz_map.la
 CLEANFILES += libfuzz_volume.la libfuzz_memory.la libfuzz_map.la
 libfuzz_volume_la_SOURCES = $(volume_la_SOURCES)
-libfuzz_volume_la_CFLAGS = $(AM_CFLAGS) $(XXHASH_CFLAGS) -Dpeer_module=fuzz_volume_module
+libfuzz_volume_la_CFLAGS = $(AM_CFLAGS) $(XXHASH_CFLAGS) -Dpeer_module=fuzz_volume_module \
+	-Dpeer_module_interface=fuzz_volume_interface
 libfuzz_memory_la_SOURCES = $(blocker_memory_la_SOURCES)
-libfuzz_memory_la_CFLAGS = $(AM_CFLAGS) -Dpeer_module=fuzz_memory_module
+libfuzz_memory_la_CFLAGS = $(AM_CFLAGS) -Dpeer_module=fuzz_memory_module \
+	-Dpeer_module_interface=fuzz_memory_interface
 # of the mapper just its records
 libfuzz_map_la_SOURCES = peers/map/map_format.h peers/map/map_format.c
 libfuzz_map_la_CFLAGS = $(AM_CFLAGS) $(XXHASH_CFLAGS)
