@@ -101,6 +101,8 @@ void store_list_add(struct store_list *list, struct xseg_key key);
 bool store_list_full(const struct store_list *list);
 /* Puts what fits into the job's data: bytes, or -errno. *value: the cursor, 0: no more. */
 int store_list_end(struct store_list *list, uint64_t *value);
+/* The same in the order in which they were added, for a store that has another one. */
+int store_list_put(struct store_list *list, uint64_t *value);
 
 /* Ends the job: so many bytes, or -errno, and the value in either case. */
 void store_answer(struct job *job, int answer, uint64_t value);

@@ -166,19 +166,16 @@ int pagestore_read(struct pagestore *store, struct job *job)
 		return error;
 	uint32_t pages[STORE_PIECES_MAX], count = 0;
 	struct pagemap_object *object = pagemap_find(&store->map, &job->key);
-	struct store_piece piece;
-	for (uint32_t at = 0; at < job->length; at += piece.size) {
-		piece = store_piece_of(job, at);
+	STORE_FOREACH (piece, job) {
 		uint32_t page = pagemap_get(&store->map, object, piece.page);
 		pages[count++] = page == XSEG_NONE ? store->zero : page;
 	}
 	if ((job->flags & XSEG_F_PIN) && job_answer_pages(job, pages, count) == 0)
 		return (int)job->length;
 	count = 0;
-	for (uint32_t at = 0; at < job->length; at += piece.size) {
-		piece = store_piece_of(job, at);
+	STORE_FOREACH (piece, job) {
 		const uint8_t *from = memory_of(store, pages[count++]);
-		job_put_bytes(job, at, from + piece.offset, piece.size);
+		job_put_bytes(job, piece.at, from + piece.offset, piece.size);
 	}
 	return (int)job->length;
 }
@@ -192,30 +189,30 @@ static uint32_t whole_page_of(struct job *job, struct store_piece piece)
 /* Everything that cannot be kept as it is; *grows: is there a page to keep where none was? */
 static int write_copies(struct pagestore *store, struct job *job, bool *grows)
 {
-	struct store_piece piece;
 	int error = 0;
-	for (uint32_t at = 0; at < job->length && !error; at += piece.size) {
-		piece = store_piece_of(job, at);
+	STORE_FOREACH (piece, job) {
 		struct iovec from;
 		if (whole_page_of(job, piece) != XSEG_NONE) {
 			*grows |= page_at(store, &job->key, piece.page) == XSEG_NONE;
 			continue;
 		}
-		must(job_iov(job, at, piece.size, &from, 1) == 1);
+		must(job_iov(job, piece.at, piece.size, &from, 1) == 1);
 		error = put_piece(store, &job->key, piece, from.iov_base);
+		if (error)
+			break;
 	}
 	return error;
 }
 
 static int write_keeps(struct pagestore *store, struct job *job)
 {
-	struct store_piece piece;
 	int error = 0;
-	for (uint32_t at = 0; at < job->length && !error; at += piece.size) {
-		piece = store_piece_of(job, at);
+	STORE_FOREACH (piece, job) {
 		uint32_t page = whole_page_of(job, piece);
 		if (page != XSEG_NONE)
 			error = keep_page(store, job, piece, page);
+		if (error)
+			break;
 	}
 	return error;
 }
@@ -243,10 +240,10 @@ int pagestore_zero(struct pagestore *store, struct job *job)
 {
 	int error = store_range_check(job);
 	bool keep = job->op == XSEG_OP_ZERO && (job->flags & XSEG_F_NO_HOLE);
-	struct store_piece piece;
 	lock(store);
-	for (uint32_t at = 0; at < job->length && !error; at += piece.size) {
-		piece = store_piece_of(job, at);
+	STORE_FOREACH (piece, job) {
+		if (error)
+			break;
 		error = keep ? put_piece(store, &job->key, piece, NULL)
 			     : drop_piece(store, &job->key, piece);
 	}
@@ -279,15 +276,15 @@ int pagestore_copy(struct pagestore *store, struct job *job)
 {
 	struct xseg_key source = store_copy_source(job);
 	int error = store_range_check(job);
-	struct store_piece piece;
 	uint8_t bytes[XSEG_PAGE];
-	for (uint32_t at = 0; at < job->length && !error; at += piece.size) {
-		piece = store_piece_of(job, at);
+	STORE_FOREACH (piece, job) {
+		if (error)
+			break;
 		bool found = peek(store->shared, &source, piece, bytes);
 		lock(store);
 		error = found ? put_piece(store, &job->key, piece, bytes)
 			      : drop_piece(store, &job->key, piece);
-		note_size(store, &job->key, (uint32_t)job->offset + at + piece.size);
+		note_size(store, &job->key, (uint32_t)job->offset + piece.at + piece.size);
 		unlock(store);
 	}
 	return error;
@@ -319,9 +316,7 @@ int pagestore_status(struct pagestore *store, struct job *job, uint64_t *count)
 		return error;
 	struct pagemap_object *object = pagemap_find(&store->map, &job->key);
 	struct store_status status = {.job = job};
-	struct store_piece piece;
-	for (uint32_t at = 0; at < job->length; at += piece.size) {
-		piece = store_piece_of(job, at);
+	STORE_FOREACH (piece, job) {
 		bool hole = pagemap_get(&store->map, object, piece.page) == XSEG_NONE;
 		if (!store_status_add(&status, piece.size, hole))
 			break;

@@ -117,19 +117,24 @@ static int list_cut(const struct store_list *list, uint32_t room, uint64_t *next
 	return room == 0 ? -EINVAL : count == 0 ? -E2BIG : (int)count;
 }
 
-int store_list_end(struct store_list *list, uint64_t *value)
+int store_list_put(struct store_list *list, uint64_t *value)
 {
 	uint32_t room = list_room(list->job);
 	int count = list->error ? list->error : (int)list->count;
 	*value = 0;
-	if (list->count)
-		qsort(list->keys, list->count, sizeof(*list->keys), list_compare);
 	if (count > (int)room)
 		count = list_cut(list, room, value);
 	if (count > 0)
 		job_put_bytes(list->job, 0, list->keys, (uint32_t)count * sizeof(*list->keys));
 	free(list->keys);
 	return count < 0 ? count : count * (int)sizeof(*list->keys);
+}
+
+int store_list_end(struct store_list *list, uint64_t *value)
+{
+	if (list->count)
+		qsort(list->keys, list->count, sizeof(*list->keys), list_compare);
+	return store_list_put(list, value);
 }
 
 /* --- STATUS ---------------------------------------------------------------------------------- */

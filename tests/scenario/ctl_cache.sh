@@ -148,6 +148,10 @@ h.connect_uri(sys.argv[1])
 h.pwrite(bytes(4096), 0)
 h.flush()
 os.kill(int(sys.argv[2]), signal.SIGSTOP)
+tasks = f"/proc/{sys.argv[2]}/task"
+while any(open(f"{tasks}/{t}/stat").read().rsplit(")", 1)[1].split()[0] != "T"
+          for t in os.listdir(tasks)):
+    pass
 for i in range(64):
     h.pwrite(bytes([i + 1]) * 4096, i * 4096)
 os._exit(0)

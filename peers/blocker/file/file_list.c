@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <peer/store.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -13,35 +14,7 @@
  * Objects are listed by folder, object, epoch; the cursor is the object (high half) and epoch of
  * the next one. That the first of all has the cursor 0 is just what a beginner sends.
  */
-static uint64_t order_of(const struct xseg_key *key)
-{
-	return (uint64_t)key->object << 32 | key->epoch;
-}
-
-static int compare_keys(const void *a, const void *b)
-{
-	uint64_t x = order_of(a), y = order_of(b);
-	return x < y ? -1 : x > y;
-}
-
-struct key_array {
-	struct xseg_key *keys;
-	uint32_t count, room;
-};
-
-static int push(struct key_array *array, struct xseg_key key)
-{
-	if (array->count == array->room) {
-		uint32_t room = array->room ? 2 * array->room : 256;
-		void *grown = realloc(array->keys, room * sizeof(key));
-		if (!grown)
-			return -ENOMEM;
-		array->keys = grown;
-		array->room = room;
-	}
-	array->keys[array->count++] = key;
-	return 0;
-}
+static int compare_keys(const void *a, const void *b) { return store_key_compare(a, b); }
 
 bool file_parse_hex(const char *text, int digits, uint64_t *value)
 {
@@ -119,48 +92,41 @@ static int find_folders(struct file_store *store, uint64_t volume, bool present[
 }
 
 /* The objects of one folder that are not before the cursor, in order, behind what is there. */
-static int read_folder(
-	struct file_store *store, const struct job *job, unsigned folder, struct key_array *out)
+static int read_folder(struct file_store *store, unsigned folder, struct store_list *list)
 {
 	char path[FILE_PATH_SIZE];
 	const char *name;
-	uint32_t first = out->count;
+	const struct job *job = list->job;
+	uint32_t first = list->count;
 	DIR *open;
 	file_path_folder(path, job->key.volume, folder);
 	int error = open_folder(store, path, &open);
 	if (error)
 		return error == -ENOENT ? 0 : error;
-	int pushed = 0;
-	bool here = folder == file_folder_of((uint32_t)(job->arg0 >> 32));
-	while (!pushed && next_name(open, &name, &error)) {
+	struct xseg_key from = store_list_from(job);
+	bool here = folder == file_folder_of(from.object);
+	while (next_name(open, &name, &error)) {
 		struct xseg_key key = {.volume = job->key.volume};
-		if (parse_object(name, folder, &key) && (!here || order_of(&key) >= job->arg0))
-			pushed = push(out, key);
+		if (parse_object(name, folder, &key) &&
+			(!here || store_key_compare(&key, &from) >= 0))
+			store_list_add(list, key);
 	}
 	closedir(open);
-	if (out->count > first)
-		qsort(out->keys + first, out->count - first, sizeof(*out->keys), compare_keys);
-	return pushed ? pushed : error;
+	if (list->count > first)
+		qsort(list->keys + first, list->count - first, sizeof(*list->keys), compare_keys);
+	return error ? error : list->error;
 }
 
 int file_list(struct file_store *store, struct job *job, uint64_t *next)
 {
 	bool present[FILE_FOLDERS] = {false};
-	struct key_array found = {0};
-	uint32_t size = job->length < job->data_size ? job->length : job->data_size;
-	uint32_t room = size / sizeof(struct xseg_key);
-	unsigned folder = file_folder_of((uint32_t)(job->arg0 >> 32));
-	int error = room ? find_folders(store, job->key.volume, present) : -EINVAL;
-	for (; folder < FILE_FOLDERS && found.count <= room && !error; folder++)
+	struct store_list list = {.job = job};
+	unsigned folder = file_folder_of(store_list_from(job).object);
+	int error = find_folders(store, job->key.volume, present);
+	for (; folder < FILE_FOLDERS && !store_list_full(&list) && !error; folder++)
 		if (present[folder])
-			error = read_folder(store, job, folder, &found);
-	*next = 0;
-	if (!error && found.count > room) {
-		*next = order_of(&found.keys[room]);
-		found.count = room;
-	}
-	if (!error && found.count)
-		job_put_bytes(job, 0, found.keys, found.count * (uint32_t)sizeof(*found.keys));
-	free(found.keys);
-	return error ? error : (int)(found.count * sizeof(struct xseg_key));
+			error = read_folder(store, folder, &list);
+	if (!list.error)
+		list.error = error;
+	return store_list_put(&list, next);
 }
