@@ -5,11 +5,11 @@
  * because the memory does not fit into the processor's caches. Bursts of all kinds interleaved;
  * CPU time.
  */
-#include <peer/xcache.h>
 #include <string.h>
 #include <time.h>
 
 #include "bench/common.h"
+#include "peers/cache/xcache.h"
 
 #define OPS 20000u   /* of one burst */
 #define DENSITY 256u /* buckets cached of each object */

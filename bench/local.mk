@@ -18,9 +18,9 @@ bench_reap_LDADD = libxseg.la
 
 bench_traces = bench/traces.c bench/traces.h
 bench_policy_SOURCES = bench/bench_policy.c $(bench_traces) $(bench_shared)
-bench_policy_LDADD = libpeer.la libxseg.la -lm
+bench_policy_LDADD = libxcache.la libpeer.la libxseg.la -lm
 bench_xcache_SOURCES = bench/bench_xcache.c $(bench_shared)
-bench_xcache_LDADD = libpeer.la libxseg.la
+bench_xcache_LDADD = libxcache.la libxseg.la
 
 bench_cache_SOURCES = bench/bench_cache.c $(bench_shared)
 bench_cache_LDADD = libxseg.la

@@ -9,9 +9,10 @@
 #ifndef SKERRY_BENCH_TRACES_H
 #define SKERRY_BENCH_TRACES_H
 
-#include <peer/xcache.h>
 #include <stdbool.h>
 #include <stdint.h>
+
+#include "peers/cache/xcache.h"
 
 enum trace_name { TRACE_ZIPF, TRACE_IO, TRACE_W106, TRACES };
 enum { TRACE_POLICIES = 3, TRACE_SIZES = 5 };

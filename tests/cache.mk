@@ -23,6 +23,7 @@ if HAVE_CHECK
 # the same objects as the module's: no flags of its own
 check_LTLIBRARIES += libcachetest.la
 libcachetest_la_SOURCES = $(cached_sources)
+libcachetest_la_LIBADD = libxcache.la
 # the rig asks for the cache, so it comes before
 cache_libs_tests = $(unit_libs) libcachetest.la libpeer.la libxseg.la $(CHECK_LIBS) \
 	$(URCU_LIBS) $(EVENT_LIBS) -ldl

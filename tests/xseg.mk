@@ -83,7 +83,7 @@ theory_request_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 theory_request_LDADD = libfixture.la libxseg.la $(CRITERION_LIBS)
 theory_xcache_SOURCES = tests/property/theory_xcache.c
 theory_xcache_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
-theory_xcache_LDADD = libfixture.la libpeer.la libxseg.la $(CRITERION_LIBS)
+theory_xcache_LDADD = libxcache.la libfixture.la libxseg.la $(CRITERION_LIBS)
 endif
 
 TESTS += tests/model/run.sh

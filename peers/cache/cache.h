@@ -40,7 +40,6 @@
 #include <peer/cache.h>
 #include <peer/call.h>
 #include <peer/keep.h>
-#include <peer/xcache.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/queue.h>
@@ -48,6 +47,7 @@
 #include <xseg/port.h>
 
 #include "peers/cache/cache_journal.h"
+#include "peers/cache/xcache.h"
 
 #define CACHE_STORE 0u		 /* the edge */
 #define CACHE_VOLUMES_MAX 65536u /* ever seen; of others everything is passed on */

@@ -16,7 +16,14 @@ cached_sources = peers/cache/cache.h peers/cache/cache_main.c \
 	peers/cache/cache_journal_group.c peers/cache/cache_journal_log.h \
 	peers/cache/cache_journal_log.c peers/cache/cache_journal_scan.c \
 	peers/cache/cache_journal_volume.c
+# the index: in an archive of its own, tests and benchmarks use it without the peer
+noinst_LTLIBRARIES += libxcache.la
+libxcache_la_SOURCES = peers/cache/xcache.h peers/cache/xcache_priv.h peers/cache/xcache.c \
+	peers/cache/xcache_clock2q.c peers/cache/xcache_ghost.c peers/cache/xcache_group.c \
+	peers/cache/xcache_lru.c peers/cache/xcache_object.c peers/cache/xcache_queue.c \
+	peers/cache/xcache_s3fifo.c
 cached_la_SOURCES = $(cached_sources)
+cached_la_LIBADD = libxcache.la
 cached_la_LDFLAGS = $(MODULE_LDFLAGS)
 
 dist_doc_DATA += docs/format-cache-journal.md

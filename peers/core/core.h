@@ -13,6 +13,7 @@
 #define SKERRY_PEERS_CORE_H
 
 #include <base/must.h>
+#include <base/slab.h>
 #include <errno.h>
 #include <peer/call.h>
 #include <peer/job.h>
@@ -25,51 +26,6 @@
 #define HOST_PEERS_MAX 32u
 #define HOST_LANES_MAX XSEG_PORT_LANES_MAX
 #define WHY_SIZE XSEG_WHY_SIZE
-
-/* --- fixed pools -------------------------------------------------------------- */
-
-/*
- * Things of one size, as many as there can ever be; memory is touched when first needed. A free
- * one holds the number of the next in its first four bytes.
- */
-struct slab {
-	uint8_t *base;
-	size_t item_size;
-	uint32_t count, touched, free;
-};
-
-int slab_init(struct slab *slab, size_t item_size, uint32_t count);
-void slab_fini(struct slab *slab);
-/* The memory of the next `count`, all at once: a fault for each page takes longer. Never fails. */
-void slab_expect(struct slab *slab, uint32_t count);
-
-static inline void *slab_at(const struct slab *slab, uint32_t index)
-{
-	return slab->base + (size_t)index * slab->item_size;
-}
-
-/* NULL: all are out. A fresh one is all zero. */
-static inline void *slab_get(struct slab *slab, uint32_t *index)
-{
-	uint32_t got = slab->free;
-	if (likely(got != XSEG_NONE)) {
-		uint32_t *item = slab_at(slab, got);
-		slab->free = *item;
-		*index = got;
-		return item;
-	}
-	if (slab->touched == slab->count)
-		return NULL;
-	*index = slab->touched++;
-	return slab_at(slab, *index);
-}
-
-static inline void slab_put(struct slab *slab, uint32_t index)
-{
-	uint32_t *item = slab_at(slab, index);
-	*item = slab->free;
-	slab->free = index;
-}
 
 /* More extents than fit into a job or call. */
 #define LIST_PAGE_EXTENTS (XSEG_PAGE / sizeof(struct xseg_extent))

@@ -8,13 +8,8 @@ libpeer_la_SOURCES = \
 	peers/core/core_man.c peers/core/core_module.c peers/core/core_notify.c \
 	peers/core/core_option.c \
 	peers/core/core_pages.c peers/core/core_peer.c peers/core/core_post.c peers/core/core_retry.c \
-	peers/core/core_slab.c peers/core/core_spec.c peers/core/core_store.c peers/core/core_polling.c \
-	peers/core/core_volume.c peers/core/core_worker.c \
-	peers/core/core_xcache.h peers/core/core_xcache.c peers/core/core_xcache_clock2q.c \
-	peers/core/core_xcache_ghost.c peers/core/core_xcache_group.c \
-	peers/core/core_xcache_lru.c \
-	peers/core/core_xcache_object.c peers/core/core_xcache_queue.c \
-	peers/core/core_xcache_s3fifo.c
+	peers/core/core_spec.c peers/core/core_store.c peers/core/core_polling.c \
+	peers/core/core_volume.c peers/core/core_worker.c
 libpeer_la_CFLAGS = $(AM_CFLAGS) -fvisibility=default $(URCU_CFLAGS) $(EVENT_CFLAGS)
 libpeer_la_LIBADD = $(URCU_LIBS) $(EVENT_LIBS)
 

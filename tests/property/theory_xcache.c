@@ -7,9 +7,9 @@
 #include <criterion/criterion.h>
 #include <criterion/theories.h>
 #include <errno.h>
-#include <peer/xcache.h>
 #include <string.h>
 
+#include "peers/cache/xcache.h"
 #include "tests/lib/fixture.h"
 
 #define ENTRIES 96u

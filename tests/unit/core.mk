@@ -3,11 +3,11 @@ core_libs_tests = $(unit_libs) libpeer.la libxseg.la $(CHECK_LIBS) $(URCU_LIBS) 
 
 if HAVE_CHECK
 base_unit_tests = test_base_crc32c test_base_histogram test_base_log test_base_name test_base_notify test_base_path \
-	test_base_size
+	test_base_size test_base_slab
 core_unit_tests = test_core_call test_core_client test_core_data test_core_flush test_core_host \
 	test_core_job test_core_lane test_core_man test_core_module test_core_option \
-	test_core_pages test_core_peer test_core_retry test_core_slab test_core_spec \
-	test_core_volume test_core_worker test_core_xcache test_core_xcache_policy
+	test_core_pages test_core_peer test_core_retry test_core_spec \
+	test_core_volume test_core_worker test_xcache test_xcache_policy
 check_PROGRAMS += $(base_unit_tests) $(core_unit_tests)
 TESTS += $(base_unit_tests) $(core_unit_tests)
 THREAD_TESTS += test_core_call test_core_flush test_core_host test_core_retry test_core_worker
@@ -39,6 +39,10 @@ test_base_path_LDADD = $(unit_libs) libxseg.la $(CHECK_LIBS)
 test_base_size_SOURCES = tests/unit/test_base_size.c
 test_base_size_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)
 test_base_size_LDADD = $(unit_libs) libxseg.la $(CHECK_LIBS)
+
+test_base_slab_SOURCES = tests/unit/test_base_slab.c
+test_base_slab_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)
+test_base_slab_LDADD = $(unit_libs) libxseg.la $(CHECK_LIBS)
 
 test_core_call_SOURCES = tests/unit/test_core_call.c
 test_core_call_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(URCU_CFLAGS) $(EVENT_CFLAGS)
@@ -92,10 +96,6 @@ test_core_retry_SOURCES = tests/unit/test_core_retry.c
 test_core_retry_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(URCU_CFLAGS) $(EVENT_CFLAGS)
 test_core_retry_LDADD = $(core_libs_tests)
 
-test_core_slab_SOURCES = tests/unit/test_core_slab.c
-test_core_slab_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(URCU_CFLAGS) $(EVENT_CFLAGS)
-test_core_slab_LDADD = $(core_libs_tests)
-
 test_core_spec_SOURCES = tests/unit/test_core_spec.c
 test_core_spec_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(URCU_CFLAGS) $(EVENT_CFLAGS)
 test_core_spec_LDADD = $(core_libs_tests)
@@ -108,14 +108,14 @@ test_core_worker_SOURCES = tests/unit/test_core_worker.c
 test_core_worker_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(URCU_CFLAGS) $(EVENT_CFLAGS)
 test_core_worker_LDADD = $(core_libs_tests)
 
-test_core_xcache_SOURCES = tests/unit/test_core_xcache.c
-test_core_xcache_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(URCU_CFLAGS) $(EVENT_CFLAGS)
-test_core_xcache_LDADD = $(core_libs_tests)
+test_xcache_SOURCES = tests/unit/test_xcache.c
+test_xcache_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)
+test_xcache_LDADD = libxcache.la $(unit_libs) libxseg.la $(CHECK_LIBS)
 
-test_core_xcache_policy_SOURCES = tests/unit/test_core_xcache_policy.c bench/traces.c \
+test_xcache_policy_SOURCES = tests/unit/test_xcache_policy.c bench/traces.c \
 	bench/traces.h
-test_core_xcache_policy_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)
-test_core_xcache_policy_LDADD = $(core_libs_tests) -lm
+test_xcache_policy_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)
+test_xcache_policy_LDADD = libxcache.la $(core_libs_tests) -lm
 endif
 
 TESTS += tests/scenario/xsegpeer.sh

@@ -3,7 +3,7 @@
  * Clock2Q+ (arXiv 2511.21958): one hit in the small queue leads into the main one, but not while it
  * is in the newer half of it: such hits belong to what brought it in.
  */
-#include "peers/core/core_xcache.h"
+#include "peers/cache/xcache_priv.h"
 
 static int clock2q_open(struct xcache *cache, uint32_t entries_max)
 {

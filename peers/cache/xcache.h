@@ -3,7 +3,7 @@
  * An index of what is cached, in two levels: objects by key, in each of them buckets by number.
  * Finding, inserting, evicting and taking back are O(1); nothing is allocated after xcache_open().
  * It knows neither pages nor data: an entry carries a few words of its owner's. Which entry has to
- * go is for a policy to say (core_xcache_lru.c, _s3fifo.c, _clock2q.c), one for each index.
+ * go is for a policy to say (xcache_lru.c, _s3fifo.c, _clock2q.c), one for each index.
  *
  * An entry is
  *
@@ -24,8 +24,8 @@
  * Source: two levels of O(1) tables and its hooks follow the ancestor's xcache; Clock2Q+ (arXiv
  * 2511.21958), S3-FIFO (SOSP 2023).
  */
-#ifndef SKERRY_PEER_XCACHE_H
-#define SKERRY_PEER_XCACHE_H
+#ifndef SKERRY_XCACHE_H
+#define SKERRY_XCACHE_H
 
 #include <stdbool.h>
 #include <stddef.h>

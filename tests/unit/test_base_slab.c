@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Fixed pools: each thing once, all of them, and memory only for what was needed. */
+#include <base/slab.h>
 #include <string.h>
 
-#include "tests/unit/core_rig.h"
+#include "tests/lib/unit.h"
 
 struct thing {
 	uint32_t link, value;
@@ -73,7 +74,7 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("core_slab");
+	Suite *suite = suite_create("base_slab");
 	UNIT_TEST(suite, test_each_once);
 	UNIT_TEST(suite, test_last_in_first_out);
 	UNIT_TEST(suite, test_memory_when_needed);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* S3-FIFO (SOSP 2023): two hits in the small queue lead into the main one; no window. */
-#include "peers/core/core_xcache.h"
+#include "peers/cache/xcache_priv.h"
 
 static int s3fifo_open(struct xcache *cache, uint32_t entries_max)
 {

@@ -8,7 +8,7 @@
  */
 #include <string.h>
 
-#include "peers/core/core_xcache.h"
+#include "peers/cache/xcache_priv.h"
 
 #define NARROW 6u
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Fixed pools: address space for all there can be, memory for those that were needed. */
+#include <base/slab.h>
 #include <errno.h>
 #include <sys/mman.h>
 
-#include "peers/core/core.h"
-
+#define SLAB_PAGE ((uintptr_t)4096)
 #define SLAB_HUGE ((uintptr_t)2 << 20)
 
 int slab_init(struct slab *slab, size_t item_size, uint32_t count)
@@ -15,7 +15,7 @@ int slab_init(struct slab *slab, size_t item_size, uint32_t count)
 	if (base == MAP_FAILED)
 		return -errno;
 	*slab = (struct slab){
-		.base = base, .item_size = item_size, .count = count, .free = XSEG_NONE};
+		.base = base, .item_size = item_size, .count = count, .free = SLAB_NONE};
 	return 0;
 }
 
@@ -29,9 +29,9 @@ void slab_expect(struct slab *slab, uint32_t count)
 	uintptr_t last = to / SLAB_HUGE * SLAB_HUGE;
 	if (first < last)
 		madvise((void *)first, last - first, MADV_HUGEPAGE);
-	from = from / XSEG_PAGE * XSEG_PAGE;
-	if (to - from >= XSEG_PAGE)
-		madvise((void *)from, (to - from) / XSEG_PAGE * XSEG_PAGE, MADV_POPULATE_WRITE);
+	from = from / SLAB_PAGE * SLAB_PAGE;
+	if (to - from >= SLAB_PAGE)
+		madvise((void *)from, (to - from) / SLAB_PAGE * SLAB_PAGE, MADV_POPULATE_WRITE);
 }
 
 void slab_fini(struct slab *slab)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The index: its limits and the life of an entry; see the drawing in <peer/xcache.h>. */
-#include "peers/core/core_xcache.h"
+/* The index: its limits and the life of an entry; see the drawing in "peers/cache/xcache.h". */
+#include "peers/cache/xcache_priv.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -213,7 +213,7 @@ uint32_t xcache_adopt(struct xcache *cache, uint32_t object, const struct xcache
 {
 	struct slab *entries = &cache->entries;
 	/* only of those that were never used: they lie side by side */
-	count = entries->free == XSEG_NONE ? lower(count, entries->count - entries->touched) : 0;
+	count = entries->free == SLAB_NONE ? lower(count, entries->count - entries->touched) : 0;
 	count = lower(count, xcache_room(cache));
 	struct xcache_object *o = xcache_object(cache, object);
 	*first = entries->touched;

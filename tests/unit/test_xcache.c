@@ -4,7 +4,7 @@
 #include <malloc.h>
 #include <string.h>
 
-#include "peers/core/core_xcache.h"
+#include "peers/cache/xcache_priv.h"
 #include "tests/lib/unit.h"
 
 static const struct xcache_policy *const policies[] = {
@@ -682,7 +682,7 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("core_xcache");
+	Suite *suite = suite_create("xcache");
 	UNIT_TEST(suite, evicted);
 	UNIT_TEST(suite, taken_back);
 	UNIT_TEST(suite, removed);

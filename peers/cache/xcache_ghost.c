@@ -4,7 +4,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "peers/core/core_xcache.h"
+#include "peers/cache/xcache_priv.h"
 
 #define TIME_MASK (GHOST_TIMES - 1)
 #define SPANS 512u	 /* that the limit is divided into */

@@ -2,19 +2,20 @@
 /*
  * What the rooms of the index share: the index itself, lists of entries, and the ghosts.
  *
- *   core_xcache.c        limits, the life of an entry    core_xcache_object.c  objects
- *   core_xcache_group.c  the buckets of an object
- *   core_xcache_lru.c    one list                        core_xcache_ghost.c   who went lately
- *   core_xcache_queue.c  small and main queue, for s3fifo and clock2q
+ *   xcache.c        limits, the life of an entry    xcache_object.c  objects
+ *   xcache_group.c  the buckets of an object
+ *   xcache_lru.c    one list                        xcache_ghost.c   who went lately
+ *   xcache_queue.c  small and main queue, for s3fifo and clock2q
  *
  * Units: entries. Errors: 0 or -errno. Ownership: one index. Threads: one. Blocking: none.
  */
-#ifndef SKERRY_PEERS_CORE_XCACHE_H
-#define SKERRY_PEERS_CORE_XCACHE_H
+#ifndef SKERRY_XCACHE_PRIV_H
+#define SKERRY_XCACHE_PRIV_H
 
-#include <peer/xcache.h>
 
-#include "peers/core/core.h"
+#include <base/slab.h>
+
+#include "peers/cache/xcache.h"
 
 /* `policy` of an entry that is OUT */
 enum { XCACHE_OUT_REMOVED, XCACHE_OUT_EVICTED };
@@ -37,7 +38,7 @@ struct xcache {
 	size_t policy_memory;
 };
 
-/* --- core_xcache_group.c ------------------------------------------------------------- */
+/* --- xcache_group.c ------------------------------------------------------------- */
 #define XCACHE_GROUP 16u /* buckets */
 /* Memory for so many groups, or for as many as have entries. */
 int xcache_groups_open(struct xcache *cache, uint32_t groups_max, uint32_t entries_max);
@@ -51,7 +52,7 @@ uint32_t xcache_slots_claim(struct xcache *cache, struct xcache_object *object,
 	const struct xcache_found *found, uint32_t count, uint32_t first);
 void xcache_slot_clear(struct xcache *cache, struct xcache_object *object, uint32_t bucket);
 
-/* --- core_xcache_object.c ------------------------------------------------------------ */
+/* --- xcache_object.c ------------------------------------------------------------ */
 int xcache_objects_open(struct xcache *cache, const struct xcache_config *config);
 void xcache_objects_close(struct xcache *cache);
 /* Becomes the one inserted to last. */
@@ -59,7 +60,7 @@ void xcache_object_renew(struct xcache *cache, uint32_t object);
 /* Frees it if nobody needs it. */
 void xcache_object_settle(struct xcache *cache, uint32_t object);
 
-/* --- core_xcache.c ------------------------------------------------------------------- */
+/* --- xcache.c ------------------------------------------------------------------- */
 /* Evicts an entry that is IN and in its queue, if the owner lets it go. */
 bool xcache_entry_evict(struct xcache *cache, uint32_t entry);
 
@@ -109,7 +110,7 @@ static inline void xcache_list_cut(struct xcache *cache, struct xcache_list *lis
 	list->count--;
 }
 
-/* --- core_xcache_ghost.c: who went lately -------------------------------------------- */
+/* --- xcache_ghost.c: who went lately -------------------------------------------- */
 
 #define GHOST_WAYS 16u	  /* of a set: one cache line */
 #define GHOST_TIMES 4096u /* a slot is fingerprint << 12 | time */
@@ -137,7 +138,7 @@ void xcache_ghost_add(struct xcache_ghost *ghost, uint64_t hash);
 /* Was it there? It is not any more. */
 bool xcache_ghost_take(struct xcache_ghost *ghost, uint64_t hash);
 
-/* --- core_xcache_queue.c: a small queue before a large one --------------------------- */
+/* --- xcache_queue.c: a small queue before a large one --------------------------- */
 
 struct xcache_queue_rules {
 	uint8_t marks_max;

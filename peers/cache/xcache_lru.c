@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "peers/core/core_xcache.h"
+#include "peers/cache/xcache_priv.h"
 
 static int lru_open(struct xcache *cache, uint32_t entries_max)
 {

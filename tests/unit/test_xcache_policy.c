@@ -38,7 +38,7 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("core_xcache_policy");
+	Suite *suite = suite_create("xcache_policy");
 	UNIT_TEST(suite, zipf);
 	UNIT_TEST(suite, cloudphysics_io);
 	UNIT_TEST(suite, cloudphysics_w106);

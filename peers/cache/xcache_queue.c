@@ -13,7 +13,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "peers/core/core_xcache.h"
+#include "peers/cache/xcache_priv.h"
 
 #define SMALL_PERCENT 10u
 #define GHOST_PERCENT 90u
