@@ -3,7 +3,8 @@
  * Fixed pools: things of one size, as many as there can ever be. Memory is touched when it is
  * first needed. A free item holds the number of the next free one in its first four bytes.
  *
- * Units: items. Errors: 0 or -errno. Ownership: the caller's. Threads: one at a time. Blocking: none.
+ * Units: items. Errors: 0 or -errno. Ownership: the caller's. Threads: one at a time.
+ * Blocking: none.
  */
 #ifndef SKERRY_BASE_SLAB_H
 #define SKERRY_BASE_SLAB_H

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The index: its limits and the life of an entry; see the drawing in "peers/cache/xcache.h". */
-#include "peers/cache/xcache_priv.h"
-
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "peers/cache/xcache_priv.h"
 
 /* So many victims may be refused, or go OUT only, before one who needs room is told to wait. */
 #define TRIES 16u

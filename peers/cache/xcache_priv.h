@@ -12,7 +12,6 @@
 #ifndef SKERRY_XCACHE_PRIV_H
 #define SKERRY_XCACHE_PRIV_H
 
-
 #include <base/slab.h>
 
 #include "peers/cache/xcache.h"

@@ -17,11 +17,11 @@
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/roles.h"
 #include "tests/lib/fixture.h"
-#include "tools/keeper.h"
-#include "tools/keeper_config.h"
-#include "tools/keeper_job.h"
-#include "tools/keeper_server.h"
-#include "tools/program.h"
+#include "tools/keeper/keeper.h"
+#include "tools/keeper/keeper_config.h"
+#include "tools/keeper/keeper_job.h"
+#include "tools/report/program.h"
+#include "tools/report/rpc.h"
 
 #define ANSWER_MAX (1u << 20)
 

@@ -12,9 +12,9 @@
 
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/roles.h"
-#include "tools/pipeline.h"
-#include "tools/pipeline_diff.h"
-#include "tools/pipeline_keep.h"
+#include "tools/pipeline/pipeline.h"
+#include "tools/pipeline/pipeline_diff.h"
+#include "tools/pipeline/pipeline_keep.h"
 
 static char path[64];
 static int file;

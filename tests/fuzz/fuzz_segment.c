@@ -18,10 +18,10 @@
 #include "peers/map/map_format.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/segment_rig.h"
-#include "tools/fsck.h"
-#include "tools/metrics.h"
-#include "tools/report.h"
-#include "tools/report_trace.h"
+#include "tools/report/fsck.h"
+#include "tools/report/metrics.h"
+#include "tools/report/report.h"
+#include "tools/report/report_trace.h"
 #include "xseg/xseg_layout.h"
 
 #define STEPS 400u

@@ -3,7 +3,7 @@
 #ifndef SKERRY_TESTS_FUZZ_ROLES_H
 #define SKERRY_TESTS_FUZZ_ROLES_H
 
-#include "tools/pipeline.h"
+#include "tools/pipeline/pipeline.h"
 
 /* pipeline_check() against them. */
 int fuzz_roles_check(const struct pipeline *pipeline, struct fault *fault);

@@ -59,7 +59,11 @@ allowed_of() {
     xseg/base/*) echo '<:base/|":xseg/base/' ;;
     xseg/*) echo '<:(base|xseg)/|":xseg/' ;;
     peers/*/*) echo "<:(base|xseg|peer)/|\":$(cut -d/ -f1,2 <<<"$1")/" ;;
-    tools/*) echo '<:(base|xseg|peer)/|":tools/' ;;
+    tools/report/*) echo '<:(base|xseg|peer)/|":tools/report/' ;;
+    tools/pipeline/*) echo '<:(base|xseg|peer)/|":tools/(pipeline|report)/' ;;
+    tools/*/*)
+        echo "<:(base|xseg|peer)/|\":tools/($(cut -d/ -f2 <<<"$1")|pipeline|report)/"
+        ;;
     tests/* | bench/*) echo '<:(base|xseg|peer)/|":' ;;
     docs/examples/*) echo '<:(base|xseg|peer)/' ;;
     *) echo 'nothing' ;;
@@ -184,7 +188,9 @@ self_test() {
     expect floors include/base/log.h '#include <xseg/page.h>\n' 'may not include'
     expect floors include/peer/job.h '#include <xseg/page.h>\n#include <peer/peer.h>\n' ''
     expect floors include/xseg/page.h '#include <peer/peer.h>\n' 'may not include'
-    expect floors tools/ctl.c '#include "peers/core/core.h"\n' 'may not include'
+    expect floors tools/ctl/ctl.c '#include "peers/core/core.h"\n' 'may not include'
+    expect floors tools/ctl/ctl.c '#include "tools/keeper/keeper.h"\n' 'may not include'
+    expect floors tools/ctl/ctl.c '#include "tools/report/fault.h"\n' ''
     expect floors tests/unit/t.c '#include "peers/core/core.h"\n' ''
     expect libraries tools/ctl.c '#include <liburing.h>\n' 'has no room here'
     expect libraries tools/ctl.c '#include <jansson.h>\n#include <sys/un.h>\n' ''

@@ -5,10 +5,10 @@
 #include <string.h>
 
 #include "tests/lib/unit.h"
-#include "tools/ctl_copy.h"
-#include "tools/ctl_output.h"
-#include "tools/parse_time.h"
-#include "tools/program.h"
+#include "tools/ctl/ctl_copy.h"
+#include "tools/ctl/ctl_output.h"
+#include "tools/report/parse_time.h"
+#include "tools/report/program.h"
 
 static const struct ctl_column columns[] = {{"name", "NAME", CTL_TEXT}, {"size", "SIZE", CTL_SIZE},
 	{"in.ns", "TIME", CTL_TIME}, {"good", "GOOD", CTL_TEXT}};

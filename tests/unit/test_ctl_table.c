@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "tests/lib/unit.h"
-#include "tools/ctl_help.h"
-#include "tools/job.h"
+#include "tools/ctl/ctl_help.h"
+#include "tools/report/job.h"
 
 static const char *name_of(const struct ctl_verb *verb)
 {

@@ -6,7 +6,7 @@
 
 #include "peers/map/map_sweep.h"
 #include "tests/lib/unit.h"
-#include "tools/ctl_map_sweep.h"
+#include "tools/ctl/ctl_map_sweep.h"
 
 /* --- trees ------------------------------------------------------------------------------ */
 

@@ -9,10 +9,10 @@
 
 #include "tests/lib/lane_rig.h"
 #include "tests/lib/unit.h"
-#include "tools/fsck.h"
-#include "tools/metrics.h"
-#include "tools/report.h"
-#include "tools/report_trace.h"
+#include "tools/report/fsck.h"
+#include "tools/report/metrics.h"
+#include "tools/report/report.h"
+#include "tools/report/report_trace.h"
 
 #define LIMIT_NS 120000000000u
 

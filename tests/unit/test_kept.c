@@ -5,7 +5,7 @@
 
 #include "tests/lib/lane_rig.h"
 #include "tests/lib/unit.h"
-#include "tools/kept.h"
+#include "tools/report/kept.h"
 
 static struct xseg_lane *lane;
 static uint32_t ports[2];

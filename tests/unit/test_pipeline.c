@@ -4,7 +4,7 @@
 #include <sys/stat.h>
 
 #include "tests/lib/unit.h"
-#include "tools/pipeline.h"
+#include "tools/pipeline/pipeline.h"
 
 #define HEAD "[segment]\nname = demo\nsize = 64M\n"
 

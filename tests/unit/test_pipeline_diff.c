@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "tests/lib/unit.h"
-#include "tools/pipeline_diff.h"
-#include "tools/pipeline_priv.h"
-#include "tools/pipeline_running.h"
+#include "tools/pipeline/pipeline_diff.h"
+#include "tools/pipeline/pipeline_edit.h"
+#include "tools/pipeline/pipeline_running.h"
 
 #define HEAD "[segment]\nname = d\nsize = 64M\nlanes = 8\n"
 #define MEM0 "[peer mem0]\nrole = memory\n"

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "tests/lib/unit.h"
-#include "tools/pipeline_keep.h"
+#include "tools/pipeline/pipeline_keep.h"
 
 #define SECOND 1000000000ull
 

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One call on the keeper's socket.
+ *
+ * Errors: -enum fault_code, ctl->fault set; -FAULT_KEEPER_AWAY when nobody answers.
+ * Ownership: steals params, *result is a new reference. Blocking: ctl->timeout_ns at most.
+ */
+#ifndef SKERRY_TOOLS_CTL_RPC_H
+#define SKERRY_TOOLS_CTL_RPC_H
+
+#include "tools/ctl/ctl.h"
+
+int ctl_rpc_call(
+	struct ctl *ctl, const char *segment, const char *method, json_t *params, json_t **result);
+
+#endif

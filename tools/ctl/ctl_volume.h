@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What volume verbs share. Errors, ownership: as ctl.h. Blocking: ctl->timeout_ns a request. */
+#ifndef SKERRY_TOOLS_CTL_VOLUME_H
+#define SKERRY_TOOLS_CTL_VOLUME_H
+
+#include <peer/client.h>
+
+#include "tools/ctl/ctl_output.h"
+
+/* One request; 0 or -errno: of the way there or of the answer. */
+int ctl_volume_do(struct client *client, struct client_request *request);
+/* CREATE, INFO by name, UPDATE: info goes in and comes out. */
+int ctl_volume_ask(struct client *client, enum xseg_op op, struct xseg_volume_info *info);
+/* OPEN, CLOSE, FLUSH, REMOVE of a volume by its id. */
+/* `term` as OPEN said it, for what writes or flushes; else 0. */
+int ctl_volume_tell(struct client *client, enum xseg_op op, uint64_t id, uint64_t term);
+int ctl_volume_open(struct client *client, unsigned flags, uint64_t id, uint64_t *term);
+/* INFO; a fault that names the volume when it is not there. */
+int ctl_volume_find(
+	struct ctl *ctl, struct client *client, const char *name, struct xseg_volume_info *info);
+/* For what is to be made: no '@' in it, that is for snapshots. */
+int ctl_volume_new_name_check(struct ctl *ctl, const char *name);
+/* The only argument is VOLUME@SNAP; two, as it was once, are told how it is said now. */
+int ctl_volume_snap_name_check(struct ctl *ctl, char volume[VOLUME_NAME_LENGTH_MAX + 1]);
+int ctl_volume_name_check(struct ctl *ctl, const char *name);
+/* --object-size, checked; unchanged when not given. */
+int ctl_volume_object_size(struct ctl *ctl, uint32_t *object_size);
+/* A volume of that size, in such objects (0: the largest there are): can it be? */
+int ctl_volume_size_check(struct ctl *ctl, const struct xseg_volume_info *info, const char *what);
+/* "volume 'disk': cannot be written: No space left on device" */
+int ctl_volume_fault(struct ctl *ctl, const char *name, const char *what, int error);
+const char *ctl_volume_state(uint32_t state);
+json_t *ctl_volume_json(const struct xseg_volume_info *info);
+
+/* A clone named `name`, as 'volume clone' makes it, and what is said of it (ctl_snap.c). */
+int ctl_snap_clone(struct ctl *ctl, const char *source, const char *name);
+
+extern const struct ctl_option ctl_volume_option_size, ctl_volume_option_object_size;
+
+#endif
