@@ -29,6 +29,8 @@ struct job {
 	TAILQ_ENTRY(job) link; /* the peer's, for queues of its own */
 	void *context;	       /* the peer's */
 	uint32_t guess;	       /* the peer's, of expect(): may be wrong by the time it is served */
+	uint32_t progress;     /* the peer's: how far it has come; 0 at first */
+	uint32_t tries;	       /* the peer's: how often it began anew; 0 at first */
 	/* the core's */
 	struct peer *peer;
 	uint32_t slot;

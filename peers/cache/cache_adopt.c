@@ -13,6 +13,7 @@
 #include <xseg/page.h>
 
 #include "peers/cache/cache.h"
+#include "peers/cache/cache_object.h"
 
 #define ADOPT_BATCH 16u	  /* pages */
 #define ADOPT_TABLE 4096u /* batches at most: objects of 16 GiB */

@@ -7,9 +7,8 @@
 #include <base/crash.h>
 #include <errno.h>
 
-#include "peers/cache/cache_flush.h"
-
-#define BARRIER_ZERO_MAX 65536u /* bytes: fewer are written like any others */
+#include "peers/cache/cache.h"
+#include "peers/cache/cache_object.h"
 
 struct barrier_op {
 	struct cache_hold hold;
@@ -31,7 +30,7 @@ static bool barrier_is_passed(struct peer *peer, const struct job *job)
 
 static struct barrier_op *barrier_new(struct peer *peer, struct job *job, struct cache_flow *flow)
 {
-	struct barrier_op *op = cache_pool_get(&cache_of(peer)->barrier_ops);
+	struct barrier_op *op = cache_pool_get(&cache_of(peer)->pools.barriers);
 	must(op); /* there are as many as requests */
 	*op = (struct barrier_op){.peer = peer, .job = job, .flow = flow};
 	return op;
@@ -45,7 +44,7 @@ static void barrier_end(struct barrier_op *op)
 	uint32_t index = op->object->index;
 	cache_gate_leave(peer, &op->hold);
 	xcache_unref_object(cache_of(peer)->index, index);
-	cache_pool_put(&cache_of(peer)->barrier_ops, op);
+	cache_pool_put(&cache_of(peer)->pools.barriers, op);
 }
 
 static void barrier_answered(struct call *call)
@@ -155,18 +154,7 @@ void cache_barrier_discard(struct peer *peer, struct job *job) { barrier_change(
 void cache_barrier_delete(struct peer *peer, struct job *job) { barrier_change(peer, job); }
 void cache_barrier_copy(struct peer *peer, struct job *job) { barrier_change(peer, job); }
 
-void cache_barrier_zero(struct peer *peer, struct job *job)
-{
-	struct cache_flow *flow = NULL;
-	bool plain = !(job->flags & (XSEG_F_NO_HOLE | XSEG_F_FAST_ONLY)) &&
-		     job->length <= BARRIER_ZERO_MAX && !barrier_is_passed(peer, job);
-	if (plain && cache_phase_now(peer) == CACHE_CACHING)
-		flow = cache_flow_get(peer, job->key.volume);
-	if (flow && atomic_load(&flow->volume->mode) == CACHE_WRITEBACK)
-		cache_io_write(peer, job);
-	else
-		barrier_change(peer, job);
-}
+void cache_barrier_zero(struct peer *peer, struct job *job) { barrier_change(peer, job); }
 
 /* --- questions --------------------------------------------------------------------------- */
 
@@ -174,7 +162,7 @@ static void barrier_pass(struct peer *peer, struct cache_barrier *barrier)
 {
 	struct barrier_op *op = barrier->context;
 	struct job *job = op->job;
-	cache_pool_put(&cache_of(peer)->barrier_ops, op);
+	cache_pool_put(&cache_of(peer)->pools.barriers, op);
 	job_forward(job, CACHE_STORE);
 }
 

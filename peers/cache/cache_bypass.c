@@ -17,6 +17,7 @@
 #include <xseg/segment.h>
 
 #include "peers/cache/cache.h"
+#include "peers/cache/cache_work.h"
 
 #define PAST_LOOK_MAX 32u /* notes looked at in one go */
 #define PAST_CHAINS 1024u

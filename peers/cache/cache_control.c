@@ -12,7 +12,8 @@
 #include <errno.h>
 #include <xseg/request.h>
 
-#include "peers/cache/cache_flush.h"
+#include "peers/cache/cache.h"
+#include "peers/cache/cache_work.h"
 
 #define CONTROL_AGAIN_NS 200000u /* between two looks at what has to be waited for */
 #define CONTROL_EVICT 1024u	 /* buckets in one turn */
@@ -39,9 +40,9 @@ static bool do_empty(struct peer *peer)
 	struct cache *cache = cache_of(peer);
 	if (atomic_load(&cache_shared(peer)->ask_error))
 		return true; /* broken off */
-	if (cache->dirty == 0)
+	if (cache->writeback.dirty == 0)
 		cache_bucket_drop_clean(peer, 0);
-	return cache->dirty == 0 && TAILQ_EMPTY(&cache->dirty_flows) &&
+	return cache->writeback.dirty == 0 && TAILQ_EMPTY(&cache->writeback.flows) &&
 	       xcache_count(cache->index) == 0;
 }
 
@@ -57,7 +58,7 @@ static bool do_policy(struct peer *peer)
 {
 	struct cache_shared *shared = cache_shared(peer);
 	int error = xcache_set_policy(
-		cache_of(peer)->index, cache_policy_of(atomic_load(&shared->policy)));
+		cache_of(peer)->index, xcache_policies[atomic_load(&shared->policy)]);
 	if (error)
 		atomic_store(&shared->ask_error, error);
 	return true;
@@ -74,15 +75,15 @@ static void shrink(struct peer *peer)
 		xcache_evict(cache->index, (uint32_t)(over < CONTROL_EVICT ? over : CONTROL_EVICT));
 		cache->hurry = true;
 	}
-	cache->shrinking = xcache_count(cache->index) > size;
+	cache->asked.shrinking = xcache_count(cache->index) > size;
 }
 
 static bool do_asked(struct peer *peer)
 {
-	switch (cache_of(peer)->doing) {
+	switch (cache_of(peer)->asked.doing) {
 	case ASK_EMPTY: return do_empty(peer);
 	case ASK_DROP: return do_drop(peer);
-	case ASK_FIT: return !cache_of(peer)->shrinking;
+	case ASK_FIT: return !cache_of(peer)->asked.shrinking;
 	case ASK_POLICY: return do_policy(peer);
 	default: return true;
 	}
@@ -91,10 +92,10 @@ static bool do_asked(struct peer *peer)
 static void shard_asked(struct peer *peer, uint64_t asked)
 {
 	struct cache *cache = cache_of(peer);
-	cache->asked_seen = asked;
-	cache->doing = atomic_load(&cache_shared(peer)->ask);
+	cache->asked.seen = asked;
+	cache->asked.doing = atomic_load(&cache_shared(peer)->ask);
 	cache->hurry = true;
-	if (cache->doing == ASK_FIT)
+	if (cache->asked.doing == ASK_FIT)
 		cache_size_apply(peer);
 }
 
@@ -103,13 +104,13 @@ static bool shard_turn(struct peer *peer)
 	struct cache *cache = cache_of(peer);
 	struct cache_shared *shared = cache_shared(peer);
 	uint64_t asked = atomic_load_explicit(&shared->asked, memory_order_acquire);
-	if (unlikely(cache->shrinking))
+	if (unlikely(cache->asked.shrinking))
 		shrink(peer);
-	if (unlikely(asked != cache->asked_seen))
+	if (unlikely(asked != cache->asked.seen))
 		shard_asked(peer, asked);
-	if (likely(cache->doing == ASK_NOTHING) || !do_asked(peer))
+	if (likely(cache->asked.doing == ASK_NOTHING) || !do_asked(peer))
 		return false;
-	cache->doing = ASK_NOTHING;
+	cache->asked.doing = ASK_NOTHING;
 	atomic_fetch_add(&shared->settled, 1);
 	if (peer->shard != 0)
 		peer_wake(peer, 0);
@@ -121,7 +122,7 @@ static bool shard_turn(struct peer *peer)
 static void lead(struct peer *peer, enum control_ask ask, enum control_lead step)
 {
 	struct cache_shared *shared = cache_shared(peer);
-	cache_of(peer)->leading = step;
+	cache_of(peer)->asked.leading = step;
 	atomic_store(&shared->settled, 0);
 	atomic_store(&shared->ask_error, 0);
 	atomic_store(&shared->ask, ask);
@@ -132,9 +133,9 @@ static void lead(struct peer *peer, enum control_ask ask, enum control_lead step
 static void lead_end(struct peer *peer, int error, uint64_t value)
 {
 	struct cache *cache = cache_of(peer);
-	struct job *job = cache->control;
-	cache->leading = LEAD_NOTHING;
-	cache->control = NULL;
+	struct job *job = cache->asked.job;
+	cache->asked.leading = LEAD_NOTHING;
+	cache->asked.job = NULL;
 	if (job && error)
 		job_fail(job, error);
 	else if (job)
@@ -153,9 +154,9 @@ static void set_phase(struct peer *peer, enum cache_phase phase, bool beginning)
 static void lead_begin_wait(struct peer *peer)
 {
 	struct cache *cache = cache_of(peer);
-	if (peer_now_ns(peer) < cache->control_ns)
+	if (peer_now_ns(peer) < cache->asked.since_ns)
 		return;
-	cache->control_ns = peer_now_ns(peer) + CONTROL_AGAIN_NS;
+	cache->asked.since_ns = peer_now_ns(peer) + CONTROL_AGAIN_NS;
 	if (cache_bypass_is_out(peer))
 		return;
 	set_phase(peer, CACHE_CACHING, false);
@@ -176,8 +177,8 @@ static void control_begin(struct peer *peer, struct job *job)
 		job_complete(job, 0);
 		return;
 	}
-	cache_of(peer)->control = job;
-	cache_of(peer)->control_ns = 0;
+	cache_of(peer)->asked.job = job;
+	cache_of(peer)->asked.since_ns = 0;
 	set_phase(peer, CACHE_DRAINING, true);
 	lead(peer, ASK_LOOK, LEAD_BEGIN_LOOK);
 }
@@ -186,10 +187,10 @@ static void control_begin(struct peer *peer, struct job *job)
 static bool lead_broken_off(struct peer *peer)
 {
 	struct cache *cache = cache_of(peer);
-	struct job *begin = cache->begin;
+	struct job *begin = cache->asked.begin;
 	if (!begin)
 		return false;
-	cache->begin = NULL;
+	cache->asked.begin = NULL;
 	lead_end(peer, -ECANCELED, 0);
 	control_begin(peer, begin);
 	return true;
@@ -204,12 +205,12 @@ static int fence_keep(struct peer *peer, struct cache_volume *volume, uint64_t t
 static void lead_fenced(struct peer *peer)
 {
 	struct cache *cache = cache_of(peer);
-	struct job *job = cache->control;
+	struct job *job = cache->asked.job;
 	struct cache_volume *volume = cache_volume_find(peer, job->key.volume);
 	if (volume && fence_keep(peer, volume, job->arg1))
 		return; /* no page for it: again in the next turn */
-	cache->leading = LEAD_NOTHING;
-	cache->control = NULL;
+	cache->asked.leading = LEAD_NOTHING;
+	cache->asked.job = NULL;
 	crash_point("cache.control.fenced");
 	job_forward(job, CACHE_STORE);
 }
@@ -218,11 +219,11 @@ static void lead_fenced(struct peer *peer)
 static bool lead_fence(struct peer *peer)
 {
 	struct cache *cache = cache_of(peer);
-	struct job *job = TAILQ_FIRST(&cache->fences);
+	struct job *job = TAILQ_FIRST(&cache->asked.fences);
 	if (likely(!job))
 		return false;
-	TAILQ_REMOVE(&cache->fences, job, link);
-	cache->control = job;
+	TAILQ_REMOVE(&cache->asked.fences, job, link);
+	cache->asked.job = job;
 	atomic_store(&cache_shared(peer)->drop_volume, job->key.volume);
 	lead(peer, ASK_DROP, LEAD_FENCE);
 	return true;
@@ -233,7 +234,7 @@ static void lead_next(struct peer *peer)
 {
 	struct cache *cache = cache_of(peer);
 	struct cache_shared *shared = cache_shared(peer);
-	switch (cache->leading) {
+	switch (cache->asked.leading) {
 	case LEAD_DRAIN_LOOK:
 		if (!lead_broken_off(peer))
 			lead(peer, ASK_EMPTY, LEAD_DRAIN_EMPTY);
@@ -242,7 +243,7 @@ static void lead_next(struct peer *peer)
 		if (!lead_broken_off(peer))
 			lead_drained(peer);
 		break;
-	case LEAD_BEGIN_LOOK: cache->leading = LEAD_BEGIN_WAIT; break;
+	case LEAD_BEGIN_LOOK: cache->asked.leading = LEAD_BEGIN_WAIT; break;
 	case LEAD_BEGIN_WAIT: lead_begin_wait(peer); break;
 	case LEAD_FENCE: lead_fenced(peer); break;
 	case LEAD_DROP: lead_end(peer, 0, atomic_load(&shared->drop_count)); break;
@@ -255,7 +256,7 @@ static bool lead_turn(struct peer *peer)
 {
 	struct cache *cache = cache_of(peer);
 	struct cache_shared *shared = cache_shared(peer);
-	if (likely(cache->leading == LEAD_NOTHING)) {
+	if (likely(cache->asked.leading == LEAD_NOTHING)) {
 		if (unlikely(lead_fence(peer)))
 			return true;
 		if (likely(cache_phase_now(peer) != CACHE_DRAINING))
@@ -266,7 +267,7 @@ static bool lead_turn(struct peer *peer)
 	if (atomic_load(&shared->settled) < peer->shards)
 		return false;
 	lead_next(peer);
-	return cache->leading != LEAD_BEGIN_WAIT;
+	return cache->asked.leading != LEAD_BEGIN_WAIT;
 }
 
 static void show(struct peer *peer)
@@ -278,8 +279,8 @@ static void show(struct peer *peer)
 	if (atomic_load_explicit(shown, memory_order_relaxed) != objects)
 		atomic_store_explicit(shown, objects, memory_order_relaxed);
 	shown = &shared->waiting[peer->shard];
-	if (atomic_load_explicit(shown, memory_order_relaxed) != cache->waiting_count)
-		atomic_store_explicit(shown, cache->waiting_count, memory_order_relaxed);
+	if (atomic_load_explicit(shown, memory_order_relaxed) != cache->waiting.count)
+		atomic_store_explicit(shown, cache->waiting.count, memory_order_relaxed);
 }
 
 bool cache_control_turn(struct peer *peer)
@@ -294,8 +295,8 @@ bool cache_control_turn(struct peer *peer)
 bool cache_control_busy(const struct peer *peer)
 {
 	const struct cache *cache = cache_of(peer);
-	return cache->doing != ASK_NOTHING || !TAILQ_EMPTY(&cache->fences) ||
-	       cache->leading != LEAD_NOTHING || cache->shrinking;
+	return cache->asked.doing != ASK_NOTHING || !TAILQ_EMPTY(&cache->asked.fences) ||
+	       cache->asked.leading != LEAD_NOTHING || cache->asked.shrinking;
 }
 
 /* --- asked: state ------------------------------------------------------------------------ */
@@ -353,7 +354,7 @@ static void control_state(struct peer *peer, struct job *job)
 		.size = atomic_load(&shared->size),
 		.used = (uint64_t)atomic_load(&shared->used) * XSEG_PAGE,
 		.dirty = (uint64_t)atomic_load(&shared->dirty) * XSEG_PAGE,
-		.objects_max = (uint64_t)cache_objects_max(peer) * peer->shards,
+		.objects_max = (uint64_t)cache_size_objects(peer) * peer->shards,
 		.journal = shared->journal ? cache_journal_used(shared->journal) : 0};
 	for (unsigned i = 0; i < peer->shards; i++) {
 		state.objects += atomic_load(&shared->objects[i]);
@@ -473,7 +474,7 @@ static void control_drain(struct peer *peer, struct job *job)
 		job_complete(job, 0);
 		return;
 	}
-	cache->control = job;
+	cache->asked.job = job;
 	set_phase(peer, CACHE_DRAINING, false);
 	lead(peer, ASK_LOOK, LEAD_DRAIN_LOOK);
 }
@@ -486,7 +487,7 @@ static void control_resize(struct peer *peer, struct job *job)
 		job_fail(job, -EINVAL);
 		return;
 	}
-	cache_of(peer)->control = job;
+	cache_of(peer)->asked.job = job;
 	atomic_store(&shared->size, size);
 	cache_meta_save(peer);
 	lead(peer, ASK_FIT, LEAD_FIT);
@@ -495,7 +496,7 @@ static void control_resize(struct peer *peer, struct job *job)
 static void control_drop(struct peer *peer, struct job *job)
 {
 	struct cache_shared *shared = cache_shared(peer);
-	cache_of(peer)->control = job;
+	cache_of(peer)->asked.job = job;
 	atomic_store(&shared->drop_volume, job->key.volume);
 	atomic_store(&shared->drop_count, 0);
 	lead(peer, ASK_DROP, LEAD_DROP);
@@ -508,7 +509,7 @@ static void control_policy(struct peer *peer, struct job *job)
 		job_fail(job, -EINVAL);
 		return;
 	}
-	cache_of(peer)->control = job;
+	cache_of(peer)->asked.job = job;
 	atomic_store(&shared->policy, (uint32_t)job->arg1);
 	cache_meta_save(peer);
 	lead(peer, ASK_POLICY, LEAD_POLICY);
@@ -563,26 +564,19 @@ static void flush_go(struct peer *peer, struct control_flush *flush)
 		}
 	}
 	struct job *job = flush->job;
-	cache_pool_put(&cache_of(peer)->barrier_ops, flush);
+	cache_pool_put(&cache_of(peer)->pools.barriers, flush);
 	job_complete(job, 0);
 }
 
 static void control_flush(struct peer *peer, struct job *job)
 {
-	struct control_flush *flush = cache_pool_get(&cache_of(peer)->barrier_ops);
+	struct control_flush *flush = cache_pool_get(&cache_of(peer)->pools.barriers);
 	must(flush); /* there are as many as requests */
 	*flush = (struct control_flush){.job = job, .go = flush_go};
 	flush_go(peer, flush);
 }
 
 /* --- asked: whose a volume is ------------------------------------------------------------- */
-
-void cache_control_fenced(struct peer *peer, struct job *job)
-{
-	struct cache *cache = cache_of(peer);
-	TAILQ_INSERT_TAIL(&cache->fences, job, link);
-	cache->hurry = true;
-}
 
 /* What was not written back in time is another's to have written over. */
 static void fence_void(struct peer *peer, struct cache_volume *volume)
@@ -634,7 +628,7 @@ static void control_fence(struct peer *peer, struct job *job)
 	if (atomic_load(&volume->dirty) != 0)
 		cache_sync_leave(peer, job);
 	else
-		cache_control_fenced(peer, job);
+		cache_sync_fenced(peer, job);
 }
 
 /* --- the door ---------------------------------------------------------------------------- */
@@ -643,16 +637,17 @@ static void control_fence(struct peer *peer, struct job *job)
 static bool control_joins(struct peer *peer, struct job *job)
 {
 	struct cache *cache = cache_of(peer);
-	bool drains = cache->leading == LEAD_DRAIN_LOOK || cache->leading == LEAD_DRAIN_EMPTY;
-	if (drains && job->arg0 == CACHE_BEGIN && !cache->begin) {
-		cache->begin = job;
+	bool drains =
+		cache->asked.leading == LEAD_DRAIN_LOOK || cache->asked.leading == LEAD_DRAIN_EMPTY;
+	if (drains && job->arg0 == CACHE_BEGIN && !cache->asked.begin) {
+		cache->asked.begin = job;
 		atomic_store(&cache_shared(peer)->ask_error, -ECANCELED);
 		cache_wake_others(peer);
 		return true;
 	}
-	if (!drains || job->arg0 != CACHE_DRAIN || cache->control)
+	if (!drains || job->arg0 != CACHE_DRAIN || cache->asked.job)
 		return false;
-	cache->control = job;
+	cache->asked.job = job;
 	return true;
 }
 
@@ -660,7 +655,7 @@ static void control_long(struct peer *peer, struct job *job)
 {
 	if (control_joins(peer, job))
 		return;
-	if (cache_of(peer)->leading != LEAD_NOTHING) {
+	if (cache_of(peer)->asked.leading != LEAD_NOTHING) {
 		job_fail(job, -EBUSY);
 		return;
 	}

@@ -10,6 +10,7 @@
 #include <base/crash.h>
 
 #include "peers/cache/cache.h"
+#include "peers/cache/cache_object.h"
 
 /* --- queues ------------------------------------------------------------------------------ */
 
@@ -61,7 +62,7 @@ static struct cache_epoch *epoch_find(const struct cache_flow *flow, uint32_t nu
 
 static struct cache_epoch *epoch_make(struct peer *peer, struct cache_flow *flow, uint32_t number)
 {
-	struct cache_epoch *after, *epoch = cache_pool_get(&cache_of(peer)->epochs);
+	struct cache_epoch *after, *epoch = cache_pool_get(&cache_of(peer)->pools.epochs);
 	must(epoch); /* there are more than entries and volumes */
 	*epoch = (struct cache_epoch){.number = number,
 		.dirty = {XCACHE_NONE, XCACHE_NONE, 0},
@@ -84,13 +85,13 @@ void cache_flow_list(struct peer *peer, struct cache_flow *flow)
 		return;
 	flow->listed = true;
 	cache->hurry = true;
-	TAILQ_INSERT_TAIL(&cache->dirty_flows, flow, link);
+	TAILQ_INSERT_TAIL(&cache->writeback.flows, flow, link);
 }
 
 static void flow_dirty(struct peer *peer, struct cache_flow *flow, int32_t count)
 {
 	flow->dirty += (uint32_t)count;
-	cache_of(peer)->dirty += (uint32_t)count;
+	cache_of(peer)->writeback.dirty += (uint32_t)count;
 	cache_flow_changed(peer, flow);
 }
 
@@ -235,7 +236,7 @@ bool cache_dirty_over(const struct peer *peer, uint64_t percent, uint32_t more)
 	const struct cache_shared *shared = cache_shared(peer);
 	uint64_t size = atomic_load_explicit(&shared->size, memory_order_relaxed) / XSEG_PAGE;
 	uint32_t others = atomic_load_explicit(&shared->dirty, memory_order_relaxed);
-	uint32_t dirty = others + cache->dirty - cache->dirty_told;
+	uint32_t dirty = others + cache->writeback.dirty - cache->writeback.dirty_told;
 	return (uint64_t)dirty + more > size * percent / 100;
 }
 

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "peers/cache/cache.h"
+#include "peers/cache/cache_work.h"
 
 #define FILL_TRIES 2u /* that were overtaken by a change, before the job is passed on */
 
@@ -76,7 +77,7 @@ static uint32_t fill_piece(const struct job *job, uint32_t at)
    ours. */
 static void fill_copy(struct peer *peer, struct cache_work *work, struct job *job)
 {
-	uint32_t begin = cache_read_at(job), at = begin, size;
+	uint32_t at = job->progress, size;
 	uint32_t end = work->hold.first + work->hold.count;
 	for (; at < job->length; at += size) {
 		uint32_t offset = (uint32_t)job->offset + at, bucket = offset / XSEG_PAGE;
@@ -89,15 +90,15 @@ static void fill_copy(struct peer *peer, struct cache_work *work, struct job *jo
 				job, at, peer_page_memory(peer, page) + offset % XSEG_PAGE, size);
 		fill_overlay(peer, work->object, job, at, size);
 	}
-	cache_read_moved(job, at - begin);
+	job->progress = at;
 }
 
 static void fill_copy_borrowed(struct peer *peer, struct cache_work *work, struct job *job)
 {
-	uint32_t begin = cache_read_at(job), at = begin, size;
+	uint32_t at = job->progress, size;
 	for (; at < job->length; at += size)
 		fill_overlay(peer, work->object, job, at, size = fill_piece(job, at));
-	cache_read_moved(job, at - begin);
+	job->progress = at;
 }
 
 /* --- into the index --------------------------------------------------------------------- */
@@ -172,11 +173,11 @@ static void fill_leave(struct peer *peer, struct cache_work *work)
 	cache_of(peer)->filling = true;
 	while ((job = TAILQ_FIRST(&work->joined))) {
 		TAILQ_REMOVE(&work->joined, job, link);
-		cache_io_again(peer, job);
+		cache_again(peer, job);
 	}
 	cache_of(peer)->filling = false;
 	cache_gate_leave(peer, &work->hold);
-	cache_pool_put(&cache_of(peer)->works, work);
+	cache_pool_put(&cache_of(peer)->pools.works, work);
 }
 
 static void fill_count(struct peer *peer, struct cache_work *work, uint32_t bytes)
@@ -198,11 +199,11 @@ static void fill_answer(struct peer *peer, struct cache_work *work, struct job *
 {
 	if (!work->count)
 		fill_copy_borrowed(peer, work, job);
-	else if (!job->context && cache_read_whole(peer, work->object, job))
+	else if (!job->progress && !job->tries && cache_read_whole(peer, work->object, job))
 		return;
 	else
 		fill_copy(peer, work, job);
-	if (cache_read_at(job) == job->length)
+	if (job->progress == job->length)
 		job_complete(job, job->length);
 	else
 		cache_read(peer, work->object, job);
@@ -215,7 +216,7 @@ static void fill_overtaken(struct peer *peer, struct cache_work *work)
 	if (!job)
 		return;
 	work->hold.go = NULL; /* it must not join this one */
-	if (cache_read_overtaken(job) > FILL_TRIES && fill_may_pass(peer, work->object, job))
+	if (++job->tries > FILL_TRIES && fill_may_pass(peer, work->object, job))
 		cache_fill_pass(peer, work->object->flow, job);
 	else
 		cache_read(peer, work->object, job);
@@ -263,7 +264,7 @@ static int fill_data(struct cache_work *work, struct call *call)
 		call->length = work->count * XSEG_PAGE;
 		return call_lend(call, work->pages, work->count);
 	}
-	uint32_t at = cache_read_at(job);
+	uint32_t at = job->progress;
 	call->offset = job->offset + at;
 	call->length = job->length - at;
 	return call_borrow(call, job, at, job->length - at);
@@ -323,7 +324,7 @@ static struct cache_work *fill_under_way(
 static struct cache_work *fill_begin(struct peer *peer, struct cache_object *object,
 	struct job *job, uint32_t first, uint32_t count)
 {
-	struct cache_work *work = cache_pool_get(&cache_of(peer)->works);
+	struct cache_work *work = cache_pool_get(&cache_of(peer)->pools.works);
 	if (!work)
 		return NULL;
 	work->hold = (struct cache_hold){.first = first, .count = count, .go = fill_go};
@@ -357,7 +358,7 @@ static bool fill_keeps(struct peer *peer, struct cache_object *object, const str
 /* A part of it is only here: past the index, into the job's own pages. */
 static void fill_through(struct peer *peer, struct cache_object *object, struct job *job)
 {
-	uint32_t first = ((uint32_t)job->offset + cache_read_at(job)) / XSEG_PAGE;
+	uint32_t first = ((uint32_t)job->offset + job->progress) / XSEG_PAGE;
 	if (fill_may_pass(peer, object, job)) {
 		cache_fill_pass(peer, object->flow, job);
 		return;
@@ -386,7 +387,7 @@ static void fill_job(struct peer *peer, struct cache_object *object, struct job 
 		return;
 	}
 	if (work)
-		cache_pool_put(&cache_of(peer)->works, work);
+		cache_pool_put(&cache_of(peer)->pools.works, work);
 	fill_through(peer, object, job);
 }
 
@@ -405,7 +406,7 @@ void cache_fill_read(struct peer *peer, struct cache_object *object, struct job 
 	}
 	/* the last bucket of it may go to make room */
 	xcache_ref_object(cache->index, index);
-	bool alone = !job->context && count == job_count(job);
+	bool alone = !job->progress && !job->tries && count == job_count(job);
 	bool pass = cache_fill_stream(peer, object, job) || cache_fill_skips(cache, object->flow);
 	if (pass && alone && fill_may_pass(peer, object, job))
 		cache_fill_pass(peer, object->flow, job);
@@ -429,7 +430,7 @@ void cache_fill_ahead(
 		first++;
 	while (first < end && fill_is_there(peer, object, end - 1))
 		end--;
-	if (first >= end || cache->waiting_count || peer_pages_low(peer) ||
+	if (first >= end || cache->waiting.count || peer_pages_low(peer) ||
 		!cache_gate_free(object, first, end - first, true) ||
 		cache_bypass_overlaps(peer, object, first, end - first) ||
 		!cache_flow_allowed(peer, object->flow, end - first))
@@ -438,7 +439,7 @@ void cache_fill_ahead(
 	if (!work)
 		return;
 	if (fill_pages(peer, work, end - first))
-		cache_pool_put(&cache->works, work);
+		cache_pool_put(&cache->pools.works, work);
 	else
 		fill_enter(peer, work);
 }

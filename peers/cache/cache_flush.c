@@ -15,10 +15,14 @@
  * at `open`, then at written_low, then at low: each shard moves them so that an entry which is
  * not stored shows in one of them in this order.
  */
+
 #include "peers/cache/cache_flush.h"
 
 #include <base/crash.h>
 #include <base/log.h>
+
+#include "peers/cache/cache.h"
+#include "peers/cache/cache_object.h"
 
 #define FLUSH_EPOCH_BUCKETS 65536u /* an open epoch is closed then */
 #define FLUSH_CLEAN_MAX 4096u	   /* entries made clean in one turn */
@@ -32,8 +36,8 @@ static uint32_t load(_Atomic uint32_t *place) { return atomic_load(place); }
 
 static void wake_at(struct cache *cache, uint64_t time_ns)
 {
-	if (cache->due_ns == 0 || time_ns < cache->due_ns)
-		cache->due_ns = time_ns;
+	if (cache->writeback.due_ns == 0 || time_ns < cache->writeback.due_ns)
+		cache->writeback.due_ns = time_ns;
 }
 
 /* --- what the others see of us ----------------------------------------------------------- */
@@ -107,8 +111,8 @@ void cache_flush_failed(struct peer *peer, struct cache_flow *flow, int error)
 	peer_count(peer, CACHE_RETRIES, 1);
 	if (peer_now_ns(peer) >= flow->retry_ns)
 		flow_back_off(peer, flow);
-	if (cache->stopping && ++cache->stop_failures >= FLUSH_STOP_FAILURES)
-		cache->gave_up = true;
+	if (cache->stopping && ++cache->writeback.stop_failures >= FLUSH_STOP_FAILURES)
+		cache->writeback.gave_up = true;
 	cache->hurry = true;
 	atomic_fetch_add(&volume->failures, 1);
 	cache_wake_others(peer);
@@ -176,7 +180,7 @@ static bool is_waited_for(struct peer *peer)
 {
 	const struct cache *cache = cache_of(peer);
 	struct cache_shared *shared = cache_shared(peer);
-	if (cache->stopping || cache->waiting_count > 0 || cache->shrinking ||
+	if (cache->stopping || cache->waiting.count > 0 || cache->asked.shrinking ||
 		cache_phase_now(peer) != CACHE_CACHING ||
 		(shared->journal && cache_journal_hurry(shared->journal)))
 		return true;
@@ -257,8 +261,8 @@ static bool epoch_due(struct peer *peer, struct cache_flow *flow, const struct c
 	uint64_t hurry = hurry_ns(peer, flow);
 	if (!cache_epoch_before(load(&flow->volume->wanted), epoch->number) || now >= hurry)
 		return true;
-	if (now < until || now < cache->rate_ns) {
-		wake_at(cache, earlier(hurry, now < until ? until : cache->rate_ns));
+	if (now < until || now < cache->writeback.rate_ns) {
+		wake_at(cache, earlier(hurry, now < until ? until : cache->writeback.rate_ns));
 		return false;
 	}
 	return true;
@@ -270,9 +274,9 @@ static void rate_spend(struct peer *peer, uint64_t bytes)
 	uint64_t rate = cache_options(peer)->rate, now = peer_now_ns(peer);
 	if (rate == 0)
 		return;
-	if (cache->rate_ns < now)
-		cache->rate_ns = now;
-	cache->rate_ns += bytes * 1000000000u / rate;
+	if (cache->writeback.rate_ns < now)
+		cache->writeback.rate_ns = now;
+	cache->writeback.rate_ns += bytes * 1000000000u / rate;
 }
 
 static bool flow_write(struct peer *peer, struct cache_flow *flow)
@@ -284,8 +288,8 @@ static bool flow_write(struct peer *peer, struct cache_flow *flow)
 		epoch = TAILQ_NEXT(epoch, link);
 	if (!epoch || !epoch_is_next(peer, flow, epoch->number))
 		return false;
-	while (epoch->dirty.count > 0 && !epoch->journaling && cache->runs_out < CACHE_RUNS &&
-		epoch_due(peer, flow, epoch)) {
+	while (epoch->dirty.count > 0 && !epoch->journaling &&
+		cache->writeback.runs_out < CACHE_RUNS && epoch_due(peer, flow, epoch)) {
 		uint64_t bytes = cache_run_start(peer, flow, epoch);
 		if (bytes == 0) {
 			wake_at(cache, peer_now_ns(peer) + FLUSH_SLOTS_NS);
@@ -344,7 +348,7 @@ static void flush_stored(struct peer *peer, struct cache_flow *flow)
 	atomic_store(&volume->error, 0);
 	atomic_store(&cache_shared(peer)->error, 0);
 	atomic_store(&volume->flushing, 0);
-	cache->calls_out--;
+	cache->writeback.calls_out--;
 	cache->hurry = true;
 	cache_flow_list(peer, flow);
 	cache_wake_others(peer);
@@ -382,7 +386,7 @@ static void flush_done(struct call *call)
 		return;
 	}
 	atomic_fetch_add(&flow->volume->redo, 1);
-	cache_of(peer)->calls_out--;
+	cache_of(peer)->writeback.calls_out--;
 	atomic_store(&flow->volume->flushing, 0);
 	cache_flow_list(peer, flow);
 	cache_flush_failed(peer, flow, error);
@@ -400,7 +404,7 @@ static bool flush_send(struct peer *peer, struct cache_flow *flow)
 	call->op = XSEG_OP_FLUSH;
 	call->key.volume = atomic_load(&volume->id);
 	call->context = flow;
-	cache->calls_out++;
+	cache->writeback.calls_out++;
 	flow->flush_ns = peer_now_ns(peer);
 	crash_point("cache.flush.before_store");
 	call_submit(call, CACHE_STORE, flush_done);
@@ -489,7 +493,7 @@ static void flow_settle(struct peer *peer, struct cache_flow *flow)
 			epoch->journaling)
 			continue;
 		TAILQ_REMOVE(&flow->epochs, epoch, link);
-		cache_pool_put(&cache->epochs, epoch);
+		cache_pool_put(&cache->pools.epochs, epoch);
 	}
 	epoch = TAILQ_FIRST(&flow->epochs);
 	atomic_store_explicit(&flow->volume->since_ns[peer->shard], epoch ? epoch->since_ns : 0,
@@ -500,19 +504,19 @@ static void flow_settle(struct peer *peer, struct cache_flow *flow)
 	if (!TAILQ_EMPTY(&flow->epochs) || !TAILQ_EMPTY(&flow->syncs) ||
 		!TAILQ_EMPTY(&flow->barriers) || through)
 		return;
-	TAILQ_REMOVE(&cache->dirty_flows, flow, link);
+	TAILQ_REMOVE(&cache->writeback.flows, flow, link);
 	flow->listed = false;
 }
 
 bool cache_flush_flow(struct peer *peer, struct cache_flow *flow)
 {
 	struct cache *cache = cache_of(peer);
-	if (cache->in_flow) {
+	if (cache->writeback.in_flow) {
 		/* whoever was waited for has asked for more: the next turn sees to that */
 		cache->hurry = true;
 		return false;
 	}
-	cache->in_flow = true;
+	cache->writeback.in_flow = true;
 	bool moved = cache_sync_failures(peer, flow);
 	moved |= flow_redo(peer, flow);
 	moved |= flow_clean(peer, flow);
@@ -523,7 +527,7 @@ bool cache_flush_flow(struct peer *peer, struct cache_flow *flow)
 	moved |= flow_flush(peer, flow);
 	moved |= cache_sync_answer(peer, flow);
 	moved |= flow_barriers(peer, flow);
-	cache->in_flow = false;
+	cache->writeback.in_flow = false;
 	return moved;
 }
 
@@ -541,22 +545,23 @@ bool cache_flush_turn(struct peer *peer)
 	struct cache_flow *flow, *next;
 	cache_flow_tell(peer);
 	uint32_t pulse = load(&cache_shared(peer)->pulse);
-	bool due = cache->due_ns && peer_now_ns(peer) >= cache->due_ns, moved = false;
+	bool due = cache->writeback.due_ns && peer_now_ns(peer) >= cache->writeback.due_ns,
+	     moved = false;
 	if (!cache->hurry && !due && pulse == cache->pulse_seen)
 		return false;
 	cache->hurry = false;
 	cache->pulse_seen = pulse;
-	cache->due_ns = 0;
+	cache->writeback.due_ns = 0;
 	pressure(peer);
-	for (flow = TAILQ_FIRST(&cache->dirty_flows); flow; flow = next) {
+	for (flow = TAILQ_FIRST(&cache->writeback.flows); flow; flow = next) {
 		next = TAILQ_NEXT(flow, link);
 		moved |= cache_flush_flow(peer, flow);
 	}
 	/* another one is first the next time */
-	flow = TAILQ_FIRST(&cache->dirty_flows);
+	flow = TAILQ_FIRST(&cache->writeback.flows);
 	if (flow && TAILQ_NEXT(flow, link)) {
-		TAILQ_REMOVE(&cache->dirty_flows, flow, link);
-		TAILQ_INSERT_TAIL(&cache->dirty_flows, flow, link);
+		TAILQ_REMOVE(&cache->writeback.flows, flow, link);
+		TAILQ_INSERT_TAIL(&cache->writeback.flows, flow, link);
 	}
 	return moved;
 }
@@ -566,18 +571,18 @@ uint64_t cache_flush_due_ns(struct peer *peer)
 	struct cache *cache = cache_of(peer);
 	if (cache->hurry || load(&cache_shared(peer)->pulse) != cache->pulse_seen)
 		return peer_now_ns(peer);
-	return cache->due_ns;
+	return cache->writeback.due_ns;
 }
 
 bool cache_flush_idle(struct peer *peer)
 {
 	const struct cache *cache = cache_of(peer);
 	struct cache_flow *flow;
-	if (cache->runs_out || cache->calls_out)
+	if (cache->writeback.runs_out || cache->writeback.calls_out)
 		return false;
-	if (!cache->gave_up)
-		return TAILQ_EMPTY(&cache->dirty_flows);
-	TAILQ_FOREACH (flow, &cache->dirty_flows, link)
+	if (!cache->writeback.gave_up)
+		return TAILQ_EMPTY(&cache->writeback.flows);
+	TAILQ_FOREACH (flow, &cache->writeback.flows, link)
 		if (flow->batch && !cache_sync_cancel(peer, flow))
 			return false;
 	return true;

@@ -3,6 +3,7 @@
 #include <base/must.h>
 
 #include "peers/cache/cache.h"
+#include "peers/cache/cache_object.h"
 
 static bool overlaps(const struct cache_hold *a, const struct cache_hold *b)
 {

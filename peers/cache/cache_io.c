@@ -5,6 +5,9 @@
 #include <xseg/page.h>
 
 #include "peers/cache/cache.h"
+#include "peers/cache/cache_work.h"
+
+#define IO_ZERO_MAX 65536u /* bytes */
 
 /* Not for the buckets: records, what makes no sense (the store says so), and all while the cache
    passes on and nothing is left in it. */
@@ -70,16 +73,16 @@ static void io_admit(struct peer *peer, struct cache_hold *hold)
 	struct job *job = work->job;
 	const struct job *before = cache->admitted;
 	cache->admitted = job;
-	cache_io_again(peer, job);
+	cache_again(peer, job);
 	cache->admitted = before;
 	cache_gate_leave(peer, hold);
-	cache_pool_put(&cache->works, work);
+	cache_pool_put(&cache->pools.works, work);
 }
 
 static void io_wait_at_gate(struct peer *peer, struct cache_object *object, struct job *job,
 	uint32_t first, uint32_t count)
 {
-	struct cache_work *work = cache_pool_get(&cache_of(peer)->works);
+	struct cache_work *work = cache_pool_get(&cache_of(peer)->pools.works);
 	if (!work) {
 		cache_wait(peer, job);
 		return;
@@ -129,7 +132,8 @@ void cache_io_write(struct peer *peer, struct job *job)
 		job_forward(job, CACHE_STORE);
 		return;
 	}
-	if (unlikely(cache->waiting_count) && cache->retrying != job && cache->admitted != job) {
+	if (unlikely(cache->waiting.count) && cache->waiting.retried != job &&
+		cache->admitted != job) {
 		cache_wait(peer, job);
 		return;
 	}
@@ -148,6 +152,20 @@ void cache_io_write(struct peer *peer, struct job *job)
 		io_write(peer, object, job);
 		xcache_unref_object(cache->index, index);
 	}
+}
+
+/* Few zeroes, written like any other data where that stays here: less than to make the store do it. */
+void cache_io_zero(struct peer *peer, struct job *job)
+{
+	struct cache_flow *flow = NULL;
+	bool plain = !(job->flags & (XSEG_F_NO_HOLE | XSEG_F_FAST_ONLY)) &&
+		     job->length <= IO_ZERO_MAX && !io_is_passed(peer, job);
+	if (plain && job->key.volume && cache_phase_now(peer) == CACHE_CACHING)
+		flow = cache_flow_get(peer, job->key.volume);
+	if (flow && atomic_load(&flow->volume->mode) == CACHE_WRITEBACK)
+		cache_io_write(peer, job);
+	else
+		cache_barrier_zero(peer, job);
 }
 
 void cache_io_prefetch(struct peer *peer, struct job *job)
@@ -193,15 +211,6 @@ void cache_io_expect(struct peer *peer, struct job *job, unsigned step)
 	}
 }
 
-void cache_io_again(struct peer *peer, struct job *job)
-{
-	switch (job->op) {
-	case XSEG_OP_READ: cache_io_read(peer, job); break;
-	case XSEG_OP_WRITE: cache_io_write(peer, job); break;
-	default: must(job->op == XSEG_OP_ZERO); cache_barrier_zero(peer, job);
-	}
-}
-
 /* --- the pool ------------------------------------------------------------------------ */
 
 #define POOL_LOOK_NS 1000000u
@@ -232,7 +241,7 @@ static void io_look_at_pool(struct peer *peer)
 uint64_t cache_io_due_ns(const struct peer *peer)
 {
 	const struct cache *cache = cache_of(peer);
-	bool looks = cache->writing || cache->through || cache_bypass_any(peer);
+	bool looks = cache->writeback.writing || cache->through || cache_bypass_any(peer);
 	return looks ? peer_now_ns(peer) + POOL_LOOK_NS : 0;
 }
 

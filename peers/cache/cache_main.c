@@ -6,13 +6,15 @@
 #include <sys/mman.h>
 #include <xseg/segment.h>
 
+#include "peers/cache/cache.h"
 #include "peers/cache/cache_flush.h"
+#include "peers/cache/cache_work.h"
 
-#define MAIN_BUCKETS_MIN 256u /* of a shard: what one write-back, or one fill, takes */
-#define MAIN_OBJECTS_MIN 64u
 #define MAIN_WAIT_NS 200000u /* while somebody waits: pages come from other processes, too */
 
+/* as xcache_policies[] has them */
 static const char *const main_policies[] = {"lru", "s3fifo", "clock2q", NULL};
+fixed(CACHE_LRU == 0 && CACHE_S3FIFO == 1 && CACHE_CLOCK2Q == 2);
 static const char *const main_modes[] = {"writethrough", "writeback", "writearound", NULL};
 static const char *const main_acks[] = {"blocker", "journal", "volatile", NULL};
 static const char *const main_begins[] = {"caching", "passing", NULL};
@@ -89,56 +91,6 @@ static const struct xseg_counter main_counters[] = {
 	[CACHE_COUNTERS] = {.name = NULL},
 };
 
-/* --- sizes ------------------------------------------------------------------------------- */
-
-uint64_t cache_size_max(const struct peer *peer)
-{
-	uint64_t pages = peer_segment(peer)->page_count;
-	return (pages - pages / 4) * XSEG_PAGE;
-}
-
-uint64_t cache_size_min(const struct peer *peer)
-{
-	return (uint64_t)MAIN_BUCKETS_MIN * XSEG_PAGE * peer->shards;
-}
-
-static uint32_t objects_of(const struct peer *peer, uint64_t buckets)
-{
-	uint64_t all = cache_options(peer)->objects;
-	if (all == 0)
-		all = buckets / 16 < 1024 ? 1024 : buckets / 16;
-	all = (all + peer->shards - 1) / peer->shards;
-	return (uint32_t)(all < MAIN_OBJECTS_MIN ? MAIN_OBJECTS_MIN : all);
-}
-
-uint32_t cache_objects_max(const struct peer *peer)
-{
-	return objects_of(peer, atomic_load(&cache_shared(peer)->size) / XSEG_PAGE);
-}
-
-void cache_size_apply(struct peer *peer)
-{
-	cache_of(peer)->shrinking = true;
-	uint64_t buckets = atomic_load(&cache_shared(peer)->size) / XSEG_PAGE;
-	cache_of(peer)->objects_max = objects_of(peer, buckets);
-	xcache_limit(cache_of(peer)->index, cache_of(peer)->objects_max,
-		(uint32_t)(buckets / peer->shards));
-	if (peer->shard == 0)
-		atomic_store_explicit(&peer->stats->counters[PEER_COUNTER(CACHE_SIZE)],
-			buckets * XSEG_PAGE, memory_order_relaxed);
-}
-
-const struct xcache_policy *cache_policy_of(uint32_t policy)
-{
-	static const struct xcache_policy *const policies[] = {
-		[CACHE_LRU] = &xcache_lru,
-		[CACHE_S3FIFO] = &xcache_s3fifo,
-		[CACHE_CLOCK2Q] = &xcache_clock2q,
-	};
-	must(policy < countof(policies));
-	return policies[policy];
-}
-
 /* --- once in a process ------------------------------------------------------------------- */
 
 static int main_check(struct peer *first, char *why, size_t why_size)
@@ -191,22 +143,6 @@ static void main_close(struct peer *first)
 	cache_volume_close(first);
 }
 
-/* The size that was asked for may not fit this segment or these lanes. */
-static void main_fit(struct peer *first)
-{
-	struct cache_shared *shared = cache_shared(first);
-	uint64_t size = atomic_load(&shared->size);
-	if (size == 0)
-		size = cache_size_max(first) / 3 * 2;
-	if (size > cache_size_max(first))
-		size = cache_size_max(first);
-	if (size < cache_size_min(first))
-		size = cache_size_min(first);
-	atomic_store(&shared->size, size / XSEG_PAGE * XSEG_PAGE);
-	if (!shared->journal && atomic_load(&shared->ack) == CACHE_ACK_JOURNAL)
-		atomic_store(&shared->ack, CACHE_ACK_BLOCKER);
-}
-
 /* What it has was to be written over what the segment has: too late, that is newer. */
 static int main_check_journal(struct peer *first, char *why, size_t why_size)
 {
@@ -239,7 +175,7 @@ static int main_open(struct peer *first, char *why, size_t why_size)
 		main_close(first);
 		return error;
 	}
-	main_fit(first);
+	cache_size_fit(first);
 	error = main_check_journal(first, why, why_size);
 	/* should there be no page for it now, it is written with the next change */
 	if (!error && cache_meta_write(first) && cache_shared(first)->replaying) {
@@ -277,20 +213,21 @@ static int main_pools(struct peer *peer, uint32_t entries, uint32_t objects)
 	struct cache *cache = cache_of(peer);
 	uint32_t requests = peer_segment(peer)->request_count + 64;
 	int error = pool_open(
-		&cache->objects, sizeof(struct cache_object), objects + CACHE_OBJECTS_PAST);
+		&cache->pools.objects, sizeof(struct cache_object), objects + CACHE_OBJECTS_PAST);
 	if (!error)
-		error = pool_open(&cache->flows_pool, sizeof(struct cache_flow), CACHE_VOLUMES_MAX);
+		error = pool_open(
+			&cache->pools.flows, sizeof(struct cache_flow), CACHE_VOLUMES_MAX);
 	if (!error)
-		error = pool_open(&cache->epochs, sizeof(struct cache_epoch),
+		error = pool_open(&cache->pools.epochs, sizeof(struct cache_epoch),
 			2 * CACHE_VOLUMES_MAX + entries);
 	if (!error)
-		error = pool_open(&cache->works, sizeof(struct cache_work), requests);
+		error = pool_open(&cache->pools.works, sizeof(struct cache_work), requests);
 	if (!error)
-		error = pool_open(&cache->barrier_ops, CACHE_BARRIER_SIZE, requests);
+		error = pool_open(&cache->pools.barriers, CACHE_BARRIER_SIZE, requests);
 	if (!error)
-		error = pool_open(&cache->runs, sizeof(struct cache_run), CACHE_RUNS);
+		error = pool_open(&cache->pools.runs, sizeof(struct cache_run), CACHE_RUNS);
 	if (!error && cache_shared(peer)->journal)
-		error = pool_open(&cache->batches, sizeof(struct cache_batch), CACHE_BATCHES);
+		error = pool_open(&cache->pools.batches, sizeof(struct cache_batch), CACHE_BATCHES);
 	return error;
 }
 
@@ -301,10 +238,10 @@ static int main_index(struct peer *peer)
 	/* those of one shard may be more than its part, after a start with more lanes */
 	uint64_t part = 2 * most / peer->shards;
 	uint32_t entries = (uint32_t)(part < most ? part : most);
-	uint32_t objects = objects_of(peer, most);
+	uint32_t objects = cache_size_objects_of(peer, most);
 	struct xcache_config config = {.objects_max = objects + CACHE_OBJECTS_PAST,
 		.entries_max = entries,
-		.policy = cache_policy_of(atomic_load(&cache_shared(peer)->policy)),
+		.policy = xcache_policies[atomic_load(&cache_shared(peer)->policy)],
 		.hooks = &cache_hooks,
 		.owner = peer};
 	int error = main_pools(peer, entries, objects);
@@ -339,13 +276,13 @@ static void main_release(struct peer *peer)
 	if (cache->index)
 		xcache_close(cache->index);
 	cache->index = NULL;
-	pool_close(&cache->objects);
-	pool_close(&cache->flows_pool);
-	pool_close(&cache->epochs);
-	pool_close(&cache->works);
-	pool_close(&cache->barrier_ops);
-	pool_close(&cache->runs);
-	pool_close(&cache->batches);
+	pool_close(&cache->pools.objects);
+	pool_close(&cache->pools.flows);
+	pool_close(&cache->pools.epochs);
+	pool_close(&cache->pools.works);
+	pool_close(&cache->pools.barriers);
+	pool_close(&cache->pools.runs);
+	pool_close(&cache->pools.batches);
 }
 
 /* The last shard notes that it is done: what is there from now on is newer than the journal. */
@@ -372,9 +309,9 @@ static int main_start(struct peer *peer, char *why, size_t why_size)
 	struct cache_shared *shared = cache_shared(peer);
 	cache->peer = peer;
 	cache->record_free = shared->record_free[peer->shard];
-	TAILQ_INIT(&cache->waiting);
-	TAILQ_INIT(&cache->fences);
-	TAILQ_INIT(&cache->dirty_flows);
+	TAILQ_INIT(&cache->waiting.jobs);
+	TAILQ_INIT(&cache->asked.fences);
+	TAILQ_INIT(&cache->writeback.flows);
 	LIST_INIT(&cache->tallied);
 	LIST_INIT(&cache->untold);
 	for (unsigned i = 0; i < CACHE_FLOW_CHAINS; i++)
@@ -407,11 +344,11 @@ static int main_start(struct peer *peer, char *why, size_t why_size)
 static void main_say_rest(const struct peer *peer)
 {
 	const struct cache *cache = cache_of(peer);
-	if (cache->dirty)
+	if (cache->writeback.dirty)
 		log_warning("cached",
 			"%s: %llu bytes were not written back; they stay in the segment for the "
 			"next start",
-			peer->name, (unsigned long long)cache->dirty * XSEG_PAGE);
+			peer->name, (unsigned long long)cache->writeback.dirty * XSEG_PAGE);
 }
 
 static void main_finish(struct peer *peer)
@@ -432,9 +369,9 @@ static void main_stop(struct peer *peer)
 	struct cache *cache = cache_of(peer);
 	struct cache_flow *flow;
 	cache->stopping = cache->hurry = true;
-	if (cache->dirty)
+	if (cache->writeback.dirty)
 		log_info("cached", "%s: %llu bytes are still to be written back", peer->name,
-			(unsigned long long)cache->dirty * XSEG_PAGE);
+			(unsigned long long)cache->writeback.dirty * XSEG_PAGE);
 	for (unsigned i = 0; i < CACHE_FLOW_CHAINS; i++)
 		LIST_FOREACH (flow, &cache->flows[i], chain) {
 			cache_sync_owes(peer, flow);
@@ -444,7 +381,7 @@ static void main_stop(struct peer *peer)
 
 static bool main_idle(struct peer *peer)
 {
-	return cache_flush_idle(peer) && cache_of(peer)->waiting_count == 0;
+	return cache_flush_idle(peer) && cache_of(peer)->waiting.count == 0;
 }
 
 static bool main_turn(struct peer *peer)
@@ -464,7 +401,7 @@ static bool main_sleep(struct peer *peer)
 	const struct cache_shared *shared = cache_shared(peer);
 	uint64_t now = peer_now_ns(peer), due = cache_flush_due_ns(peer);
 	uint64_t again = now + MAIN_WAIT_NS;
-	if (cache_of(peer)->waiting_count && (due == 0 || again < due))
+	if (cache_of(peer)->waiting.count && (due == 0 || again < due))
 		due = again;
 	uint64_t pool = cache_io_due_ns(peer);
 	if (pool && (due == 0 || pool < due))
@@ -508,8 +445,8 @@ static void main_dump(struct peer *peer, FILE *out)
 	fprintf(out,
 		"    phase %u, %u entries, %u objects, %u dirty, %u writing in %u runs, %u wait\n",
 		cache_phase_now(peer), xcache_count(cache->index),
-		xcache_object_count(cache->index), cache->dirty, cache->writing, cache->runs_out,
-		cache->waiting_count);
+		xcache_object_count(cache->index), cache->writeback.dirty, cache->writeback.writing,
+		cache->writeback.runs_out, cache->waiting.count);
 	for (unsigned i = 0; i < CACHE_FLOW_CHAINS; i++)
 		LIST_FOREACH (flow, &cache->flows[i], chain)
 			main_dump_flow(peer, flow, out);
@@ -549,7 +486,7 @@ static const struct peer_ops main_ops = {
 	.dump = main_dump,
 	.on = {[XSEG_OP_READ] = cache_io_read,
 		[XSEG_OP_WRITE] = cache_io_write,
-		[XSEG_OP_ZERO] = cache_barrier_zero,
+		[XSEG_OP_ZERO] = cache_io_zero,
 		[XSEG_OP_DISCARD] = cache_barrier_discard,
 		[XSEG_OP_FLUSH] = cache_sync_flush,
 		[XSEG_OP_PREFETCH] = cache_io_prefetch,

@@ -15,6 +15,7 @@
 #include <xseg/page.h>
 
 #include "peers/cache/cache.h"
+#include "peers/cache/cache_object.h"
 
 #define META_SETTINGS 0xffffffffu /* descriptor's `object` of the page of settings */
 #define META_MAGIC 0x73637973u

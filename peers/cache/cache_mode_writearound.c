@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Write-around: answered when the store has it; no bucket keeps it. And the table of all modes. */
 #include "peers/cache/cache.h"
+#include "peers/cache/cache_work.h"
 
 static void writearound_write(struct peer *peer, struct cache_object *object, struct job *job)
 {

@@ -4,6 +4,7 @@
 #include <errno.h>
 
 #include "peers/cache/cache.h"
+#include "peers/cache/cache_work.h"
 
 /* Room for `count` more of its share; what it has and is clean goes first. */
 static bool writeback_has_share(struct peer *peer, struct cache_flow *flow, uint32_t count)

@@ -12,6 +12,7 @@
 #include <errno.h>
 
 #include "peers/cache/cache.h"
+#include "peers/cache/cache_work.h"
 
 #define THROUGH_BYPASS_AGAIN_NS 100000000u /* no write past a store that has refused one */
 #define KEPT_ENOUGH 128u /* buckets of which it is known, before it is looked at */
@@ -42,7 +43,7 @@ bool cache_mode_hands_on(struct cache_flow *flow, uint32_t mode)
 static void through_end(struct peer *peer, struct cache_work *work)
 {
 	cache_gate_leave(peer, &work->hold);
-	cache_pool_put(&cache_of(peer)->works, work);
+	cache_pool_put(&cache_of(peer)->pools.works, work);
 }
 
 /* Failed: nobody knows what the store has of it. */
@@ -145,7 +146,7 @@ static void through_enter(struct peer *peer, struct cache_hold *hold)
 static void through_begin(
 	struct peer *peer, struct cache_object *object, struct job *job, bool around, bool bypass)
 {
-	struct cache_work *work = cache_pool_get(&cache_of(peer)->works);
+	struct cache_work *work = cache_pool_get(&cache_of(peer)->pools.works);
 	uint32_t first = (uint32_t)job->offset / XSEG_PAGE;
 	if (unlikely(!work)) {
 		cache_wait(peer, job);

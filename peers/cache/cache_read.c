@@ -4,13 +4,14 @@
  * fetched run by run; each run is copied as soon as it is there, so that they need not all be in
  * the cache at once.
  *
- * job->context: how far the job has been copied (whole sectors), and in the bits below how often
- * what was fetched for it had been overtaken by a change.
+ * job->progress: the bytes that have been copied; job->tries: how often what was fetched for it
+ * had been overtaken by a change.
  */
 #include <base/clock.h>
 #include <peer/keep.h>
 
 #include "peers/cache/cache.h"
+#include "peers/cache/cache_work.h"
 
 static inline unsigned read_mask(const struct job *job, uint32_t bucket)
 {
@@ -136,15 +137,14 @@ static uint32_t read_missing(
 
 void cache_read(struct peer *peer, struct cache_object *object, struct job *job)
 {
-	if (likely(!job->context) && likely(cache_read_whole(peer, object, job)))
+	if (likely(!job->progress && !job->tries) && likely(cache_read_whole(peer, object, job)))
 		return;
-	uint32_t at = cache_read_at(job);
-	uint32_t next = read_copy(peer, object, job, at);
+	uint32_t next = read_copy(peer, object, job, job->progress);
 	if (next == job->length) {
 		job_complete(job, job->length);
 		return;
 	}
-	cache_read_moved(job, next - at);
+	job->progress = next;
 	cache_fill_read(peer, object, job, ((uint32_t)job->offset + next) / XSEG_PAGE,
 		read_missing(peer, object, job, next));
 }

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "peers/cache/cache.h"
+#include "peers/cache/cache_object.h"
 
 /* A page with the sectors over what was there. */
 static void replay_build(

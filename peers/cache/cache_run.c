@@ -3,7 +3,9 @@
 #include <base/crash.h>
 #include <errno.h>
 
+#include "peers/cache/cache.h"
 #include "peers/cache/cache_flush.h"
+#include "peers/cache/cache_object.h"
 
 #define RUN_CALLS (CACHE_SECTORS / 2u) /* most stretches of dirty sectors in one bucket */
 
@@ -110,12 +112,12 @@ static void run_end(struct cache_run *run)
 	if (!error && atomic_load(&flow->volume->redo) != run->redo)
 		run->error = -EAGAIN;
 	crash_point("cache.flush.written");
-	cache->runs_out--;
-	cache->writing -= run->count;
+	cache->writeback.runs_out--;
+	cache->writeback.writing -= run->count;
 	run->epoch->writing -= run->count;
 	for (uint32_t i = run->count; i-- > 0;)
 		run_settle(run, run->entries[i]);
-	cache_pool_put(&cache->runs, run);
+	cache_pool_put(&cache->pools.runs, run);
 	cache->hurry = true;
 	if (error)
 		cache_flush_failed(peer, flow, error);
@@ -212,14 +214,14 @@ static void run_mark(struct cache_run *run)
 	}
 	run->epoch->writing += run->count;
 	run->redo = atomic_load(&run->flow->volume->redo);
-	cache->writing += run->count;
-	cache->runs_out++;
+	cache->writeback.writing += run->count;
+	cache->writeback.runs_out++;
 }
 
 uint64_t cache_run_start(struct peer *peer, struct cache_flow *flow, struct cache_epoch *epoch)
 {
 	struct cache *cache = cache_of(peer);
-	struct cache_run *run = cache_pool_get(&cache->runs);
+	struct cache_run *run = cache_pool_get(&cache->pools.runs);
 	struct run_place place = {.peer = peer, .epoch = epoch};
 	struct call *calls[RUN_CALLS];
 	struct xseg_key key;
@@ -236,7 +238,7 @@ uint64_t cache_run_start(struct peer *peer, struct cache_flow *flow, struct cach
 	bool whole = dirty_of(peer, run->entries[0]) == CACHE_ALL_SECTORS;
 	int count = whole ? run_whole(run, &key, calls) : run_sectors(run, &key, calls);
 	if (count < 0) {
-		cache_pool_put(&cache->runs, run);
+		cache_pool_put(&cache->pools.runs, run);
 		return 0;
 	}
 	run_mark(run);

@@ -6,6 +6,7 @@
  * it saves.
  */
 #include "peers/cache/cache.h"
+#include "peers/cache/cache_work.h"
 
 #define AHEAD_LEAST 65536u    /* bytes */
 #define AHEAD_READS 4u	      /* in a row, before anything is read ahead */

@@ -12,7 +12,15 @@
 #include <base/crash.h>
 #include <errno.h>
 
+#include "peers/cache/cache.h"
 #include "peers/cache/cache_flush.h"
+
+void cache_sync_fenced(struct peer *peer, struct job *job)
+{
+	struct cache *cache = cache_of(peer);
+	TAILQ_INSERT_TAIL(&cache->asked.fences, job, link);
+	cache->hurry = true;
+}
 
 /* Those that came as controls go on from here; only a FENCE has an offset: since which term. */
 static void sync_control(struct peer *peer, struct job *job)
@@ -22,7 +30,7 @@ static void sync_control(struct peer *peer, struct job *job)
 	job->arg0 = fence ? XSEG_CONTROL_FENCE : XSEG_CONTROL_LEAVE;
 	job->arg1 = fence && volume ? atomic_load(&volume->next_term) : 0;
 	if (fence)
-		cache_control_fenced(peer, job);
+		cache_sync_fenced(peer, job);
 	else
 		job_forward(job, CACHE_STORE);
 }
@@ -138,7 +146,7 @@ static void batch_end(struct cache_batch *batch, bool journaled_all)
 	batch->epoch->journaling = false;
 	batch->epoch->journaled = journaled_all;
 	flow->batch = NULL;
-	cache_pool_put(&cache_of(peer)->batches, batch);
+	cache_pool_put(&cache_of(peer)->pools.batches, batch);
 	cache_of(peer)->hurry = true;
 }
 
@@ -157,7 +165,7 @@ static void batch_done(struct cache_journal_batch *written, int error)
 
 static void batch_begin(struct peer *peer, struct cache_flow *flow, struct cache_epoch *epoch)
 {
-	struct cache_batch *batch = cache_pool_get(&cache_of(peer)->batches);
+	struct cache_batch *batch = cache_pool_get(&cache_of(peer)->pools.batches);
 	if (!batch)
 		return; /* when another flow's is done */
 	batch->flow = flow;

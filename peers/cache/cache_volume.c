@@ -102,7 +102,7 @@ static struct cache_flow *flow_make(struct peer *peer, uint64_t id)
 	struct cache_volume *volume = cache_volume_get(peer, id);
 	if (!volume)
 		return NULL;
-	struct cache_flow *flow = cache_pool_get(&cache->flows_pool);
+	struct cache_flow *flow = cache_pool_get(&cache->pools.flows);
 	must(flow); /* there are as many as volumes */
 	*flow = (struct cache_flow){.volume = volume};
 	flow->failures_seen = atomic_load(&volume->failures);
@@ -177,7 +177,7 @@ static void flow_tell(struct peer *peer, struct cache_flow *flow)
 		peer_count(peer, CACHE_USED, (uint64_t)(used * XSEG_PAGE));
 	}
 	if (dirty) {
-		cache_of(peer)->dirty_told += (uint32_t)dirty;
+		cache_of(peer)->writeback.dirty_told += (uint32_t)dirty;
 		atomic_fetch_add(&flow->volume->dirty, (uint64_t)dirty);
 		atomic_fetch_add(&shared->dirty, (uint32_t)dirty);
 		peer_count(peer, CACHE_DIRTY, (uint64_t)(dirty * XSEG_PAGE));

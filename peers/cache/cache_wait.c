@@ -6,7 +6,7 @@
 static void wait_ask_others(struct peer *peer)
 {
 	struct cache_flow *flow;
-	TAILQ_FOREACH (flow, &cache_of(peer)->dirty_flows, link)
+	TAILQ_FOREACH (flow, &cache_of(peer)->writeback.flows, link)
 		cache_epoch_raise(&flow->volume->wanted, cache_epoch_goal(flow));
 	cache_wake_others(peer);
 }
@@ -14,14 +14,14 @@ static void wait_ask_others(struct peer *peer)
 void cache_wait(struct peer *peer, struct job *job)
 {
 	struct cache *cache = cache_of(peer);
-	if (cache->waiting_count++ == 0 && cache->retrying != job && peer->shards > 1)
+	if (cache->waiting.count++ == 0 && cache->waiting.retried != job && peer->shards > 1)
 		wait_ask_others(peer);
 	cache->hurry = true; /* what is dirty holds the room that is waited for */
-	if (cache->retrying == job) {
-		TAILQ_INSERT_HEAD(&cache->waiting, job, link);
+	if (cache->waiting.retried == job) {
+		TAILQ_INSERT_HEAD(&cache->waiting.jobs, job, link);
 		return;
 	}
-	TAILQ_INSERT_TAIL(&cache->waiting, job, link);
+	TAILQ_INSERT_TAIL(&cache->waiting.jobs, job, link);
 	peer_count(peer, CACHE_WAITS, 1);
 }
 
@@ -30,14 +30,14 @@ bool cache_wait_turn(struct peer *peer)
 {
 	struct cache *cache = cache_of(peer);
 	bool moved = false;
-	for (uint32_t left = cache->waiting_count; unlikely(left > 0); left--) {
-		struct job *job = TAILQ_FIRST(&cache->waiting);
-		TAILQ_REMOVE(&cache->waiting, job, link);
-		cache->waiting_count--;
-		cache->retrying = job;
-		cache_io_again(peer, job);
-		cache->retrying = NULL;
-		if (TAILQ_FIRST(&cache->waiting) == job)
+	for (uint32_t left = cache->waiting.count; unlikely(left > 0); left--) {
+		struct job *job = TAILQ_FIRST(&cache->waiting.jobs);
+		TAILQ_REMOVE(&cache->waiting.jobs, job, link);
+		cache->waiting.count--;
+		cache->waiting.retried = job;
+		cache_again(peer, job);
+		cache->waiting.retried = NULL;
+		if (TAILQ_FIRST(&cache->waiting.jobs) == job)
 			break;
 		moved = true;
 	}

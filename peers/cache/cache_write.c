@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "peers/cache/cache.h"
+#include "peers/cache/cache_work.h"
 
 struct write {
 	struct peer *peer;

@@ -9,6 +9,9 @@
 /* So many victims may be refused, or go OUT only, before one who needs room is told to wait. */
 #define TRIES 16u
 
+const struct xcache_policy *const xcache_policies[XCACHE_POLICIES] = {
+	&xcache_lru, &xcache_s3fifo, &xcache_clock2q};
+
 static uint32_t lower(uint32_t a, uint32_t b) { return a < b ? a : b; }
 
 /* --- an entry and its object --------------------------------------------------------- */

@@ -100,6 +100,9 @@ struct xcache_policy {
 	void (*resize)(struct xcache *cache, uint32_t entries); /* the limit has changed */
 };
 extern const struct xcache_policy xcache_lru, xcache_s3fifo, xcache_clock2q;
+/* All of them, in this order. */
+#define XCACHE_POLICIES 3u
+extern const struct xcache_policy *const xcache_policies[XCACHE_POLICIES];
 
 struct xcache_config {
 	uint32_t objects_max, entries_max; /* what memory is reserved for */

@@ -108,6 +108,7 @@ static int job_read(struct lane *lane, struct job *job, uint32_t slot, unsigned 
 	job->arg0 = f->arg0;
 	job->arg1 = f->arg1;
 	job->context = NULL;
+	job->progress = job->tries = 0;
 	job->slot = slot;
 	job->frame = (uint16_t)frame;
 	job->client = request->client;

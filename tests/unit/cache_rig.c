@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "peers/cache/cache.h"
+#include "peers/cache/cache_work.h"
 
 extern const struct peer_ops *const peer_module; /* the cache: it is linked in */
 

@@ -10,6 +10,7 @@
 #include <xseg/page.h>
 
 #include "peers/cache/cache.h"
+#include "peers/cache/cache_work.h"
 #include "tests/unit/cache_rig.h"
 
 #define LATE ",age=1h,epoch=1h" /* nothing is written back unless somebody asks for it */

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "peers/cache/cache.h"
+#include "peers/cache/cache_work.h"
 #include "tests/lib/unit.h"
 
 static struct cache cache;

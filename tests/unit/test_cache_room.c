@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "peers/cache/cache.h"
+#include "peers/cache/cache_work.h"
 #include "tests/unit/cache_rig.h"
 
 /* 256 buckets: from 51 dirty ones on they are written back, from 76 on writes go past, 102 wait */
