@@ -28,7 +28,7 @@ libcachetest_la_LIBADD = libxcache.la
 cache_libs_tests = $(unit_libs) libcachetest.la libpeer.la libxseg.la $(CHECK_LIBS) \
 	$(URCU_LIBS) $(EVENT_LIBS) -ldl
 
-cache_unit_tests = test_cache_adopt test_cache_control test_cache_flush test_cache_gate \
+cache_unit_tests = test_cache_adopt test_cache_control test_cache_flush test_cache_range \
 	test_cache_journal test_cache_journal_damage test_cache_bypass test_cache_room
 check_PROGRAMS += $(cache_unit_tests)
 TESTS += $(cache_unit_tests)
@@ -47,9 +47,9 @@ test_cache_flush_SOURCES = tests/unit/test_cache_flush.c
 test_cache_flush_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(URCU_CFLAGS) $(EVENT_CFLAGS)
 test_cache_flush_LDADD = $(cache_libs_tests)
 
-test_cache_gate_SOURCES = tests/unit/test_cache_gate.c
-test_cache_gate_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)
-test_cache_gate_LDADD = $(cache_libs_tests)
+test_cache_range_SOURCES = tests/unit/test_cache_range.c
+test_cache_range_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)
+test_cache_range_LDADD = $(cache_libs_tests)
 
 test_cache_bypass_SOURCES = tests/unit/test_cache_bypass.c
 test_cache_bypass_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(URCU_CFLAGS) $(EVENT_CFLAGS)

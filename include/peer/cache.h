@@ -87,7 +87,7 @@ struct cache_volume_state {
 	uint64_t hits, misses, fills, bypasses, evictions; /* buckets */
 	uint64_t written;				   /* bytes to the store */
 	uint64_t write_calls;				   /* in so many requests */
-	uint64_t epoch, epoch_stored; /* open, and the last one that is at the blocker whole */
+	uint64_t epoch, epoch_durable; /* open, and the last one that is at the blocker whole */
 	uint64_t oldest_ns;
 	uint64_t reserved[3];
 };

@@ -8,13 +8,13 @@
  * shards of the process, in atomics, are volumes: their settings and flush epochs.
  *
  *   cache_main.c     the peer: options, start, turn, stop         cache_control.c  XSEG_OP_CONTROL
- *   cache_io.c       a request comes in: phase, gate, mode        cache_read.c     hits, misses
+ *   cache_io.c       a request comes in: phase, range, mode        cache_read.c     hits, misses
  *   cache_write.c    buckets from writes: donated, copied, partial
  *   cache_mode_*.c   what a write does in each mode, behind cache_modes[]
  *   cache_bypass.c     writes handed on as they are, on their way past us
  *   cache_fill.c     from the store into buckets, read-ahead, bypass
  *   cache_bucket.c   entries and pages: put, drop, clean        cache_adopt.c    after a start
- *   cache_gate.c     who has which part of an object, who waits for it
+ *   cache_range.c     who has which part of an object, who waits for it
  *   cache_wait.c     who waits for room                           cache_pin.c      pins and quota
  *   cache_barrier.c      zero, discard, delete, copy, info, list, status
  *   cache_volume.c   volumes of the process, their share          cache_meta.c     kept records
@@ -85,7 +85,7 @@ struct cache_shared {
 	_Atomic uint64_t asked; /* grows: shards do what `ask` says; see cache_control.c */
 	_Atomic uint32_t ask;
 	_Atomic uint64_t drop_volume, drop_count;
-	_Atomic uint32_t settled; /* shards that have done what was asked */
+	_Atomic uint32_t asked_done; /* shards that have done what was asked */
 	_Atomic int ask_error;
 	/* of each shard */
 	_Atomic uint32_t objects[XSEG_PORT_LANES_MAX], waiting[XSEG_PORT_LANES_MAX];
@@ -132,7 +132,7 @@ struct cache_pool {
 	void *free;
 };
 struct cache_pools {
-	struct cache_pool objects, flows, epochs, works, runs, barriers, batches;
+	struct cache_pool objects, locals, epochs, works, runs, barriers, batches;
 };
 
 /* Jobs that wait for room, in order; cache_wait.c. */
@@ -144,16 +144,16 @@ struct cache_waiting {
 
 /* Write-back; cache_flush.c, cache_run.c, cache_sync.c. */
 struct cache_writeback {
-	struct cache_flow_queue flows; /* with something dirty */
-	uint32_t dirty, writing;       /* buckets; writing: on their way */
-	uint32_t dirty_told;
+	struct cache_local_queue locals; /* with something dirty */
+	uint32_t dirty, writing;	 /* buckets; writing: on their way */
+	uint32_t dirty_published;
 	uint64_t rate_ns;   /* background write-back may go on then */
 	uint64_t due_ns;    /* it wants to look again then; 0: no need */
 	uint32_t runs_out;  /* write-backs on their way */
 	uint32_t calls_out; /* flushes of the store on their way */
 	unsigned stop_failures;
-	bool in_flow; /* cache_flush_flow() is at work */
-	bool gave_up; /* stopping, and the store has failed: what is dirty stays kept */
+	bool in_local; /* cache_flush_local() is at work */
+	bool gave_up;  /* stopping, and the store has failed: what is dirty stays kept */
 };
 
 /* What this shard does for another, and what shard 0 waits for; cache_control.c. */
@@ -172,9 +172,9 @@ struct cache {
 	struct xcache *index;
 	uint32_t objects_max; /* that the index may have */
 	uint64_t sequence;    /* of the last page kept */
-	struct cache_flow_list flows[CACHE_FLOW_CHAINS];
-	struct cache_flow *last_flow;
-	struct cache_flow_list untold, tallied;
+	struct cache_local_list locals[CACHE_LOCAL_CHAINS];
+	struct cache_local *last_local;
+	struct cache_local_list unpublished, tallied;
 	struct cache_pools pools;
 	struct cache_waiting waiting;
 	struct cache_writeback writeback;
@@ -185,26 +185,26 @@ struct cache {
 	struct xseg_page_descriptor *descriptors; /* of the segment */
 	const struct job *admitted; /* it has waited for its range, and goes through now */
 	uint32_t record_free;	    /* kept records of objects that are free: a list through them */
-	uint32_t sweep;		    /* cache_bucket_evict_flow() goes on there */
+	uint32_t sweep;		    /* cache_bucket_evict_local() goes on there */
 	uint32_t pinned_shown;
-	uint32_t passed;     /* turns in which all was passed on: a fill from before is not kept */
-	uint32_t through;    /* writes on their way past the buckets */
-	uint32_t pulse_seen; /* of shared->pulse */
-	uint64_t pool_seen_ns; /* when the pool was looked at */
-	uint64_t turn_ns;      /* when this turn began */
-	uint64_t idle_ns;      /* of all turns in which nothing was read */
-	bool hurry;	       /* cache_flush_turn() has something to look at */
-	bool filling;	       /* who waited for a fill is answered */
+	uint32_t passed; /* turns in which all was passed on: a fill from before is not kept */
+	uint32_t writes_through; /* writes on their way past the buckets */
+	uint32_t pulse_seen;	 /* of shared->pulse */
+	uint64_t pool_seen_ns;	 /* when the pool was looked at */
+	uint64_t turn_ns;	 /* when this turn began */
+	uint64_t idle_ns;	 /* of all turns in which nothing was read */
+	bool hurry;		 /* cache_flush_turn() has something to look at */
+	bool filling;		 /* who waited for a fill is answered */
 	bool adopted, stopping;
 };
 
 /* A figure of the volume's has changed: it is added to the shared ones at the end of the turn. */
-static inline void cache_tally(struct cache *cache, struct cache_flow *flow)
+static inline void cache_tally(struct cache *cache, struct cache_local *local)
 {
-	if (flow->tally.listed)
+	if (local->tally.listed)
 		return;
-	flow->tally.listed = true;
-	LIST_INSERT_HEAD(&cache->tallied, flow, tallied);
+	local->tally.listed = true;
+	LIST_INSERT_HEAD(&cache->tallied, local, tallied);
 }
 
 /* NULL: all are out. What it was before is still in it; a fresh one is zero. */
@@ -288,7 +288,7 @@ int cache_pin_open(struct peer *peer);
 void cache_pin_close(struct peer *peer);
 /* May this client have `count` pages more? */
 bool cache_pin_allowed(struct peer *peer, const struct job *job, uint32_t count);
-void cache_pin_note(struct peer *peer, const struct job *job, uint32_t count);
+void cache_pin_add(struct peer *peer, const struct job *job, uint32_t count);
 /* Pages out, as far as known. */
 uint32_t cache_pin_count(const struct peer *peer);
 

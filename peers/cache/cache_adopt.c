@@ -87,12 +87,12 @@ static void adopt_entry(struct adopt *adopt, struct cache_object *object, uint32
 	e->page = page->page;
 	e->flags = (uint16_t)(page->valid << 8);
 	adopt_name(adopt, object, page);
-	cache_flow_used(adopt->peer, object->flow, 1);
+	cache_volume_use(adopt->peer, object->local, 1);
 	adopt->count++;
 	if (!page->dirty)
 		return;
 	xcache_park(adopt->cache->index, entry);
-	cache_epoch_add(adopt->peer, object->flow, entry, page->epoch);
+	cache_epoch_add(adopt->peer, object->local, entry, page->epoch);
 }
 
 /* An older version, which has to reach the store before the one that is there. */
@@ -111,9 +111,9 @@ static void adopt_loose(
 	e->bucket = (uint16_t)page->bucket;
 	e->flags = (uint16_t)(page->valid << 8);
 	adopt_name(adopt, object, page);
-	cache_flow_used(adopt->peer, object->flow, 1);
+	cache_volume_use(adopt->peer, object->local, 1);
 	adopt->count++;
-	cache_epoch_add(adopt->peer, object->flow, entry, page->epoch);
+	cache_epoch_add(adopt->peer, object->local, entry, page->epoch);
 }
 
 static void adopt_take(struct adopt *adopt, struct cache_object *object, int error, uint32_t entry,
@@ -161,7 +161,7 @@ static void adopt_second(struct adopt *adopt, struct cache_object *object, uint3
 	} else {
 		xcache_ref_object(adopt->cache->index, object->index);
 		if (there.dirty)
-			cache_epoch_remove(peer, object->flow, entry);
+			cache_epoch_remove(peer, object->local, entry);
 		cache_bucket_remove(peer, entry);
 		adopt->count--;
 		adopt_insert(adopt, object, page);
@@ -188,10 +188,10 @@ static void adopt_took(
 {
 	struct cache_object *object = batch->object;
 	struct cache_list list = {first, first + count - 1, count};
-	cache_flow_used(adopt->peer, object->flow, (int32_t)count);
+	cache_volume_use(adopt->peer, object->local, (int32_t)count);
 	adopt->count += count;
 	if (batch->kind != ADOPT_CLEAN)
-		cache_epoch_join(adopt->peer, object->flow, &list, (uint32_t)(batch->kind >> 1));
+		cache_epoch_join(adopt->peer, object->local, &list, (uint32_t)(batch->kind >> 1));
 	for (uint32_t i = 0; unlikely(batch->record != object->record) && i < count; i++) {
 		uint32_t page = xcache_entry(adopt->cache->index, first + i)->page;
 		xseg_poke(adopt->seg->descriptors[page].object, object->record);

@@ -11,12 +11,12 @@
 #include "peers/cache/cache_object.h"
 
 struct barrier_op {
-	struct cache_hold hold;
+	struct cache_range range;
 	struct cache_barrier own, source;
 	struct peer *peer;
 	struct job *job;
 	struct cache_object *object;
-	struct cache_flow *flow;
+	struct cache_local *local;
 	unsigned pending; /* barriers */
 };
 fixed(sizeof(struct barrier_op) <= CACHE_BARRIER_SIZE);
@@ -28,11 +28,11 @@ static bool barrier_is_passed(struct peer *peer, const struct job *job)
 	       (cache_phase_now(peer) == CACHE_PASSING && xcache_count(cache_of(peer)->index) == 0);
 }
 
-static struct barrier_op *barrier_new(struct peer *peer, struct job *job, struct cache_flow *flow)
+static struct barrier_op *barrier_new(struct peer *peer, struct job *job, struct cache_local *local)
 {
 	struct barrier_op *op = cache_pool_get(&cache_of(peer)->pools.barriers);
 	must(op); /* there are as many as requests */
-	*op = (struct barrier_op){.peer = peer, .job = job, .flow = flow};
+	*op = (struct barrier_op){.peer = peer, .job = job, .local = local};
 	return op;
 }
 
@@ -42,7 +42,7 @@ static void barrier_end(struct barrier_op *op)
 {
 	struct peer *peer = op->peer;
 	uint32_t index = op->object->index;
-	cache_gate_leave(peer, &op->hold);
+	cache_range_unlock(peer, &op->range);
 	xcache_unref_object(cache_of(peer)->index, index);
 	cache_pool_put(&cache_of(peer)->pools.barriers, op);
 }
@@ -54,7 +54,7 @@ static void barrier_answered(struct call *call)
 	int error = call->result;
 	uint32_t length = call->answer_length;
 	uint64_t value = call->value;
-	cache_sync_wrote(op->peer, op->flow);
+	cache_sync_wrote(op->peer, op->local);
 	call_end(call);
 	barrier_end(op);
 	if (error)
@@ -83,7 +83,7 @@ static void barrier_go(struct barrier_op *op)
 	struct peer *peer = op->peer;
 	if (--op->pending > 0)
 		return;
-	cache_bucket_forget(peer, op->object, op->hold.first, op->hold.count);
+	cache_bucket_forget(peer, op->object, op->range.first, op->range.count);
 	op->object->changes++;
 	crash_point("cache.op.forgotten");
 	if (!barrier_send(peer, op))
@@ -96,16 +96,16 @@ static void barrier_flushed(struct peer *peer, struct cache_barrier *barrier)
 	barrier_go(barrier->context);
 }
 
-static void barrier_held(struct peer *peer, struct cache_hold *hold)
+static void barrier_held(struct peer *peer, struct cache_range *range)
 {
-	struct barrier_op *op = hold->context;
-	struct cache_flow *source = NULL;
+	struct barrier_op *op = range->context;
+	struct cache_local *source = NULL;
 	if (op->job->op == XSEG_OP_COPY && op->job->arg1 != op->job->key.volume)
-		source = cache_flow_get(peer, op->job->arg1);
+		source = cache_volume_local_get(peer, op->job->arg1);
 	op->own = (struct cache_barrier){.done = barrier_flushed, .context = op};
 	op->source = op->own;
 	op->pending = 2 + (source != NULL);
-	cache_flush_barrier(peer, op->flow, &op->own);
+	cache_flush_barrier(peer, op->local, &op->own);
 	if (source)
 		cache_flush_barrier(peer, source, &op->source);
 	barrier_go(op);
@@ -123,20 +123,20 @@ static bool barrier_try(struct peer *peer, void *context)
 	if (error)
 		return false;
 	xcache_ref_object(cache_of(peer)->index, object->index);
-	struct barrier_op *op = barrier_new(peer, job, object->flow);
+	struct barrier_op *op = barrier_new(peer, job, object->local);
 	bool whole = job->op == XSEG_OP_DELETE;
 	uint32_t first = whole ? 0 : (uint32_t)job->offset / XSEG_PAGE;
 	uint32_t end = whole ? XCACHE_BUCKETS
 			     : ((uint32_t)job->offset + job->length + XSEG_PAGE - 1) / XSEG_PAGE;
 	op->object = object;
-	op->hold = (struct cache_hold){.object = object,
+	op->range = (struct cache_range){.object = object,
 		.first = first,
 		.count = end - first,
 		.exclusive = true,
 		.go = barrier_held,
 		.context = op};
-	if (cache_gate_enter(peer, object, &op->hold))
-		barrier_held(peer, &op->hold);
+	if (cache_range_lock(peer, object, &op->range))
+		barrier_held(peer, &op->range);
 	return true;
 }
 
@@ -167,11 +167,11 @@ static void barrier_pass(struct peer *peer, struct cache_barrier *barrier)
 }
 
 /* The store knows when it has all that we have. */
-static void barrier_ask(struct peer *peer, struct job *job, struct cache_flow *flow)
+static void barrier_ask(struct peer *peer, struct job *job, struct cache_local *local)
 {
-	struct barrier_op *op = barrier_new(peer, job, flow);
+	struct barrier_op *op = barrier_new(peer, job, local);
 	op->own = (struct cache_barrier){.done = barrier_pass, .context = op};
-	cache_flush_barrier(peer, flow, &op->own);
+	cache_flush_barrier(peer, local, &op->own);
 }
 
 /* Who cannot wait hears that there is such an object; how large it is the store will know. */
@@ -191,7 +191,7 @@ static void barrier_question(struct peer *peer, struct job *job)
 		job->data_size >= sizeof(struct xseg_object_info))
 		barrier_there(job);
 	else if (dirty)
-		barrier_ask(peer, job, object->flow);
+		barrier_ask(peer, job, object->local);
 	else
 		job_forward(job, CACHE_STORE);
 }
@@ -202,11 +202,11 @@ void cache_barrier_status(struct peer *peer, struct job *job) { barrier_question
 /* Objects that only we know of are at the store before it begins; the list is its own. */
 void cache_barrier_list(struct peer *peer, struct job *job)
 {
-	struct cache_flow *flow = NULL;
+	struct cache_local *local = NULL;
 	if (!barrier_is_passed(peer, job) && job->arg0 == 0)
-		flow = cache_flow_get(peer, job->key.volume);
-	if (flow)
-		barrier_ask(peer, job, flow);
+		local = cache_volume_local_get(peer, job->key.volume);
+	if (local)
+		barrier_ask(peer, job, local);
 	else
 		job_forward(job, CACHE_STORE);
 }

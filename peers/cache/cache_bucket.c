@@ -22,9 +22,9 @@ static void bucket_object_init(void *owner, uint32_t index)
 	must(object); /* there are as many as the index may have */
 	object->index = index;
 	object->record = XCACHE_NONE;
-	object->flow = NULL;
+	object->local = NULL;
 	object->changes = 0;
-	TAILQ_INIT(&object->holds);
+	TAILQ_INIT(&object->ranges);
 	xcache_object(cache->index, index)->owner = object;
 }
 
@@ -32,7 +32,7 @@ static void bucket_object_free(void *owner, uint32_t index)
 {
 	struct cache *cache = cache_of(owner);
 	struct cache_object *object = owner_of(cache, index);
-	must(TAILQ_EMPTY(&object->holds));
+	must(TAILQ_EMPTY(&object->ranges));
 	if (object->record != XCACHE_NONE)
 		cache_meta_object_free(owner, object->record);
 	cache_pool_put(&cache->pools.objects, object);
@@ -45,14 +45,15 @@ static bool bucket_evict(void *owner, uint32_t entry)
 	struct cache *cache = cache_of(peer);
 	struct xcache_entry *e = xcache_entry(cache->index, entry);
 	struct cache_object *object = owner_of(cache, e->object);
-	if (unlikely(!TAILQ_EMPTY(&object->holds)) && !cache_gate_free(object, e->bucket, 1, true))
+	if (unlikely(!TAILQ_EMPTY(&object->ranges)) &&
+		!cache_range_is_free(object, e->bucket, 1, true))
 		return false;
 	peer_page_drop(peer, e->page);
 	e->page = XCACHE_NONE;
-	cache_flow_used(peer, object->flow, -1);
-	object->flow->tally.evictions++;
-	object->flow->kept.lost += (e->flags & CACHE_E_THROUGH) != 0;
-	cache_tally(cache, object->flow);
+	cache_volume_use(peer, object->local, -1);
+	object->local->tally.evictions++;
+	object->local->kept.lost += (e->flags & CACHE_E_THROUGH) != 0;
+	cache_tally(cache, object->local);
 	peer_count(peer, CACHE_EVICTED, 1);
 	return true;
 }
@@ -72,8 +73,8 @@ static int object_complete(
 	struct cache *cache = cache_of(peer);
 	uint32_t index = object->index;
 	int error = 0;
-	object->flow = cache_flow_get(peer, key->volume);
-	if (!object->flow)
+	object->local = cache_volume_local_get(peer, key->volume);
+	if (!object->local)
 		error = -EMFILE;
 	else if (record != XCACHE_NONE)
 		object->record = record;
@@ -116,15 +117,15 @@ int cache_object_bypassing(
 	struct peer *peer, const struct xseg_key *key, struct cache_object **object)
 {
 	struct cache *cache = cache_of(peer);
-	struct cache_flow *flow = cache_flow_get(peer, key->volume);
+	struct cache_local *local = cache_volume_local_get(peer, key->volume);
 	uint32_t index;
-	if (!flow)
+	if (!local)
 		return -EMFILE;
 	int error = xcache_hold_object(cache->index, key, &index);
 	if (error)
 		return error;
 	*object = owner_of(cache, index);
-	(*object)->flow = flow;
+	(*object)->local = local;
 	return 0;
 }
 
@@ -167,7 +168,7 @@ void cache_bucket_remove(struct peer *peer, uint32_t entry)
 {
 	struct cache *cache = cache_of(peer);
 	struct xcache_entry *e = xcache_entry(cache->index, entry);
-	cache_flow_used(peer, cache_entry_object(peer, entry)->flow, -1);
+	cache_volume_use(peer, cache_entry_object(peer, entry)->local, -1);
 	peer_page_drop(peer, e->page);
 	e->page = XCACHE_NONE;
 	xcache_remove(cache->index, entry);
@@ -222,7 +223,7 @@ static void bucket_forget(struct peer *peer, struct cache_object *object, uint32
 		return;
 	}
 	if (e->flags & CACHE_E_DIRTY)
-		cache_epoch_remove(peer, object->flow, entry);
+		cache_epoch_remove(peer, object->local, entry);
 	cache_bucket_remove(peer, entry);
 }
 
@@ -283,7 +284,7 @@ uint32_t cache_bucket_drop_clean(struct peer *peer, uint64_t volume)
 /* Not by the policy, which knows no volumes: round and round over the objects. */
 #define SWEEP_LOOK 32u
 
-uint32_t cache_bucket_evict_flow(struct peer *peer, struct cache_flow *flow, uint32_t count)
+uint32_t cache_bucket_evict_local(struct peer *peer, struct cache_local *local, uint32_t count)
 {
 	struct cache *cache = cache_of(peer);
 	uint32_t dropped = 0;
@@ -294,7 +295,7 @@ uint32_t cache_bucket_evict_flow(struct peer *peer, struct cache_flow *flow, uin
 			continue;
 		}
 		struct cache_object *object = owner_of(cache, index);
-		if (object->flow != flow || !TAILQ_EMPTY(&object->holds))
+		if (object->local != local || !TAILQ_EMPTY(&object->ranges))
 			continue;
 		dropped += object_drop_clean(peer, object, count - dropped);
 		/* the rest of a large one is for the next time */

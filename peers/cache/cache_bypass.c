@@ -2,12 +2,12 @@
 /*
  * Writes that are handed on to the store as they are, with their pages, and are answered past us.
  *
- * Until such a one has ended, nobody can say which version the store answers a read with. So a note
- * says where it is, and of that place nothing is taken into the cache: reads pass, writes go
- * through. The request itself says when it has ended: its slot is free, or has come back as another
- * one. So there is one note for each slot, and a table of them is never full.
+ * Until such a write has ended, nobody can say which version the store answers a read with. So an
+ * in-flight entry says where it is, and of that place nothing is taken into the cache: reads pass,
+ * writes go through. The request itself says when it has ended: its slot is free, or has come back
+ * as another one. So there is one entry for each slot, and a table of them is never full.
  *
- * After a kill the notes are made anew from the requests, whose frames say where they have been.
+ * After a kill the entries are made anew from the requests, whose frames say where they have been.
  */
 #include <base/crash.h>
 #include <errno.h>
@@ -19,7 +19,7 @@
 #include "peers/cache/cache.h"
 #include "peers/cache/cache_work.h"
 
-#define PAST_LOOK_MAX 32u /* notes looked at in one go */
+#define BYPASS_LOOK_MAX 32u /* entries looked at in one go */
 #define PAST_CHAINS 1024u
 
 struct bypass_range {
@@ -36,17 +36,17 @@ static struct bypass_range bypass_range(uint64_t offset, uint32_t length)
 /* Of a slot of the segment. */
 struct bypass_entry {
 	struct xseg_key key;
-	struct cache_flow *flow; /* NULL: the note is not in use */
-	uint32_t generation;	 /* of the slot */
-	uint16_t first, count;	 /* buckets */
+	struct cache_local *local; /* NULL: the entry is not in use */
+	uint32_t generation;	   /* of the slot */
+	uint16_t first, count;	   /* buckets */
 	LIST_ENTRY(bypass_entry) chain;
 	TAILQ_ENTRY(bypass_entry) link;
 };
 TAILQ_HEAD(bypass_queue, bypass_entry);
 
-/* The notes are found by key: most objects that are only written need no place in the index. */
+/* The entries are found by key: most objects that are only written need no place in the index. */
 struct cache_bypass {
-	struct bypass_queue notes; /* in use */
+	struct bypass_queue inflight; /* in use */
 	LIST_HEAD(, bypass_entry) chains[PAST_CHAINS];
 	struct bypass_entry slots[];
 };
@@ -57,7 +57,7 @@ int cache_bypass_open(struct peer *peer)
 	struct cache_bypass *bypass = calloc(1, sizeof(*bypass) + slots * sizeof(bypass->slots[0]));
 	if (!bypass)
 		return -ENOMEM;
-	TAILQ_INIT(&bypass->notes);
+	TAILQ_INIT(&bypass->inflight);
 	cache_of(peer)->bypass = bypass;
 	return 0;
 }
@@ -68,7 +68,8 @@ void cache_bypass_close(struct peer *peer)
 	cache_of(peer)->bypass = NULL;
 }
 
-/* --- notes ---------------------------------------------------------------------------- */
+/* --- in-flight entries
+   ---------------------------------------------------------------------------- */
 
 static uint32_t bypass_hash(const struct xseg_key *key)
 {
@@ -78,82 +79,83 @@ static uint32_t bypass_hash(const struct xseg_key *key)
 	       PAST_CHAINS;
 }
 
-static bool note_spent(const struct peer *peer, const struct bypass_entry *note)
+static bool inflight_spent(const struct peer *peer, const struct bypass_entry *entry)
 {
-	uint64_t slot = (uint64_t)(note - cache_of(peer)->bypass->slots);
-	return peer_ticket_spent(peer, slot << 32 | note->generation);
+	uint64_t slot = (uint64_t)(entry - cache_of(peer)->bypass->slots);
+	return peer_ticket_spent(peer, slot << 32 | entry->generation);
 }
 
-static void bypass_enter(struct cache_flow *flow)
+static void bypass_enter(struct cache_local *local)
 {
-	if (flow->bypass++ == 0)
-		atomic_fetch_add(&flow->volume->bypass, 1);
+	if (local->bypass++ == 0)
+		atomic_fetch_add(&local->volume->bypass, 1);
 }
 
-/* A flush that was sent before it had ended does not cover it: the store owes one more. */
-static void bypass_leave(struct peer *peer, struct cache_flow *flow)
+/* A flush that was sent before it had ended does not cover it: the store has to be flushed once
+   more. */
+static void bypass_leave(struct peer *peer, struct cache_local *local)
 {
-	if (--flow->bypass > 0)
+	if (--local->bypass > 0)
 		return;
-	cache_sync_wrote(peer, flow);
-	atomic_fetch_sub(&flow->volume->bypass, 1);
+	cache_sync_wrote(peer, local);
+	atomic_fetch_sub(&local->volume->bypass, 1);
 }
 
-static void note_remove(struct peer *peer, struct bypass_entry *note)
+static void inflight_remove(struct peer *peer, struct bypass_entry *entry)
 {
-	struct cache_flow *flow = note->flow;
-	LIST_REMOVE(note, chain);
-	TAILQ_REMOVE(&cache_of(peer)->bypass->notes, note, link);
-	note->flow = NULL;
-	bypass_leave(peer, flow);
+	struct cache_local *local = entry->local;
+	LIST_REMOVE(entry, chain);
+	TAILQ_REMOVE(&cache_of(peer)->bypass->inflight, entry, link);
+	entry->local = NULL;
+	bypass_leave(peer, local);
 }
 
-static void note_add(struct peer *peer, struct cache_flow *flow, const struct xseg_key *key,
+static void inflight_add(struct peer *peer, struct cache_local *local, const struct xseg_key *key,
 	uint64_t ticket, struct bypass_range range)
 {
 	struct cache_bypass *bypass = cache_of(peer)->bypass;
-	struct bypass_entry *note = &bypass->slots[ticket >> 32];
-	bypass_enter(flow); /* first, or the volume's last note would go each time */
-	if (note->flow)
-		note_remove(peer, note);
-	note->key = *key;
-	note->flow = flow;
-	note->generation = (uint32_t)ticket;
-	note->first = (uint16_t)range.first;
-	note->count = (uint16_t)range.count;
-	LIST_INSERT_HEAD(&bypass->chains[bypass_hash(key)], note, chain);
-	TAILQ_INSERT_TAIL(&bypass->notes, note, link);
+	struct bypass_entry *entry = &bypass->slots[ticket >> 32];
+	bypass_enter(local); /* first, or the volume's last entry would go each time */
+	if (entry->local)
+		inflight_remove(peer, entry);
+	entry->key = *key;
+	entry->local = local;
+	entry->generation = (uint32_t)ticket;
+	entry->first = (uint16_t)range.first;
+	entry->count = (uint16_t)range.count;
+	LIST_INSERT_HEAD(&bypass->chains[bypass_hash(key)], entry, chain);
+	TAILQ_INSERT_TAIL(&bypass->inflight, entry, link);
 }
 
 bool cache_bypass_any(const struct peer *peer)
 {
-	return !TAILQ_EMPTY(&cache_of(peer)->bypass->notes);
+	return !TAILQ_EMPTY(&cache_of(peer)->bypass->inflight);
 }
 
 /* Those that stay are looked at again when all others have been. */
 void cache_bypass_turn(struct peer *peer)
 {
-	struct bypass_queue *notes = &cache_of(peer)->bypass->notes;
-	const struct bypass_entry *last = TAILQ_LAST(notes, bypass_queue);
+	struct bypass_queue *inflight = &cache_of(peer)->bypass->inflight;
+	const struct bypass_entry *last = TAILQ_LAST(inflight, bypass_queue);
 	bool end = !last;
-	for (unsigned i = 0; i < PAST_LOOK_MAX && !end; i++) {
-		struct bypass_entry *note = TAILQ_FIRST(notes);
-		end = note == last;
-		if (note_spent(peer, note)) {
-			note_remove(peer, note);
+	for (unsigned i = 0; i < BYPASS_LOOK_MAX && !end; i++) {
+		struct bypass_entry *entry = TAILQ_FIRST(inflight);
+		end = entry == last;
+		if (inflight_spent(peer, entry)) {
+			inflight_remove(peer, entry);
 		} else {
-			TAILQ_REMOVE(notes, note, link);
-			TAILQ_INSERT_TAIL(notes, note, link);
+			TAILQ_REMOVE(inflight, entry, link);
+			TAILQ_INSERT_TAIL(inflight, entry, link);
 		}
 	}
 }
 
-static bool note_overlaps(
-	const struct bypass_entry *note, const struct xseg_key *key, struct bypass_range range)
+static bool inflight_overlaps(
+	const struct bypass_entry *entry, const struct xseg_key *key, struct bypass_range range)
 {
-	return note->key.object == key->object && note->key.epoch == key->epoch &&
-	       note->key.volume == key->volume && note->first < range.first + range.count &&
-	       range.first < (uint32_t)note->first + note->count;
+	return entry->key.object == key->object && entry->key.epoch == key->epoch &&
+	       entry->key.volume == key->volume && entry->first < range.first + range.count &&
+	       range.first < (uint32_t)entry->first + entry->count;
 }
 
 bool cache_bypass_overlaps(
@@ -161,16 +163,16 @@ bool cache_bypass_overlaps(
 {
 	struct cache *cache = cache_of(peer);
 	const struct xseg_key *key = &xcache_object(cache->index, object->index)->key;
-	struct bypass_entry *note, *next;
+	struct bypass_entry *entry, *next;
 	if (likely(!cache_bypass_any(peer)))
 		return false;
-	for (note = LIST_FIRST(&cache->bypass->chains[bypass_hash(key)]); note; note = next) {
-		next = LIST_NEXT(note, chain);
-		if (!note_overlaps(note, key, (struct bypass_range){first, count}))
+	for (entry = LIST_FIRST(&cache->bypass->chains[bypass_hash(key)]); entry; entry = next) {
+		next = LIST_NEXT(entry, chain);
+		if (!inflight_overlaps(entry, key, (struct bypass_range){first, count}))
 			continue;
-		if (!note_spent(peer, note))
+		if (!inflight_spent(peer, entry))
 			return true;
-		note_remove(peer, note);
+		inflight_remove(peer, entry);
 	}
 	return false;
 }
@@ -186,7 +188,7 @@ static void bypass_forget(struct peer *peer, struct cache_object *object, struct
 		if (entry == XCACHE_NONE)
 			continue;
 		if (xcache_entry(cache->index, entry)->flags & CACHE_E_THROUGH)
-			object->flow->kept.lost++;
+			object->local->kept.lost++;
 		cache_bucket_remove(peer, entry);
 	}
 	crash_point("cache.bypass.forgotten");
@@ -215,8 +217,8 @@ static int bypass_here(
 /* May it overtake what we have of its place? Then that is gone. */
 static bool bypass_clear(struct peer *peer, struct cache_object *object, struct bypass_range range)
 {
-	if (unlikely(!TAILQ_EMPTY(&object->holds)) &&
-		!cache_gate_free(object, range.first, range.count, true))
+	if (unlikely(!TAILQ_EMPTY(&object->ranges)) &&
+		!cache_range_is_free(object, range.first, range.count, true))
 		return false;
 	int here = bypass_here(peer, object, range);
 	if (here > 0)
@@ -225,12 +227,12 @@ static bool bypass_clear(struct peer *peer, struct cache_object *object, struct 
 }
 
 bool cache_bypass_write(
-	struct peer *peer, struct cache_flow *flow, struct cache_object *object, struct job *job)
+	struct peer *peer, struct cache_local *local, struct cache_object *object, struct job *job)
 {
 	struct bypass_range range = bypass_range(job->offset, job->length);
 	if (object && !bypass_clear(peer, object, range))
 		return false;
-	note_add(peer, flow, &job->key, job_ticket(job), range);
+	inflight_add(peer, local, &job->key, job_ticket(job), range);
 	crash_point("cache.bypass.noted");
 	job_forward(job, CACHE_STORE);
 	return true;
@@ -271,9 +273,9 @@ static void bypass_adopt(struct peer *peer, const struct xseg_frame *frame, uint
 		f.length > XSEG_OBJECT_MAX || f.offset > XSEG_OBJECT_MAX - f.length ||
 		!cache_key_is_mine(peer, &f.key))
 		return;
-	struct cache_flow *flow = cache_flow_get(peer, f.key.volume);
-	if (flow)
-		note_add(peer, flow, &f.key, ticket, bypass_range(f.offset, f.length));
+	struct cache_local *local = cache_volume_local_get(peer, f.key.volume);
+	if (local)
+		inflight_add(peer, local, &f.key, ticket, bypass_range(f.offset, f.length));
 }
 
 void cache_bypass_adopt(struct peer *peer)

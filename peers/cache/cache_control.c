@@ -2,7 +2,7 @@
 /*
  * What can be asked of a cache while it runs. Shard 0 gets the requests and leads: it says in
  * shared->ask what all shards are to do, each does it in its own turns and counts itself in
- * `settled`. One thing is asked at a time.
+ * `asked_done`. One thing is asked at a time.
  *
  *   drain   phase DRAINING -> all look (nobody dirties buckets any more) -> all empty -> PASSING
  *   begin   phase DRAINING -> all look -> what was passed on before has been answered -> CACHING
@@ -42,7 +42,7 @@ static bool do_empty(struct peer *peer)
 		return true; /* broken off */
 	if (cache->writeback.dirty == 0)
 		cache_bucket_drop_clean(peer, 0);
-	return cache->writeback.dirty == 0 && TAILQ_EMPTY(&cache->writeback.flows) &&
+	return cache->writeback.dirty == 0 && TAILQ_EMPTY(&cache->writeback.locals) &&
 	       xcache_count(cache->index) == 0;
 }
 
@@ -111,7 +111,7 @@ static bool shard_turn(struct peer *peer)
 	if (likely(cache->asked.doing == ASK_NOTHING) || !do_asked(peer))
 		return false;
 	cache->asked.doing = ASK_NOTHING;
-	atomic_fetch_add(&shared->settled, 1);
+	atomic_fetch_add(&shared->asked_done, 1);
 	if (peer->shard != 0)
 		peer_wake(peer, 0);
 	return true;
@@ -123,7 +123,7 @@ static void lead(struct peer *peer, enum control_ask ask, enum control_lead step
 {
 	struct cache_shared *shared = cache_shared(peer);
 	cache_of(peer)->asked.leading = step;
-	atomic_store(&shared->settled, 0);
+	atomic_store(&shared->asked_done, 0);
 	atomic_store(&shared->ask_error, 0);
 	atomic_store(&shared->ask, ask);
 	atomic_fetch_add_explicit(&shared->asked, 1, memory_order_release);
@@ -197,9 +197,9 @@ static bool lead_broken_off(struct peer *peer)
 }
 
 /* What outlives the process: all that is here of the volume is of this term, or as good. */
-static int fence_keep(struct peer *peer, struct cache_volume *volume, uint64_t term)
+static int fence_persist(struct peer *peer, struct cache_volume *volume, uint64_t term)
 {
-	return atomic_load(&volume->term) == term ? 0 : cache_term_keep(peer, volume, term);
+	return atomic_load(&volume->term) == term ? 0 : cache_term_persist(peer, volume, term);
 }
 
 static void lead_fenced(struct peer *peer)
@@ -207,7 +207,7 @@ static void lead_fenced(struct peer *peer)
 	struct cache *cache = cache_of(peer);
 	struct job *job = cache->asked.job;
 	struct cache_volume *volume = cache_volume_find(peer, job->key.volume);
-	if (volume && fence_keep(peer, volume, job->arg1))
+	if (volume && fence_persist(peer, volume, job->arg1))
 		return; /* no page for it: again in the next turn */
 	cache->asked.leading = LEAD_NOTHING;
 	cache->asked.job = NULL;
@@ -264,7 +264,7 @@ static bool lead_turn(struct peer *peer)
 		lead(peer, ASK_LOOK, LEAD_DRAIN_LOOK);
 		return true;
 	}
-	if (atomic_load(&shared->settled) < peer->shards)
+	if (atomic_load(&shared->asked_done) < peer->shards)
 		return false;
 	lead_next(peer);
 	return cache->asked.leading != LEAD_BEGIN_WAIT;
@@ -387,7 +387,7 @@ static struct cache_volume_state volume_state(
 		.written = atomic_load(&volume->written),
 		.write_calls = atomic_load(&volume->write_calls),
 		.epoch = atomic_load(&volume->open),
-		.epoch_stored = atomic_load(&volume->stored),
+		.epoch_durable = atomic_load(&volume->durable),
 		.oldest_ns = volume_age(peer, volume)};
 }
 
@@ -527,13 +527,13 @@ struct control_flush {
 };
 fixed(sizeof(struct control_flush) <= CACHE_BARRIER_SIZE);
 
-static struct cache_flow *flush_next(struct peer *peer, struct control_flush *flush)
+static struct cache_local *flush_next(struct peer *peer, struct control_flush *flush)
 {
 	const struct cache_shared *shared = cache_shared(peer);
 	while (flush->next < CACHE_VOLUME_SLOTS) {
 		uint64_t id = atomic_load(&shared->volumes[flush->next++].id);
 		if (id && (flush->job->key.volume == 0 || flush->job->key.volume == id))
-			return cache_flow_get(peer, id);
+			return cache_volume_local_get(peer, id);
 	}
 	return NULL;
 }
@@ -549,15 +549,15 @@ static void flush_passed(struct peer *peer, struct cache_barrier *barrier)
 /* Each barrier may end at once: then it is this loop that goes on, else flush_passed(). */
 static void flush_go(struct peer *peer, struct control_flush *flush)
 {
-	struct cache_flow *flow;
+	struct cache_local *local;
 	flush->waits = false;
-	while ((flow = flush_next(peer, flush))) {
+	while ((local = flush_next(peer, flush))) {
 		flush->ended = false;
-		cache_sync_owes(peer, flow);
+		cache_sync_needs_flush(peer, local);
 		flush->barrier = (struct cache_barrier){.done = flush_passed,
 			.context = flush,
-			.through = atomic_load(&flow->volume->through)};
-		cache_flush_barrier(peer, flow, &flush->barrier);
+			.forwarded = atomic_load(&local->volume->forwarded)};
+		cache_flush_barrier(peer, local, &flush->barrier);
 		if (!flush->ended) {
 			flush->waits = true;
 			return;
@@ -579,7 +579,7 @@ static void control_flush(struct peer *peer, struct job *job)
 /* --- asked: whose a volume is ------------------------------------------------------------- */
 
 /* What was not written back in time is another's to have written over. */
-static void fence_void(struct peer *peer, struct cache_volume *volume)
+static void fence_discard(struct peer *peer, struct cache_volume *volume)
 {
 	uint64_t dirty = atomic_load(&volume->dirty) * XSEG_PAGE, id = atomic_load(&volume->id);
 	if (dirty == 0)
@@ -589,8 +589,8 @@ static void fence_void(struct peer *peer, struct cache_volume *volume)
 		"written back to the store are dropped",
 		peer->name, (unsigned long long)id, (unsigned long long)dirty);
 	/* it is closed before the FENCE goes on: what is written afterwards is in a later one */
-	atomic_store(&volume->void_epoch, cache_epoch_goal(cache_flow_get(peer, id)));
-	atomic_store(&volume->voids, true);
+	atomic_store(&volume->discard_epoch, cache_epoch_goal(cache_volume_local_get(peer, id)));
+	atomic_store(&volume->discards, true);
 }
 
 static bool fence_again(struct peer *peer, void *context)
@@ -602,8 +602,8 @@ static bool fence_again(struct peer *peer, void *context)
 
 /*
  * The volume is ours since `term`, and nobody else had it since `line`. Was there a term between
- * that and what was told last, another has written to it in it. So it may have been when no term is
- * known here: a cache hears of each volume before its first write (XSEG_CONTROL_REFENCE, too). A
+ * that and what was heard last, another has written to it in it. So it may have been when no term
+ * is known here: a cache hears of each volume before its first write (XSEG_CONTROL_REFENCE, too). A
  * term that is over is for the store to refuse.
  */
 static void control_fence(struct peer *peer, struct job *job)
@@ -617,14 +617,14 @@ static void control_fence(struct peer *peer, struct job *job)
 	}
 	atomic_store(&volume->next_term, term);
 	if (seen != 0 && seen + 1 >= line) {
-		if (fence_keep(peer, volume, term))
+		if (fence_persist(peer, volume, term))
 			peer_retry(peer, fence_again, job);
 		else
 			job_forward(job, CACHE_STORE);
 		return;
 	}
 	job->offset = line;
-	fence_void(peer, volume);
+	fence_discard(peer, volume);
 	if (atomic_load(&volume->dirty) != 0)
 		cache_sync_leave(peer, job);
 	else

@@ -51,16 +51,16 @@ void cache_epoch_unlink(struct cache *cache, struct cache_list *list, uint32_t e
 }
 
 /* From the youngest on: that is where writes go. NULL: none. */
-static struct cache_epoch *epoch_find(const struct cache_flow *flow, uint32_t number)
+static struct cache_epoch *epoch_find(const struct cache_local *local, uint32_t number)
 {
 	struct cache_epoch *epoch;
-	TAILQ_FOREACH_REVERSE (epoch, &flow->epochs, cache_epoch_queue, link)
+	TAILQ_FOREACH_REVERSE (epoch, &local->epochs, cache_epoch_queue, link)
 		if (epoch->number == number)
 			return epoch;
 	return NULL;
 }
 
-static struct cache_epoch *epoch_make(struct peer *peer, struct cache_flow *flow, uint32_t number)
+static struct cache_epoch *epoch_make(struct peer *peer, struct cache_local *local, uint32_t number)
 {
 	struct cache_epoch *after, *epoch = cache_pool_get(&cache_of(peer)->pools.epochs);
 	must(epoch); /* there are more than entries and volumes */
@@ -68,31 +68,31 @@ static struct cache_epoch *epoch_make(struct peer *peer, struct cache_flow *flow
 		.dirty = {XCACHE_NONE, XCACHE_NONE, 0},
 		.written = {XCACHE_NONE, XCACHE_NONE, 0},
 		.since_ns = peer_now_ns(peer)};
-	after = TAILQ_LAST(&flow->epochs, cache_epoch_queue);
+	after = TAILQ_LAST(&local->epochs, cache_epoch_queue);
 	while (after && cache_epoch_before(number, after->number))
 		after = TAILQ_PREV(after, cache_epoch_queue, link);
 	if (after)
-		TAILQ_INSERT_AFTER(&flow->epochs, after, epoch, link);
+		TAILQ_INSERT_AFTER(&local->epochs, after, epoch, link);
 	else
-		TAILQ_INSERT_HEAD(&flow->epochs, epoch, link);
+		TAILQ_INSERT_HEAD(&local->epochs, epoch, link);
 	return epoch;
 }
 
-void cache_flow_list(struct peer *peer, struct cache_flow *flow)
+void cache_epoch_enqueue(struct peer *peer, struct cache_local *local)
 {
 	struct cache *cache = cache_of(peer);
-	if (flow->listed)
+	if (local->listed)
 		return;
-	flow->listed = true;
+	local->listed = true;
 	cache->hurry = true;
-	TAILQ_INSERT_TAIL(&cache->writeback.flows, flow, link);
+	TAILQ_INSERT_TAIL(&cache->writeback.locals, local, link);
 }
 
-static void flow_dirty(struct peer *peer, struct cache_flow *flow, int32_t count)
+static void local_dirty(struct peer *peer, struct cache_local *local, int32_t count)
 {
-	flow->dirty += (uint32_t)count;
+	local->dirty += (uint32_t)count;
 	cache_of(peer)->writeback.dirty += (uint32_t)count;
-	cache_flow_changed(peer, flow);
+	cache_volume_changed(peer, local);
 }
 
 /* --- numbers ----------------------------------------------------------------------------- */
@@ -111,9 +111,9 @@ void cache_epoch_raise(_Atomic uint32_t *place, uint32_t number)
 		;
 }
 
-uint32_t cache_epoch_enter(struct peer *peer, struct cache_flow *flow)
+uint32_t cache_epoch_enter(struct peer *peer, struct cache_local *local)
 {
-	struct cache_volume *volume = flow->volume;
+	struct cache_volume *volume = local->volume;
 	_Atomic uint32_t *low = &volume->low[peer->shard];
 	uint32_t mine = atomic_load_explicit(low, memory_order_relaxed);
 	uint32_t epoch = atomic_load_explicit(&volume->open, memory_order_acquire), now;
@@ -127,7 +127,7 @@ uint32_t cache_epoch_enter(struct peer *peer, struct cache_flow *flow)
 		epoch = now;
 	}
 	/* should nothing be added, that is seen to by the next turn */
-	cache_flow_list(peer, flow);
+	cache_epoch_enqueue(peer, local);
 	return epoch;
 }
 
@@ -142,25 +142,25 @@ static bool epoch_published(const struct cache_volume *volume, unsigned shard, u
 
 /* The epoch, where so many are about to be put. */
 static inline struct cache_epoch *epoch_grow(
-	struct peer *peer, struct cache_flow *flow, uint32_t number, uint32_t count)
+	struct peer *peer, struct cache_local *local, uint32_t number, uint32_t count)
 {
-	struct cache_volume *volume = flow->volume;
-	struct cache_epoch *epoch = epoch_find(flow, number);
+	struct cache_volume *volume = local->volume;
+	struct cache_epoch *epoch = epoch_find(local, number);
 	if (!epoch)
-		epoch = epoch_make(peer, flow, number);
+		epoch = epoch_make(peer, local, number);
 	epoch->journaled = false;
 	cache_epoch_raise(&volume->touched, number);
 	if (unlikely(!cache_of(peer)->adopted))
 		cache_epoch_raise(&volume->open, epoch_after(number));
 	must(epoch_published(volume, peer->shard, number));
-	flow_dirty(peer, flow, (int32_t)count);
-	cache_flow_list(peer, flow);
+	local_dirty(peer, local, (int32_t)count);
+	cache_epoch_enqueue(peer, local);
 	return epoch;
 }
 
-void cache_epoch_add(struct peer *peer, struct cache_flow *flow, uint32_t entry, uint32_t number)
+void cache_epoch_add(struct peer *peer, struct cache_local *local, uint32_t entry, uint32_t number)
 {
-	struct cache_epoch *epoch = epoch_grow(peer, flow, number, 1);
+	struct cache_epoch *epoch = epoch_grow(peer, local, number, 1);
 	struct xcache_entry *e = at(cache_of(peer), entry);
 	e->flags |= CACHE_E_DIRTY;
 	e->word = number;
@@ -168,9 +168,9 @@ void cache_epoch_add(struct peer *peer, struct cache_flow *flow, uint32_t entry,
 }
 
 void cache_epoch_join(
-	struct peer *peer, struct cache_flow *flow, struct cache_list *list, uint32_t number)
+	struct peer *peer, struct cache_local *local, struct cache_list *list, uint32_t number)
 {
-	struct cache_list *dirty = &epoch_grow(peer, flow, number, list->count)->dirty;
+	struct cache_list *dirty = &epoch_grow(peer, local, number, list->count)->dirty;
 	if (dirty->count == 0) {
 		*dirty = *list;
 	} else if (list->count) {
@@ -182,51 +182,51 @@ void cache_epoch_join(
 	*list = (struct cache_list){XCACHE_NONE, XCACHE_NONE, 0};
 }
 
-void cache_epoch_forget(struct peer *peer, struct cache_flow *flow, uint32_t entry)
+void cache_epoch_forget(struct peer *peer, struct cache_local *local, uint32_t entry)
 {
 	struct xcache_entry *e = at(cache_of(peer), entry);
 	must(e->flags & CACHE_E_DIRTY);
 	e->flags &= (uint16_t) ~(CACHE_E_DIRTY | CACHE_E_WRITING | CACHE_E_WRITTEN);
-	flow_dirty(peer, flow, -1);
+	local_dirty(peer, local, -1);
 }
 
-void cache_epoch_remove(struct peer *peer, struct cache_flow *flow, uint32_t entry)
+void cache_epoch_remove(struct peer *peer, struct cache_local *local, uint32_t entry)
 {
 	struct cache *cache = cache_of(peer);
 	struct xcache_entry *e = at(cache, entry);
-	struct cache_epoch *epoch = epoch_find(flow, e->word);
+	struct cache_epoch *epoch = epoch_find(local, e->word);
 	must(epoch && !(e->flags & CACHE_E_WRITING));
 	bool written = e->flags & CACHE_E_WRITTEN;
 	cache_epoch_unlink(cache, written ? &epoch->written : &epoch->dirty, entry);
-	cache_epoch_forget(peer, flow, entry);
+	cache_epoch_forget(peer, local, entry);
 	if (epoch->dirty.count == 0)
 		cache->hurry = true;
 }
 
-bool cache_epoch_is_closed(const struct cache_flow *flow, uint32_t epoch)
+bool cache_epoch_is_closed(const struct cache_local *local, uint32_t epoch)
 {
-	return cache_epoch_before(epoch, atomic_load(&flow->volume->open));
+	return cache_epoch_before(epoch, atomic_load(&local->volume->open));
 }
 
-uint32_t cache_epoch_close(struct peer *peer, struct cache_flow *flow)
+uint32_t cache_epoch_close(struct peer *peer, struct cache_local *local)
 {
-	struct cache_volume *volume = flow->volume;
+	struct cache_volume *volume = local->volume;
 	uint32_t open = atomic_load(&volume->open);
 	if (!cache_epoch_before(atomic_load(&volume->touched), open) &&
 		atomic_compare_exchange_strong(&volume->open, &open, epoch_after(open))) {
 		crash_point("cache.epoch.closed");
 		peer_count(peer, CACHE_EPOCHS, 1);
 		cache_of(peer)->hurry = true;
-		cache_flow_list(peer, flow);
+		cache_epoch_enqueue(peer, local);
 		cache_wake_others(peer);
 	}
 	return atomic_load(&volume->open) - 1;
 }
 
-uint32_t cache_epoch_goal(const struct cache_flow *flow)
+uint32_t cache_epoch_goal(const struct cache_local *local)
 {
-	uint32_t open = atomic_load(&flow->volume->open);
-	bool empty = cache_epoch_before(atomic_load(&flow->volume->touched), open);
+	uint32_t open = atomic_load(&local->volume->open);
+	bool empty = cache_epoch_before(atomic_load(&local->volume->touched), open);
 	return empty ? open - 1 : open;
 }
 
@@ -236,7 +236,7 @@ bool cache_dirty_over(const struct peer *peer, uint64_t percent, uint32_t more)
 	const struct cache_shared *shared = cache_shared(peer);
 	uint64_t size = atomic_load_explicit(&shared->size, memory_order_relaxed) / XSEG_PAGE;
 	uint32_t others = atomic_load_explicit(&shared->dirty, memory_order_relaxed);
-	uint32_t dirty = others + cache->writeback.dirty - cache->writeback.dirty_told;
+	uint32_t dirty = others + cache->writeback.dirty - cache->writeback.dirty_published;
 	return (uint64_t)dirty + more > size * percent / 100;
 }
 

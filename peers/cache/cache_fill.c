@@ -18,9 +18,9 @@
 
 #define FILL_TRIES 2u /* that were overtaken by a change, before the job is passed on */
 
-static struct cache_work *fill_of(struct cache_hold *hold)
+static struct cache_work *fill_of(struct cache_range *range)
 {
-	return (struct cache_work *)(void *)((uint8_t *)hold - offsetof(struct cache_work, hold));
+	return (struct cache_work *)(void *)((uint8_t *)range - offsetof(struct cache_work, range));
 }
 
 static uint32_t job_first(const struct job *job) { return (uint32_t)job->offset / XSEG_PAGE; }
@@ -32,11 +32,11 @@ static uint32_t job_count(const struct job *job)
 
 /* --- past us ---------------------------------------------------------------------- */
 
-void cache_fill_pass(struct peer *peer, struct cache_flow *flow, struct job *job)
+void cache_fill_pass(struct peer *peer, struct cache_local *local, struct job *job)
 {
 	uint32_t count = job_count(job);
-	flow->tally.bypasses += count;
-	cache_tally(cache_of(peer), flow);
+	local->tally.bypasses += count;
+	cache_tally(cache_of(peer), local);
 	peer_count(peer, CACHE_BYPASSES, count);
 	job_forward(job, CACHE_STORE);
 }
@@ -78,13 +78,13 @@ static uint32_t fill_piece(const struct job *job, uint32_t at)
 static void fill_copy(struct peer *peer, struct cache_work *work, struct job *job)
 {
 	uint32_t at = job->progress, size;
-	uint32_t end = work->hold.first + work->hold.count;
+	uint32_t end = work->range.first + work->range.count;
 	for (; at < job->length; at += size) {
 		uint32_t offset = (uint32_t)job->offset + at, bucket = offset / XSEG_PAGE;
 		if (bucket >= end)
 			break;
 		size = fill_piece(job, at);
-		uint32_t page = work->pages[bucket - work->hold.first];
+		uint32_t page = work->pages[bucket - work->range.first];
 		if (page != XSEG_NONE)
 			job_put_bytes(
 				job, at, peer_page_memory(peer, page) + offset % XSEG_PAGE, size);
@@ -107,11 +107,11 @@ static void fill_copy_borrowed(struct peer *peer, struct cache_work *work, struc
 static void fill_complete(struct peer *peer, struct cache_work *work, uint32_t i, uint32_t entry)
 {
 	struct xcache_entry *e = xcache_entry(cache_of(peer)->index, entry);
-	struct cache_flow *flow = work->object->flow;
+	struct cache_local *local = work->object->local;
 	bool dirty = e->flags & CACHE_E_DIRTY;
 	unsigned valid = cache_entry_valid(e);
 	/* one of a closed epoch may be on its way: it stays as it is */
-	if (valid == CACHE_ALL_SECTORS || (dirty && cache_epoch_is_closed(flow, e->word)))
+	if (valid == CACHE_ALL_SECTORS || (dirty && cache_epoch_is_closed(local, e->word)))
 		return;
 	uint32_t page = work->pages[i], old = e->page;
 	uint8_t *to = peer_page_memory(peer, page);
@@ -135,7 +135,7 @@ static void fill_complete(struct peer *peer, struct cache_work *work, uint32_t i
 static void fill_merge(struct peer *peer, struct cache_work *work, uint32_t i)
 {
 	struct cache *cache = cache_of(peer);
-	uint32_t bucket = work->hold.first + i, object = work->object->index;
+	uint32_t bucket = work->range.first + i, object = work->object->index;
 	uint32_t entry = xcache_lookup(cache->index, object, bucket);
 	if (entry != XCACHE_NONE) {
 		fill_complete(peer, work, i, entry);
@@ -151,7 +151,7 @@ static void fill_merge(struct peer *peer, struct cache_work *work, uint32_t i)
 	e->flags =
 		(uint16_t)(CACHE_ALL_SECTORS << 8 | (work->ahead ? CACHE_E_AHEAD : CACHE_E_FILLED));
 	work->pages[i] = XSEG_NONE;
-	cache_flow_used(peer, work->object->flow, 1);
+	cache_volume_use(peer, work->object->local, 1);
 }
 
 /* --- the end of a fill --------------------------------------------------------------------- */
@@ -169,29 +169,29 @@ static void fill_leave(struct peer *peer, struct cache_work *work)
 {
 	struct job *job;
 	fill_let_go(peer, work);
-	work->hold.go = NULL; /* not to be joined any more */
+	work->range.go = NULL; /* not to be joined any more */
 	cache_of(peer)->filling = true;
 	while ((job = TAILQ_FIRST(&work->joined))) {
 		TAILQ_REMOVE(&work->joined, job, link);
 		cache_again(peer, job);
 	}
 	cache_of(peer)->filling = false;
-	cache_gate_leave(peer, &work->hold);
+	cache_range_unlock(peer, &work->range);
 	cache_pool_put(&cache_of(peer)->pools.works, work);
 }
 
 static void fill_count(struct peer *peer, struct cache_work *work, uint32_t bytes)
 {
 	uint32_t count = work->count;
-	struct cache_flow *flow = work->object->flow;
+	struct cache_local *local = work->object->local;
 	peer_count(peer, CACHE_FILL_BYTES, bytes);
 	if (!count)
 		return;
 	if (!work->ahead)
 		cache_fill_paid(
-			cache_of(peer), flow, count, cache_of(peer)->idle_ns - work->idle_ns);
-	flow->tally.fills += count;
-	cache_tally(cache_of(peer), flow);
+			cache_of(peer), local, count, cache_of(peer)->idle_ns - work->idle_ns);
+	local->tally.fills += count;
+	cache_tally(cache_of(peer), local);
 	peer_count(peer, work->ahead ? CACHE_AHEAD : CACHE_FILLS, count);
 }
 
@@ -215,9 +215,9 @@ static void fill_overtaken(struct peer *peer, struct cache_work *work)
 	struct job *job = work->job;
 	if (!job)
 		return;
-	work->hold.go = NULL; /* it must not join this one */
+	work->range.go = NULL; /* it must not join this one */
 	if (++job->tries > FILL_TRIES && fill_may_pass(peer, work->object, job))
-		cache_fill_pass(peer, work->object->flow, job);
+		cache_fill_pass(peer, work->object->local, job);
 	else
 		cache_read(peer, work->object, job);
 }
@@ -245,7 +245,7 @@ static void fill_done(struct call *call)
 		fill_count(peer, work, bytes);
 		for (uint32_t i = 0; i < work->count && fill_is_kept(peer, work); i++)
 			fill_merge(peer, work, i);
-		work->hold.go = NULL;
+		work->range.go = NULL;
 		cache_of(peer)->filling = true;
 		if (work->job)
 			fill_answer(peer, work, work->job);
@@ -260,7 +260,7 @@ static int fill_data(struct cache_work *work, struct call *call)
 {
 	struct job *job = work->job;
 	if (work->count) {
-		call->offset = (uint64_t)work->hold.first * XSEG_PAGE;
+		call->offset = (uint64_t)work->range.first * XSEG_PAGE;
 		call->length = work->count * XSEG_PAGE;
 		return call_lend(call, work->pages, work->count);
 	}
@@ -306,17 +306,20 @@ static void fill_start(struct peer *peer, struct cache_work *work)
 		peer_retry(peer, fill_send, work);
 }
 
-static void fill_go(struct peer *peer, struct cache_hold *hold) { fill_start(peer, fill_of(hold)); }
+static void fill_go(struct peer *peer, struct cache_range *range)
+{
+	fill_start(peer, fill_of(range));
+}
 
 /* A fill that brings all of these buckets, and has not been answered yet. */
 static struct cache_work *fill_under_way(
 	struct cache_object *object, uint32_t first, uint32_t count)
 {
-	struct cache_hold *hold;
-	TAILQ_FOREACH (hold, &object->holds, link) {
-		if (hold->go == fill_go && fill_of(hold)->count && hold->first <= first &&
-			first + count <= hold->first + hold->count)
-			return fill_of(hold);
+	struct cache_range *range;
+	TAILQ_FOREACH (range, &object->ranges, link) {
+		if (range->go == fill_go && fill_of(range)->count && range->first <= first &&
+			first + count <= range->first + range->count)
+			return fill_of(range);
 	}
 	return NULL;
 }
@@ -327,7 +330,7 @@ static struct cache_work *fill_begin(struct peer *peer, struct cache_object *obj
 	struct cache_work *work = cache_pool_get(&cache_of(peer)->pools.works);
 	if (!work)
 		return NULL;
-	work->hold = (struct cache_hold){.first = first, .count = count, .go = fill_go};
+	work->range = (struct cache_range){.first = first, .count = count, .go = fill_go};
 	work->object = object;
 	work->job = job;
 	work->count = 0;
@@ -338,7 +341,7 @@ static struct cache_work *fill_begin(struct peer *peer, struct cache_object *obj
 
 static void fill_enter(struct peer *peer, struct cache_work *work)
 {
-	if (cache_gate_enter(peer, work->object, &work->hold))
+	if (cache_range_lock(peer, work->object, &work->range))
 		fill_start(peer, work);
 }
 
@@ -346,13 +349,13 @@ static void fill_enter(struct peer *peer, struct cache_work *work)
 static bool fill_keeps(struct peer *peer, struct cache_object *object, const struct job *job,
 	uint32_t first, uint32_t count)
 {
-	struct cache_flow *flow = object->flow;
+	struct cache_local *local = object->local;
 	if ((job->flags & XSEG_F_NO_CACHE) || cache_phase_now(peer) != CACHE_CACHING ||
 		cache_bypass_overlaps(peer, object, first, count))
 		return false;
-	return cache_flow_allowed(peer, flow, count) ||
-	       (cache_bucket_evict_flow(peer, flow, count) >= count &&
-		       cache_flow_allowed(peer, flow, count));
+	return cache_volume_allows(peer, local, count) ||
+	       (cache_bucket_evict_local(peer, local, count) >= count &&
+		       cache_volume_allows(peer, local, count));
 }
 
 /* A part of it is only here: past the index, into the job's own pages. */
@@ -360,7 +363,7 @@ static void fill_through(struct peer *peer, struct cache_object *object, struct 
 {
 	uint32_t first = ((uint32_t)job->offset + job->progress) / XSEG_PAGE;
 	if (fill_may_pass(peer, object, job)) {
-		cache_fill_pass(peer, object->flow, job);
+		cache_fill_pass(peer, object->local, job);
 		return;
 	}
 	struct cache_work *work =
@@ -397,8 +400,8 @@ void cache_fill_read(struct peer *peer, struct cache_object *object, struct job 
 	struct cache_work *other = fill_under_way(object, first, count);
 	struct cache *cache = cache_of(peer);
 	uint32_t index = object->index;
-	object->flow->tally.misses += count;
-	cache_tally(cache, object->flow);
+	object->local->tally.misses += count;
+	cache_tally(cache, object->local);
 	peer_count(peer, CACHE_MISSES, count);
 	if (other) {
 		TAILQ_INSERT_TAIL(&other->joined, job, link);
@@ -407,9 +410,9 @@ void cache_fill_read(struct peer *peer, struct cache_object *object, struct job 
 	/* the last bucket of it may go to make room */
 	xcache_ref_object(cache->index, index);
 	bool alone = !job->progress && !job->tries && count == job_count(job);
-	bool pass = cache_fill_stream(peer, object, job) || cache_fill_skips(cache, object->flow);
+	bool pass = cache_fill_stream(peer, object, job) || cache_fill_skips(cache, object->local);
 	if (pass && alone && fill_may_pass(peer, object, job))
-		cache_fill_pass(peer, object->flow, job);
+		cache_fill_pass(peer, object->local, job);
 	else
 		fill_job(peer, object, job, first, count);
 	xcache_unref_object(cache->index, index);
@@ -431,9 +434,9 @@ void cache_fill_ahead(
 	while (first < end && fill_is_there(peer, object, end - 1))
 		end--;
 	if (first >= end || cache->waiting.count || peer_pages_low(peer) ||
-		!cache_gate_free(object, first, end - first, true) ||
+		!cache_range_is_free(object, first, end - first, true) ||
 		cache_bypass_overlaps(peer, object, first, end - first) ||
-		!cache_flow_allowed(peer, object->flow, end - first))
+		!cache_volume_allows(peer, object->local, end - first))
 		return;
 	struct cache_work *work = fill_begin(peer, object, NULL, first, end - first);
 	if (!work)

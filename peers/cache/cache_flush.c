@@ -42,19 +42,19 @@ static void wake_at(struct cache *cache, uint64_t time_ns)
 
 /* --- what the others see of us ----------------------------------------------------------- */
 
-static uint32_t low_of(const struct cache_flow *flow)
+static uint32_t low_of(const struct cache_local *local)
 {
 	const struct cache_epoch *epoch;
-	TAILQ_FOREACH (epoch, &flow->epochs, link)
+	TAILQ_FOREACH (epoch, &local->epochs, link)
 		if (epoch->dirty.count + epoch->writing > 0)
 			return epoch->number;
 	return CACHE_NO_EPOCH;
 }
 
-static uint32_t written_low_of(const struct cache_flow *flow)
+static uint32_t written_low_of(const struct cache_local *local)
 {
 	const struct cache_epoch *epoch;
-	TAILQ_FOREACH (epoch, &flow->epochs, link)
+	TAILQ_FOREACH (epoch, &local->epochs, link)
 		if (epoch->written.count > 0)
 			return epoch->number;
 	return CACHE_NO_EPOCH;
@@ -70,10 +70,10 @@ static bool others_wait(const struct peer *peer, struct cache_volume *volume)
 }
 
 /* Says where this shard is. `written_first`: entries go from waiting to written, else back. */
-static void publish(struct peer *peer, struct cache_flow *flow, bool written_first)
+static void publish(struct peer *peer, struct cache_local *local, bool written_first)
 {
-	struct cache_volume *volume = flow->volume;
-	uint32_t low = low_of(flow), written = written_low_of(flow);
+	struct cache_volume *volume = local->volume;
+	uint32_t low = low_of(local), written = written_low_of(local);
 	bool moved = load(&volume->low[peer->shard]) != low ||
 		     load(&volume->written_low[peer->shard]) != written;
 	if (!moved)
@@ -88,20 +88,20 @@ static void publish(struct peer *peer, struct cache_flow *flow, bool written_fir
 
 /* --- failures ---------------------------------------------------------------------------- */
 
-static void flow_back_off(struct peer *peer, struct cache_flow *flow)
+static void local_back_off(struct peer *peer, struct cache_local *local)
 {
-	flow->backoff_ns *= 2;
-	if (flow->backoff_ns < FLUSH_BACKOFF_MIN_NS)
-		flow->backoff_ns = FLUSH_BACKOFF_MIN_NS;
-	if (flow->backoff_ns > FLUSH_BACKOFF_MAX_NS)
-		flow->backoff_ns = FLUSH_BACKOFF_MAX_NS;
-	flow->retry_ns = peer_now_ns(peer) + flow->backoff_ns;
+	local->backoff_ns *= 2;
+	if (local->backoff_ns < FLUSH_BACKOFF_MIN_NS)
+		local->backoff_ns = FLUSH_BACKOFF_MIN_NS;
+	if (local->backoff_ns > FLUSH_BACKOFF_MAX_NS)
+		local->backoff_ns = FLUSH_BACKOFF_MAX_NS;
+	local->retry_ns = peer_now_ns(peer) + local->backoff_ns;
 }
 
-void cache_flush_failed(struct peer *peer, struct cache_flow *flow, int error)
+void cache_flush_failed(struct peer *peer, struct cache_local *local, int error)
 {
 	struct cache *cache = cache_of(peer);
-	struct cache_volume *volume = flow->volume;
+	struct cache_volume *volume = local->volume;
 	if (atomic_exchange(&volume->error, error) == 0)
 		log_warning("cache_flush",
 			"%s: the store fails for volume %llx: %s; what is dirty is kept and tried "
@@ -109,8 +109,8 @@ void cache_flush_failed(struct peer *peer, struct cache_flow *flow, int error)
 			peer->name, (unsigned long long)atomic_load(&volume->id), strerror(-error));
 	atomic_store(&cache_shared(peer)->error, error);
 	peer_count(peer, CACHE_RETRIES, 1);
-	if (peer_now_ns(peer) >= flow->retry_ns)
-		flow_back_off(peer, flow);
+	if (peer_now_ns(peer) >= local->retry_ns)
+		local_back_off(peer, local);
 	if (cache->stopping && ++cache->writeback.stop_failures >= FLUSH_STOP_FAILURES)
 		cache->writeback.gave_up = true;
 	cache->hurry = true;
@@ -118,39 +118,39 @@ void cache_flush_failed(struct peer *peer, struct cache_flow *flow, int error)
 	cache_wake_others(peer);
 }
 
-void cache_flush_worked(struct cache_flow *flow) { flow->backoff_ns = flow->retry_ns = 0; }
+void cache_flush_worked(struct cache_local *local) { local->backoff_ns = local->retry_ns = 0; }
 
 /* A flush of the store has failed since: what was written before it has to be written again. */
-static bool flow_redo(struct peer *peer, struct cache_flow *flow)
+static bool local_redo(struct peer *peer, struct cache_local *local)
 {
 	struct cache *cache = cache_of(peer);
-	struct cache_volume *volume = flow->volume;
+	struct cache_volume *volume = local->volume;
 	uint32_t redo = load(&volume->redo);
 	struct cache_epoch *epoch;
 	if (likely(load(&volume->redone[peer->shard]) == redo))
 		return false;
-	TAILQ_FOREACH (epoch, &flow->epochs, link)
+	TAILQ_FOREACH (epoch, &local->epochs, link)
 		while (epoch->written.count > 0) {
 			uint32_t entry = epoch->written.head;
 			cache_epoch_unlink(cache, &epoch->written, entry);
 			xcache_entry(cache->index, entry)->flags &= (uint16_t)~CACHE_E_WRITTEN;
 			cache_epoch_link(cache, &epoch->dirty, entry, true);
 		}
-	publish(peer, flow, false);
+	publish(peer, local, false);
 	atomic_store(&volume->redone[peer->shard], redo);
 	return true;
 }
 
 /* --- clean ------------------------------------------------------------------------------- */
 
-static uint32_t epoch_clean(struct peer *peer, struct cache_flow *flow, struct cache_epoch *epoch)
+static uint32_t epoch_clean(struct peer *peer, struct cache_local *local, struct cache_epoch *epoch)
 {
 	struct cache *cache = cache_of(peer);
 	uint32_t count = 0;
 	while (epoch->written.count > 0 && count < FLUSH_CLEAN_MAX) {
 		uint32_t entry = epoch->written.head;
 		cache_epoch_unlink(cache, &epoch->written, entry);
-		cache_epoch_forget(peer, flow, entry);
+		cache_epoch_forget(peer, local, entry);
 		crash_point("cache.flush.cleaning");
 		cache_bucket_cleaned(peer, entry);
 		count++;
@@ -159,14 +159,14 @@ static uint32_t epoch_clean(struct peer *peer, struct cache_flow *flow, struct c
 }
 
 /* What the store has, flushed. */
-static bool flow_clean(struct peer *peer, struct cache_flow *flow)
+static bool local_clean(struct peer *peer, struct cache_local *local)
 {
-	uint32_t stored = load(&flow->volume->stored), count = 0;
+	uint32_t durable = load(&local->volume->durable), count = 0;
 	struct cache_epoch *epoch;
-	TAILQ_FOREACH (epoch, &flow->epochs, link) {
-		if (cache_epoch_before(stored, epoch->number) || count >= FLUSH_CLEAN_MAX)
+	TAILQ_FOREACH (epoch, &local->epochs, link) {
+		if (cache_epoch_before(durable, epoch->number) || count >= FLUSH_CLEAN_MAX)
 			break;
-		count += epoch_clean(peer, flow, epoch);
+		count += epoch_clean(peer, local, epoch);
 		if (epoch->written.count > 0)
 			cache_of(peer)->hurry = true;
 	}
@@ -196,10 +196,10 @@ static bool is_waited_for(struct peer *peer)
  */
 #define CALM UINT64_MAX
 
-static uint64_t hurry_ns(struct peer *peer, const struct cache_flow *flow)
+static uint64_t hurry_ns(struct peer *peer, const struct cache_local *local)
 {
 	const struct cache_shared *shared = cache_shared(peer);
-	struct cache_volume *volume = flow->volume;
+	struct cache_volume *volume = local->volume;
 	if (is_waited_for(peer))
 		return 0;
 	if (!atomic_load_explicit(&shared->pressed, memory_order_relaxed) &&
@@ -212,30 +212,30 @@ static uint64_t hurry_ns(struct peer *peer, const struct cache_flow *flow)
 static uint64_t earlier(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
 /* The open one, when its time has come; what waits for it alone goes on. */
-static void flow_close(struct peer *peer, struct cache_flow *flow)
+static void local_close(struct peer *peer, struct cache_local *local)
 {
 	struct cache *cache = cache_of(peer);
-	struct cache_volume *volume = flow->volume;
+	struct cache_volume *volume = local->volume;
 	uint32_t open = load(&volume->open);
-	const struct cache_epoch *last = TAILQ_LAST(&flow->epochs, cache_epoch_queue);
+	const struct cache_epoch *last = TAILQ_LAST(&local->epochs, cache_epoch_queue);
 	bool asked = !cache_epoch_before(load(&volume->wanted), open) &&
-		     !cache_epoch_before(load(&volume->stored), open - 1);
+		     !cache_epoch_before(load(&volume->durable), open - 1);
 	if (last && last->number == open && last->dirty.count > 0) {
 		uint64_t until = last->since_ns + cache_options(peer)->epoch;
-		if (low_of(flow) == open)
-			until = earlier(until, hurry_ns(peer, flow));
+		if (low_of(local) == open)
+			until = earlier(until, hurry_ns(peer, local));
 		asked |= peer_now_ns(peer) >= until || last->dirty.count >= FLUSH_EPOCH_BUCKETS;
 		if (!asked)
 			wake_at(cache, until);
 	}
 	if (asked)
-		cache_epoch_close(peer, flow);
+		cache_epoch_close(peer, local);
 }
 
 /* Has everything that is older left all shards? */
-static bool epoch_is_next(struct peer *peer, struct cache_flow *flow, uint32_t number)
+static bool epoch_is_next(struct peer *peer, struct cache_local *local, uint32_t number)
 {
-	struct cache_volume *volume = flow->volume;
+	struct cache_volume *volume = local->volume;
 	bool strict = cache_options(peer)->strict;
 	if (!cache_epoch_before(number, load(&volume->open)))
 		return false;
@@ -250,16 +250,16 @@ static bool epoch_is_next(struct peer *peer, struct cache_flow *flow, uint32_t n
 	return true;
 }
 
-static bool epoch_due(struct peer *peer, struct cache_flow *flow, const struct cache_epoch *epoch)
+static bool epoch_due(struct peer *peer, struct cache_local *local, const struct cache_epoch *epoch)
 {
 	struct cache *cache = cache_of(peer);
 	uint64_t now = peer_now_ns(peer), until = epoch->since_ns + cache_options(peer)->age;
-	if (flow->retry_ns > now) {
-		wake_at(cache, flow->retry_ns);
+	if (local->retry_ns > now) {
+		wake_at(cache, local->retry_ns);
 		return false;
 	}
-	uint64_t hurry = hurry_ns(peer, flow);
-	if (!cache_epoch_before(load(&flow->volume->wanted), epoch->number) || now >= hurry)
+	uint64_t hurry = hurry_ns(peer, local);
+	if (!cache_epoch_before(load(&local->volume->wanted), epoch->number) || now >= hurry)
 		return true;
 	if (now < until || now < cache->writeback.rate_ns) {
 		wake_at(cache, earlier(hurry, now < until ? until : cache->writeback.rate_ns));
@@ -279,18 +279,18 @@ static void rate_spend(struct peer *peer, uint64_t bytes)
 	cache->writeback.rate_ns += bytes * 1000000000u / rate;
 }
 
-static bool flow_write(struct peer *peer, struct cache_flow *flow)
+static bool local_write(struct peer *peer, struct cache_local *local)
 {
 	struct cache *cache = cache_of(peer);
-	struct cache_epoch *epoch = TAILQ_FIRST(&flow->epochs);
+	struct cache_epoch *epoch = TAILQ_FIRST(&local->epochs);
 	bool moved = false;
 	while (epoch && epoch->dirty.count == 0)
 		epoch = TAILQ_NEXT(epoch, link);
-	if (!epoch || !epoch_is_next(peer, flow, epoch->number))
+	if (!epoch || !epoch_is_next(peer, local, epoch->number))
 		return false;
 	while (epoch->dirty.count > 0 && !epoch->journaling &&
-		cache->writeback.runs_out < CACHE_RUNS && epoch_due(peer, flow, epoch)) {
-		uint64_t bytes = cache_run_start(peer, flow, epoch);
+		cache->writeback.runs_out < CACHE_RUNS && epoch_due(peer, local, epoch)) {
+		uint64_t bytes = cache_run_start(peer, local, epoch);
 		if (bytes == 0) {
 			wake_at(cache, peer_now_ns(peer) + FLUSH_SLOTS_NS);
 			break;
@@ -304,9 +304,9 @@ static bool flow_write(struct peer *peer, struct cache_flow *flow)
 /* --- the store's own flush --------------------------------------------------------------- */
 
 /* Up to which epoch all shards have written all; in doubt: false. `flushing` is ours. */
-static bool flush_candidate(struct peer *peer, struct cache_flow *flow, uint32_t *epoch)
+static bool flush_candidate(struct peer *peer, struct cache_local *local, uint32_t *epoch)
 {
-	struct cache_volume *volume = flow->volume;
+	struct cache_volume *volume = local->volume;
 	uint32_t redo = load(&volume->redo);
 	*epoch = load(&volume->open) - 1;
 	for (unsigned i = 0; i < peer->shards; i++)
@@ -322,80 +322,80 @@ static bool flush_candidate(struct peer *peer, struct cache_flow *flow, uint32_t
 }
 
 /* Is there anything that a flush of the store would make true? */
-static bool flush_wanted(struct peer *peer, struct cache_flow *flow, uint32_t *epoch)
+static bool flush_wanted(struct peer *peer, struct cache_local *local, uint32_t *epoch)
 {
-	struct cache_volume *volume = flow->volume;
-	if (!flush_candidate(peer, flow, epoch))
+	struct cache_volume *volume = local->volume;
+	if (!flush_candidate(peer, local, epoch))
 		return false;
-	if (cache_epoch_before(load(&volume->stored), *epoch))
+	if (cache_epoch_before(load(&volume->durable), *epoch))
 		return true;
-	*epoch = load(&volume->stored);
-	bool waited_for = !TAILQ_EMPTY(&flow->syncs) || !TAILQ_EMPTY(&flow->barriers);
+	*epoch = load(&volume->durable);
+	bool waited_for = !TAILQ_EMPTY(&local->syncs) || !TAILQ_EMPTY(&local->barriers);
 	return (waited_for || cache_of(peer)->stopping) &&
-	       atomic_load(&volume->through_flushed) < atomic_load(&volume->through);
+	       atomic_load(&volume->forwarded_flushed) < atomic_load(&volume->forwarded);
 }
 
-static void flush_stored(struct peer *peer, struct cache_flow *flow)
+static void flush_durable(struct peer *peer, struct cache_local *local)
 {
 	struct cache *cache = cache_of(peer);
-	struct cache_volume *volume = flow->volume;
+	struct cache_volume *volume = local->volume;
 	crash_point("cache.flush.stored");
 	uint64_t now = peer_now_ns(peer);
-	atomic_store(&volume->calm_ns, now + FLUSH_CALM * (now - flow->flush_ns));
-	cache_epoch_raise(&volume->wanted, flow->sent_epoch);
-	atomic_store(&volume->stored, flow->sent_epoch);
-	atomic_store(&volume->through_flushed, flow->sent_through);
+	atomic_store(&volume->calm_ns, now + FLUSH_CALM * (now - local->flush_ns));
+	cache_epoch_raise(&volume->wanted, local->sent_epoch);
+	atomic_store(&volume->durable, local->sent_epoch);
+	atomic_store(&volume->forwarded_flushed, local->sent_forwarded);
 	atomic_store(&volume->error, 0);
 	atomic_store(&cache_shared(peer)->error, 0);
 	atomic_store(&volume->flushing, 0);
 	cache->writeback.calls_out--;
 	cache->hurry = true;
-	cache_flow_list(peer, flow);
+	cache_epoch_enqueue(peer, local);
 	cache_wake_others(peer);
 }
 
 static void flush_marked(struct cache_journal_batch *batch, int error)
 {
-	struct cache_flow *flow = batch->context;
+	struct cache_local *local = batch->context;
 	(void)error; /* the journal goes on trying */
-	flush_stored(batch->peer, flow);
+	flush_durable(batch->peer, local);
 }
 
 /* What the journal has of it is not to be replayed any more: it must know before anybody acts. */
-static void flush_succeeded(struct peer *peer, struct cache_flow *flow)
+static void flush_succeeded(struct peer *peer, struct cache_local *local)
 {
 	struct cache_shared *shared = cache_shared(peer);
-	flow->mark = (struct cache_journal_batch){.peer = peer,
-		.volume = atomic_load(&flow->volume->id),
-		.epoch = flow->sent_epoch,
+	local->mark = (struct cache_journal_batch){.peer = peer,
+		.volume = atomic_load(&local->volume->id),
+		.epoch = local->sent_epoch,
 		.done = flush_marked,
-		.context = flow};
-	cache_flush_worked(flow);
-	if (!shared->journal || cache_journal_stored(shared->journal, &flow->mark))
-		flush_stored(peer, flow);
+		.context = local};
+	cache_flush_worked(local);
+	if (!shared->journal || cache_journal_durable(shared->journal, &local->mark))
+		flush_durable(peer, local);
 }
 
 static void flush_done(struct call *call)
 {
 	struct peer *peer = call->peer;
-	struct cache_flow *flow = call->context;
+	struct cache_local *local = call->context;
 	int error = call->result;
 	call_end(call);
 	if (!error) {
-		flush_succeeded(peer, flow);
+		flush_succeeded(peer, local);
 		return;
 	}
-	atomic_fetch_add(&flow->volume->redo, 1);
+	atomic_fetch_add(&local->volume->redo, 1);
 	cache_of(peer)->writeback.calls_out--;
-	atomic_store(&flow->volume->flushing, 0);
-	cache_flow_list(peer, flow);
-	cache_flush_failed(peer, flow, error);
+	atomic_store(&local->volume->flushing, 0);
+	cache_epoch_enqueue(peer, local);
+	cache_flush_failed(peer, local, error);
 }
 
-static bool flush_send(struct peer *peer, struct cache_flow *flow)
+static bool flush_send(struct peer *peer, struct cache_local *local)
 {
 	struct cache *cache = cache_of(peer);
-	struct cache_volume *volume = flow->volume;
+	struct cache_volume *volume = local->volume;
 	struct call *call;
 	if (call_begin(peer, &call)) {
 		wake_at(cache, peer_now_ns(peer) + FLUSH_SLOTS_NS);
@@ -403,32 +403,32 @@ static bool flush_send(struct peer *peer, struct cache_flow *flow)
 	}
 	call->op = XSEG_OP_FLUSH;
 	call->key.volume = atomic_load(&volume->id);
-	call->context = flow;
+	call->context = local;
 	cache->writeback.calls_out++;
-	flow->flush_ns = peer_now_ns(peer);
+	local->flush_ns = peer_now_ns(peer);
 	crash_point("cache.flush.before_store");
 	call_submit(call, CACHE_STORE, flush_done);
 	return true;
 }
 
-static bool flow_flush(struct peer *peer, struct cache_flow *flow)
+static bool local_flush(struct peer *peer, struct cache_local *local)
 {
-	struct cache_volume *volume = flow->volume;
+	struct cache_volume *volume = local->volume;
 	uint32_t none = 0, epoch;
-	if (load(&volume->flushing) || !flush_wanted(peer, flow, &epoch))
+	if (load(&volume->flushing) || !flush_wanted(peer, local, &epoch))
 		return false;
-	if (flow->retry_ns > peer_now_ns(peer)) {
-		wake_at(cache_of(peer), flow->retry_ns);
+	if (local->retry_ns > peer_now_ns(peer)) {
+		wake_at(cache_of(peer), local->retry_ns);
 		return false;
 	}
 	if (!atomic_compare_exchange_strong(&volume->flushing, &none, 1))
 		return false;
 	/* only now nobody else's flush can fail in between */
-	uint64_t through = atomic_load(&volume->through);
-	flow->sent_through = through;
-	if (flush_wanted(peer, flow, &epoch)) {
-		flow->sent_epoch = epoch;
-		if (flush_send(peer, flow))
+	uint64_t forwarded = atomic_load(&volume->forwarded);
+	local->sent_forwarded = forwarded;
+	if (flush_wanted(peer, local, &epoch)) {
+		local->sent_epoch = epoch;
+		if (flush_send(peer, local))
 			return true;
 	}
 	atomic_store(&volume->flushing, 0);
@@ -437,19 +437,19 @@ static bool flow_flush(struct peer *peer, struct cache_flow *flow)
 
 /* --- who waits --------------------------------------------------------------------------- */
 
-static bool flow_barriers(struct peer *peer, struct cache_flow *flow)
+static bool local_barriers(struct peer *peer, struct cache_local *local)
 {
 	struct cache_barrier *barrier, *next;
-	uint32_t stored = load(&flow->volume->stored);
-	const struct cache_epoch *oldest = TAILQ_FIRST(&flow->epochs);
+	uint32_t durable = load(&local->volume->durable);
+	const struct cache_epoch *oldest = TAILQ_FIRST(&local->epochs);
 	bool moved = false;
-	for (barrier = TAILQ_FIRST(&flow->barriers); barrier; barrier = next) {
+	for (barrier = TAILQ_FIRST(&local->barriers); barrier; barrier = next) {
 		next = TAILQ_NEXT(barrier, link);
-		if (cache_epoch_before(stored, barrier->epoch) ||
-			atomic_load(&flow->volume->through_flushed) < barrier->through ||
+		if (cache_epoch_before(durable, barrier->epoch) ||
+			atomic_load(&local->volume->forwarded_flushed) < barrier->forwarded ||
 			(oldest && !cache_epoch_before(barrier->epoch, oldest->number)))
 			continue;
-		TAILQ_REMOVE(&flow->barriers, barrier, link);
+		TAILQ_REMOVE(&local->barriers, barrier, link);
 		moved = true;
 		barrier->done(peer, barrier);
 		/* whatever that has changed */
@@ -458,10 +458,10 @@ static bool flow_barriers(struct peer *peer, struct cache_flow *flow)
 	return moved;
 }
 
-void cache_flush_want(struct peer *peer, struct cache_flow *flow, uint32_t epoch)
+void cache_flush_want(struct peer *peer, struct cache_local *local, uint32_t epoch)
 {
-	struct cache_volume *volume = flow->volume;
-	cache_flow_list(peer, flow);
+	struct cache_volume *volume = local->volume;
+	cache_epoch_enqueue(peer, local);
 	cache_of(peer)->hurry = true;
 	if (!cache_epoch_before(load(&volume->wanted), epoch))
 		return;
@@ -470,64 +470,65 @@ void cache_flush_want(struct peer *peer, struct cache_flow *flow, uint32_t epoch
 		cache_wake_others(peer);
 }
 
-void cache_flush_barrier(struct peer *peer, struct cache_flow *flow, struct cache_barrier *barrier)
+void cache_flush_barrier(
+	struct peer *peer, struct cache_local *local, struct cache_barrier *barrier)
 {
-	barrier->flow = flow;
-	barrier->epoch = cache_epoch_goal(flow);
-	TAILQ_INSERT_TAIL(&flow->barriers, barrier, link);
-	cache_flush_want(peer, flow, barrier->epoch);
+	barrier->local = local;
+	barrier->epoch = cache_epoch_goal(local);
+	TAILQ_INSERT_TAIL(&local->barriers, barrier, link);
+	cache_flush_want(peer, local, barrier->epoch);
 	/* it is the only one, as a rule, and nothing may be dirty */
-	if (TAILQ_FIRST(&flow->barriers) == barrier)
-		flow_barriers(peer, flow);
+	if (TAILQ_FIRST(&local->barriers) == barrier)
+		local_barriers(peer, local);
 }
 
 /* --- the turn ---------------------------------------------------------------------------- */
 
-static void flow_settle(struct peer *peer, struct cache_flow *flow)
+static void local_finalize(struct peer *peer, struct cache_local *local)
 {
 	struct cache *cache = cache_of(peer);
 	struct cache_epoch *epoch, *next;
-	for (epoch = TAILQ_FIRST(&flow->epochs); epoch; epoch = next) {
+	for (epoch = TAILQ_FIRST(&local->epochs); epoch; epoch = next) {
 		next = TAILQ_NEXT(epoch, link);
 		if (epoch->dirty.count || epoch->writing || epoch->written.count ||
 			epoch->journaling)
 			continue;
-		TAILQ_REMOVE(&flow->epochs, epoch, link);
+		TAILQ_REMOVE(&local->epochs, epoch, link);
 		cache_pool_put(&cache->pools.epochs, epoch);
 	}
-	epoch = TAILQ_FIRST(&flow->epochs);
-	atomic_store_explicit(&flow->volume->since_ns[peer->shard], epoch ? epoch->since_ns : 0,
+	epoch = TAILQ_FIRST(&local->epochs);
+	atomic_store_explicit(&local->volume->since_ns[peer->shard], epoch ? epoch->since_ns : 0,
 		memory_order_relaxed);
-	publish(peer, flow, true);
-	bool through = cache->stopping && atomic_load(&flow->volume->through_flushed) <
-						  atomic_load(&flow->volume->through);
-	if (!TAILQ_EMPTY(&flow->epochs) || !TAILQ_EMPTY(&flow->syncs) ||
-		!TAILQ_EMPTY(&flow->barriers) || through)
+	publish(peer, local, true);
+	bool forwarded = cache->stopping && atomic_load(&local->volume->forwarded_flushed) <
+						    atomic_load(&local->volume->forwarded);
+	if (!TAILQ_EMPTY(&local->epochs) || !TAILQ_EMPTY(&local->syncs) ||
+		!TAILQ_EMPTY(&local->barriers) || forwarded)
 		return;
-	TAILQ_REMOVE(&cache->writeback.flows, flow, link);
-	flow->listed = false;
+	TAILQ_REMOVE(&cache->writeback.locals, local, link);
+	local->listed = false;
 }
 
-bool cache_flush_flow(struct peer *peer, struct cache_flow *flow)
+bool cache_flush_local(struct peer *peer, struct cache_local *local)
 {
 	struct cache *cache = cache_of(peer);
-	if (cache->writeback.in_flow) {
+	if (cache->writeback.in_local) {
 		/* whoever was waited for has asked for more: the next turn sees to that */
 		cache->hurry = true;
 		return false;
 	}
-	cache->writeback.in_flow = true;
-	bool moved = cache_sync_failures(peer, flow);
-	moved |= flow_redo(peer, flow);
-	moved |= flow_clean(peer, flow);
-	flow_settle(peer, flow);
-	flow_close(peer, flow);
-	moved |= cache_sync_journal(peer, flow);
-	moved |= flow_write(peer, flow);
-	moved |= flow_flush(peer, flow);
-	moved |= cache_sync_answer(peer, flow);
-	moved |= flow_barriers(peer, flow);
-	cache->writeback.in_flow = false;
+	cache->writeback.in_local = true;
+	bool moved = cache_sync_failures(peer, local);
+	moved |= local_redo(peer, local);
+	moved |= local_clean(peer, local);
+	local_finalize(peer, local);
+	local_close(peer, local);
+	moved |= cache_sync_journal(peer, local);
+	moved |= local_write(peer, local);
+	moved |= local_flush(peer, local);
+	moved |= cache_sync_answer(peer, local);
+	moved |= local_barriers(peer, local);
+	cache->writeback.in_local = false;
 	return moved;
 }
 
@@ -542,8 +543,8 @@ static void pressure(struct peer *peer)
 bool cache_flush_turn(struct peer *peer)
 {
 	struct cache *cache = cache_of(peer);
-	struct cache_flow *flow, *next;
-	cache_flow_tell(peer);
+	struct cache_local *local, *next;
+	cache_volume_publish(peer);
 	uint32_t pulse = load(&cache_shared(peer)->pulse);
 	bool due = cache->writeback.due_ns && peer_now_ns(peer) >= cache->writeback.due_ns,
 	     moved = false;
@@ -553,15 +554,15 @@ bool cache_flush_turn(struct peer *peer)
 	cache->pulse_seen = pulse;
 	cache->writeback.due_ns = 0;
 	pressure(peer);
-	for (flow = TAILQ_FIRST(&cache->writeback.flows); flow; flow = next) {
-		next = TAILQ_NEXT(flow, link);
-		moved |= cache_flush_flow(peer, flow);
+	for (local = TAILQ_FIRST(&cache->writeback.locals); local; local = next) {
+		next = TAILQ_NEXT(local, link);
+		moved |= cache_flush_local(peer, local);
 	}
 	/* another one is first the next time */
-	flow = TAILQ_FIRST(&cache->writeback.flows);
-	if (flow && TAILQ_NEXT(flow, link)) {
-		TAILQ_REMOVE(&cache->writeback.flows, flow, link);
-		TAILQ_INSERT_TAIL(&cache->writeback.flows, flow, link);
+	local = TAILQ_FIRST(&cache->writeback.locals);
+	if (local && TAILQ_NEXT(local, link)) {
+		TAILQ_REMOVE(&cache->writeback.locals, local, link);
+		TAILQ_INSERT_TAIL(&cache->writeback.locals, local, link);
 	}
 	return moved;
 }
@@ -577,13 +578,13 @@ uint64_t cache_flush_due_ns(struct peer *peer)
 bool cache_flush_idle(struct peer *peer)
 {
 	const struct cache *cache = cache_of(peer);
-	struct cache_flow *flow;
+	struct cache_local *local;
 	if (cache->writeback.runs_out || cache->writeback.calls_out)
 		return false;
 	if (!cache->writeback.gave_up)
-		return TAILQ_EMPTY(&cache->writeback.flows);
-	TAILQ_FOREACH (flow, &cache->writeback.flows, link)
-		if (flow->batch && !cache_sync_cancel(peer, flow))
+		return TAILQ_EMPTY(&cache->writeback.locals);
+	TAILQ_FOREACH (local, &cache->writeback.locals, link)
+		if (local->batch && !cache_sync_cancel(peer, local))
 			return false;
 	return true;
 }

@@ -19,7 +19,7 @@
 /* Neighbours of one epoch in one object that are written as one; or the sectors of one bucket. */
 struct cache_run {
 	struct peer *peer;
-	struct cache_flow *flow;
+	struct cache_local *local;
 	struct cache_epoch *epoch;
 	uint32_t count;	  /* entries */
 	uint32_t pending; /* calls */
@@ -33,30 +33,30 @@ struct cache_run {
 #define CACHE_BATCHES 16u
 struct cache_batch {
 	struct cache_journal_batch batch;
-	struct cache_flow *flow;
+	struct cache_local *local;
 	struct cache_epoch *epoch;
 	uint32_t cursor; /* the entry that comes next */
 	struct cache_journal_item items[CACHE_BATCH_ITEMS];
 };
 
 /* Writes the first waiting bucket of the epoch and its neighbours; bytes, 0: no request free. */
-uint64_t cache_run_start(struct peer *peer, struct cache_flow *flow, struct cache_epoch *epoch);
+uint64_t cache_run_start(struct peer *peer, struct cache_local *local, struct cache_epoch *epoch);
 
-/* The store has refused something of the flow's, or has taken something. */
-void cache_flush_failed(struct peer *peer, struct cache_flow *flow, int error);
-void cache_flush_worked(struct cache_flow *flow);
+/* The store has refused something of the volume's on this shard, or has taken something. */
+void cache_flush_failed(struct peer *peer, struct cache_local *local, int error);
+void cache_flush_worked(struct cache_local *local);
 /* Somebody waits until everything up to that epoch is stored. */
-void cache_flush_want(struct peer *peer, struct cache_flow *flow, uint32_t epoch);
-/* All that can be done for a flow now. */
-bool cache_flush_flow(struct peer *peer, struct cache_flow *flow);
+void cache_flush_want(struct peer *peer, struct cache_local *local, uint32_t epoch);
+/* All that can be done for a volume on this shard now. */
+bool cache_flush_local(struct peer *peer, struct cache_local *local);
 /* Nothing on its way and, unless the store has failed since stop(), nothing dirty. */
 bool cache_flush_idle(struct peer *peer);
 
 /* The jobs that wait: for an epoch, for the journal. True when one was answered. */
-bool cache_sync_failures(struct peer *peer, struct cache_flow *flow);
-bool cache_sync_answer(struct peer *peer, struct cache_flow *flow);
-bool cache_sync_journal(struct peer *peer, struct cache_flow *flow);
+bool cache_sync_failures(struct peer *peer, struct cache_local *local);
+bool cache_sync_answer(struct peer *peer, struct cache_local *local);
+bool cache_sync_journal(struct peer *peer, struct cache_local *local);
 /* What waits in the journal is taken back; false: it is being written. */
-bool cache_sync_cancel(struct peer *peer, struct cache_flow *flow);
+bool cache_sync_cancel(struct peer *peer, struct cache_local *local);
 
 #endif

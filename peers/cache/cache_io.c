@@ -29,19 +29,19 @@ static uint32_t io_buckets(const struct job *job)
 static struct cache_object *io_read_object(struct peer *peer, struct job *job)
 {
 	struct cache_object *object;
-	struct cache_flow *flow = NULL;
+	struct cache_local *local = NULL;
 	if (cache_phase_now(peer) == CACHE_CACHING)
-		flow = cache_flow_get(peer, job->key.volume);
-	if (unlikely(!flow)) {
+		local = cache_volume_local_get(peer, job->key.volume);
+	if (unlikely(!local)) {
 		job_forward(job, CACHE_STORE);
 		return NULL;
 	}
-	if (!cache_fill_skips(cache_of(peer), flow) &&
+	if (!cache_fill_skips(cache_of(peer), local) &&
 		cache_object_get(peer, &job->key, &object) == 0)
 		return object;
-	flow->tally.misses += io_buckets(job);
+	local->tally.misses += io_buckets(job);
 	peer_count(peer, CACHE_MISSES, io_buckets(job));
-	cache_fill_pass(peer, flow, job);
+	cache_fill_pass(peer, local, job);
 	return NULL;
 }
 
@@ -60,26 +60,26 @@ void cache_io_read(struct peer *peer, struct job *job)
 
 /* --- writes ----------------------------------------------------------------------- */
 
-static struct cache_work *work_of(struct cache_hold *hold)
+static struct cache_work *work_of(struct cache_range *range)
 {
-	return (struct cache_work *)(void *)((uint8_t *)hold - offsetof(struct cache_work, hold));
+	return (struct cache_work *)(void *)((uint8_t *)range - offsetof(struct cache_work, range));
 }
 
-/* It goes through before the hold is left, so nobody who came later is in its way. */
-static void io_admit(struct peer *peer, struct cache_hold *hold)
+/* It goes through before the range is unlocked, so nobody who came later is in its way. */
+static void io_admit(struct peer *peer, struct cache_range *range)
 {
 	struct cache *cache = cache_of(peer);
-	struct cache_work *work = work_of(hold);
+	struct cache_work *work = work_of(range);
 	struct job *job = work->job;
 	const struct job *before = cache->admitted;
 	cache->admitted = job;
 	cache_again(peer, job);
 	cache->admitted = before;
-	cache_gate_leave(peer, hold);
+	cache_range_unlock(peer, range);
 	cache_pool_put(&cache->pools.works, work);
 }
 
-static void io_wait_at_gate(struct peer *peer, struct cache_object *object, struct job *job,
+static void io_wait_for_range(struct peer *peer, struct cache_object *object, struct job *job,
 	uint32_t first, uint32_t count)
 {
 	struct cache_work *work = cache_pool_get(&cache_of(peer)->pools.works);
@@ -87,21 +87,21 @@ static void io_wait_at_gate(struct peer *peer, struct cache_object *object, stru
 		cache_wait(peer, job);
 		return;
 	}
-	work->hold = (struct cache_hold){.first = first, .count = count, .go = io_admit};
+	work->range = (struct cache_range){.first = first, .count = count, .go = io_admit};
 	work->job = job;
-	must(!cache_gate_enter(peer, object, &work->hold));
+	must(!cache_range_lock(peer, object, &work->range));
 }
 
 static void io_write(struct peer *peer, struct cache_object *object, struct job *job)
 {
 	uint32_t first = (uint32_t)job->offset / XSEG_PAGE;
 	uint32_t count = ((uint32_t)job->offset + job->length - 1) / XSEG_PAGE - first + 1;
-	if (unlikely(!TAILQ_EMPTY(&object->holds)) && cache_of(peer)->admitted != job &&
-		!cache_gate_free(object, first, count, false)) {
-		io_wait_at_gate(peer, object, job, first, count);
+	if (unlikely(!TAILQ_EMPTY(&object->ranges)) && cache_of(peer)->admitted != job &&
+		!cache_range_is_free(object, first, count, false)) {
+		io_wait_for_range(peer, object, job, first, count);
 		return;
 	}
-	uint32_t mode = atomic_load_explicit(&object->flow->volume->mode, memory_order_relaxed);
+	uint32_t mode = atomic_load_explicit(&object->local->volume->mode, memory_order_relaxed);
 	if (unlikely(cache_phase_now(peer) != CACHE_CACHING || mode >= countof(cache_modes)))
 		mode = CACHE_WRITETHROUGH;
 	/* in another mode, so that it is not at the store before what was asked for earlier */
@@ -115,13 +115,13 @@ static void io_write(struct peer *peer, struct cache_object *object, struct job 
    that was handed on, so in those nothing is. */
 static bool io_hands_on(struct peer *peer, struct job *job)
 {
-	struct cache_flow *flow = cache_flow_get(peer, job->key.volume);
-	if (unlikely(!flow))
+	struct cache_local *local = cache_volume_local_get(peer, job->key.volume);
+	if (unlikely(!local))
 		return false;
-	uint32_t mode = atomic_load_explicit(&flow->volume->mode, memory_order_relaxed);
+	uint32_t mode = atomic_load_explicit(&local->volume->mode, memory_order_relaxed);
 	return mode != CACHE_WRITEBACK && cache_phase_now(peer) == CACHE_CACHING &&
-	       cache_mode_hands_on(flow, mode) &&
-	       cache_bypass_write(peer, flow, cache_object_find(peer, &job->key), job);
+	       cache_mode_hands_on(local, mode) &&
+	       cache_bypass_write(peer, local, cache_object_find(peer, &job->key), job);
 }
 
 void cache_io_write(struct peer *peer, struct job *job)
@@ -154,15 +154,16 @@ void cache_io_write(struct peer *peer, struct job *job)
 	}
 }
 
-/* Few zeroes, written like any other data where that stays here: less than to make the store do it. */
+/* Few zeroes, written like any other data where that stays here: less than to make the store do it.
+   */
 void cache_io_zero(struct peer *peer, struct job *job)
 {
-	struct cache_flow *flow = NULL;
+	struct cache_local *local = NULL;
 	bool plain = !(job->flags & (XSEG_F_NO_HOLE | XSEG_F_FAST_ONLY)) &&
 		     job->length <= IO_ZERO_MAX && !io_is_passed(peer, job);
 	if (plain && job->key.volume && cache_phase_now(peer) == CACHE_CACHING)
-		flow = cache_flow_get(peer, job->key.volume);
-	if (flow && atomic_load(&flow->volume->mode) == CACHE_WRITEBACK)
+		local = cache_volume_local_get(peer, job->key.volume);
+	if (local && atomic_load(&local->volume->mode) == CACHE_WRITEBACK)
 		cache_io_write(peer, job);
 	else
 		cache_barrier_zero(peer, job);
@@ -241,7 +242,7 @@ static void io_look_at_pool(struct peer *peer)
 uint64_t cache_io_due_ns(const struct peer *peer)
 {
 	const struct cache *cache = cache_of(peer);
-	bool looks = cache->writeback.writing || cache->through || cache_bypass_any(peer);
+	bool looks = cache->writeback.writing || cache->writes_through || cache_bypass_any(peer);
 	return looks ? peer_now_ns(peer) + POOL_LOOK_NS : 0;
 }
 
@@ -257,20 +258,20 @@ static void io_add(_Atomic uint64_t *to, uint32_t *from)
 void cache_io_turn(struct peer *peer)
 {
 	struct cache *cache = cache_of(peer);
-	struct cache_flow *flow;
+	struct cache_local *local;
 	cache->passed += cache_phase_now(peer) == CACHE_PASSING;
 	if (LIST_EMPTY(&cache->tallied))
 		cache->idle_ns += peer_now_ns(peer) - cache->turn_ns;
 	cache->turn_ns = peer_now_ns(peer);
-	while (unlikely((flow = LIST_FIRST(&cache->tallied)) != NULL)) {
-		struct cache_volume *volume = flow->volume;
-		LIST_REMOVE(flow, tallied);
-		flow->tally.listed = false;
-		io_add(&volume->hits, &flow->tally.hits);
-		io_add(&volume->misses, &flow->tally.misses);
-		io_add(&volume->fills, &flow->tally.fills);
-		io_add(&volume->bypasses, &flow->tally.bypasses);
-		io_add(&volume->evictions, &flow->tally.evictions);
+	while (unlikely((local = LIST_FIRST(&cache->tallied)) != NULL)) {
+		struct cache_volume *volume = local->volume;
+		LIST_REMOVE(local, tallied);
+		local->tally.listed = false;
+		io_add(&volume->hits, &local->tally.hits);
+		io_add(&volume->misses, &local->tally.misses);
+		io_add(&volume->fills, &local->tally.fills);
+		io_add(&volume->bypasses, &local->tally.bypasses);
+		io_add(&volume->evictions, &local->tally.evictions);
 	}
 	io_look_at_pool(peer);
 	uint32_t pinned = cache_pin_count(peer);

@@ -49,11 +49,11 @@ static void batches_moot(struct cache_journal *journal, const struct journal_vol
 	}
 }
 
-static void owe(struct cache_journal *journal, struct journal_volume *volume)
+static void mark_later(struct cache_journal *journal, struct journal_volume *volume)
 {
-	if (!volume->owed)
-		TAILQ_INSERT_TAIL(&journal->volumes.owed, volume, link);
-	volume->owed = true;
+	if (!volume->unsynced)
+		TAILQ_INSERT_TAIL(&journal->volumes.unsynced, volume, link);
+	volume->unsynced = true;
 }
 
 /* --- for the shards ------------------------------------------------------------------------ */
@@ -81,7 +81,7 @@ static bool mark_is_needed(const struct journal_volume *volume)
 	       !(volume->has_durable && !journal_before(volume->durable, volume->newest));
 }
 
-bool cache_journal_stored(struct cache_journal *journal, struct cache_journal_batch *batch)
+bool cache_journal_durable(struct cache_journal *journal, struct cache_journal_batch *batch)
 {
 	bool broken = cache_journal_error(journal) != 0, at_once = true;
 	pthread_mutex_lock(&journal->mutex);
@@ -96,7 +96,7 @@ bool cache_journal_stored(struct cache_journal *journal, struct cache_journal_ba
 		volume->batches--;
 		at_once = broken || !mark_is_needed(volume);
 		if (broken || !at_once)
-			owe(journal, volume);
+			mark_later(journal, volume);
 		if (!at_once)
 			batch_wait(journal, batch, volume, true);
 		else if (!broken)

@@ -12,18 +12,18 @@
  *
  *   open()  once for the process   replay()  by each shard that starts on a segment without kept
  *   pages; never else: kept pages are newer than the journal   newest()  for a volume's first epoch
- *   append(), stored()  from any lane   turn()  each turn of each shard   close()
+ *   append(), durable()  from any lane   turn()  each turn of each shard   close()
  *
  * Two facts are kept of a volume: what was appended, and the mark: up to and with which epoch the
  * store has it all, flushed. A mark is written down as a batch is, because a replay of what is
- * older than the store's would undo what the store has since been told: so a volume's `stored`
+ * older than the store's would undo what the store has since got: so a volume's `durable`
  * is to be published (FLUSHes answered, barriers ended, a later epoch sent) only when done() of its
- * mark was called. For a volume that the journal has nothing of, stored() is done at once.
+ * mark was called. For a volume that the journal has nothing of, durable() is done at once.
  *
  * Nothing fails: a journal that is full, or cannot be written, keeps its batches waiting and tries
  * again; FLUSHes are then answered when the store has the data. For that cache_journal_hurry()
  * says that write-back shall not wait, cancel() gives a waiting batch back, and a mark that cannot
- * be written is done() with an error: publish `stored` all the same, the journal goes on trying.
+ * be written is done() with an error: publish `durable` all the same, the journal goes on trying.
  * A mark also ends all waiting batches that it covers: their data are at the store.
  *
  * Units: bytes, ns; sectors 512 bytes, buckets 4 KiB. Errors: 0 or -errno. Ownership: batches,
@@ -64,7 +64,7 @@ struct cache_journal_item {
 struct cache_journal_batch {
 	struct peer *peer;
 	uint64_t volume;
-	uint64_t term; /* of the volume's home record, as told last; 0: not known */
+	uint64_t term; /* of the volume's home record, as heard last; 0: not known */
 	uint32_t epoch;
 	uint32_t count;
 	const struct cache_journal_item *items;
@@ -96,7 +96,7 @@ const uint8_t *cache_journal_identity(const struct cache_journal *journal);
  * Hands on, in the order of their writing, all items found at open() that are newer than their
  * volume's mark. A later one counts. item->data points to the bucket's 4 KiB with the sectors at
  * their places, valid until `take` returns; take returns 0 or -errno, which ends it. Several shards
- * may replay at once, each taking what is its own; none may call stored() before all have ended.
+ * may replay at once, each taking what is its own; none may call durable() before all have ended.
  * -EILSEQ: damaged; the log has the sentence.
  */
 struct cache_journal_from { /* of the batch that it was part of */
@@ -117,7 +117,7 @@ void cache_journal_append(struct cache_journal *journal, struct cache_journal_ba
  * The store has everything of batch->volume up to and with batch->epoch, flushed. True: nothing is
  * to be written, go on at once, done() is not called. False: done() is called when it is.
  */
-bool cache_journal_stored(struct cache_journal *journal, struct cache_journal_batch *batch);
+bool cache_journal_durable(struct cache_journal *journal, struct cache_journal_batch *batch);
 /* True: it is the caller's again, done() is not called (part of it may be in the file). False: it
    is being written now, or was; done() comes. */
 bool cache_journal_cancel(struct cache_journal *journal, struct cache_journal_batch *batch);

@@ -40,13 +40,13 @@ void journal_batch_end(struct cache_journal *journal, struct cache_journal_batch
 
 /* --- the worker: a group ------------------------------------------------------------------- */
 
-/* The marks that are owed, and all batches that wait. False: nothing. */
+/* The marks that are unsynced, and all batches that wait. False: nothing. */
 static bool group_take(struct cache_journal *journal)
 {
 	struct journal_volume *volume;
 	struct cache_journal_batch *batch, *next;
 	journal->marks_count = 0;
-	TAILQ_FOREACH (volume, &journal->volumes.owed, link) {
+	TAILQ_FOREACH (volume, &journal->volumes.unsynced, link) {
 		if (journal->marks_count == JOURNAL_MARKS_MAX)
 			break;
 		journal->marks[journal->marks_count++] =
@@ -119,7 +119,7 @@ static int log_commit(struct cache_journal *journal)
 	while (at.lsn != log->head.lsn) {
 		const struct journal_span *span = &log->spans[at.offset / JOURNAL_BLOCK];
 		if (span->volume)
-			journal_volume_note(
+			journal_volume_see(
 				journal_volume_find(&journal->volumes, span->volume), span->epoch);
 		at.offset =
 			journal_log_next(log, at.offset, (uint64_t)span->blocks * JOURNAL_BLOCK);
@@ -246,9 +246,9 @@ static void group_marks_durable(struct cache_journal *journal)
 			continue;
 		volume->durable = journal->marks[i].epoch;
 		volume->has_durable = true;
-		if (volume->owed && volume->durable == volume->mark) {
-			TAILQ_REMOVE(&journal->volumes.owed, volume, link);
-			volume->owed = false;
+		if (volume->unsynced && volume->durable == volume->mark) {
+			TAILQ_REMOVE(&journal->volumes.unsynced, volume, link);
+			volume->unsynced = false;
 			journal_volume_put(&journal->volumes, volume);
 		}
 	}
@@ -318,7 +318,7 @@ static bool journal_due(const struct cache_journal *journal)
 	if (journal->retry_ns)
 		return clock_now_ns() >= journal->retry_ns;
 	return !journal->stuck &&
-	       !(TAILQ_EMPTY(&journal->waiting) && TAILQ_EMPTY(&journal->volumes.owed));
+	       !(TAILQ_EMPTY(&journal->waiting) && TAILQ_EMPTY(&journal->volumes.unsynced));
 }
 
 static void journal_run(struct worker_item *item)

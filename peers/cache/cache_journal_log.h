@@ -79,19 +79,19 @@ struct journal_volume {
 	uint32_t found;	  /* the file said when it was opened */
 	uint32_t newest;  /* in the file */
 	bool marked, has_durable, was_found, has_newest;
-	bool owed;	  /* mark is to be written */
+	bool unsynced;	  /* mark is to be written */
 	uint32_t records; /* of its data between tail and head */
 	uint32_t batches; /* waiting or being written */
 	uint32_t writing;
 	LIST_ENTRY(journal_volume) chain;
-	TAILQ_ENTRY(journal_volume) link; /* of those owed */
+	TAILQ_ENTRY(journal_volume) link; /* of those unsynced */
 };
 
 struct journal_volumes {
 	struct journal_volume *items;
 	uint32_t touched;
 	LIST_HEAD(journal_chain, journal_volume) chains[1024], free;
-	TAILQ_HEAD(, journal_volume) owed;
+	TAILQ_HEAD(, journal_volume) unsynced;
 };
 
 static inline bool journal_before(uint32_t a, uint32_t b) { return (int32_t)(a - b) < 0; }
@@ -103,7 +103,7 @@ struct journal_volume *journal_volume_get(struct journal_volumes *volumes, uint6
 /* Forgotten when nothing holds it. */
 void journal_volume_put(struct journal_volumes *volumes, struct journal_volume *volume);
 /* A record of it was written, or found. */
-void journal_volume_note(struct journal_volume *volume, uint32_t epoch);
+void journal_volume_see(struct journal_volume *volume, uint32_t epoch);
 void journal_volume_mark(struct journal_volume *volume, uint32_t epoch);
 /* Is the store known to have it? */
 bool journal_volume_covers(const struct journal_volume *volume, uint32_t epoch);

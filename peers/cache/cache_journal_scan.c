@@ -204,7 +204,7 @@ static int scan_tail(struct journal_log *log, struct walk *walk, uint64_t synced
 	return 0;
 }
 
-static int note_marks(struct walk *walk, struct journal_volumes *volumes, uint32_t count)
+static int read_marks(struct walk *walk, struct journal_volumes *volumes, uint32_t count)
 {
 	int got = walk_read(walk, true);
 	if (got <= 0)
@@ -230,11 +230,11 @@ static int scan_volumes(struct journal_log *log, struct walk *walk, struct journ
 		struct journal_volume *volume;
 		int error = 0;
 		if (span.volume == 0 && span.count)
-			error = note_marks(walk, volumes, span.count);
+			error = read_marks(walk, volumes, span.count);
 		else if (span.volume && !(volume = journal_volume_get(volumes, span.volume)))
 			error = -ENOSPC;
 		else if (span.volume)
-			journal_volume_note(volume, span.epoch);
+			journal_volume_see(volume, span.epoch);
 		if (error)
 			return error;
 		walk_on(walk, (uint64_t)span.blocks * JOURNAL_BLOCK);

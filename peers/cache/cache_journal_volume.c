@@ -17,7 +17,7 @@ int journal_volumes_open(struct journal_volumes *volumes)
 	volumes->items = calloc(JOURNAL_VOLUMES, sizeof(*volumes->items));
 	if (!volumes->items)
 		return -ENOMEM;
-	TAILQ_INIT(&volumes->owed);
+	TAILQ_INIT(&volumes->unsynced);
 	return 0;
 }
 
@@ -58,13 +58,13 @@ void journal_volume_put(struct journal_volumes *volumes, struct journal_volume *
 {
 	if (volume->records || volume->batches)
 		return;
-	if (volume->owed)
-		TAILQ_REMOVE(&volumes->owed, volume, link);
+	if (volume->unsynced)
+		TAILQ_REMOVE(&volumes->unsynced, volume, link);
 	LIST_REMOVE(volume, chain);
 	LIST_INSERT_HEAD(&volumes->free, volume, chain);
 }
 
-void journal_volume_note(struct journal_volume *volume, uint32_t epoch)
+void journal_volume_see(struct journal_volume *volume, uint32_t epoch)
 {
 	volume->records++;
 	if (!volume->has_newest || journal_before(volume->newest, epoch))

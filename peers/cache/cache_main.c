@@ -212,11 +212,11 @@ static int main_pools(struct peer *peer, uint32_t entries, uint32_t objects)
 {
 	struct cache *cache = cache_of(peer);
 	uint32_t requests = peer_segment(peer)->request_count + 64;
-	int error = pool_open(
-		&cache->pools.objects, sizeof(struct cache_object), objects + CACHE_OBJECTS_PAST);
+	int error = pool_open(&cache->pools.objects, sizeof(struct cache_object),
+		objects + CACHE_OBJECTS_BYPASSING);
 	if (!error)
 		error = pool_open(
-			&cache->pools.flows, sizeof(struct cache_flow), CACHE_VOLUMES_MAX);
+			&cache->pools.locals, sizeof(struct cache_local), CACHE_VOLUMES_MAX);
 	if (!error)
 		error = pool_open(&cache->pools.epochs, sizeof(struct cache_epoch),
 			2 * CACHE_VOLUMES_MAX + entries);
@@ -239,7 +239,7 @@ static int main_index(struct peer *peer)
 	uint64_t part = 2 * most / peer->shards;
 	uint32_t entries = (uint32_t)(part < most ? part : most);
 	uint32_t objects = cache_size_objects_of(peer, most);
-	struct xcache_config config = {.objects_max = objects + CACHE_OBJECTS_PAST,
+	struct xcache_config config = {.objects_max = objects + CACHE_OBJECTS_BYPASSING,
 		.entries_max = entries,
 		.policy = xcache_policies[atomic_load(&cache_shared(peer)->policy)],
 		.hooks = &cache_hooks,
@@ -253,15 +253,15 @@ static int main_index(struct peer *peer)
 }
 
 /* Each shard was taken to have some of the oldest: which it does not have is known now. */
-static void main_settle(struct peer *peer)
+static void main_finalize(struct peer *peer)
 {
 	const struct cache_shared *shared = cache_shared(peer);
 	for (uint32_t i = 0; i < CACHE_VOLUME_SLOTS; i++) {
 		struct cache_volume *volume = &shared->volumes[i];
 		uint64_t id = atomic_load(&volume->id);
-		struct cache_flow *flow = id ? cache_flow_find(peer, id) : NULL;
-		if (flow)
-			cache_flow_list(peer, flow);
+		struct cache_local *local = id ? cache_volume_local_find(peer, id) : NULL;
+		if (local)
+			cache_epoch_enqueue(peer, local);
 		else if (id)
 			atomic_store(&volume->low[peer->shard], CACHE_NO_EPOCH);
 	}
@@ -277,7 +277,7 @@ static void main_release(struct peer *peer)
 		xcache_close(cache->index);
 	cache->index = NULL;
 	pool_close(&cache->pools.objects);
-	pool_close(&cache->pools.flows);
+	pool_close(&cache->pools.locals);
 	pool_close(&cache->pools.epochs);
 	pool_close(&cache->pools.works);
 	pool_close(&cache->pools.barriers);
@@ -295,7 +295,7 @@ static int main_replay(struct peer *peer, char *why, size_t why_size)
 		return error;
 	crash_point("cache.replay.done");
 	shared->replaying = false;
-	error = cache_term_keep_all(peer);
+	error = cache_term_persist_all(peer);
 	if (!error)
 		error = cache_meta_write(peer);
 	if (error)
@@ -311,11 +311,11 @@ static int main_start(struct peer *peer, char *why, size_t why_size)
 	cache->record_free = shared->record_free[peer->shard];
 	TAILQ_INIT(&cache->waiting.jobs);
 	TAILQ_INIT(&cache->asked.fences);
-	TAILQ_INIT(&cache->writeback.flows);
+	TAILQ_INIT(&cache->writeback.locals);
 	LIST_INIT(&cache->tallied);
-	LIST_INIT(&cache->untold);
-	for (unsigned i = 0; i < CACHE_FLOW_CHAINS; i++)
-		LIST_INIT(&cache->flows[i]);
+	LIST_INIT(&cache->unpublished);
+	for (unsigned i = 0; i < CACHE_LOCAL_CHAINS; i++)
+		LIST_INIT(&cache->locals[i]);
 	int error = main_index(peer);
 	if (!error)
 		error = cache_pin_open(peer);
@@ -335,8 +335,8 @@ static int main_start(struct peer *peer, char *why, size_t why_size)
 		cache_bypass_adopt(peer);
 	cache_meta_sweep(peer);
 	cache_size_apply(peer);
-	main_settle(peer);
-	cache_flow_tell(peer);
+	main_finalize(peer);
+	cache_volume_publish(peer);
 	return 0;
 }
 
@@ -355,7 +355,7 @@ static void main_finish(struct peer *peer)
 {
 	struct cache_shared *shared = cache_shared(peer);
 	main_say_rest(peer);
-	cache_flow_tell(peer);
+	cache_volume_publish(peer);
 	if (atomic_fetch_add(&shared->finished, 1) + 1 == peer->shards &&
 		atomic_load(&shared->used) == 0) {
 		cache_meta_drop_records(peer);
@@ -367,15 +367,15 @@ static void main_finish(struct peer *peer)
 static void main_stop(struct peer *peer)
 {
 	struct cache *cache = cache_of(peer);
-	struct cache_flow *flow;
+	struct cache_local *local;
 	cache->stopping = cache->hurry = true;
 	if (cache->writeback.dirty)
 		log_info("cached", "%s: %llu bytes are still to be written back", peer->name,
 			(unsigned long long)cache->writeback.dirty * XSEG_PAGE);
-	for (unsigned i = 0; i < CACHE_FLOW_CHAINS; i++)
-		LIST_FOREACH (flow, &cache->flows[i], chain) {
-			cache_sync_owes(peer, flow);
-			cache_flow_list(peer, flow);
+	for (unsigned i = 0; i < CACHE_LOCAL_CHAINS; i++)
+		LIST_FOREACH (local, &cache->locals[i], chain) {
+			cache_sync_needs_flush(peer, local);
+			cache_epoch_enqueue(peer, local);
 		}
 }
 
@@ -415,23 +415,23 @@ static bool main_sleep(struct peer *peer)
 	return due == 0 || due > now;
 }
 
-static void main_dump_flow(const struct peer *peer, const struct cache_flow *flow, FILE *out)
+static void main_dump_local(const struct peer *peer, const struct cache_local *local, FILE *out)
 {
-	const struct cache_volume *volume = flow->volume;
+	const struct cache_volume *volume = local->volume;
 	const struct cache_epoch *epoch;
 	const struct job *job;
 	unsigned syncs = 0;
-	TAILQ_FOREACH (job, &flow->syncs, link)
+	TAILQ_FOREACH (job, &local->syncs, link)
 		syncs++;
 	fprintf(out,
 		"    volume %llx: %u used, %u dirty here; epoch %u open, %u stored, %u wanted, low "
 		"%u/%u, flushing %u, %u wait, error %d\n",
-		(unsigned long long)atomic_load(&volume->id), flow->used, flow->dirty,
-		atomic_load(&volume->open), atomic_load(&volume->stored),
+		(unsigned long long)atomic_load(&volume->id), local->used, local->dirty,
+		atomic_load(&volume->open), atomic_load(&volume->durable),
 		atomic_load(&volume->wanted), atomic_load(&volume->low[peer->shard]),
 		atomic_load(&volume->written_low[peer->shard]), atomic_load(&volume->flushing),
 		syncs, atomic_load(&volume->error));
-	TAILQ_FOREACH (epoch, &flow->epochs, link)
+	TAILQ_FOREACH (epoch, &local->epochs, link)
 		fprintf(out, "      epoch %u: %u waiting, %u writing, %u written%s%s\n",
 			epoch->number, epoch->dirty.count, epoch->writing, epoch->written.count,
 			epoch->journaling ? ", journaling" : "",
@@ -441,15 +441,15 @@ static void main_dump_flow(const struct peer *peer, const struct cache_flow *flo
 static void main_dump(struct peer *peer, FILE *out)
 {
 	const struct cache *cache = cache_of(peer);
-	const struct cache_flow *flow;
+	const struct cache_local *local;
 	fprintf(out,
 		"    phase %u, %u entries, %u objects, %u dirty, %u writing in %u runs, %u wait\n",
 		cache_phase_now(peer), xcache_count(cache->index),
 		xcache_object_count(cache->index), cache->writeback.dirty, cache->writeback.writing,
 		cache->writeback.runs_out, cache->waiting.count);
-	for (unsigned i = 0; i < CACHE_FLOW_CHAINS; i++)
-		LIST_FOREACH (flow, &cache->flows[i], chain)
-			main_dump_flow(peer, flow, out);
+	for (unsigned i = 0; i < CACHE_LOCAL_CHAINS; i++)
+		LIST_FOREACH (local, &cache->locals[i], chain)
+			main_dump_local(peer, local, out);
 }
 
 /* Records and what the store does by itself. */

@@ -359,7 +359,7 @@ static int open_dirty_begin(const struct peer *first, struct open_list *list)
 	return list->item == MAP_FAILED ? -ENOMEM : 0;
 }
 
-static inline void open_note(struct open_list *list, uint32_t record, uint32_t epoch)
+static inline void open_record(struct open_list *list, uint32_t record, uint32_t epoch)
 {
 	struct open_dirty *item = &list->item[record % OPEN_TABLE];
 	if (unlikely(item->record != record + 1)) {
@@ -390,7 +390,7 @@ static void open_epochs(struct peer *first, const struct open_dirty *dirty)
 		atomic_store(&volume->touched, dirty->last);
 	}
 	if (low == CACHE_NO_EPOCH || cache_epoch_before(dirty->first, low)) {
-		atomic_store(&volume->stored, dirty->first - 1);
+		atomic_store(&volume->durable, dirty->first - 1);
 		atomic_store(&volume->wanted, dirty->first - 1);
 		for (unsigned i = 0; i < first->shards; i++)
 			atomic_store(&volume->low[i], dirty->first);
@@ -422,7 +422,7 @@ static void open_walk(struct peer *first, struct open_list *list)
 		if (unlikely(about->bucket == CACHE_META_BUCKET))
 			open_page(first, page);
 		else if (atomic_load_explicit(&about->dirty, memory_order_relaxed))
-			open_note(list, about->object, about->epoch);
+			open_record(list, about->object, about->epoch);
 	}
 	cache_shared(first)->kept_pages = kept;
 }

@@ -7,11 +7,11 @@
 #include "peers/cache/cache_work.h"
 
 /* Room for `count` more of its share; what it has and is clean goes first. */
-static bool writeback_has_share(struct peer *peer, struct cache_flow *flow, uint32_t count)
+static bool writeback_has_share(struct peer *peer, struct cache_local *local, uint32_t count)
 {
-	return likely(cache_flow_allowed(peer, flow, count)) ||
-	       (cache_bucket_evict_flow(peer, flow, count) >= count &&
-		       cache_flow_allowed(peer, flow, count));
+	return likely(cache_volume_allows(peer, local, count)) ||
+	       (cache_bucket_evict_local(peer, local, count) >= count &&
+		       cache_volume_allows(peer, local, count));
 }
 
 /* A small cache could not hold it beside what is on its way. */
@@ -25,9 +25,9 @@ static bool writeback_is_large(const struct peer *peer, uint32_t count)
 /* What cannot be kept as the request's page is copied: FUA is answered later. */
 static int writeback_try(struct peer *peer, struct cache_object *object, struct job *job)
 {
-	struct cache_flow *flow = object->flow;
+	struct cache_local *local = object->local;
 	bool fua = job->flags & XSEG_F_FUA;
-	uint32_t epoch = cache_epoch_enter(peer, flow);
+	uint32_t epoch = cache_epoch_enter(peer, local);
 	int error = cache_write_buckets(
 		peer, object, job, epoch, !fua && (job->flags & XSEG_F_DONATE) != 0);
 	if (unlikely(error == -EAGAIN)) {
@@ -39,7 +39,7 @@ static int writeback_try(struct peer *peer, struct cache_object *object, struct 
 	if (unlikely(error))
 		job_fail(job, error);
 	else if (unlikely(fua))
-		cache_sync_write(peer, flow, job, epoch);
+		cache_sync_write(peer, local, job, epoch);
 	else
 		job_complete(job, job->length);
 	crash_point("cache.writeback.answered");
@@ -55,11 +55,11 @@ static int writeback_try(struct peer *peer, struct cache_object *object, struct 
 static bool writeback_may_pass(
 	struct peer *peer, const struct cache_object *object, uint32_t first, uint32_t count)
 {
-	const struct cache_flow *flow = object->flow;
-	uint32_t ack = atomic_load_explicit(&flow->volume->ack, memory_order_relaxed);
-	return ack == CACHE_ACK_BLOCKER && flow->retry_ns == 0 &&
-	       flow->bypass_ns <= peer_now_ns(peer) &&
-	       atomic_load_explicit(&flow->volume->error, memory_order_relaxed) == 0 &&
+	const struct cache_local *local = object->local;
+	uint32_t ack = atomic_load_explicit(&local->volume->ack, memory_order_relaxed);
+	return ack == CACHE_ACK_BLOCKER && local->retry_ns == 0 &&
+	       local->bypass_ns <= peer_now_ns(peer) &&
+	       atomic_load_explicit(&local->volume->error, memory_order_relaxed) == 0 &&
 	       !cache_bucket_any_dirty(peer, object, first, count);
 }
 
@@ -68,7 +68,7 @@ static void writeback_write(struct peer *peer, struct cache_object *object, stru
 	uint32_t first = (uint32_t)job->offset / XSEG_PAGE;
 	uint32_t count = ((uint32_t)job->offset + job->length - 1) / XSEG_PAGE - first + 1;
 	if (unlikely(writeback_is_large(peer, count)) ||
-		unlikely(!writeback_has_share(peer, object->flow, count))) {
+		unlikely(!writeback_has_share(peer, object->local, count))) {
 		cache_mode_through(peer, object, job, false);
 		return;
 	}

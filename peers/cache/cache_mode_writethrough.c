@@ -31,9 +31,9 @@ static void through_judge(struct cache_kept *kept)
 	kept->read = kept->lost = kept->calls = kept->slow = 0;
 }
 
-bool cache_mode_hands_on(struct cache_flow *flow, uint32_t mode)
+bool cache_mode_hands_on(struct cache_local *local, uint32_t mode)
 {
-	struct cache_kept *kept = &flow->kept;
+	struct cache_kept *kept = &local->kept;
 	if (mode != CACHE_WRITETHROUGH)
 		return mode == CACHE_WRITEAROUND;
 	through_judge(kept);
@@ -42,21 +42,21 @@ bool cache_mode_hands_on(struct cache_flow *flow, uint32_t mode)
 
 static void through_end(struct peer *peer, struct cache_work *work)
 {
-	cache_gate_leave(peer, &work->hold);
+	cache_range_unlock(peer, &work->range);
 	cache_pool_put(&cache_of(peer)->pools.works, work);
 }
 
 /* Failed: nobody knows what the store has of it. */
-static void through_settle(struct peer *peer, struct cache_work *work, int error)
+static void through_finalize(struct peer *peer, struct cache_work *work, int error)
 {
 	struct cache_object *object = work->object;
-	cache_sync_wrote(peer, object->flow);
+	cache_sync_wrote(peer, object->local);
 	/* what went past says nothing of what keeping costs */
-	object->flow->kept.calls += !work->bypass;
-	object->flow->kept.slow +=
+	object->local->kept.calls += !work->bypass;
+	object->local->kept.slow +=
 		!work->bypass && peer_now_ns(peer) - work->since_ns > KEPT_FAST_NS;
 	if (error || work->around || work->job->op != XSEG_OP_WRITE)
-		cache_bucket_forget(peer, object, work->hold.first, work->hold.count);
+		cache_bucket_forget(peer, object, work->range.first, work->range.count);
 	else
 		cache_write_clean(peer, object, work->job, !work->bypass);
 }
@@ -65,7 +65,7 @@ static void through_settle(struct peer *peer, struct cache_work *work, int error
 static void through_refused(struct peer *peer, struct cache_work *work)
 {
 	struct job *job = work->job;
-	work->object->flow->bypass_ns = peer_now_ns(peer) + THROUGH_BYPASS_AGAIN_NS;
+	work->object->local->bypass_ns = peer_now_ns(peer) + THROUGH_BYPASS_AGAIN_NS;
 	through_end(peer, work);
 	cache_wait(peer, job);
 }
@@ -77,9 +77,9 @@ static void through_done(struct call *call)
 	struct job *job = work->job;
 	int error = call->result;
 	call_end(call);
-	cache_of(peer)->through--;
+	cache_of(peer)->writes_through--;
 	crash_point("cache.through.written");
-	through_settle(peer, work, error);
+	through_finalize(peer, work, error);
 	crash_point("cache.through.settled");
 	if (error && work->bypass) {
 		through_refused(peer, work);
@@ -105,7 +105,7 @@ static bool through_send(struct peer *peer, void *context)
 		call_end(call);
 		return false;
 	}
-	cache_of(peer)->through++;
+	cache_of(peer)->writes_through++;
 	call_submit(call, CACHE_STORE, through_done);
 	return true;
 }
@@ -113,34 +113,34 @@ static bool through_send(struct peer *peer, void *context)
 /* Nothing of it is dirty any more. */
 static void through_go(struct peer *peer, struct cache_work *work)
 {
-	struct cache_hold *hold = &work->hold;
+	struct cache_range *range = &work->range;
 	work->since_ns = peer_now_ns(peer);
 	/* which of both the store has in the end nobody could say */
-	work->around |= cache_bypass_overlaps(peer, work->object, hold->first, hold->count);
+	work->around |= cache_bypass_overlaps(peer, work->object, range->first, range->count);
 	if (work->around || work->job->op != XSEG_OP_WRITE)
-		cache_bucket_forget(peer, work->object, hold->first, hold->count);
+		cache_bucket_forget(peer, work->object, range->first, range->count);
 	else
 		cache_write_invalidate(peer, work->object, work->job);
 	if (!through_send(peer, work))
 		peer_retry(peer, through_send, work);
 }
 
-static void through_stored(struct peer *peer, struct cache_barrier *barrier)
+static void through_is_durable(struct peer *peer, struct cache_barrier *barrier)
 {
 	through_go(peer, barrier->context);
 }
 
 /* What is dirty from before, in another mode, has to be there first. */
-static void through_enter(struct peer *peer, struct cache_hold *hold)
+static void through_enter(struct peer *peer, struct cache_range *range)
 {
-	struct cache_work *work =
-		(struct cache_work *)(void *)((uint8_t *)hold - offsetof(struct cache_work, hold));
-	if (likely(!cache_bucket_any_dirty(peer, work->object, hold->first, hold->count))) {
+	struct cache_work *work = (struct cache_work *)(void *)((uint8_t *)range -
+								offsetof(struct cache_work, range));
+	if (likely(!cache_bucket_any_dirty(peer, work->object, range->first, range->count))) {
 		through_go(peer, work);
 		return;
 	}
-	work->barrier = (struct cache_barrier){.done = through_stored, .context = work};
-	cache_flush_barrier(peer, work->object->flow, &work->barrier);
+	work->barrier = (struct cache_barrier){.done = through_is_durable, .context = work};
+	cache_flush_barrier(peer, work->object->local, &work->barrier);
 }
 
 static void through_begin(
@@ -152,7 +152,7 @@ static void through_begin(
 		cache_wait(peer, job);
 		return;
 	}
-	work->hold = (struct cache_hold){.first = first,
+	work->range = (struct cache_range){.first = first,
 		.count = ((uint32_t)job->offset + job->length - 1) / XSEG_PAGE - first + 1,
 		.exclusive = true,
 		.go = through_enter};
@@ -160,8 +160,8 @@ static void through_begin(
 	work->job = job;
 	work->around = around;
 	work->bypass = bypass;
-	if (cache_gate_enter(peer, object, &work->hold))
-		through_enter(peer, &work->hold);
+	if (cache_range_lock(peer, object, &work->range))
+		through_enter(peer, &work->range);
 }
 
 void cache_mode_through(
@@ -174,8 +174,8 @@ void cache_mode_bypass(struct peer *peer, struct cache_object *object, struct jo
 {
 	uint32_t count = ((uint32_t)job->offset + job->length - 1) / XSEG_PAGE -
 			 (uint32_t)job->offset / XSEG_PAGE + 1;
-	object->flow->tally.bypasses += count;
-	cache_tally(cache_of(peer), object->flow);
+	object->local->tally.bypasses += count;
+	cache_tally(cache_of(peer), object->local);
 	peer_count(peer, CACHE_BYPASSES, count);
 	through_begin(peer, object, job, false, true);
 }

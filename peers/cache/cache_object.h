@@ -13,24 +13,24 @@
 #include "peers/cache/cache_volume.h"
 #include "peers/cache/xcache.h"
 
-/* A part of an object that somebody works on; see cache_gate.c. */
-struct cache_hold {
+/* A part of an object that somebody works on; see cache_range.c. */
+struct cache_range {
 	struct cache_object *object;
 	uint32_t first, count; /* buckets */
 	bool exclusive, waiting, entered;
-	void (*go)(struct peer *peer, struct cache_hold *hold); /* when it has been waited for */
+	void (*go)(struct peer *peer, struct cache_range *range); /* when it has been waited for */
 	void *context;
-	TAILQ_ENTRY(cache_hold) link;
+	TAILQ_ENTRY(cache_range) link;
 };
-TAILQ_HEAD(cache_hold_queue, cache_hold);
+TAILQ_HEAD(cache_range_queue, cache_range);
 
 /* What the shard knows of an object beside its entries: xcache_object.owner. */
 struct cache_object {
 	uint32_t index;	 /* in the index */
 	uint32_t record; /* in the kept records */
-	struct cache_flow *flow;
-	struct cache_hold_queue
-		holds;	  /* in order of asking: those at work first, then those waiting */
+	struct cache_local *local;
+	struct cache_range_queue
+		ranges;	  /* in order of asking: those at work first, then those waiting */
 	uint32_t changes; /* grows when the store was changed past the buckets: a fill is stale */
 };
 
@@ -48,9 +48,9 @@ enum {
 /* --- cache_bucket.c: entries and their pages */
 /* The hooks of the index. */
 extern const struct xcache_hooks cache_hooks;
-/* The object of a key, with its flow, made if need be; a record is kept for it. -ENOSPC: wait;
-   -EMFILE: too many volumes, pass it on. What it has neither entries nor refs for may go again at
-   the next get. */
+/* The object of a key, with its volume's local state, made if need be; a record is kept for it.
+   -ENOSPC: wait; -EMFILE: too many volumes, pass it on. What it has neither entries nor refs for
+   may go again at the next get. */
 int cache_object_get(struct peer *peer, const struct xseg_key *key, struct cache_object **object);
 /* The same, with the record that there is already. */
 int cache_object_adopt(struct peer *peer, const struct xseg_key *key, uint32_t record,
@@ -60,7 +60,7 @@ struct cache_object *cache_object_find(struct peer *peer, const struct xseg_key 
    record, so no bucket may come into it until cache_object_get() has found room. */
 int cache_object_bypassing(
 	struct peer *peer, const struct xseg_key *key, struct cache_object **object);
-#define CACHE_OBJECTS_PAST 64u
+#define CACHE_OBJECTS_BYPASSING 64u
 static inline bool cache_object_is_bypassing(const struct cache_object *object)
 {
 	return object->record == XCACHE_NONE;
@@ -80,7 +80,7 @@ bool cache_bucket_any_dirty(
 /* Gone at once, with its page; not one that is in a queue of an epoch or on its way. */
 void cache_bucket_remove(struct peer *peer, uint32_t entry);
 /* Drops up to `count` clean buckets of one volume, looking at a few: how many. */
-uint32_t cache_bucket_evict_flow(struct peer *peer, struct cache_flow *flow, uint32_t count);
+uint32_t cache_bucket_evict_local(struct peer *peer, struct cache_local *local, uint32_t count);
 /* A described page that this shard holds: KEPT from now on, with the next sequence. */
 void cache_bucket_describe(struct peer *peer, const struct cache_object *object, uint32_t bucket,
 	uint32_t page, unsigned valid, unsigned dirty, uint32_t epoch);
@@ -101,16 +101,17 @@ uint32_t cache_bucket_drop_clean(struct peer *peer, uint64_t volume);
 /* cache_adopt.c: after a start, what the port keeps and is this shard's. -errno: it cannot be. */
 int cache_bucket_adopt(struct peer *peer, char *why, size_t why_size);
 
-/* --- cache_gate.c: range locks */
+/* --- cache_range.c: range locks */
 /*
  * Buckets [first, first + count) of an object for somebody who has to wait for the store: an
- * exclusive hold keeps all others out, shared ones (a fill) keep exclusive ones out. In order:
- * nobody passes one that waits and overlaps. True: at once; false: hold->go() is called later.
+ * exclusive lock keeps all others out, shared ones (a fill) keep exclusive ones out. In order:
+ * nobody passes one that waits and overlaps. True: at once; false: range->go() is called later.
  */
-bool cache_gate_enter(struct peer *peer, struct cache_object *object, struct cache_hold *hold);
-/* Never waits: is it free for one who is done within this turn? exclusive: no hold overlaps. */
-bool cache_gate_free(
+bool cache_range_lock(struct peer *peer, struct cache_object *object, struct cache_range *range);
+/* Never waits: is it free for one who is done within this turn? exclusive: no locked range
+   overlaps. */
+bool cache_range_is_free(
 	const struct cache_object *object, uint32_t first, uint32_t count, bool exclusive);
-void cache_gate_leave(struct peer *peer, struct cache_hold *hold);
+void cache_range_unlock(struct peer *peer, struct cache_range *range);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * How many pages readers have. They drop their pins without a word; but a slot that comes back with
- * another request has none any more, so one note for each slot is enough, and what it said is
+ * another request has none any more, so one entry for each slot is enough, and what it said is
  * taken off when the slot is seen again. Only a client at its limit is looked after slot by slot.
  */
 #include <errno.h>
@@ -18,15 +18,15 @@ struct pin_note {
 
 struct cache_pins {
 	uint32_t slots, total;
-	uint64_t looked_ns;	      /* when all notes were last looked through */
+	uint64_t looked_ns;	      /* when all entries were last looked through */
 	uint32_t out[XSEG_LANES_MAX]; /* pages, by client */
-	struct pin_note note[];
+	struct pin_note entry[];
 };
 
 int cache_pin_open(struct peer *peer)
 {
 	uint32_t slots = peer_segment(peer)->request_count;
-	struct cache_pins *pins = calloc(1, sizeof(*pins) + slots * sizeof(pins->note[0]));
+	struct cache_pins *pins = calloc(1, sizeof(*pins) + slots * sizeof(pins->entry[0]));
 	if (!pins)
 		return -ENOMEM;
 	pins->slots = slots;
@@ -41,11 +41,11 @@ void cache_pin_close(struct peer *peer)
 	cache_of(peer)->pins = NULL;
 }
 
-static void note_clear(struct cache_pins *pins, struct pin_note *note)
+static void note_clear(struct cache_pins *pins, struct pin_note *entry)
 {
-	pins->out[note->client] -= note->count;
-	pins->total -= note->count;
-	note->count = 0;
+	pins->out[entry->client] -= entry->count;
+	pins->total -= entry->count;
+	entry->count = 0;
 }
 
 /* Of all clients, at most once in a turn. */
@@ -56,10 +56,10 @@ static void look_through(struct peer *peer, struct cache_pins *pins)
 		return;
 	pins->looked_ns = now;
 	for (uint32_t slot = 0; slot < pins->slots; slot++) {
-		struct pin_note *note = &pins->note[slot];
-		uint64_t ticket = (uint64_t)slot << 32 | note->generation;
-		if (note->count && peer_ticket_spent(peer, ticket))
-			note_clear(pins, note);
+		struct pin_note *entry = &pins->entry[slot];
+		uint64_t ticket = (uint64_t)slot << 32 | entry->generation;
+		if (entry->count && peer_ticket_spent(peer, ticket))
+			note_clear(pins, entry);
 	}
 }
 
@@ -75,14 +75,14 @@ bool cache_pin_allowed(struct peer *peer, const struct job *job, uint32_t count)
 	return pins->out[job->client] + count <= most;
 }
 
-void cache_pin_note(struct peer *peer, const struct job *job, uint32_t count)
+void cache_pin_add(struct peer *peer, const struct job *job, uint32_t count)
 {
 	struct cache_pins *pins = cache_of(peer)->pins;
 	uint64_t ticket = job_ticket(job);
-	struct pin_note *note = &pins->note[ticket >> 32];
-	if (note->count)
-		note_clear(pins, note);
-	*note = (struct pin_note){
+	struct pin_note *entry = &pins->entry[ticket >> 32];
+	if (entry->count)
+		note_clear(pins, entry);
+	*entry = (struct pin_note){
 		.generation = (uint32_t)ticket, .client = job->client, .count = (uint16_t)count};
 	pins->out[job->client] += count;
 	pins->total += count;

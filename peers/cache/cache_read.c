@@ -58,8 +58,8 @@ static inline bool read_find(struct cache *cache, const struct cache_object *obj
 		cpu_prefetch_own(&cache->descriptors[e->page]);
 		if (unlikely(e->flags & READ_FIRST) && !cache->filling) {
 			*ahead |= (e->flags & CACHE_E_AHEAD) != 0;
-			object->flow->worth.again += (e->flags & CACHE_E_FILLED) != 0;
-			object->flow->kept.read += (e->flags & CACHE_E_THROUGH) != 0;
+			object->local->worth.again += (e->flags & CACHE_E_FILLED) != 0;
+			object->local->kept.read += (e->flags & CACHE_E_THROUGH) != 0;
 			e->flags &= (uint16_t)~READ_FIRST;
 		}
 		xcache_hit(cache->index, entry);
@@ -73,19 +73,19 @@ static inline bool read_find(struct cache *cache, const struct cache_object *obj
 bool cache_read_whole(struct peer *peer, struct cache_object *object, struct job *job)
 {
 	struct cache *cache = cache_of(peer);
-	struct cache_flow *flow = object->flow;
+	struct cache_local *local = object->local;
 	uint32_t count = 0;
 	bool ahead = false;
 	if (!read_find(cache, object, job, &count, &ahead))
 		return false;
-	flow->tally.hits += count;
-	cache_tally(cache, flow);
+	local->tally.hits += count;
+	cache_tally(cache, local);
 	peer_count(peer, CACHE_HITS, count);
 	if (unlikely(ahead))
 		cache_fill_follow(peer, object, job);
 	if ((job->flags & XSEG_F_PIN) && cache_pin_allowed(peer, job, count) &&
 		job_answer_pages(job, cache->scratch.pages, count) == 0)
-		cache_pin_note(peer, job, count);
+		cache_pin_add(peer, job, count);
 	else
 		read_copy_pages(peer, job, cache->scratch.pages);
 	job_complete(job, job->length);

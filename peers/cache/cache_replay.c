@@ -47,7 +47,7 @@ static int replay_item(
 	struct peer *peer, struct cache_object *object, const struct cache_journal_item *item)
 {
 	struct cache *cache = cache_of(peer);
-	uint32_t entry, page, epoch = cache_epoch_enter(peer, object->flow);
+	uint32_t entry, page, epoch = cache_epoch_enter(peer, object->local);
 	int error = replay_entry(peer, object, item->bucket, &entry);
 	if (error)
 		return error;
@@ -70,8 +70,8 @@ static int replay_item(
 		peer_page_drop(peer, old);
 		return 0;
 	}
-	cache_flow_used(peer, object->flow, 1);
-	cache_epoch_add(peer, object->flow, entry, epoch);
+	cache_volume_use(peer, object->local, 1);
+	cache_epoch_add(peer, object->local, entry, epoch);
 	return 0;
 }
 

@@ -85,14 +85,14 @@ static void run_collect(struct cache_run *run, const struct run_place *place, ui
 /* --- the answer -------------------------------------------------------------------------- */
 
 /* Stored, or to be tried again. */
-static void run_settle(struct cache_run *run, uint32_t entry)
+static void run_finalize(struct cache_run *run, uint32_t entry)
 {
 	struct peer *peer = run->peer;
 	struct cache *cache = cache_of(peer);
 	struct xcache_entry *e = entry_at(peer, entry);
 	e->flags &= (uint16_t)~CACHE_E_WRITING;
 	if (e->flags & CACHE_E_DOOMED) {
-		cache_epoch_forget(peer, run->flow, entry);
+		cache_epoch_forget(peer, run->local, entry);
 		cache_bucket_cleaned(peer, entry);
 	} else if (run->error) {
 		cache_epoch_link(cache, &run->epoch->dirty, entry, true);
@@ -106,23 +106,23 @@ static void run_end(struct cache_run *run)
 {
 	struct peer *peer = run->peer;
 	struct cache *cache = cache_of(peer);
-	struct cache_flow *flow = run->flow;
+	struct cache_local *local = run->local;
 	int error = run->error;
 	/* a flush that failed meanwhile may have lost it */
-	if (!error && atomic_load(&flow->volume->redo) != run->redo)
+	if (!error && atomic_load(&local->volume->redo) != run->redo)
 		run->error = -EAGAIN;
 	crash_point("cache.flush.written");
 	cache->writeback.runs_out--;
 	cache->writeback.writing -= run->count;
 	run->epoch->writing -= run->count;
 	for (uint32_t i = run->count; i-- > 0;)
-		run_settle(run, run->entries[i]);
+		run_finalize(run, run->entries[i]);
 	cache_pool_put(&cache->pools.runs, run);
 	cache->hurry = true;
 	if (error)
-		cache_flush_failed(peer, flow, error);
+		cache_flush_failed(peer, local, error);
 	else
-		cache_flush_worked(flow);
+		cache_flush_worked(local);
 }
 
 static void run_answered(struct call *call)
@@ -139,11 +139,11 @@ static void run_answered(struct call *call)
  * Somebody else has had the volume since: what was written before is not to be seen any more. A
  * hint in place of the write, so that all goes the way it always goes.
  */
-static bool is_void(const struct cache_run *run)
+static bool is_discarded(const struct cache_run *run)
 {
-	const struct cache_volume *volume = run->flow->volume;
-	return unlikely(atomic_load(&volume->voids)) &&
-	       !cache_epoch_before(atomic_load(&volume->void_epoch), run->epoch->number);
+	const struct cache_volume *volume = run->local->volume;
+	return unlikely(atomic_load(&volume->discards)) &&
+	       !cache_epoch_before(atomic_load(&volume->discard_epoch), run->epoch->number);
 }
 
 /* --- the calls --------------------------------------------------------------------------- */
@@ -155,9 +155,9 @@ static int run_call(struct cache_run *run, const struct xseg_key *key, uint32_t 
 	if (error)
 		return error;
 	struct call *call = *out;
-	call->op = is_void(run) ? XSEG_OP_PREFETCH : XSEG_OP_WRITE;
+	call->op = is_discarded(run) ? XSEG_OP_PREFETCH : XSEG_OP_WRITE;
 	/* the store may know before us that another has had the volume; 1: of no known term */
-	uint64_t term = atomic_load_explicit(&run->flow->volume->term, memory_order_relaxed);
+	uint64_t term = atomic_load_explicit(&run->local->volume->term, memory_order_relaxed);
 	call->arg1 = term ? term : 1;
 	call->key = *key;
 	call->offset = at;
@@ -213,12 +213,12 @@ static void run_mark(struct cache_run *run)
 		entry_at(run->peer, run->entries[i])->flags |= CACHE_E_WRITING;
 	}
 	run->epoch->writing += run->count;
-	run->redo = atomic_load(&run->flow->volume->redo);
+	run->redo = atomic_load(&run->local->volume->redo);
 	cache->writeback.writing += run->count;
 	cache->writeback.runs_out++;
 }
 
-uint64_t cache_run_start(struct peer *peer, struct cache_flow *flow, struct cache_epoch *epoch)
+uint64_t cache_run_start(struct peer *peer, struct cache_local *local, struct cache_epoch *epoch)
 {
 	struct cache *cache = cache_of(peer);
 	struct cache_run *run = cache_pool_get(&cache->pools.runs);
@@ -228,7 +228,7 @@ uint64_t cache_run_start(struct peer *peer, struct cache_flow *flow, struct cach
 	uint64_t bytes = 0;
 	must(run && epoch->dirty.count > 0);
 	run->peer = peer;
-	run->flow = flow;
+	run->local = local;
 	run->epoch = epoch;
 	run->error = 0;
 	place.record = about(peer, epoch->dirty.head)->object;
@@ -250,7 +250,7 @@ uint64_t cache_run_start(struct peer *peer, struct cache_flow *flow, struct cach
 	}
 	peer_count(peer, CACHE_WRITTEN_BYTES, bytes);
 	peer_count(peer, CACHE_WRITE_CALLS, (uint64_t)count);
-	atomic_fetch_add(&flow->volume->written, bytes);
-	atomic_fetch_add(&flow->volume->write_calls, (uint64_t)count);
+	atomic_fetch_add(&local->volume->written, bytes);
+	atomic_fetch_add(&local->volume->write_calls, (uint64_t)count);
 	return bytes;
 }

@@ -22,15 +22,15 @@ static uint64_t stream_place(const struct job *job)
 }
 
 /* The stream that this read continues, or begins. */
-static struct cache_stream *stream_of(struct cache_flow *flow, const struct job *job)
+static struct cache_stream *stream_of(struct cache_local *local, const struct job *job)
 {
 	uint64_t place = stream_place(job);
 	struct cache_stream *stream = NULL;
 	for (unsigned i = 0; i < CACHE_STREAMS && !stream; i++)
-		if (flow->streams[i].next == place && flow->streams[i].length)
-			stream = &flow->streams[i];
+		if (local->streams[i].next == place && local->streams[i].length)
+			stream = &local->streams[i];
 	if (!stream) {
-		stream = &flow->streams[flow->stream_next++ % CACHE_STREAMS];
+		stream = &local->streams[local->stream_next++ % CACHE_STREAMS];
 		*stream = (struct cache_stream){0};
 	}
 	stream->next = place + job->length;
@@ -59,7 +59,7 @@ static void stream_ahead(struct peer *peer, struct cache_object *object, const s
 bool cache_fill_stream(struct peer *peer, struct cache_object *object, const struct job *job)
 {
 	uint64_t bypass = cache_options(peer)->bypass;
-	struct cache_stream *stream = stream_of(object->flow, job);
+	struct cache_stream *stream = stream_of(object->local, job);
 	if (bypass && stream->length > bypass)
 		return true;
 	stream_ahead(peer, object, job, stream);
@@ -87,9 +87,9 @@ static uint32_t worth_fills(const struct cache *cache)
 	return part > WORTH_FILLS_MIN ? part : WORTH_FILLS_MIN;
 }
 
-bool cache_fill_skips(struct cache *cache, struct cache_flow *flow)
+bool cache_fill_skips(struct cache *cache, struct cache_local *local)
 {
-	struct cache_worth *worth = &flow->worth;
+	struct cache_worth *worth = &local->worth;
 	return worth->low && worth_is_full(cache) && worth->misses++ % WORTH_TRY != 0;
 }
 
@@ -98,9 +98,10 @@ bool cache_fill_skips(struct cache *cache, struct cache_flow *flow)
  * saves what the store takes: not until the answer is there, that may be our own queue, but for
  * how long the lane had nothing else to do meanwhile.
  */
-void cache_fill_paid(struct cache *cache, struct cache_flow *flow, uint32_t count, uint64_t idle_ns)
+void cache_fill_paid(
+	struct cache *cache, struct cache_local *local, uint32_t count, uint64_t idle_ns)
 {
-	struct cache_worth *worth = &flow->worth;
+	struct cache_worth *worth = &local->worth;
 	if (!worth_is_full(cache))
 		return;
 	worth->fills += count;

@@ -44,26 +44,26 @@ static void sync_complete(struct peer *peer, struct job *job)
 		job_complete(job, job->op == XSEG_OP_WRITE ? job->length : 0);
 }
 
-static bool stored(const struct cache_flow *flow, uint32_t epoch)
+static bool durable(const struct cache_local *local, uint32_t epoch)
 {
-	return !cache_epoch_before(atomic_load(&flow->volume->stored), epoch);
+	return !cache_epoch_before(atomic_load(&local->volume->durable), epoch);
 }
 
-static bool ack_is(const struct cache_flow *flow, enum cache_ack ack)
+static bool ack_is(const struct cache_local *local, enum cache_ack ack)
 {
-	return atomic_load_explicit(&flow->volume->ack, memory_order_relaxed) == (uint32_t)ack;
+	return atomic_load_explicit(&local->volume->ack, memory_order_relaxed) == (uint32_t)ack;
 }
 
-static bool journal_acks(struct peer *peer, const struct cache_flow *flow)
+static bool journal_acks(struct peer *peer, const struct cache_local *local)
 {
-	return cache_shared(peer)->journal && ack_is(flow, CACHE_ACK_JOURNAL);
+	return cache_shared(peer)->journal && ack_is(local, CACHE_ACK_JOURNAL);
 }
 
 /* Everything that this shard has up to the epoch is in the journal. */
-static bool journaled(const struct cache_flow *flow, uint32_t number)
+static bool journaled(const struct cache_local *local, uint32_t number)
 {
-	const struct cache_epoch *epoch = TAILQ_FIRST(&flow->epochs);
-	if (!cache_epoch_is_closed(flow, number))
+	const struct cache_epoch *epoch = TAILQ_FIRST(&local->epochs);
+	if (!cache_epoch_is_closed(local, number))
 		return false;
 	for (; epoch && !cache_epoch_before(number, epoch->number); epoch = TAILQ_NEXT(epoch, link))
 		if (!epoch->journaled)
@@ -71,24 +71,24 @@ static bool journaled(const struct cache_flow *flow, uint32_t number)
 	return true;
 }
 
-static bool sync_is_true(struct peer *peer, const struct cache_flow *flow, const struct job *job)
+static bool sync_is_true(struct peer *peer, const struct cache_local *local, const struct job *job)
 {
 	uint32_t epoch = (uint32_t)job->arg0;
-	if (atomic_load(&flow->volume->through_flushed) < job->arg1)
+	if (atomic_load(&local->volume->forwarded_flushed) < job->arg1)
 		return false;
-	return stored(flow, epoch) ||
-	       (job->op != XSEG_OP_CONTROL && journal_acks(peer, flow) && journaled(flow, epoch));
+	return durable(local, epoch) ||
+	       (job->op != XSEG_OP_CONTROL && journal_acks(peer, local) && journaled(local, epoch));
 }
 
-bool cache_sync_answer(struct peer *peer, struct cache_flow *flow)
+bool cache_sync_answer(struct peer *peer, struct cache_local *local)
 {
 	struct job *job, *next;
 	bool moved = false;
-	for (job = TAILQ_FIRST(&flow->syncs); job; job = next) {
+	for (job = TAILQ_FIRST(&local->syncs); job; job = next) {
 		next = TAILQ_NEXT(job, link);
-		if (!sync_is_true(peer, flow, job))
+		if (!sync_is_true(peer, local, job))
 			continue;
-		TAILQ_REMOVE(&flow->syncs, job, link);
+		TAILQ_REMOVE(&local->syncs, job, link);
 		sync_complete(peer, job);
 		moved = true;
 	}
@@ -96,22 +96,22 @@ bool cache_sync_answer(struct peer *peer, struct cache_flow *flow)
 }
 
 /* What the store has refused since; who waits for it hears of it, and the data stays dirty. */
-bool cache_sync_failures(struct peer *peer, struct cache_flow *flow)
+bool cache_sync_failures(struct peer *peer, struct cache_local *local)
 {
-	struct cache_volume *volume = flow->volume;
+	struct cache_volume *volume = local->volume;
 	uint32_t failures = atomic_load(&volume->failures);
 	struct job *job, *next;
-	if (likely(failures == flow->failures_seen))
+	if (likely(failures == local->failures_seen))
 		return false;
 	int error = atomic_load(&volume->error);
-	flow->failures_seen = failures;
-	for (job = TAILQ_FIRST(&flow->syncs); job; job = next) {
+	local->failures_seen = failures;
+	for (job = TAILQ_FIRST(&local->syncs); job; job = next) {
 		next = TAILQ_NEXT(job, link);
-		bool by_store = atomic_load(&volume->through_flushed) < job->arg1;
+		bool by_store = atomic_load(&volume->forwarded_flushed) < job->arg1;
 		by_store |= job->op == XSEG_OP_CONTROL;
-		if (sync_is_true(peer, flow, job) || (journal_acks(peer, flow) && !by_store))
+		if (sync_is_true(peer, local, job) || (journal_acks(peer, local) && !by_store))
 			continue;
-		TAILQ_REMOVE(&flow->syncs, job, link);
+		TAILQ_REMOVE(&local->syncs, job, link);
 		job_fail(job, error ? error : -EIO);
 	}
 	return true;
@@ -141,11 +141,11 @@ static void batch_fill(struct peer *peer, struct cache_batch *batch)
 
 static void batch_end(struct cache_batch *batch, bool journaled_all)
 {
-	struct cache_flow *flow = batch->flow;
+	struct cache_local *local = batch->local;
 	struct peer *peer = batch->batch.peer;
 	batch->epoch->journaling = false;
 	batch->epoch->journaled = journaled_all;
-	flow->batch = NULL;
+	local->batch = NULL;
 	cache_pool_put(&cache_of(peer)->pools.batches, batch);
 	cache_of(peer)->hurry = true;
 }
@@ -163,78 +163,78 @@ static void batch_done(struct cache_journal_batch *written, int error)
 	cache_journal_append(cache_shared(peer)->journal, written);
 }
 
-static void batch_begin(struct peer *peer, struct cache_flow *flow, struct cache_epoch *epoch)
+static void batch_begin(struct peer *peer, struct cache_local *local, struct cache_epoch *epoch)
 {
 	struct cache_batch *batch = cache_pool_get(&cache_of(peer)->pools.batches);
 	if (!batch)
-		return; /* when another flow's is done */
-	batch->flow = flow;
+		return; /* when another volume's is done */
+	batch->local = local;
 	batch->epoch = epoch;
 	batch->cursor = epoch->dirty.head;
 	batch->batch = (struct cache_journal_batch){.peer = peer,
-		.volume = atomic_load(&flow->volume->id),
-		.term = atomic_load(&flow->volume->term),
+		.volume = atomic_load(&local->volume->id),
+		.term = atomic_load(&local->volume->term),
 		.epoch = epoch->number,
 		.items = batch->items,
 		.done = batch_done,
 		.context = batch};
 	epoch->journaling = true;
-	flow->batch = batch;
+	local->batch = batch;
 	batch_fill(peer, batch);
 	cache_journal_append(cache_shared(peer)->journal, &batch->batch);
 }
 
 /* The highest epoch that somebody waits for; CACHE_NO_EPOCH: nobody does. */
-static uint32_t journal_goal(const struct cache_flow *flow)
+static uint32_t journal_goal(const struct cache_local *local)
 {
 	const struct job *job;
 	uint32_t goal = CACHE_NO_EPOCH;
-	TAILQ_FOREACH (job, &flow->syncs, link)
+	TAILQ_FOREACH (job, &local->syncs, link)
 		if (goal == CACHE_NO_EPOCH || cache_epoch_before(goal, (uint32_t)job->arg0))
 			goal = (uint32_t)job->arg0;
 	return goal;
 }
 
-bool cache_sync_cancel(struct peer *peer, struct cache_flow *flow)
+bool cache_sync_cancel(struct peer *peer, struct cache_local *local)
 {
-	if (!cache_journal_cancel(cache_shared(peer)->journal, &flow->batch->batch))
+	if (!cache_journal_cancel(cache_shared(peer)->journal, &local->batch->batch))
 		return false;
-	batch_end(flow->batch, false);
+	batch_end(local->batch, false);
 	return true;
 }
 
 /* The journal has no room or no disk: then the store has to do it. */
-static void journal_refused(struct peer *peer, struct cache_flow *flow)
+static void journal_refused(struct peer *peer, struct cache_local *local)
 {
-	uint32_t number = flow->batch->epoch->number;
-	if (cache_journal_hurry(cache_shared(peer)->journal) && cache_sync_cancel(peer, flow))
-		cache_flush_want(peer, flow, number);
+	uint32_t number = local->batch->epoch->number;
+	if (cache_journal_hurry(cache_shared(peer)->journal) && cache_sync_cancel(peer, local))
+		cache_flush_want(peer, local, number);
 }
 
-bool cache_sync_journal(struct peer *peer, struct cache_flow *flow)
+bool cache_sync_journal(struct peer *peer, struct cache_local *local)
 {
 	struct cache_shared *shared = cache_shared(peer);
-	if (likely(!shared->journal || TAILQ_EMPTY(&flow->syncs)))
+	if (likely(!shared->journal || TAILQ_EMPTY(&local->syncs)))
 		return false;
-	if (flow->batch) {
-		journal_refused(peer, flow);
+	if (local->batch) {
+		journal_refused(peer, local);
 		return false;
 	}
-	uint32_t goal = journal_goal(flow);
-	if (goal == CACHE_NO_EPOCH || !ack_is(flow, CACHE_ACK_JOURNAL))
+	uint32_t goal = journal_goal(local);
+	if (goal == CACHE_NO_EPOCH || !ack_is(local, CACHE_ACK_JOURNAL))
 		return false;
-	if (!cache_epoch_is_closed(flow, goal))
-		cache_epoch_close(peer, flow);
+	if (!cache_epoch_is_closed(local, goal))
+		cache_epoch_close(peer, local);
 	struct cache_epoch *epoch;
-	TAILQ_FOREACH (epoch, &flow->epochs, link) {
+	TAILQ_FOREACH (epoch, &local->epochs, link) {
 		if (cache_epoch_before(goal, epoch->number))
 			return false;
 		if (epoch->journaled)
 			continue;
 		if (epoch->writing || epoch->written.count || cache_journal_hurry(shared->journal))
-			cache_flush_want(peer, flow, epoch->number);
+			cache_flush_want(peer, local, epoch->number);
 		else if (epoch->dirty.count)
-			batch_begin(peer, flow, epoch);
+			batch_begin(peer, local, epoch);
 		return true;
 	}
 	return false;
@@ -242,71 +242,71 @@ bool cache_sync_journal(struct peer *peer, struct cache_flow *flow)
 
 /* --- asked ------------------------------------------------------------------------------- */
 
-static void sync_wait(struct peer *peer, struct cache_flow *flow, struct job *job, uint32_t epoch)
+static void sync_wait(struct peer *peer, struct cache_local *local, struct job *job, uint32_t epoch)
 {
 	/* what failed before it was asked is not its business */
-	cache_sync_failures(peer, flow);
+	cache_sync_failures(peer, local);
 	bool all = job->op == XSEG_OP_FLUSH || job->op == XSEG_OP_CONTROL;
 	if (all)
-		cache_sync_owes(peer, flow);
+		cache_sync_needs_flush(peer, local);
 	job->arg0 = epoch;
-	job->arg1 = all ? atomic_load(&flow->volume->through) : 0;
-	TAILQ_INSERT_TAIL(&flow->syncs, job, link);
-	cache_flow_list(peer, flow);
+	job->arg1 = all ? atomic_load(&local->volume->forwarded) : 0;
+	TAILQ_INSERT_TAIL(&local->syncs, job, link);
+	cache_epoch_enqueue(peer, local);
 	cache_of(peer)->hurry = true;
-	if (!journal_acks(peer, flow) || job->op == XSEG_OP_CONTROL)
-		cache_flush_want(peer, flow, epoch);
-	cache_flush_flow(peer, flow);
+	if (!journal_acks(peer, local) || job->op == XSEG_OP_CONTROL)
+		cache_flush_want(peer, local, epoch);
+	cache_flush_local(peer, local);
 }
 
 /* Not safe, but in order: what is written after it reaches the store after it. */
-static void sync_at_once(struct peer *peer, struct cache_flow *flow, struct job *job)
+static void sync_at_once(struct peer *peer, struct cache_local *local, struct job *job)
 {
-	cache_epoch_close(peer, flow);
+	cache_epoch_close(peer, local);
 	sync_complete(peer, job);
 }
 
 void cache_sync_flush(struct peer *peer, struct job *job)
 {
-	struct cache_flow *flow = NULL;
+	struct cache_local *local = NULL;
 	if (job->key.volume && job->key.epoch <= XSEG_EPOCH_DATA_MAX)
-		flow = cache_flow_get(peer, job->key.volume);
+		local = cache_volume_local_get(peer, job->key.volume);
 	/* what was passed on is not known here; what is dirty would not be there */
-	bool passing = flow && cache_phase_now(peer) == CACHE_PASSING && flow->dirty == 0 &&
-		       atomic_load(&flow->volume->dirty) == 0;
-	if (!flow || passing)
+	bool passing = local && cache_phase_now(peer) == CACHE_PASSING && local->dirty == 0 &&
+		       atomic_load(&local->volume->dirty) == 0;
+	if (!local || passing)
 		job_forward(job, CACHE_STORE);
-	else if (ack_is(flow, CACHE_ACK_VOLATILE) && cache_phase_now(peer) == CACHE_CACHING)
-		sync_at_once(peer, flow, job);
+	else if (ack_is(local, CACHE_ACK_VOLATILE) && cache_phase_now(peer) == CACHE_CACHING)
+		sync_at_once(peer, local, job);
 	else
-		sync_wait(peer, flow, job, cache_epoch_goal(flow));
+		sync_wait(peer, local, job, cache_epoch_goal(local));
 }
 
 void cache_sync_leave(struct peer *peer, struct job *job)
 {
-	struct cache_flow *flow = cache_flow_get(peer, job->key.volume);
-	if (flow)
-		sync_wait(peer, flow, job, cache_epoch_goal(flow));
+	struct cache_local *local = cache_volume_local_get(peer, job->key.volume);
+	if (local)
+		sync_wait(peer, local, job, cache_epoch_goal(local));
 	else
 		job_forward(job, CACHE_STORE);
 }
 
-void cache_sync_write(struct peer *peer, struct cache_flow *flow, struct job *job, uint32_t epoch)
+void cache_sync_write(struct peer *peer, struct cache_local *local, struct job *job, uint32_t epoch)
 {
-	if (ack_is(flow, CACHE_ACK_VOLATILE) && cache_phase_now(peer) == CACHE_CACHING)
-		sync_at_once(peer, flow, job);
+	if (ack_is(local, CACHE_ACK_VOLATILE) && cache_phase_now(peer) == CACHE_CACHING)
+		sync_at_once(peer, local, job);
 	else
-		sync_wait(peer, flow, job, epoch);
+		sync_wait(peer, local, job, epoch);
 }
 
-void cache_sync_wrote(struct peer *peer, struct cache_flow *flow)
+void cache_sync_wrote(struct peer *peer, struct cache_local *local)
 {
 	(void)peer;
-	atomic_fetch_add(&flow->volume->through, 1);
+	atomic_fetch_add(&local->volume->forwarded, 1);
 }
 
-void cache_sync_owes(struct peer *peer, struct cache_flow *flow)
+void cache_sync_needs_flush(struct peer *peer, struct cache_local *local)
 {
-	if (atomic_load(&flow->volume->bypass))
-		cache_sync_wrote(peer, flow);
+	if (atomic_load(&local->volume->bypass))
+		cache_sync_wrote(peer, local);
 }

@@ -69,7 +69,7 @@ static int keep(struct peer *peer, uint64_t volume, uint64_t term)
 	return 0;
 }
 
-int cache_term_keep(struct peer *peer, struct cache_volume *volume, uint64_t term)
+int cache_term_persist(struct peer *peer, struct cache_volume *volume, uint64_t term)
 {
 	struct cache_shared *shared = cache_shared(peer);
 	must(pthread_mutex_lock(&shared->lock) == 0);
@@ -80,7 +80,7 @@ int cache_term_keep(struct peer *peer, struct cache_volume *volume, uint64_t ter
 	return error;
 }
 
-int cache_term_keep_all(struct peer *peer)
+int cache_term_persist_all(struct peer *peer)
 {
 	const struct cache_shared *shared = cache_shared(peer);
 	int error = 0;
@@ -88,7 +88,7 @@ int cache_term_keep_all(struct peer *peer)
 		struct cache_volume *volume = &shared->volumes[i];
 		uint64_t term = atomic_load(&volume->term);
 		if (atomic_load(&volume->id) && term)
-			error = cache_term_keep(peer, volume, term);
+			error = cache_term_persist(peer, volume, term);
 	}
 	return error;
 }

@@ -27,7 +27,7 @@ static void volume_init(const struct cache_shared *shared, struct cache_volume *
 	atomic_store(&volume->ack, atomic_load(&shared->ack));
 	atomic_store(&volume->share, atomic_load(&shared->share));
 	atomic_store(&volume->open, 1);
-	atomic_store(&volume->through, 1);
+	atomic_store(&volume->forwarded, 1);
 	for (unsigned i = 0; i < XSEG_PORT_LANES_MAX; i++) {
 		atomic_store(&volume->low[i], CACHE_NO_EPOCH);
 		atomic_store(&volume->written_low[i], CACHE_NO_EPOCH);
@@ -55,7 +55,7 @@ struct cache_volume *cache_volume_get(struct peer *peer, uint64_t id)
 		} else {
 			volume_init(shared, volume);
 			if (shared->journal && cache_journal_newest(shared->journal, id, &epoch)) {
-				atomic_store(&volume->stored, epoch);
+				atomic_store(&volume->durable, epoch);
 				atomic_store(&volume->open, epoch + 1);
 				atomic_store(&volume->touched, epoch);
 			}
@@ -91,56 +91,57 @@ void cache_volume_close(struct peer *first)
 
 /* --- a shard's part ---------------------------------------------------------------------- */
 
-static struct cache_flow_list *flow_chain(struct cache *cache, uint64_t volume)
+static struct cache_local_list *local_chain(struct cache *cache, uint64_t volume)
 {
-	return &cache->flows[volume_hash(volume) % CACHE_FLOW_CHAINS];
+	return &cache->locals[volume_hash(volume) % CACHE_LOCAL_CHAINS];
 }
 
-static struct cache_flow *flow_make(struct peer *peer, uint64_t id)
+static struct cache_local *local_make(struct peer *peer, uint64_t id)
 {
 	struct cache *cache = cache_of(peer);
 	struct cache_volume *volume = cache_volume_get(peer, id);
 	if (!volume)
 		return NULL;
-	struct cache_flow *flow = cache_pool_get(&cache->pools.flows);
-	must(flow); /* there are as many as volumes */
-	*flow = (struct cache_flow){.volume = volume};
-	flow->failures_seen = atomic_load(&volume->failures);
-	TAILQ_INIT(&flow->epochs);
-	TAILQ_INIT(&flow->syncs);
-	TAILQ_INIT(&flow->barriers);
-	LIST_INSERT_HEAD(flow_chain(cache, id), flow, chain);
-	return flow;
+	struct cache_local *local = cache_pool_get(&cache->pools.locals);
+	must(local); /* there are as many as volumes */
+	*local = (struct cache_local){.volume = volume};
+	local->failures_seen = atomic_load(&volume->failures);
+	TAILQ_INIT(&local->epochs);
+	TAILQ_INIT(&local->syncs);
+	TAILQ_INIT(&local->barriers);
+	LIST_INSERT_HEAD(local_chain(cache, id), local, chain);
+	return local;
 }
 
-struct cache_flow *cache_flow_find(struct peer *peer, uint64_t volume)
+struct cache_local *cache_volume_local_find(struct peer *peer, uint64_t volume)
 {
-	struct cache_flow *flow;
-	LIST_FOREACH (flow, flow_chain(cache_of(peer), volume), chain)
-		if (atomic_load_explicit(&flow->volume->id, memory_order_relaxed) == volume)
-			return flow;
+	struct cache_local *local;
+	LIST_FOREACH (local, local_chain(cache_of(peer), volume), chain)
+		if (atomic_load_explicit(&local->volume->id, memory_order_relaxed) == volume)
+			return local;
 	return NULL;
 }
 
-struct cache_flow *cache_flow_get(struct peer *peer, uint64_t volume)
+struct cache_local *cache_volume_local_get(struct peer *peer, uint64_t volume)
 {
 	struct cache *cache = cache_of(peer);
-	struct cache_flow *flow = cache->last_flow;
-	if (likely(flow && atomic_load_explicit(&flow->volume->id, memory_order_relaxed) == volume))
-		return flow;
-	flow = cache_flow_find(peer, volume);
-	if (!flow)
-		flow = flow_make(peer, volume);
-	if (flow)
-		cache->last_flow = flow;
-	return flow;
+	struct cache_local *local = cache->last_local;
+	if (likely(local &&
+		    atomic_load_explicit(&local->volume->id, memory_order_relaxed) == volume))
+		return local;
+	local = cache_volume_local_find(peer, volume);
+	if (!local)
+		local = local_make(peer, volume);
+	if (local)
+		cache->last_local = local;
+	return local;
 }
 
 /* --- what they take ---------------------------------------------------------------------- */
 
-bool cache_flow_allowed(const struct peer *peer, const struct cache_flow *flow, uint32_t count)
+bool cache_volume_allows(const struct peer *peer, const struct cache_local *local, uint32_t count)
 {
-	const struct cache_volume *volume = flow->volume;
+	const struct cache_volume *volume = local->volume;
 	uint32_t share = atomic_load_explicit(&volume->share, memory_order_relaxed);
 	if (likely(share == 0 || share >= 100))
 		return true;
@@ -150,48 +151,48 @@ bool cache_flow_allowed(const struct peer *peer, const struct cache_flow *flow, 
 }
 
 /* Other shards are told once a turn, not for each bucket: their lines are not ours. */
-void cache_flow_changed(struct peer *peer, struct cache_flow *flow)
+void cache_volume_changed(struct peer *peer, struct cache_local *local)
 {
-	if (flow->untold)
+	if (local->unpublished)
 		return;
-	flow->untold = true;
-	LIST_INSERT_HEAD(&cache_of(peer)->untold, flow, untold_link);
+	local->unpublished = true;
+	LIST_INSERT_HEAD(&cache_of(peer)->unpublished, local, unpublished_link);
 }
 
-void cache_flow_used(struct peer *peer, struct cache_flow *flow, int32_t count)
+void cache_volume_use(struct peer *peer, struct cache_local *local, int32_t count)
 {
-	flow->used += (uint32_t)count;
-	cache_flow_changed(peer, flow);
+	local->used += (uint32_t)count;
+	cache_volume_changed(peer, local);
 }
 
-static void flow_tell(struct peer *peer, struct cache_flow *flow)
+static void local_tell(struct peer *peer, struct cache_local *local)
 {
 	struct cache_shared *shared = cache_shared(peer);
-	int64_t used = (int64_t)flow->used - flow->used_told;
-	int64_t dirty = (int64_t)flow->dirty - flow->dirty_told;
-	flow->used_told = flow->used;
-	flow->dirty_told = flow->dirty;
+	int64_t used = (int64_t)local->used - local->used_published;
+	int64_t dirty = (int64_t)local->dirty - local->dirty_published;
+	local->used_published = local->used;
+	local->dirty_published = local->dirty;
 	if (used) {
-		atomic_fetch_add(&flow->volume->used, (uint64_t)used);
+		atomic_fetch_add(&local->volume->used, (uint64_t)used);
 		atomic_fetch_add(&shared->used, (uint32_t)used);
 		peer_count(peer, CACHE_USED, (uint64_t)(used * XSEG_PAGE));
 	}
 	if (dirty) {
-		cache_of(peer)->writeback.dirty_told += (uint32_t)dirty;
-		atomic_fetch_add(&flow->volume->dirty, (uint64_t)dirty);
+		cache_of(peer)->writeback.dirty_published += (uint32_t)dirty;
+		atomic_fetch_add(&local->volume->dirty, (uint64_t)dirty);
 		atomic_fetch_add(&shared->dirty, (uint32_t)dirty);
 		peer_count(peer, CACHE_DIRTY, (uint64_t)(dirty * XSEG_PAGE));
 	}
 }
 
-void cache_flow_tell(struct peer *peer)
+void cache_volume_publish(struct peer *peer)
 {
 	struct cache *cache = cache_of(peer);
-	struct cache_flow *flow;
-	while ((flow = LIST_FIRST(&cache->untold))) {
-		LIST_REMOVE(flow, untold_link);
-		flow->untold = false;
-		flow_tell(peer, flow);
+	struct cache_local *local;
+	while ((local = LIST_FIRST(&cache->unpublished))) {
+		LIST_REMOVE(local, unpublished_link);
+		local->unpublished = false;
+		local_tell(peer, local);
 	}
 }
 

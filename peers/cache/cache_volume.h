@@ -28,21 +28,21 @@ struct cache_volume {
 	_Atomic uint32_t mode, ack, share; /* enum cache_mode, enum cache_ack, percent */
 	_Atomic bool own_setting;
 	_Atomic uint32_t open;	   /* epoch */
-	_Atomic uint32_t stored;   /* up to and with this one all is at the blocker, and flushed */
+	_Atomic uint32_t durable;  /* up to and with this one all is at the blocker, and flushed */
 	_Atomic uint32_t flushing; /* a shard flushes the store for the volume now */
 	_Atomic uint32_t touched;  /* the last epoch that was written in */
-	_Atomic uint32_t wanted;   /* up to and with this one somebody waits for `stored` */
+	_Atomic uint32_t wanted;   /* up to and with this one somebody waits for `durable` */
 	_Atomic uint32_t failures; /* grows: a write-back or flush has failed */
 	_Atomic uint32_t redo;	   /* grows: a flush has failed, what was written is in doubt */
 	_Atomic uint64_t calm_ns;  /* for want of room alone no epoch is closed before */
-	_Atomic uint32_t bypass;   /* shards that have notes of writes on their way past them */
+	_Atomic uint32_t bypass;   /* shards that have entries of writes on their way past them */
 	/* writes that went past the epochs, as far as answered, and as far as flushed */
-	_Alignas(64) _Atomic uint64_t through, through_flushed; /* from here on: each turn */
+	_Alignas(64) _Atomic uint64_t forwarded, forwarded_flushed; /* from here on: each turn */
 	_Atomic int error;	    /* of the last write-back or flush; 0: none */
-	_Atomic uint64_t term;	    /* of its home record, as told last; 0: unknown */
+	_Atomic uint64_t term;	    /* of its home record, as heard last; 0: unknown */
 	_Atomic uint64_t next_term; /* what is older is being thrown away */
-	_Atomic bool voids;	    /* up to and with void_epoch nothing is written back any more */
-	_Atomic uint32_t void_epoch;
+	_Atomic bool discards; /* up to and with discard_epoch nothing is written back any more */
+	_Atomic uint32_t discard_epoch;
 	_Atomic uint64_t used;	/* buckets */
 	_Atomic uint64_t dirty; /* buckets, loose ones too */
 	_Atomic uint64_t hits, misses, fills, bypasses, evictions, written, write_calls;
@@ -88,18 +88,18 @@ struct cache_kept {
 
 struct cache_bypass;
 
-struct cache_flow {
+struct cache_local {
 	struct cache_volume *volume;
 	struct cache_epoch_queue epochs; /* oldest first */
 	struct job_queue syncs;		 /* FLUSH and FUA that wait for their epoch: arg0 */
 	struct cache_barrier_queue barriers;
-	bool listed; /* in dirty_flows */
-	bool untold; /* `used` or `dirty` has changed since the others were told */
-	uint32_t used_told, dirty_told;
-	LIST_ENTRY(cache_flow) untold_link;
+	bool listed;	  /* in dirty_flows */
+	bool unpublished; /* `used` or `dirty` has changed since the others heard */
+	uint32_t used_published, dirty_published;
+	LIST_ENTRY(cache_local) unpublished_link;
 	/* a flush of the store that this shard has sent */
 	uint32_t sent_epoch;
-	uint64_t sent_through;
+	uint64_t sent_forwarded;
 	struct cache_journal_batch mark; /* of it */
 	struct cache_batch *batch;	 /* what the journal is given now */
 	uint32_t failures_seen;
@@ -107,43 +107,44 @@ struct cache_flow {
 	unsigned stream_next;
 	struct cache_worth worth;
 	struct cache_kept kept;
-	uint32_t bypass;      /* notes */
+	uint32_t bypass;      /* in-flight entries */
 	uint32_t dirty, used; /* on this shard */
 	uint64_t retry_ns;    /* the store failed: not before */
 	uint64_t backoff_ns;
-	uint64_t flush_ns;	      /* when the store's flush was sent */
-	uint64_t bypass_ns;	      /* a write that went past has failed: none before that time */
-	TAILQ_ENTRY(cache_flow) link; /* of those with something dirty */
-	LIST_ENTRY(cache_flow) chain;
+	uint64_t flush_ns;  /* when the store's flush was sent */
+	uint64_t bypass_ns; /* a write that went past has failed: none before that time */
+	TAILQ_ENTRY(cache_local) link; /* of those with something dirty */
+	LIST_ENTRY(cache_local) chain;
 	struct cache_tally tally;
-	LIST_ENTRY(cache_flow) tallied;
+	LIST_ENTRY(cache_local) tallied;
 };
-TAILQ_HEAD(cache_flow_queue, cache_flow);
-LIST_HEAD(cache_flow_list, cache_flow);
-#define CACHE_FLOW_CHAINS 4096u
+TAILQ_HEAD(cache_local_queue, cache_local);
+LIST_HEAD(cache_local_list, cache_local);
+#define CACHE_LOCAL_CHAINS 4096u
 
 int cache_volume_open(struct peer *first);
 void cache_volume_close(struct peer *first);
 /* The volume, in the process; get: made if need be, NULL: too many. */
 struct cache_volume *cache_volume_find(const struct peer *peer, uint64_t id);
 struct cache_volume *cache_volume_get(struct peer *peer, uint64_t id);
-/* `used` or `dirty` of the flow has changed; tell: once a turn, the others learn of it. */
-void cache_flow_changed(struct peer *peer, struct cache_flow *flow);
-void cache_flow_tell(struct peer *peer);
+/* `used` or `dirty` of the volume on this shard has changed; publish: once a turn, so that the
+   other shards see it. */
+void cache_volume_changed(struct peer *peer, struct cache_local *local);
+void cache_volume_publish(struct peer *peer);
 /* Into the queue of those that cache_flush_turn() looks at. */
-void cache_flow_list(struct peer *peer, struct cache_flow *flow);
-struct cache_flow *cache_flow_find(struct peer *peer, uint64_t volume);
+void cache_epoch_enqueue(struct peer *peer, struct cache_local *local);
+struct cache_local *cache_volume_local_find(struct peer *peer, uint64_t volume);
 /* The volume on this shard, made if need be; NULL: CACHE_VOLUMES_MAX are in use, pass it on. */
-struct cache_flow *cache_flow_get(struct peer *peer, uint64_t volume);
+struct cache_local *cache_volume_local_get(struct peer *peer, uint64_t volume);
 /* May it take `count` buckets more of its share? */
-bool cache_flow_allowed(const struct peer *peer, const struct cache_flow *flow, uint32_t count);
-void cache_flow_used(struct peer *peer, struct cache_flow *flow, int32_t count);
+bool cache_volume_allows(const struct peer *peer, const struct cache_local *local, uint32_t count);
+void cache_volume_use(struct peer *peer, struct cache_local *local, int32_t count);
 
 /* --- cache_term.c: the term that belongs to what is kept of a volume */
 /* -EAGAIN: no page for it now; then nothing has changed. */
-int cache_term_keep(struct peer *peer, struct cache_volume *volume, uint64_t term);
+int cache_term_persist(struct peer *peer, struct cache_volume *volume, uint64_t term);
 /* Those that volumes have in memory alone: after a replay of the journal. */
-int cache_term_keep_all(struct peer *peer);
+int cache_term_persist_all(struct peer *peer);
 void cache_term_open_page(struct peer *first, uint32_t page, uint32_t ordinal);
 void cache_term_open(struct peer *first);
 void cache_term_drop(struct peer *peer); /* nothing is kept of any volume */

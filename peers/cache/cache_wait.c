@@ -5,9 +5,9 @@
 /* What is dirty here may have to wait for what is dirty on other shards, which are in no hurry. */
 static void wait_ask_others(struct peer *peer)
 {
-	struct cache_flow *flow;
-	TAILQ_FOREACH (flow, &cache_of(peer)->writeback.flows, link)
-		cache_epoch_raise(&flow->volume->wanted, cache_epoch_goal(flow));
+	struct cache_local *local;
+	TAILQ_FOREACH (local, &cache_of(peer)->writeback.locals, link)
+		cache_epoch_raise(&local->volume->wanted, cache_epoch_goal(local));
 	cache_wake_others(peer);
 }
 

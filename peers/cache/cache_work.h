@@ -14,7 +14,7 @@
    has one for each request of the segment and some for reading ahead. */
 #define CACHE_FILL_PAGES 256u
 struct cache_work {
-	struct cache_hold hold;
+	struct cache_range range;
 	struct cache_object *object;
 	struct job *job;	 /* who asked; NULL: nobody waits */
 	struct job_queue joined; /* they asked for a part of the same */
@@ -55,11 +55,11 @@ void cache_fill_ahead(
 /* cache_stream.c: a read that missed. True: it goes on a sequence that is too long to be kept. */
 bool cache_fill_stream(struct peer *peer, struct cache_object *object, const struct job *job);
 /* A miss that is better passed on: what is fetched is seldom read again, and the store is fast. */
-bool cache_fill_skips(struct cache *cache, struct cache_flow *flow);
+bool cache_fill_skips(struct cache *cache, struct cache_local *local);
 void cache_fill_paid(
-	struct cache *cache, struct cache_flow *flow, uint32_t count, uint64_t idle_ns);
+	struct cache *cache, struct cache_local *local, uint32_t count, uint64_t idle_ns);
 /* Past us, to the store: nothing of it is dirty. */
-void cache_fill_pass(struct peer *peer, struct cache_flow *flow, struct job *job);
+void cache_fill_pass(struct peer *peer, struct cache_local *local, struct job *job);
 /* A read that hit what was read ahead. */
 void cache_fill_follow(struct peer *peer, struct cache_object *object, const struct job *job);
 
@@ -73,7 +73,7 @@ extern const struct cache_mode_ops cache_mode_writethrough, cache_mode_writeback
 extern const struct cache_mode_ops *const cache_modes[3];
 /* Is a write that goes through better handed on as it is? In write-through, most are where what
    they leave behind is seldom read, and the store is fast. */
-bool cache_mode_hands_on(struct cache_flow *flow, uint32_t mode);
+bool cache_mode_hands_on(struct cache_local *local, uint32_t mode);
 /* Past the buckets, to the store: `around` leaves none behind. Also for a ZERO. */
 void cache_mode_through(
 	struct peer *peer, struct cache_object *object, struct job *job, bool around);
@@ -90,7 +90,7 @@ void cache_bypass_adopt(struct peer *peer);
    first, and none is made until it has ended. False: it has to be waited for. object: NULL when
    there is none. */
 bool cache_bypass_write(
-	struct peer *peer, struct cache_flow *flow, struct cache_object *object, struct job *job);
+	struct peer *peer, struct cache_local *local, struct cache_object *object, struct job *job);
 /* Is one of these on its way there? Then nothing of that place may be kept. */
 bool cache_bypass_overlaps(
 	struct peer *peer, const struct cache_object *object, uint32_t first, uint32_t count);

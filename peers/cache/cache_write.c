@@ -252,7 +252,7 @@ static inline int write_bucket(struct write *w, uint32_t i)
 	if (old != XCACHE_NONE)
 		scratch->drops[scratch->drop_count++] = old;
 	if (!again)
-		cache_epoch_add(w->peer, w->object->flow, entry, w->epoch);
+		cache_epoch_add(w->peer, w->object->local, entry, w->epoch);
 	return 0;
 }
 
@@ -260,7 +260,7 @@ static void write_account(struct write *w)
 {
 	uint32_t more = w->made + w->older;
 	if (more)
-		cache_flow_used(w->peer, w->object->flow, (int32_t)more);
+		cache_volume_use(w->peer, w->object->local, (int32_t)more);
 	if (w->donated)
 		peer_count(w->peer, CACHE_DONATED, w->donated);
 	if (w->copied)
@@ -312,7 +312,7 @@ static void clean_replace(
 	cache_bucket_describe(w->peer, w->object, w->first + i, page, valid, 0, 0);
 	peer_page_keep(w->peer, page);
 	e->page = page;
-	w->object->flow->kept.lost += (e->flags & CACHE_E_THROUGH) != 0;
+	w->object->local->kept.lost += (e->flags & CACHE_E_THROUGH) != 0;
 	e->flags = (uint16_t)(valid << 8 | (e->flags & CACHE_E_AHEAD) | CACHE_E_THROUGH);
 	crash_point("cache.write.through_kept");
 	peer_page_drop(w->peer, old);
@@ -323,7 +323,7 @@ static void clean_insert(struct write *w, uint32_t i, const struct write_piece *
 	uint32_t page, entry;
 	if (piece->mask != CACHE_ALL_SECTORS || cache_object_is_bypassing(w->object) ||
 		cache_phase_now(w->peer) != CACHE_CACHING || (w->job->flags & XSEG_F_NO_CACHE) ||
-		!cache_flow_allowed(w->peer, w->object->flow, 1) ||
+		!cache_volume_allows(w->peer, w->object->local, 1) ||
 		peer_page_hold(w->peer, &page, 1))
 		return;
 	if (xcache_insert(w->cache->index, w->object->index, w->first + i, &entry)) {
@@ -336,7 +336,7 @@ static void clean_insert(struct write *w, uint32_t i, const struct write_piece *
 	struct xcache_entry *e = xcache_entry(w->cache->index, entry);
 	e->page = page;
 	e->flags = (uint16_t)(piece->mask << 8 | CACHE_E_THROUGH);
-	cache_flow_used(w->peer, w->object->flow, 1);
+	cache_volume_use(w->peer, w->object->local, 1);
 }
 
 void cache_write_clean(struct peer *peer, struct cache_object *object, struct job *job, bool insert)

@@ -5,7 +5,7 @@ cached_sources = peers/cache/cache.h peers/cache/cache_epoch.h peers/cache/cache
 	peers/cache/cache_volume.h peers/cache/cache_work.h peers/cache/cache_main.c peers/cache/cache_size.c \
 	peers/cache/cache_io.c peers/cache/cache_read.c peers/cache/cache_write.c \
 	peers/cache/cache_fill.c peers/cache/cache_stream.c peers/cache/cache_bucket.c \
-	peers/cache/cache_adopt.c peers/cache/cache_gate.c peers/cache/cache_wait.c \
+	peers/cache/cache_adopt.c peers/cache/cache_range.c peers/cache/cache_wait.c \
 	peers/cache/cache_pin.c peers/cache/cache_mode_writeback.c \
 	peers/cache/cache_mode_writethrough.c peers/cache/cache_mode_writearound.c \
 	peers/cache/cache_bypass.c \

@@ -85,7 +85,8 @@ static bool store_holds(struct crig_store *store, const struct job *job)
 {
 	bool flush = job->op == XSEG_OP_FLUSH;
 	bool passes = job->op == XSEG_OP_READ || (flush && atomic_load(&store->flushes_pass));
-	return (atomic_load(&store->hold) && !passes) || (atomic_load(&store->hold_flush) && flush);
+	return (atomic_load(&store->range) && !passes) ||
+	       (atomic_load(&store->hold_flush) && flush);
 }
 
 static void store_take(struct peer *peer, struct job *job)

@@ -27,7 +27,7 @@ struct crig_event {
 
 struct crig_store {
 	_Atomic int fail_write, fail_flush; /* a flush that fails loses everything */
-	_Atomic bool hold;		    /* writes and flushes wait until it is false */
+	_Atomic bool range;		    /* writes and flushes wait until it is false */
 	_Atomic bool hold_flush;	    /* flushes alone */
 	_Atomic bool flushes_pass;	    /* flushes do not, even so */
 	_Atomic uint32_t held;

@@ -234,7 +234,7 @@ void rig_stored(struct cache_journal *journal, uint64_t volume, uint32_t epoch)
 {
 	struct rig_batch mark;
 	rig_batch(&mark, 0, volume, epoch, 0, 0);
-	if (!cache_journal_stored(journal, &mark.batch)) {
+	if (!cache_journal_durable(journal, &mark.batch)) {
 		rig_pump(journal);
 		ck_assert_uint_eq(mark.done, 1);
 		ck_assert_int_eq(mark.error, 0);

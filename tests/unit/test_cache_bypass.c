@@ -22,7 +22,7 @@ static void held_start(
 {
 	struct crig_store *store = crig_store(crig);
 	uint32_t before = atomic_load(&store->held);
-	atomic_store(&store->hold, true);
+	atomic_store(&store->range, true);
 	memset(held->bytes, value, sizeof(held->bytes));
 	held->request = crig_request(XSEG_OP_WRITE, object, offset, sizeof(held->bytes));
 	held->request.send = held->bytes;
@@ -34,7 +34,7 @@ static void held_start(
 static void held_end(struct crig *crig, struct held *held)
 {
 	struct client_request *done;
-	atomic_store(&crig_store(crig)->hold, false);
+	atomic_store(&crig_store(crig)->range, false);
 	ck_assert_int_eq(client_collect(&crig->rig.client, &done), 0);
 	ck_assert_ptr_eq(done, &held->request);
 	ck_assert_int_eq(done->result, 0);
@@ -44,7 +44,7 @@ static void held_end(struct crig *crig, struct held *held)
 static void held_end_all(struct crig *crig, unsigned count)
 {
 	struct client_request *done;
-	atomic_store(&crig_store(crig)->hold, false);
+	atomic_store(&crig_store(crig)->range, false);
 	for (unsigned n = 0; n < count; n++) {
 		ck_assert_int_eq(client_collect(&crig->rig.client, &done), 0);
 		ck_assert_int_eq(done->result, 0);

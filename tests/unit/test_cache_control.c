@@ -59,7 +59,7 @@ START_TEST(test_state)
 		ck_assert_uint_eq(all[i].setting.share, 50);
 		ck_assert_uint_le(all[i].used, 4096);
 		ck_assert_uint_eq(all[i].epoch, all[i].volume == 3 ? 2 : 1);
-		ck_assert_uint_eq(all[i].epoch_stored, all[i].volume == 3 ? 1 : 0);
+		ck_assert_uint_eq(all[i].epoch_durable, all[i].volume == 3 ? 1 : 0);
 	}
 	ck_assert_uint_eq(seen, 0x3e);
 	RIG_UNTIL(crig_state(&crig).dirty == 4 * 4096);
@@ -132,7 +132,7 @@ START_TEST(test_begin_waits)
 	struct crig_store *store = crig_store(&crig);
 	write.send = bytes;
 	write.send_size = sizeof(bytes);
-	atomic_store(&store->hold, true);
+	atomic_store(&store->range, true);
 	ck_assert_int_eq(client_start(&crig.rig.client, &write), 0);
 	RIG_UNTIL(atomic_load(&store->held) == 1);
 	ck_assert_int_eq(client_start(&crig.rig.client, &begin), 0);
@@ -140,7 +140,7 @@ START_TEST(test_begin_waits)
 		ck_assert_uint_eq(crig_state(&crig).phase, CACHE_PASSING);
 	ck_assert(crig_reads(&crig, 1, 0, 4096, 0));
 	ck_assert_uint_eq(crig_state(&crig).used, 0);
-	atomic_store(&store->hold, false);
+	atomic_store(&store->range, false);
 	ck_assert_int_eq(client_collect(&crig.rig.client, &done), 0);
 	ck_assert_int_eq(client_collect(&crig.rig.client, &done), 0);
 	ck_assert_int_eq(write.result, 0);
@@ -159,14 +159,14 @@ START_TEST(test_busy)
 	crig_begin(&crig, (unsigned)_i + 1, LATE);
 	struct crig_store *store = crig_store(&crig);
 	ck_assert_int_eq(crig_write(&crig, 0, 0, 4096, 1, 0), 0);
-	atomic_store(&store->hold, true);
+	atomic_store(&store->range, true);
 	ck_assert_int_eq(client_start(&crig.rig.client, &drain), 0);
 	RIG_UNTIL(atomic_load(&store->held) > 0);
 	ck_assert_uint_eq(crig_state(&crig).phase, CACHE_DRAINING);
 	ck_assert_int_eq(crig_control(&crig, CACHE_RESIZE, 0, 4u << 20, NULL), -EBUSY);
 	ck_assert_int_eq(crig_control(&crig, CACHE_DROP, 0, 0, NULL), -EBUSY);
 	ck_assert(crig_reads(&crig, 0, 0, 4096, 1));
-	atomic_store(&store->hold, false);
+	atomic_store(&store->range, false);
 	ck_assert_int_eq(client_collect(&crig.rig.client, &done), 0);
 	ck_assert_int_eq(drain.result, 0);
 	ck_assert(crig_has(&crig, 0, 0, 4096, 1));

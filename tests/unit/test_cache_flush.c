@@ -95,7 +95,7 @@ START_TEST(test_overwritten)
 	struct client_request flush = {.op = XSEG_OP_FLUSH, .key = {.volume = 1}}, *done;
 	crig_begin(&crig, (unsigned)_i + 1, LATE);
 	struct crig_store *store = crig_store(&crig);
-	atomic_store(&store->hold, true);
+	atomic_store(&store->range, true);
 	ck_assert_int_eq(crig_write(&crig, 1, 0, 8192, 1, 0), 0);
 	ck_assert_int_eq(client_start(&crig.rig.client, &flush), 0);
 	RIG_UNTIL(atomic_load(&store->held) > 0);
@@ -104,7 +104,7 @@ START_TEST(test_overwritten)
 		ck_assert(crig_reads(&crig, 1, 0, 4096, version));
 		ck_assert(crig_reads(&crig, 1, 4096, 4096, 1));
 	}
-	atomic_store(&store->hold, false);
+	atomic_store(&store->range, false);
 	ck_assert_int_eq(client_collect(&crig.rig.client, &done), 0);
 	ck_assert_ptr_eq(done, &flush);
 	ck_assert_int_eq(flush.result, 0);
@@ -196,7 +196,7 @@ START_TEST(test_limit)
 	crig_begin(&crig, lanes, lanes == 1 ? LATE ",size=1M" : LATE ",size=2M");
 	struct crig_store *store = crig_store(&crig);
 	memset(bytes, 6, sizeof(bytes));
-	atomic_store(&store->hold, true);
+	atomic_store(&store->range, true);
 	for (unsigned n = 0; n < countof(requests); n++) {
 		requests[n] = crig_request(XSEG_OP_WRITE, n % CRIG_OBJECTS, 0, CRIG_BYTES);
 		requests[n].key.volume = 1 + n / CRIG_OBJECTS;
@@ -207,7 +207,7 @@ START_TEST(test_limit)
 	RIG_UNTIL(atomic_load(&store->held) > 0);
 	ck_assert_uint_gt(crig_state(&crig).dirty, 0);
 	check_limit(&crig);
-	atomic_store(&store->hold, false);
+	atomic_store(&store->range, false);
 	while (client_collect(&crig.rig.client, &done) == 0) {
 		ck_assert_int_eq(done->result, 0);
 		ended++;

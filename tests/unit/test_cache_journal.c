@@ -146,11 +146,11 @@ START_TEST(test_marks)
 	/* written down already: nothing is to be synced for it */
 	struct rig_batch mark;
 	rig_batch(&mark, 0, 2, 1, 0, 0);
-	ck_assert(!cache_journal_stored(journal, &mark.batch));
+	ck_assert(!cache_journal_durable(journal, &mark.batch));
 	rig_pump(journal);
 	ck_assert_uint_eq(mark.done, 1);
 	rig_syncs = 0;
-	ck_assert(cache_journal_stored(journal, &mark.batch));
+	ck_assert(cache_journal_durable(journal, &mark.batch));
 	rig_pump(journal);
 	ck_assert_uint_eq(rig_syncs, 0);
 	ck_assert_uint_eq(mark.done, 1);
@@ -169,7 +169,7 @@ START_TEST(test_moot)
 	rig_batch(&mark, 0, 5, 1, 0, 0);
 	cache_journal_append(journal, &old.batch);
 	cache_journal_append(journal, &new.batch);
-	ck_assert(cache_journal_stored(journal, &mark.batch));
+	ck_assert(cache_journal_durable(journal, &mark.batch));
 	ck_assert(cache_journal_turn(journal, &rig_shards[1]));
 	ck_assert_uint_eq(old.done, 1);
 	ck_assert_uint_eq(new.done, 0);
@@ -263,7 +263,7 @@ START_TEST(test_failing)
 	rig_batch(&later, 3, 2, 2, 0, 0);
 	cache_journal_append(journal, &batch.batch);
 	cache_journal_append(journal, &gone.batch);
-	ck_assert(!cache_journal_stored(journal, &mark.batch));
+	ck_assert(!cache_journal_durable(journal, &mark.batch));
 	rig_sync_error = EIO;
 	rig_pump(journal);
 	ck_assert_int_eq(cache_journal_error(journal), -EIO);
@@ -275,7 +275,7 @@ START_TEST(test_failing)
 	ck_assert_int_eq(cache_journal_error(journal), -EIO);
 	/* taken back, and to the store without the journal */
 	ck_assert(cache_journal_cancel(journal, &gone.batch));
-	ck_assert(cache_journal_stored(journal, &later.batch));
+	ck_assert(cache_journal_durable(journal, &later.batch));
 	rig_sync_error = 0;
 	usleep(20000);
 	wait_for_retry(journal);
@@ -398,7 +398,7 @@ static void *lane_main(void *context)
 		cache_journal_append(lane->journal, &common.batch);
 		if (epoch % 7 == 0 && cache_journal_cancel(lane->journal, &common.batch))
 			common.done = 1;
-		if (epoch > 1 && !cache_journal_stored(lane->journal, &mark.batch))
+		if (epoch > 1 && !cache_journal_durable(lane->journal, &mark.batch))
 			lane_wait(lane, &mark);
 		lane_wait(lane, &own);
 		lane_wait(lane, &common);

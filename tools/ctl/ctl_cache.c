@@ -191,7 +191,7 @@ static json_t *volume_json(const struct cache_volume_state *v, const char *name)
 			(json_int_t)v->misses, "fills", (json_int_t)v->fills, "bypasses",
 			(json_int_t)v->bypasses, "evictions", (json_int_t)v->evictions, "written",
 			(json_int_t)v->written, "write_calls", (json_int_t)v->write_calls,
-			"epochs_behind", (json_int_t)(uint32_t)(v->epoch - v->epoch_stored),
+			"epochs_behind", (json_int_t)(uint32_t)(v->epoch - v->epoch_durable),
 			"oldest_ns", (json_int_t)v->oldest_ns));
 	return out;
 }

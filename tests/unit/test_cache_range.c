@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The gate: who may work on which part of an object, and that nobody passes who waits. */
+/* The range lock: who may work on which part of an object, and that nobody passes who waits. */
 #include <string.h>
 
 #include "peers/cache/cache.h"
@@ -9,14 +9,14 @@
 static struct cache cache;
 static struct cache_object object;
 static struct peer peer = {.state = &cache};
-static struct cache_hold holds[8];
+static struct cache_range ranges[8];
 static char order[16]; /* who was let in after a wait */
 
 static void init(void *owner, uint32_t index)
 {
 	(void)owner;
 	object = (struct cache_object){.index = index};
-	TAILQ_INIT(&object.holds);
+	TAILQ_INIT(&object.ranges);
 	xcache_object(cache.index, index)->owner = &object;
 }
 
@@ -30,43 +30,43 @@ static void setup(void)
 	uint32_t index;
 	ck_assert_int_eq(xcache_open(&cache.index, &config), 0);
 	ck_assert_int_eq(xcache_get_object(cache.index, &key, &index), 0);
-	memset(holds, 0, sizeof(holds));
+	memset(ranges, 0, sizeof(ranges));
 	order[0] = '\0';
 }
 
-static void note(struct peer *p, struct cache_hold *hold)
+static void entry(struct peer *p, struct cache_range *range)
 {
 	ck_assert_ptr_eq(p, &peer);
 	size_t length = strlen(order);
-	order[length] = (char)('0' + (hold - holds));
+	order[length] = (char)('0' + (range - ranges));
 	order[length + 1] = '\0';
 }
 
-static void note_and_leave(struct peer *p, struct cache_hold *hold)
+static void note_and_leave(struct peer *p, struct cache_range *range)
 {
-	note(p, hold);
-	cache_gate_leave(p, hold);
+	entry(p, range);
+	cache_range_unlock(p, range);
 }
 
 static bool enter(unsigned i, uint32_t first, uint32_t count, bool exclusive)
 {
-	holds[i] = (struct cache_hold){
-		.first = first, .count = count, .exclusive = exclusive, .go = note};
-	return cache_gate_enter(&peer, &object, &holds[i]);
+	ranges[i] = (struct cache_range){
+		.first = first, .count = count, .exclusive = exclusive, .go = entry};
+	return cache_range_lock(&peer, &object, &ranges[i]);
 }
 
-static void leave(unsigned i) { cache_gate_leave(&peer, &holds[i]); }
+static void leave(unsigned i) { cache_range_unlock(&peer, &ranges[i]); }
 
 START_TEST(test_shared)
 {
 	setup();
 	ck_assert(enter(0, 0, 4, false));
 	ck_assert(enter(1, 2, 4, false));
-	ck_assert(cache_gate_free(&object, 3, 1, false));
-	ck_assert(!cache_gate_free(&object, 3, 1, true));
-	ck_assert(cache_gate_free(&object, 6, 9, true));
+	ck_assert(cache_range_is_free(&object, 3, 1, false));
+	ck_assert(!cache_range_is_free(&object, 3, 1, true));
+	ck_assert(cache_range_is_free(&object, 6, 9, true));
 	leave(0);
-	ck_assert(!cache_gate_free(&object, 3, 1, true));
+	ck_assert(!cache_range_is_free(&object, 3, 1, true));
 	leave(1);
 	ck_assert(xcache_find_object(cache.index, &(struct xseg_key){.volume = 1}) == XCACHE_NONE);
 	xcache_close(cache.index);
@@ -79,7 +79,7 @@ START_TEST(test_exclusive)
 	ck_assert(enter(0, 10, 2, true));
 	ck_assert(enter(1, 12, 2, true));
 	ck_assert(enter(2, 0, 10, false));
-	ck_assert(!cache_gate_free(&object, 11, 1, false));
+	ck_assert(!cache_range_is_free(&object, 11, 1, false));
 	ck_assert(!enter(3, 9, 2, false));
 	leave(2);
 	ck_assert_str_eq(order, "");
@@ -98,7 +98,7 @@ START_TEST(test_order)
 	ck_assert(enter(0, 0, 4, false));
 	ck_assert(!enter(1, 2, 4, true));
 	ck_assert(!enter(2, 3, 1, false));
-	ck_assert(!cache_gate_free(&object, 5, 1, false));
+	ck_assert(!cache_range_is_free(&object, 5, 1, false));
 	ck_assert(enter(3, 0, 2, false));
 	ck_assert(!enter(4, 5, 1, true));
 	leave(0);
@@ -119,8 +119,9 @@ START_TEST(test_chain)
 	setup();
 	ck_assert(enter(0, 0, 1, true));
 	for (unsigned i = 1; i < 6; i++) {
-		holds[i] = (struct cache_hold){.count = 1, .exclusive = true, .go = note_and_leave};
-		ck_assert(!cache_gate_enter(&peer, &object, &holds[i]));
+		ranges[i] =
+			(struct cache_range){.count = 1, .exclusive = true, .go = note_and_leave};
+		ck_assert(!cache_range_lock(&peer, &object, &ranges[i]));
 	}
 	leave(0);
 	ck_assert_str_eq(order, "12345");
@@ -131,7 +132,7 @@ END_TEST
 
 int main(void)
 {
-	Suite *suite = suite_create("cache_gate");
+	Suite *suite = suite_create("cache_range");
 	UNIT_TEST(suite, test_shared);
 	UNIT_TEST(suite, test_exclusive);
 	UNIT_TEST(suite, test_order);
