@@ -53,18 +53,18 @@ static uint64_t verb_create(const struct bench_volume *b)
 	return 0;
 }
 
-/* As a composer tells what has been written: the map cannot know that nothing was. */
-static void tell(struct client *client, const struct map_head_info *head, uint32_t first,
-	uint32_t count, struct map_new *news)
+/* As a composer publishes what has been written: the map cannot know that nothing was. */
+static void publish(struct client *client, const struct map_head_info *head, uint32_t first,
+	uint32_t count, struct map_update *changes)
 {
-	memset(news, 0, count * sizeof(*news));
+	memset(changes, 0, count * sizeof(*changes));
 	for (uint32_t i = 0; i < count; i++)
-		news[i] = (struct map_new){.object = first + i, .epoch = head->epoch};
-	struct client_request request = {.arg0 = MAP_NEWS,
+		changes[i] = (struct map_update){.object = first + i, .epoch = head->epoch};
+	struct client_request request = {.arg0 = MAP_PUBLISH,
 		.arg1 = count,
 		.key.volume = head->id,
-		.send = news,
-		.send_size = count * (uint32_t)sizeof(*news)};
+		.send = changes,
+		.send_size = count * (uint32_t)sizeof(*changes)};
 	asker_control(client, &request, NULL, NULL, request.send_size);
 }
 
@@ -74,21 +74,22 @@ static uint64_t verb_fill(const struct bench_volume *b)
 	struct map_head_info head;
 	struct map_ask ask = {.id = 0};
 	uint32_t count = (uint32_t)number(b, 2);
-	struct map_new *news = malloc(NEWS_BATCH * sizeof(*news));
-	must(news);
+	struct map_update *changes = malloc(NEWS_BATCH * sizeof(*changes));
+	must(changes);
 	asker_open(&client, b->segment, b->word[0]);
 	snprintf(ask.name, sizeof(ask.name), "%s", b->word[1]);
 	struct client_request acquire = {.arg0 = MAP_ACQUIRE};
 	asker_control(&client, &acquire, &ask, &head, sizeof(head));
 	uint64_t begun_ns = clock_now_ns();
 	for (uint32_t at = 0; at < count; at += NEWS_BATCH)
-		tell(&client, &head, at, count - at < NEWS_BATCH ? count - at : NEWS_BATCH, news);
+		publish(&client, &head, at, count - at < NEWS_BATCH ? count - at : NEWS_BATCH,
+			changes);
 	uint64_t took_ns = clock_now_ns() - begun_ns;
 	struct client_request release = {.arg0 = MAP_RELEASE, .key.volume = head.id};
 	asker_control(&client, &release, NULL, NULL, 0);
 	printf("{\"ns\": %llu}\n", (unsigned long long)(took_ns / (count ? count : 1)));
 	client_close(&client);
-	free(news);
+	free(changes);
 	return 0;
 }
 

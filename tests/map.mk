@@ -3,9 +3,9 @@
 check_LTLIBRARIES += libmaptest.la
 libmaptest_la_SOURCES = peers/map/map_format.h peers/map/map_store.h peers/map/map_tree.h \
 	peers/map/map_format.c peers/map/map_head.c peers/map/map_tree.c peers/map/map_diff.c \
-	peers/map/map_presence.c \
+	peers/map/map_bitmap.c \
 	peers/map/map_volume.h peers/map/map_home.h peers/map/map_step.h peers/map/map_name.c peers/map/map_shown.c \
-	peers/map/map_find.c peers/map/map_create.c peers/map/map_change.c peers/map/map_rename.c \
+	peers/map/map_record.c peers/map/map_create.c peers/map/map_change.c peers/map/map_rename.c \
 	peers/map/map_remove.c peers/map/map_update.c peers/map/map_cleanup.c peers/map/map_home.c \
 	tests/lib/map_memory.c tests/lib/map_memory.h
 libmaptest_la_CFLAGS = $(AM_CFLAGS) $(XXHASH_CFLAGS)
@@ -60,7 +60,7 @@ endif
 
 # what nobody needs, what is damaged
 libmaptest_la_SOURCES += peers/map/map_sweep.h peers/map/map_sweep.c peers/map/map_mark.h \
-	peers/map/map_mark.c peers/map/map_census.h peers/map/map_census.c peers/map/map_pace.h \
+	peers/map/map_mark.c peers/map/map_enumeration.h peers/map/map_enumeration.c peers/map/map_pace.h \
 	peers/map/map_pace.c peers/map/map_fsck.h peers/map/map_fsck.c peers/map/map_fsck_map.c \
 	peers/map/map_repair.c
 

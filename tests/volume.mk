@@ -2,7 +2,7 @@
 
 if HAVE_CHECK
 volume_unit_tests = test_volume_span test_volume_extent test_volume_table \
-	test_volume_admin test_volume_control test_volume_hold test_volume_limit
+	test_volume_admin test_volume_control test_volume_quiesce test_volume_limit
 check_PROGRAMS += $(volume_unit_tests)
 TESTS += $(volume_unit_tests)
 
@@ -28,9 +28,9 @@ test_volume_control_SOURCES = tests/unit/test_volume_control.c
 test_volume_control_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)
 test_volume_control_LDADD = libmaptest.la $(unit_libs) libpeer.la libxseg.la $(URCU_LIBS) $(EVENT_LIBS) $(CHECK_LIBS)
 
-test_volume_hold_SOURCES = tests/unit/test_volume_hold.c
-test_volume_hold_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)
-test_volume_hold_LDADD = $(unit_libs) libpeer.la libxseg.la $(URCU_LIBS) $(EVENT_LIBS) $(CHECK_LIBS)
+test_volume_quiesce_SOURCES = tests/unit/test_volume_quiesce.c
+test_volume_quiesce_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)
+test_volume_quiesce_LDADD = $(unit_libs) libpeer.la libxseg.la $(URCU_LIBS) $(EVENT_LIBS) $(CHECK_LIBS)
 
 test_volume_limit_SOURCES = tests/unit/test_volume_limit.c peers/volume/volume_limit.c
 test_volume_limit_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)
@@ -50,16 +50,16 @@ blocker_lossy_la_LDFLAGS = $(MODULE_LDFLAGS) -rpath /nowhere
 
 # the data path: notes over a floor in the test, partial objects and trees of volumes as processes
 if HAVE_CHECK
-check_PROGRAMS += test_volume_note test_volume_child
-TESTS += test_volume_note test_volume_child
-test_volume_note_SOURCES = tests/unit/test_volume_note.c peers/volume/volume_note.c \
-	peers/volume/volume_tell.c
-test_volume_note_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)
-test_volume_note_LDADD = $(unit_libs) libxseg.la $(CHECK_LIBS)
+check_PROGRAMS += test_volume_intent test_volume_overlay
+TESTS += test_volume_intent test_volume_overlay
+test_volume_intent_SOURCES = tests/unit/test_volume_intent.c peers/volume/volume_intent.c \
+	peers/volume/volume_publish.c
+test_volume_intent_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)
+test_volume_intent_LDADD = $(unit_libs) libxseg.la $(CHECK_LIBS)
 
-test_volume_child_SOURCES = tests/unit/test_volume_child.c
-test_volume_child_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)
-test_volume_child_LDADD = $(unit_libs) libpeer.la libxseg.la $(URCU_LIBS) $(EVENT_LIBS) $(CHECK_LIBS)
+test_volume_overlay_SOURCES = tests/unit/test_volume_overlay.c
+test_volume_overlay_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)
+test_volume_overlay_LDADD = $(unit_libs) libpeer.la libxseg.la $(URCU_LIBS) $(EVENT_LIBS) $(CHECK_LIBS)
 endif
 
 check_PROGRAMS += volume_tree

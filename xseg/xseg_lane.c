@@ -205,7 +205,7 @@ static void look_again(
 }
 
 /* Moves the word and tells the lane that serves the port, if somebody does. */
-static inline void hand_over(struct xseg_lane *lane, struct xseg_request *request, uint32_t slot,
+static inline void notice_over(struct xseg_lane *lane, struct xseg_request *request, uint32_t slot,
 	unsigned frame, uint32_t port, uint64_t word)
 {
 	const _Atomic uint64_t *bound = &lane->seg->ports[port].word;
@@ -242,7 +242,7 @@ int xseg_submit(struct xseg_lane *lane, uint32_t slot, uint32_t port)
 	atomic_store_explicit(
 		&request->sequence, lane->now_ns << 6 | lane->index, memory_order_relaxed);
 	probe3(submit, slot, lane->index, port);
-	hand_over(lane, request, slot, 0, port, word);
+	notice_over(lane, request, slot, 0, port, word);
 	return 0;
 }
 
@@ -334,7 +334,7 @@ int xseg_forward(
 	f->time_ns = lane->now_ns;
 	crash_point("xseg.forward.filled");
 	probe4(forward, slot, lane->index, port, frame);
-	hand_over(lane, request, slot, frame, port, word);
+	notice_over(lane, request, slot, frame, port, word);
 	return 0;
 }
 
@@ -546,7 +546,7 @@ void xseg_wait(struct xseg_lane *lane, uint64_t timeout_ns)
 uint32_t xseg_rehint_port(struct xseg_lane *lane, uint32_t port)
 {
 	uint32_t count, sent = 0;
-	xseg_bell_barrier(); /* see hand_over() */
+	xseg_bell_barrier(); /* see notice_over() */
 	struct found *list = find_all(lane, port, &count);
 	for (uint32_t i = 0; list && i < count; i++) {
 		const struct xseg_request *request = xseg_at(lane, list[i].slot);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Names of segments, peers, edges and hosts: 1 to NAME_LENGTH_MAX characters of
- * [A-Za-z0-9._-], not starting with '.' or '-'. Volume names: see volume_name_check().
+ * [A-Za-z0-9._-], not starting with '.' or '-'. Volume names: see name_check_volume().
  */
 #ifndef SKERRY_BASE_NAME_H
 #define SKERRY_BASE_NAME_H
@@ -17,9 +17,9 @@
 bool name_check(const char *name);
 /* VOLUME (1 to 191 bytes) or, a snapshot's, VOLUME@SNAP (1 to 63 more): UTF-8 without control
    characters, '/', another '@', or a leading '-'. */
-bool volume_name_check(const char *name);
+bool name_check_volume(const char *name);
 /* What is no UTF-8 in it (cut off, or never was) becomes '?': what is sent as JSON must be. */
-void text_make_utf8(char *text);
+void name_make_utf8(char *text);
 /* The name of names[] nearest to the one given (for "did you mean"), or NULL. */
 const char *name_nearest(const char *name, const char *const *names, size_t count);
 

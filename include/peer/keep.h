@@ -8,7 +8,7 @@
  *
  *   peer_page_hold() --build, describe--> peer_page_keep() --> ... --> peer_page_drop()
  *         `---- peer_page_let_go() ----> pool
- *   a page of a WRITE with XSEG_F_DONATE: describe it, then job_keep_page()
+ *   a page of a WRITE with XSEG_F_DONATE: describe it, then peer_page_keep_job()
  *
  * The order that makes a replacement safe: the new page is published; the job is answered; the old
  * page is dropped. In between both are there, and the later sequence counts. A job whose pages were
@@ -31,7 +31,7 @@ struct xseg_page_descriptor *peer_page_about(struct peer *peer, uint32_t page);
 /* HELD by us -> KEPT by the peer's port. peer_page_drop() ends it. */
 void peer_page_keep(struct peer *peer, uint32_t page);
 /* As job_take_page(), for a page that has been described: KEPT by the peer's port. */
-int job_keep_page(struct job *job, uint32_t page);
+int peer_page_keep_job(struct job *job, uint32_t page);
 
 /*
  * The data of a call are these pages of the shard's own, held or kept; they must stay until it has
@@ -44,7 +44,7 @@ int call_lend(struct call *call, const uint32_t *pages, uint32_t count);
  * The pins that a READ was answered with (job_answer_pages) are dropped by its client, which tells
  * nobody. Taken before the job is completed, a ticket says later whether they are gone.
  */
-uint64_t job_ticket(const struct job *job);
+uint64_t peer_ticket_of(const struct job *job);
 bool peer_ticket_spent(const struct peer *peer, uint64_t ticket);
 
 /* Another shard of this peer (or this one) is to have a turn, and its poll() called: what they

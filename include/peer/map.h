@@ -32,9 +32,9 @@ enum map_control {
 			just what it is, nothing is acquired; out: struct map_head_info */
 	MAP_RELEASE, /* of MAP_ACQUIRE: nobody here has it open any more */
 	MAP_PAGE, /* arg1 = number of a map page; out: MAP_PAGE_ENTRIES packed entries, u64 each */
-	MAP_PRESENCE, /* in: struct map_object[arg1]; out: struct map_presence_info[arg1];
-			 arg1: 1 to MAP_PRESENCE_MAX */
-	MAP_NEWS,     /* in: struct map_new[arg1]; durable when answered. -ESTALE: not ours */
+	MAP_BITMAP,  /* in: struct map_object[arg1]; out: struct map_bitmap_info[arg1];
+			 arg1: 1 to MAP_BITMAP_MAX */
+	MAP_PUBLISH, /* in: struct map_update[arg1]; durable when answered. -ESTALE: not ours */
 	/* for everybody; changes of an open volume go through its composer. Where ask.name is that
 	   of what is to be made, key.volume 0 means the one that ask.other says */
 	MAP_SNAP,     /* ask: id and name of what is to be made; out: map_head_info of the volume */
@@ -56,23 +56,23 @@ enum map_control {
 	MAP_SWEEP_STATE, /* out: struct map_sweep_state, then struct map_finding_info[] from finding
 			    arg1 on; value = the next, 0: no more so far */
 	/* for composers alone */
-	MAP_HOLDS, /* in: u64[arg1], the ids of all that it has acquired; value = ns: to be said
+	MAP_LEASES, /* in: u64[arg1], the ids of all that it has acquired; value = ns: to be said
 		      again within this time, and what no composer names any more is released */
 	MAP_CONTROLS
 };
 
 #define MAP_READ_ONLY 1u
 #define MAP_FLATTEN_LOOK ((uint64_t)1 << 32)
-#define MAP_PRESENCE_MAX 64u /* the question ends where the answer begins */
+#define MAP_BITMAP_MAX 64u /* the question ends where the answer begins */
 #define MAP_PAGE_ENTRIES 512u
 #define MAP_VOLUME_OBJECTS (1u << 24) /* the most; more is -EFBIG */
 #define MAP_ANSWER_AT 1024u
-#define MAP_GRANULE 4096u /* what a partial object has or has not */
+#define MAP_CLUSTER 4096u /* what a partial object has or has not */
 
 #define XSEG_VOLUME_SNAPSHOT 4u
 #define XSEG_VOLUME_PROTECTED 8u
 
-struct map_limits {
+struct map_change_limits {
 	uint64_t iops, bytes; /* a second; 0: no limit */
 	uint64_t burst_ms;    /* so much of it at once */
 };
@@ -81,7 +81,7 @@ struct map_ask {
 	uint64_t id; /* to be made, or the other one */
 	uint64_t size;
 	uint64_t created_ns;
-	struct map_limits limits;
+	struct map_change_limits limits;
 	uint64_t state; /* MAP_CLONE: 0: ready; XSEG_VOLUME_IMPORTING */
 	uint64_t reserved;
 	char name[VOLUME_NAME_LENGTH_MAX + 1];
@@ -100,7 +100,7 @@ struct map_head_info {
 	uint32_t epoch;	 /* for new objects */
 	uint32_t frozen; /* own objects up to this are not written to any more */
 	uint16_t owner_count, self;
-	struct map_limits limits;
+	struct map_change_limits limits;
 	char name[VOLUME_NAME_LENGTH_MAX + 1];
 	uint64_t owners[MAP_OWNERS];
 };
@@ -122,20 +122,20 @@ struct map_object {
 	uint64_t owner;
 	uint32_t epoch, object;
 };
-fixed(MAP_PRESENCE_MAX * sizeof(struct map_object) <= MAP_ANSWER_AT);
+fixed(MAP_BITMAP_MAX * sizeof(struct map_object) <= MAP_ANSWER_AT);
 
 #define MAP_HAS_WORDS 16u
-struct map_presence_info {
+struct map_bitmap_info {
 	int32_t error; /* 0 or -errno */
 	uint32_t parent_epoch;
 	uint32_t parent_flags, reserved;
 	uint64_t parent_owner;
-	uint64_t has[MAP_HAS_WORDS]; /* bit per granule */
+	uint64_t has[MAP_HAS_WORDS]; /* bit per cluster */
 };
-fixed(sizeof(struct map_presence_info) == 152);
+fixed(sizeof(struct map_bitmap_info) == 152);
 
-/* News of one object of the volume, as map_update() takes it. */
-struct map_new {
+/* An update of one object of the volume, as map_update() takes it. */
+struct map_update {
 	uint32_t object;
 	uint32_t flags; /* MAP_PARTIAL, MAP_ZERO, MAP_NEWS_HOLE or 0 */
 	uint32_t epoch;
@@ -143,10 +143,10 @@ struct map_new {
 	uint64_t parent_owner;
 	uint64_t has[MAP_HAS_WORDS];
 };
-fixed(sizeof(struct map_new) == 160);
-#define MAP_NEWS_MAX (XSEG_OBJECT_MAX / sizeof(struct map_new))
+fixed(sizeof(struct map_update) == 160);
+#define MAP_UPDATES_MAX (XSEG_OBJECT_MAX / sizeof(struct map_update))
 
-/* Of a diff: what may differ, in order, granules of 4 KiB joined. */
+/* Of a diff: what may differ, in order, clusters of 4 KiB joined. */
 struct map_stretch {
 	uint64_t offset, length;
 	uint32_t flags; /* XSEG_STATUS_ZERO: reads as zeros now */
@@ -167,7 +167,7 @@ struct map_detail {
 	uint64_t allocated;    /* bytes of space that own objects take */
 	uint64_t children;     /* snapshots and clones of it */
 	struct map_owner home; /* owner 0: nobody has it */
-	struct map_limits limits;
+	struct map_change_limits limits;
 	uint32_t object_size, state, flags, reserved;
 	char name[VOLUME_NAME_LENGTH_MAX + 1];
 	char parent_name[VOLUME_NAME_LENGTH_MAX + 1];

@@ -241,7 +241,7 @@ static inline void cache_again(struct peer *peer, struct job *job)
 }
 
 /* Something that others wait for has changed. */
-void cache_wake_others(struct peer *peer);
+void cache_volume_wake_others(struct peer *peer);
 
 enum cache_counter {
 	CACHE_HITS, /* buckets, as all that say nothing else */

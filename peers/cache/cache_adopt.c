@@ -333,7 +333,7 @@ static int adopt_open(struct adopt *adopt)
 	return adopt->batches ? 0 : -ENOMEM;
 }
 
-int cache_bucket_adopt(struct peer *peer, char *why, size_t why_size)
+int cache_adopt(struct peer *peer, char *why, size_t why_size)
 {
 	struct adopt adopt = {.peer = peer,
 		.cache = cache_of(peer),

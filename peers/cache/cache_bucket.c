@@ -136,7 +136,7 @@ struct cache_object *cache_object_find(struct peer *peer, const struct xseg_key 
 	return likely(index != XCACHE_NONE) ? owner_of(cache, index) : NULL;
 }
 
-struct cache_object *cache_entry_object(struct peer *peer, uint32_t entry)
+struct cache_object *cache_object_of_entry(struct peer *peer, uint32_t entry)
 {
 	struct cache *cache = cache_of(peer);
 	const struct xcache_entry *e = xcache_entry(cache->index, entry);
@@ -168,7 +168,7 @@ void cache_bucket_remove(struct peer *peer, uint32_t entry)
 {
 	struct cache *cache = cache_of(peer);
 	struct xcache_entry *e = xcache_entry(cache->index, entry);
-	cache_volume_use(peer, cache_entry_object(peer, entry)->local, -1);
+	cache_volume_use(peer, cache_object_of_entry(peer, entry)->local, -1);
 	peer_page_drop(peer, e->page);
 	e->page = XCACHE_NONE;
 	xcache_remove(cache->index, entry);
@@ -180,7 +180,7 @@ void cache_bucket_cleaned(struct peer *peer, uint32_t entry)
 	struct xcache_entry *e = xcache_entry(cache->index, entry);
 	bool loose = e->state == XCACHE_LOOSE;
 	if (loose || (e->flags & CACHE_E_DOOMED)) {
-		uint32_t object = cache_entry_object(peer, entry)->index;
+		uint32_t object = cache_object_of_entry(peer, entry)->index;
 		cache_bucket_remove(peer, entry);
 		if (loose)
 			xcache_unref_object(cache->index, object);

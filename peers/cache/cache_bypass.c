@@ -68,8 +68,7 @@ void cache_bypass_close(struct peer *peer)
 	cache_of(peer)->bypass = NULL;
 }
 
-/* --- in-flight entries
-   ---------------------------------------------------------------------------- */
+/* --- in-flight entries ----------------------------------------------------------------------- */
 
 static uint32_t bypass_hash(const struct xseg_key *key)
 {
@@ -232,7 +231,7 @@ bool cache_bypass_write(
 	struct bypass_range range = bypass_range(job->offset, job->length);
 	if (object && !bypass_clear(peer, object, range))
 		return false;
-	inflight_add(peer, local, &job->key, job_ticket(job), range);
+	inflight_add(peer, local, &job->key, peer_ticket_of(job), range);
 	crash_point("cache.bypass.noted");
 	job_forward(job, CACHE_STORE);
 	return true;

@@ -127,7 +127,7 @@ static void lead(struct peer *peer, enum control_ask ask, enum control_lead step
 	atomic_store(&shared->ask_error, 0);
 	atomic_store(&shared->ask, ask);
 	atomic_fetch_add_explicit(&shared->asked, 1, memory_order_release);
-	cache_wake_others(peer);
+	cache_volume_wake_others(peer);
 }
 
 static void lead_end(struct peer *peer, int error, uint64_t value)
@@ -461,7 +461,7 @@ static int control_set(struct peer *peer, struct job *job)
 	cache_meta_save(peer);
 	/* who waits for a flush may not have to any more */
 	cache_of(peer)->hurry = true;
-	cache_wake_others(peer);
+	cache_volume_wake_others(peer);
 	return 0;
 }
 
@@ -642,7 +642,7 @@ static bool control_joins(struct peer *peer, struct job *job)
 	if (drains && job->arg0 == CACHE_BEGIN && !cache->asked.begin) {
 		cache->asked.begin = job;
 		atomic_store(&cache_shared(peer)->ask_error, -ECANCELED);
-		cache_wake_others(peer);
+		cache_volume_wake_others(peer);
 		return true;
 	}
 	if (!drains || job->arg0 != CACHE_DRAIN || cache->asked.job)

@@ -218,7 +218,7 @@ uint32_t cache_epoch_close(struct peer *peer, struct cache_local *local)
 		peer_count(peer, CACHE_EPOCHS, 1);
 		cache_of(peer)->hurry = true;
 		cache_epoch_enqueue(peer, local);
-		cache_wake_others(peer);
+		cache_volume_wake_others(peer);
 	}
 	return atomic_load(&volume->open) - 1;
 }
@@ -230,7 +230,7 @@ uint32_t cache_epoch_goal(const struct cache_local *local)
 	return empty ? open - 1 : open;
 }
 
-bool cache_dirty_over(const struct peer *peer, uint64_t percent, uint32_t more)
+bool cache_epoch_dirty_over(const struct peer *peer, uint64_t percent, uint32_t more)
 {
 	const struct cache *cache = cache_of(peer);
 	const struct cache_shared *shared = cache_shared(peer);
@@ -245,15 +245,15 @@ enum cache_room cache_epoch_room(struct peer *peer, uint32_t count)
 	struct cache *cache = cache_of(peer);
 	struct cache_shared *shared = cache_shared(peer);
 	const struct cache_options *options = cache_options(peer);
-	if (likely(!cache_dirty_over(peer, options->dirty_soft, count)))
+	if (likely(!cache_epoch_dirty_over(peer, options->dirty_soft, count)))
 		return CACHE_ROOM_ENOUGH;
 	if (!atomic_load_explicit(&shared->pressed, memory_order_relaxed) &&
 		!atomic_exchange(&shared->pressed, true))
-		cache_wake_others(peer);
+		cache_volume_wake_others(peer);
 	cache->hurry = true;
-	if (!cache_dirty_over(peer, (options->dirty_soft + options->dirty_hard) / 2, count))
+	if (!cache_epoch_dirty_over(peer, (options->dirty_soft + options->dirty_hard) / 2, count))
 		return CACHE_ROOM_ENOUGH;
-	bool some = !cache_dirty_over(peer, options->dirty_hard, count) ||
-		    !cache_dirty_over(peer, 0, 0);
+	bool some = !cache_epoch_dirty_over(peer, options->dirty_hard, count) ||
+		    !cache_epoch_dirty_over(peer, 0, 0);
 	return some ? CACHE_ROOM_LITTLE : CACHE_ROOM_NONE;
 }

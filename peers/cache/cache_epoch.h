@@ -85,7 +85,7 @@ void cache_epoch_raise(_Atomic uint32_t *place, uint32_t number);
    anything in it. */
 uint32_t cache_epoch_goal(const struct cache_local *local);
 /* Is more dirty than that share of the cache? */
-bool cache_dirty_over(const struct peer *peer, uint64_t percent, uint32_t more);
+bool cache_epoch_dirty_over(const struct peer *peer, uint64_t percent, uint32_t more);
 
 /* --- cache_flush.c */
 /* Each turn: starts write-backs that are due, sees to waiting syncs, errors, rates. True when

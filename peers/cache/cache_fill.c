@@ -188,7 +188,7 @@ static void fill_count(struct peer *peer, struct cache_work *work, uint32_t byte
 	if (!count)
 		return;
 	if (!work->ahead)
-		cache_fill_paid(
+		cache_stream_paid(
 			cache_of(peer), local, count, cache_of(peer)->idle_ns - work->idle_ns);
 	local->tally.fills += count;
 	cache_tally(cache_of(peer), local);
@@ -410,7 +410,8 @@ void cache_fill_read(struct peer *peer, struct cache_object *object, struct job 
 	/* the last bucket of it may go to make room */
 	xcache_ref_object(cache->index, index);
 	bool alone = !job->progress && !job->tries && count == job_count(job);
-	bool pass = cache_fill_stream(peer, object, job) || cache_fill_skips(cache, object->local);
+	bool pass =
+		cache_stream_read(peer, object, job) || cache_stream_skips(cache, object->local);
 	if (pass && alone && fill_may_pass(peer, object, job))
 		cache_fill_pass(peer, object->local, job);
 	else

@@ -83,7 +83,7 @@ static void publish(struct peer *peer, struct cache_local *local, bool written_f
 	atomic_store(&volume->low[peer->shard], low);
 	atomic_store(&volume->written_low[peer->shard], written);
 	if (peer->shards > 1 && others_wait(peer, volume))
-		cache_wake_others(peer);
+		cache_volume_wake_others(peer);
 }
 
 /* --- failures ---------------------------------------------------------------------------- */
@@ -115,7 +115,7 @@ void cache_flush_failed(struct peer *peer, struct cache_local *local, int error)
 		cache->writeback.gave_up = true;
 	cache->hurry = true;
 	atomic_fetch_add(&volume->failures, 1);
-	cache_wake_others(peer);
+	cache_volume_wake_others(peer);
 }
 
 void cache_flush_worked(struct cache_local *local) { local->backoff_ns = local->retry_ns = 0; }
@@ -203,7 +203,7 @@ static uint64_t hurry_ns(struct peer *peer, const struct cache_local *local)
 	if (is_waited_for(peer))
 		return 0;
 	if (!atomic_load_explicit(&shared->pressed, memory_order_relaxed) &&
-		!cache_dirty_over(peer, cache_options(peer)->dirty_soft, 0))
+		!cache_epoch_dirty_over(peer, cache_options(peer)->dirty_soft, 0))
 		return CALM;
 	bool bypass = atomic_load_explicit(&volume->ack, memory_order_relaxed) == CACHE_ACK_BLOCKER;
 	return bypass ? atomic_load_explicit(&volume->calm_ns, memory_order_relaxed) : 0;
@@ -351,7 +351,7 @@ static void flush_durable(struct peer *peer, struct cache_local *local)
 	cache->writeback.calls_out--;
 	cache->hurry = true;
 	cache_epoch_enqueue(peer, local);
-	cache_wake_others(peer);
+	cache_volume_wake_others(peer);
 }
 
 static void flush_marked(struct cache_journal_batch *batch, int error)
@@ -467,7 +467,7 @@ void cache_flush_want(struct peer *peer, struct cache_local *local, uint32_t epo
 		return;
 	cache_epoch_raise(&volume->wanted, epoch);
 	if (peer->shards > 1 && others_wait(peer, volume))
-		cache_wake_others(peer);
+		cache_volume_wake_others(peer);
 }
 
 void cache_flush_barrier(
@@ -536,7 +536,7 @@ static void pressure(struct peer *peer)
 {
 	struct cache_shared *shared = cache_shared(peer);
 	if (atomic_load_explicit(&shared->pressed, memory_order_relaxed) &&
-		!cache_dirty_over(peer, cache_options(peer)->dirty_soft, 0))
+		!cache_epoch_dirty_over(peer, cache_options(peer)->dirty_soft, 0))
 		atomic_store(&shared->pressed, false);
 }
 

@@ -36,7 +36,7 @@ static struct cache_object *io_read_object(struct peer *peer, struct job *job)
 		job_forward(job, CACHE_STORE);
 		return NULL;
 	}
-	if (!cache_fill_skips(cache_of(peer), local) &&
+	if (!cache_stream_skips(cache_of(peer), local) &&
 		cache_object_get(peer, &job->key, &object) == 0)
 		return object;
 	local->tally.misses += io_buckets(job);
@@ -120,7 +120,7 @@ static bool io_hands_on(struct peer *peer, struct job *job)
 		return false;
 	uint32_t mode = atomic_load_explicit(&local->volume->mode, memory_order_relaxed);
 	return mode != CACHE_WRITEBACK && cache_phase_now(peer) == CACHE_CACHING &&
-	       cache_mode_hands_on(local, mode) &&
+	       cache_mode_writethrough_forwards(local, mode) &&
 	       cache_bypass_write(peer, local, cache_object_find(peer, &job->key), job);
 }
 

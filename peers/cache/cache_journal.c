@@ -43,7 +43,7 @@ static void batches_moot(struct cache_journal *journal, const struct journal_vol
 		if (batch->at == volume && !batch->mark &&
 			journal_volume_covers(volume, batch->epoch)) {
 			TAILQ_REMOVE(&journal->waiting, batch, link);
-			journal_batch_end(journal, batch, 0);
+			journal_group_end(journal, batch, 0);
 		}
 		batch = next;
 	}
@@ -66,9 +66,9 @@ void cache_journal_append(struct cache_journal *journal, struct cache_journal_ba
 	batch_wait(journal, batch, volume, false);
 	if (volume && journal_volume_covers(volume, batch->epoch)) {
 		TAILQ_REMOVE(&journal->waiting, batch, link);
-		journal_batch_end(journal, batch, 0);
+		journal_group_end(journal, batch, 0);
 	}
-	journal_go(journal, batch->peer);
+	journal_group_go(journal, batch->peer);
 	pthread_mutex_unlock(&journal->mutex);
 }
 
@@ -102,7 +102,7 @@ bool cache_journal_durable(struct cache_journal *journal, struct cache_journal_b
 		else if (!broken)
 			journal_volume_put(&journal->volumes, volume);
 		journal->stuck = false;
-		journal_go(journal, batch->peer);
+		journal_group_go(journal, batch->peer);
 	}
 	pthread_mutex_unlock(&journal->mutex);
 	return at_once;
@@ -115,9 +115,9 @@ bool cache_journal_cancel(struct cache_journal *journal, struct cache_journal_ba
 	if (waits) {
 		TAILQ_REMOVE(&journal->waiting, batch, link);
 		batch->state = BATCH_FREE;
-		journal_batch_unhook(journal, batch);
+		journal_group_unhook(journal, batch);
 		journal->stuck = false;
-		journal_go(journal, batch->peer);
+		journal_group_go(journal, batch->peer);
 	}
 	pthread_mutex_unlock(&journal->mutex);
 	return waits;
@@ -136,7 +136,7 @@ bool cache_journal_turn(struct cache_journal *journal, struct peer *peer)
 	TAILQ_CONCAT(&ended, &end->batches, link);
 	atomic_store_explicit(&end->count, 0, memory_order_relaxed);
 	if (due)
-		journal_go(journal, peer);
+		journal_group_go(journal, peer);
 	pthread_mutex_unlock(&journal->mutex);
 	bool moved = !TAILQ_EMPTY(&ended);
 	while ((batch = TAILQ_FIRST(&ended))) {
@@ -178,15 +178,16 @@ static int settle(struct cache_journal *journal, const struct cache_journal_conf
 	struct journal_log *log = &journal->log;
 	uint64_t size = config->size ? config->size : CACHE_JOURNAL_SIZE_DEFAULT;
 	size = size / JOURNAL_BLOCK * JOURNAL_BLOCK;
-	int error = journal_log_start(log);
+	int error = journal_file_start(log);
 	if (!error && size != log->super.size && log->head.used == 0)
-		error = journal_log_resize(log, size);
-	return error ? journal_refuse(why, error, "cannot be written: %s", strerror(-error)) : 0;
+		error = journal_file_resize(log, size);
+	return error ? journal_file_refuse(why, error, "cannot be written: %s", strerror(-error))
+		     : 0;
 }
 
 static void journal_free(struct cache_journal *journal)
 {
-	journal_log_close(&journal->log);
+	journal_file_close(&journal->log);
 	free(journal->log.path);
 	free(journal->volumes.items);
 	pthread_mutex_destroy(&journal->mutex);
@@ -199,7 +200,7 @@ int cache_journal_open(struct cache_journal **out, const struct cache_journal_co
 	struct journal_why reason = {why, why_size, config->path};
 	struct cache_journal *journal = aligned_alloc(64, sizeof(*journal));
 	if (!journal)
-		return journal_refuse(&reason, -ENOMEM, "cannot be opened: out of memory");
+		return journal_file_refuse(&reason, -ENOMEM, "cannot be opened: out of memory");
 	memset(journal, 0, sizeof(*journal));
 	must(pthread_mutex_init(&journal->mutex, NULL) == 0);
 	TAILQ_INIT(&journal->waiting);
@@ -208,11 +209,11 @@ int cache_journal_open(struct cache_journal **out, const struct cache_journal_co
 		TAILQ_INIT(&journal->ends[i].batches);
 	journal->log.fd = -1;
 	journal->log.path = strdup(config->path);
-	int error = journal_volumes_open(&journal->volumes);
+	int error = journal_volume_open(&journal->volumes);
 	if (error || !journal->log.path)
-		error = journal_refuse(&reason, -ENOMEM, "cannot be opened: out of memory");
-	error = error ? error : journal_log_open(&journal->log, config, &reason);
-	error = error ? error : journal_log_scan(&journal->log, &journal->volumes, &reason);
+		error = journal_file_refuse(&reason, -ENOMEM, "cannot be opened: out of memory");
+	error = error ? error : journal_file_open(&journal->log, config, &reason);
+	error = error ? error : journal_scan(&journal->log, &journal->volumes, &reason);
 	error = error ? error : settle(journal, config, &reason);
 	if (error) {
 		journal_free(journal);
@@ -229,9 +230,9 @@ int cache_journal_open(struct cache_journal **out, const struct cache_journal_co
 void cache_journal_close(struct cache_journal *journal)
 {
 	must(!journal->running && TAILQ_EMPTY(&journal->waiting));
-	journal_release(journal);
+	journal_group_release(journal);
 	if (journal->log.stale.used) {
-		int error = journal_checkpoint(journal);
+		int error = journal_group_checkpoint(journal);
 		if (error)
 			log_warning(ROOM, "journal '%s' cannot be written: %s", journal->log.path,
 				strerror(-error));
@@ -246,7 +247,7 @@ const uint8_t *cache_journal_identity(const struct cache_journal *journal)
 
 int cache_journal_replay(struct cache_journal *journal, cache_journal_take_f *take, void *context)
 {
-	return journal_log_replay(&journal->log, &journal->volumes, take, context);
+	return journal_scan_replay(&journal->log, &journal->volumes, take, context);
 }
 
 void cache_journal_found(const struct cache_journal *journal, uint64_t *items, bool *cut)

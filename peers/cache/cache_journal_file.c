@@ -14,7 +14,7 @@
 
 #include "peers/cache/cache_journal_log.h"
 
-int journal_refuse(const struct journal_why *why, int error, const char *format, ...)
+int journal_file_refuse(const struct journal_why *why, int error, const char *format, ...)
 {
 	int used = snprintf(why->text, why->size, "journal '%s' ", why->path);
 	va_list args;
@@ -26,7 +26,7 @@ int journal_refuse(const struct journal_why *why, int error, const char *format,
 }
 
 /* What lies behind the end of the file is zeros. */
-int journal_read(int fd, void *out, size_t size, uint64_t offset)
+int journal_file_read(int fd, void *out, size_t size, uint64_t offset)
 {
 	size_t done = 0;
 	while (done < size) {
@@ -84,16 +84,16 @@ static int super_check(
 	const struct journal_super *super, const char *owner, const struct journal_why *why)
 {
 	if (super->version != JOURNAL_VERSION)
-		return journal_refuse(why, -EPROTO,
+		return journal_file_refuse(why, -EPROTO,
 			"has format version %u, this program knows %u; start the program that "
 			"wrote it and drain the cache, or name another file",
 			super->version, JOURNAL_VERSION);
 	if (!super_makes_sense(super))
-		return journal_refuse(why, -EILSEQ,
+		return journal_file_refuse(why, -EILSEQ,
 			"is damaged in its first blocks; restore it, or move it away and accept "
 			"the loss of what only it had");
 	if (strcmp(super->owner, owner) != 0)
-		return journal_refuse(why, -ESTALE,
+		return journal_file_refuse(why, -ESTALE,
 			"belongs to the cache '%s', this is '%s'; give each cache a file of its "
 			"own",
 			super->owner, owner);
@@ -103,17 +103,17 @@ static int super_check(
 static int super_read(struct journal_log *log, const char *owner, const struct journal_why *why)
 {
 	struct journal_super super[2];
-	int error = journal_read(log->fd, super, sizeof(super), 0);
+	int error = journal_file_read(log->fd, super, sizeof(super), 0);
 	if (error)
-		return journal_refuse(why, error, "cannot be read: %s", strerror(-error));
+		return journal_file_refuse(why, error, "cannot be read: %s", strerror(-error));
 	bool whole[2] = {super_is_whole(&super[0]), super_is_whole(&super[1])};
 	bool ours = memcmp(super[0].magic, JOURNAL_MAGIC, sizeof(super[0].magic)) == 0 ||
 		    memcmp(super[1].magic, JOURNAL_MAGIC, sizeof(super[1].magic)) == 0;
 	if (!ours)
-		return journal_refuse(why, -EILSEQ,
+		return journal_file_refuse(why, -EILSEQ,
 			"is not a journal; name another file, or one that does not exist yet");
 	if (!whole[0] && !whole[1])
-		return journal_refuse(why, -EILSEQ,
+		return journal_file_refuse(why, -EILSEQ,
 			"is damaged in its first blocks; restore it, or move it away and accept "
 			"the loss of what only it had");
 	unsigned pick = !whole[0] || (whole[1] && super[1].sequence > super[0].sequence);
@@ -141,12 +141,13 @@ static int lock_file(int fd, const struct journal_why *why)
 {
 	struct stat about;
 	if (fstat(fd, &about))
-		return journal_refuse(why, -errno, "cannot be opened: %s", strerror(errno));
+		return journal_file_refuse(why, -errno, "cannot be opened: %s", strerror(errno));
 	if (!S_ISREG(about.st_mode))
-		return journal_refuse(why, -EINVAL, "is not a file; name a file on a local disk");
+		return journal_file_refuse(
+			why, -EINVAL, "is not a file; name a file on a local disk");
 	if (flock(fd, LOCK_EX | LOCK_NB) == 0)
 		return 0;
-	return journal_refuse(why, errno == EWOULDBLOCK ? -EBUSY : -errno,
+	return journal_file_refuse(why, errno == EWOULDBLOCK ? -EBUSY : -errno,
 		"is in use by another process; give each cache a file of its own");
 }
 
@@ -170,9 +171,10 @@ static int make(
 {
 	char *path = NULL;
 	if (asprintf(&path, "%s.new", why->path) < 0)
-		return journal_refuse(why, -ENOMEM, "cannot be made: out of memory");
+		return journal_file_refuse(why, -ENOMEM, "cannot be made: out of memory");
 	log->fd = path_open(path, O_RDWR | O_CREAT, 0600);
-	int error = log->fd < 0 ? journal_refuse(why, -errno, "cannot be made: %s", strerror(errno))
+	int error = log->fd < 0 ? journal_file_refuse(
+					  why, -errno, "cannot be made: %s", strerror(errno))
 				: lock_file(log->fd, why);
 	if (error) {
 		free(path);
@@ -185,7 +187,7 @@ static int make(
 	if (error)
 		unlink(path);
 	free(path);
-	return error ? journal_refuse(why, error, "cannot be made, with %llu MiB: %s",
+	return error ? journal_file_refuse(why, error, "cannot be made, with %llu MiB: %s",
 			       (unsigned long long)(size >> 20), strerror(-error))
 		     : 0;
 }
@@ -210,16 +212,16 @@ static int memory(struct journal_log *log)
 	return log->spans && log->stage ? 0 : -ENOMEM;
 }
 
-int journal_log_open(struct journal_log *log, const struct cache_journal_config *config,
+int journal_file_open(struct journal_log *log, const struct cache_journal_config *config,
 	const struct journal_why *why)
 {
 	uint64_t size = config->size ? config->size : CACHE_JOURNAL_SIZE_DEFAULT;
 	size = size / JOURNAL_BLOCK * JOURNAL_BLOCK;
 	if (size < CACHE_JOURNAL_SIZE_MIN)
-		return journal_refuse(
+		return journal_file_refuse(
 			why, -EINVAL, "must have at least %u MiB", CACHE_JOURNAL_SIZE_MIN >> 20);
 	if (strlen(config->owner) >= CACHE_JOURNAL_OWNER_MAX)
-		return journal_refuse(why, -ENAMETOOLONG,
+		return journal_file_refuse(why, -ENAMETOOLONG,
 			"cannot be made: its owner's name is "
 			"too long");
 	log->fd = path_open(config->path, O_RDWR, 0);
@@ -229,19 +231,19 @@ int journal_log_open(struct journal_log *log, const struct cache_journal_config 
 	else if (errno == ENOENT)
 		error = make(log, size, config->owner, why);
 	else
-		error = journal_refuse(why, -errno, "cannot be opened: %s", strerror(errno));
+		error = journal_file_refuse(why, -errno, "cannot be opened: %s", strerror(errno));
 	error = error ? error : super_read(log, config->owner, why);
 	if (!error) {
 		shape(log);
 		error = memory(log);
 		if (error)
-			journal_refuse(why, error, "cannot be opened: out of memory");
+			journal_file_refuse(why, error, "cannot be opened: out of memory");
 	}
 	return error;
 }
 
 /* The file may have been cut: all of it is there again before anything is promised. */
-int journal_log_start(struct journal_log *log)
+int journal_file_start(struct journal_log *log)
 {
 	struct journal_super super = log->super;
 	int error = -posix_fallocate(log->fd, 0, (off_t)super.size);
@@ -255,7 +257,7 @@ int journal_log_start(struct journal_log *log)
 	return error ? error : super_write(log, &super);
 }
 
-void journal_log_close(struct journal_log *log)
+void journal_file_close(struct journal_log *log)
 {
 	if (log->fd >= 0)
 		close(log->fd);
@@ -266,7 +268,7 @@ void journal_log_close(struct journal_log *log)
 
 /* --- later --------------------------------------------------------------------------------- */
 
-int journal_log_checkpoint(struct journal_log *log)
+int journal_file_checkpoint(struct journal_log *log)
 {
 	must(log->head.lsn == log->begin.lsn && log->staged == 0);
 	struct journal_super super = log->super;
@@ -281,7 +283,7 @@ int journal_log_checkpoint(struct journal_log *log)
 	return 0;
 }
 
-int journal_log_resize(struct journal_log *log, uint64_t size)
+int journal_file_resize(struct journal_log *log, uint64_t size)
 {
 	struct journal_super super = log->super;
 	must(log->head.used == 0);

@@ -16,7 +16,7 @@
 #define BACKOFF_MAX_NS 5000000000u
 #define WALK_STEP 1024u /* records looked at before others get the mutex */
 
-void journal_batch_unhook(struct cache_journal *journal, struct cache_journal_batch *batch)
+void journal_group_unhook(struct cache_journal *journal, struct cache_journal_batch *batch)
 {
 	struct journal_volume *volume = batch->at;
 	batch->at = NULL;
@@ -26,13 +26,13 @@ void journal_batch_unhook(struct cache_journal *journal, struct cache_journal_ba
 	journal_volume_put(&journal->volumes, volume);
 }
 
-void journal_batch_end(struct cache_journal *journal, struct cache_journal_batch *batch, int error)
+void journal_group_end(struct cache_journal *journal, struct cache_journal_batch *batch, int error)
 {
 	struct journal_end *end = &journal->ends[batch->peer->shard];
 	struct peer *peer = batch->peer;
 	batch->state = BATCH_ENDED;
 	batch->error = error;
-	journal_batch_unhook(journal, batch);
+	journal_group_unhook(journal, batch);
 	TAILQ_INSERT_TAIL(&end->batches, batch, link);
 	atomic_fetch_add_explicit(&end->count, 1, memory_order_release);
 	peer_wake(peer, peer->shard);
@@ -67,7 +67,7 @@ static bool group_take(struct cache_journal *journal)
 	return journal->marks_count || !TAILQ_EMPTY(&journal->writing);
 }
 
-void journal_release(struct cache_journal *journal)
+void journal_group_release(struct cache_journal *journal)
 {
 	const struct journal_span *span;
 	pthread_mutex_lock(&journal->mutex);
@@ -130,12 +130,12 @@ static int log_commit(struct cache_journal *journal)
 }
 
 /* The tail goes as far as it may; what was put is committed first. */
-int journal_checkpoint(struct cache_journal *journal)
+int journal_group_checkpoint(struct cache_journal *journal)
 {
 	struct journal_log *log = &journal->log;
 	struct journal_at tail = {.offset = log->super.tail, .lsn = log->super.tail_lsn};
 	int error = log_commit(journal);
-	error = error ? error : journal_log_checkpoint(log);
+	error = error ? error : journal_file_checkpoint(log);
 	if (!error) {
 		log_forget(journal, tail);
 		journal->wrote = true;
@@ -147,10 +147,10 @@ int journal_checkpoint(struct cache_journal *journal)
 static int group_marks(struct cache_journal *journal)
 {
 	struct journal_log *log = &journal->log;
-	journal_release(journal);
+	journal_group_release(journal);
 	bool all = log->stale.lsn == log->begin.lsn;
 	if (log->stale.used && (all || log->stale.used >= log->ring / 4)) {
-		int error = journal_checkpoint(journal);
+		int error = journal_group_checkpoint(journal);
 		if (error || all)
 			return error;
 	}
@@ -158,7 +158,7 @@ static int group_marks(struct cache_journal *journal)
 		return 0;
 	int error = journal_log_put_marks(log, journal->marks, journal->marks_count);
 	if (error == -ENOSPC && log->stale.used) {
-		error = journal_checkpoint(journal);
+		error = journal_group_checkpoint(journal);
 		error = error ? error
 			      : journal_log_put_marks(log, journal->marks, journal->marks_count);
 	}
@@ -174,7 +174,7 @@ static int group_batch(struct cache_journal *journal, struct cache_journal_batch
 	while (batch->reached < batch->count) {
 		int error = journal_log_put(log, batch, &taken);
 		if (error == -ENOSPC && log->stale.used) {
-			error = journal_checkpoint(journal);
+			error = journal_group_checkpoint(journal);
 			taken = 0;
 		}
 		if (error)
@@ -188,7 +188,7 @@ static int group_batch(struct cache_journal *journal, struct cache_journal_batch
 static int group_probe(struct cache_journal *journal)
 {
 	int error = journal_log_put_pad(&journal->log);
-	return error == -ENOSPC ? journal_checkpoint(journal) : error;
+	return error == -ENOSPC ? journal_group_checkpoint(journal) : error;
 }
 
 static int group_write(struct cache_journal *journal)
@@ -226,7 +226,7 @@ static void group_batches_end(struct cache_journal *journal, int error)
 		batch->reached = batch->next;
 		if (!error && batch->next == batch->count) {
 			TAILQ_REMOVE(&journal->writing, batch, link);
-			journal_batch_end(journal, batch, 0);
+			journal_group_end(journal, batch, 0);
 		}
 		batch = next;
 	}
@@ -265,7 +265,7 @@ static void group_marks_end(struct cache_journal *journal, int error)
 			(error || (volume->has_durable &&
 					  !journal_before(volume->durable, batch->epoch)))) {
 			TAILQ_REMOVE(&journal->waiting, batch, link);
-			journal_batch_end(journal, batch, error);
+			journal_group_end(journal, batch, error);
 		}
 		batch = next;
 	}
@@ -342,11 +342,11 @@ static void journal_ran(struct worker_item *item)
 		(void *)((uint8_t *)item - offsetof(struct cache_journal, worker));
 	pthread_mutex_lock(&journal->mutex);
 	journal->running = false;
-	journal_go(journal, item->post.peer);
+	journal_group_go(journal, item->post.peer);
 	pthread_mutex_unlock(&journal->mutex);
 }
 
-void journal_go(struct cache_journal *journal, struct peer *peer)
+void journal_group_go(struct cache_journal *journal, struct peer *peer)
 {
 	if (journal->running || !journal_due(journal))
 		return;

@@ -48,16 +48,16 @@ struct cache_journal {
 /* --- all under the mutex ------------------------------------------------------------------- */
 
 /* Has left its queue: to be told on its lane. */
-void journal_batch_end(struct cache_journal *journal, struct cache_journal_batch *batch, int error);
+void journal_group_end(struct cache_journal *journal, struct cache_journal_batch *batch, int error);
 /* The volume does not count it any more. */
-void journal_batch_unhook(struct cache_journal *journal, struct cache_journal_batch *batch);
+void journal_group_unhook(struct cache_journal *journal, struct cache_journal_batch *batch);
 /* Starts the worker if there is something to do, and none is at it. */
-void journal_go(struct cache_journal *journal, struct peer *peer);
+void journal_group_go(struct cache_journal *journal, struct peer *peer);
 
 /* --- by whoever may write the log, without the mutex --------------------------------------- */
 
 /* How far the tail may go, as of now; and there it goes. */
-void journal_release(struct cache_journal *journal);
-int journal_checkpoint(struct cache_journal *journal);
+void journal_group_release(struct cache_journal *journal);
+int journal_group_checkpoint(struct cache_journal *journal);
 
 #endif

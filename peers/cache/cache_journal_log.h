@@ -96,7 +96,7 @@ struct journal_volumes {
 
 static inline bool journal_before(uint32_t a, uint32_t b) { return (int32_t)(a - b) < 0; }
 
-int journal_volumes_open(struct journal_volumes *volumes);
+int journal_volume_open(struct journal_volumes *volumes);
 struct journal_volume *journal_volume_find(struct journal_volumes *volumes, uint64_t id);
 /* Made if need be; NULL: too many. */
 struct journal_volume *journal_volume_get(struct journal_volumes *volumes, uint64_t id);
@@ -148,14 +148,14 @@ struct journal_why {
 	size_t size;
 	const char *path;
 };
-__attribute__((format(printf, 3, 4))) int journal_refuse(
+__attribute__((format(printf, 3, 4))) int journal_file_refuse(
 	const struct journal_why *why, int error, const char *format, ...);
 
-int journal_log_open(struct journal_log *log, const struct cache_journal_config *config,
+int journal_file_open(struct journal_log *log, const struct cache_journal_config *config,
 	const struct journal_why *why);
-void journal_log_close(struct journal_log *log);
+void journal_file_close(struct journal_log *log);
 /* After the scan: what was cut off is overwritten from here on. */
-int journal_log_start(struct journal_log *log);
+int journal_file_start(struct journal_log *log);
 
 /* One record of as many items of the batch, from the first not reached on, as there is room for:
    *taken. -ENOSPC: none. */
@@ -172,9 +172,9 @@ void journal_log_rollback(struct journal_log *log);
 const struct journal_span *journal_log_stale(const struct journal_log *log);
 void journal_log_stale_next(struct journal_log *log);
 /* The tail goes to log->stale; nothing may be put and not committed. */
-int journal_log_checkpoint(struct journal_log *log);
+int journal_file_checkpoint(struct journal_log *log);
 /* Another size, for a log with nothing in it. */
-int journal_log_resize(struct journal_log *log, uint64_t size);
+int journal_file_resize(struct journal_log *log, uint64_t size);
 
 static inline uint64_t journal_log_next(const struct journal_log *log, uint64_t offset, uint64_t by)
 {
@@ -186,15 +186,15 @@ static inline struct journal_span journal_span_of(const struct journal_record *r
 		(uint16_t)(record->size / JOURNAL_BLOCK), (uint16_t)record->count};
 }
 void journal_log_crc(struct journal_record *record);
-int journal_read(int fd, void *out, size_t size, uint64_t offset);
+int journal_file_read(int fd, void *out, size_t size, uint64_t offset);
 
 /* --- cache_journal_scan.c ------------------------------------------------------------------ */
 
 /* From the tail on: head, spans, cut; volumes are noted. -EILSEQ: damaged before its end. */
-int journal_log_scan(
+int journal_scan(
 	struct journal_log *log, struct journal_volumes *volumes, const struct journal_why *why);
 /* -EILSEQ with a sentence in the log. */
-int journal_log_replay(const struct journal_log *log, struct journal_volumes *volumes,
+int journal_scan_replay(const struct journal_log *log, struct journal_volumes *volumes,
 	cache_journal_take_f *take, void *context);
 
 #endif

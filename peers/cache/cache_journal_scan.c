@@ -64,13 +64,13 @@ static bool crc_is_right(const struct journal_record *record)
 static int read_header(const struct journal_log *log, uint64_t offset, uint8_t *buffer)
 {
 	const struct journal_record *record = (const void *)buffer;
-	int error = journal_read(log->fd, buffer, JOURNAL_BLOCK, JOURNAL_RING_AT + offset);
+	int error = journal_file_read(log->fd, buffer, JOURNAL_BLOCK, JOURNAL_RING_AT + offset);
 	if (error)
 		return error;
 	if (!header_makes_sense(log, record) || record->size > log->ring - offset)
 		return 0;
 	if (items_size(record) > JOURNAL_BLOCK)
-		error = journal_read(log->fd, buffer + JOURNAL_BLOCK,
+		error = journal_file_read(log->fd, buffer + JOURNAL_BLOCK,
 			items_size(record) - JOURNAL_BLOCK,
 			JOURNAL_RING_AT + offset + JOURNAL_BLOCK);
 	return error ? error : crc_is_right(record);
@@ -112,7 +112,7 @@ static int walk_read(struct walk *walk, bool data)
 		return 0;
 	if (!data)
 		return 1;
-	int error = journal_read(
+	int error = journal_file_read(
 		log->fd, walk->buffer, record->size, JOURNAL_RING_AT + walk->at.offset);
 	return error ? error : crc_is_right(record) && data_is_right(record);
 }
@@ -157,7 +157,7 @@ static int look_beyond(const struct journal_log *log, struct journal_at at, uint
 		if (size > log->ring - at.offset)
 			size = log->ring - at.offset;
 		uint64_t there = in_file(&about, at.offset, size);
-		found = journal_read(log->fd, blocks, there, JOURNAL_RING_AT + at.offset);
+		found = journal_file_read(log->fd, blocks, there, JOURNAL_RING_AT + at.offset);
 		for (uint64_t i = 0; !found && i < there; i += JOURNAL_BLOCK)
 			if (memcmp(blocks + i, JOURNAL_RECORD_MAGIC, 4) == 0)
 				found = knows(log, at.offset + i, at.lsn, buffer);
@@ -287,15 +287,15 @@ static int scan(struct journal_log *log, struct journal_volumes *volumes, struct
 	return 0;
 }
 
-int journal_log_scan(
+int journal_scan(
 	struct journal_log *log, struct journal_volumes *volumes, const struct journal_why *why)
 {
 	struct walk walk = {.log = log, .at = log->head, .buffer = log->stage};
 	int error = scan(log, volumes, &walk);
 	if (error == -EILSEQ)
-		return journal_refuse(why, error, SCAN_DAMAGED,
+		return journal_file_refuse(why, error, SCAN_DAMAGED,
 			(unsigned long long)(JOURNAL_RING_AT + walk.at.offset));
-	return error ? journal_refuse(why, error, "cannot be read: %s", strerror(-error)) : 0;
+	return error ? journal_file_refuse(why, error, "cannot be read: %s", strerror(-error)) : 0;
 }
 
 /* --- replay -------------------------------------------------------------------------------- */
@@ -359,7 +359,7 @@ static int replay_all(
 	return 0;
 }
 
-int journal_log_replay(const struct journal_log *log, struct journal_volumes *volumes,
+int journal_scan_replay(const struct journal_log *log, struct journal_volumes *volumes,
 	cache_journal_take_f *take, void *context)
 {
 	uint8_t *buffer = malloc(JOURNAL_RECORD_MAX + XSEG_PAGE);

@@ -12,7 +12,7 @@ static struct journal_chain *volume_chain(struct journal_volumes *volumes, uint6
 	return &volumes->chains[(mixed >> 32) % countof(volumes->chains)];
 }
 
-int journal_volumes_open(struct journal_volumes *volumes)
+int journal_volume_open(struct journal_volumes *volumes)
 {
 	volumes->items = calloc(JOURNAL_VOLUMES, sizeof(*volumes->items));
 	if (!volumes->items)

@@ -265,7 +265,7 @@ static void main_finalize(struct peer *peer)
 		else if (id)
 			atomic_store(&volume->low[peer->shard], CACHE_NO_EPOCH);
 	}
-	cache_wake_others(peer);
+	cache_volume_wake_others(peer);
 }
 
 static void main_release(struct peer *peer)
@@ -324,7 +324,7 @@ static int main_start(struct peer *peer, char *why, size_t why_size)
 	if (error)
 		snprintf(why, why_size, "no memory for the index of the cache");
 	if (!error)
-		error = cache_bucket_adopt(peer, why, why_size);
+		error = cache_adopt(peer, why, why_size);
 	if (!error)
 		error = main_replay(peer, why, why_size);
 	if (error) {

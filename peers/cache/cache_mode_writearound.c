@@ -5,7 +5,7 @@
 
 static void writearound_write(struct peer *peer, struct cache_object *object, struct job *job)
 {
-	cache_mode_through(peer, object, job, true);
+	cache_mode_writethrough_write(peer, object, job, true);
 }
 
 const struct cache_mode_ops cache_mode_writearound = {

@@ -69,7 +69,7 @@ static void writeback_write(struct peer *peer, struct cache_object *object, stru
 	uint32_t count = ((uint32_t)job->offset + job->length - 1) / XSEG_PAGE - first + 1;
 	if (unlikely(writeback_is_large(peer, count)) ||
 		unlikely(!writeback_has_share(peer, object->local, count))) {
-		cache_mode_through(peer, object, job, false);
+		cache_mode_writethrough_write(peer, object, job, false);
 		return;
 	}
 	enum cache_room room = CACHE_ROOM_NONE;
@@ -81,7 +81,7 @@ static void writeback_write(struct peer *peer, struct cache_object *object, stru
 		likely(writeback_try(peer, object, job) == 0))
 		return;
 	if (bypass || writeback_may_pass(peer, object, first, count)) {
-		cache_mode_bypass(peer, object, job);
+		cache_mode_writethrough_bypass(peer, object, job);
 		return;
 	}
 	/* the pool is low: clean buckets are the first to go */

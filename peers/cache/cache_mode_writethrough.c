@@ -31,7 +31,7 @@ static void through_judge(struct cache_kept *kept)
 	kept->read = kept->lost = kept->calls = kept->slow = 0;
 }
 
-bool cache_mode_hands_on(struct cache_local *local, uint32_t mode)
+bool cache_mode_writethrough_forwards(struct cache_local *local, uint32_t mode)
 {
 	struct cache_kept *kept = &local->kept;
 	if (mode != CACHE_WRITETHROUGH)
@@ -164,13 +164,13 @@ static void through_begin(
 		through_enter(peer, &work->range);
 }
 
-void cache_mode_through(
+void cache_mode_writethrough_write(
 	struct peer *peer, struct cache_object *object, struct job *job, bool around)
 {
 	through_begin(peer, object, job, around, false);
 }
 
-void cache_mode_bypass(struct peer *peer, struct cache_object *object, struct job *job)
+void cache_mode_writethrough_bypass(struct peer *peer, struct cache_object *object, struct job *job)
 {
 	uint32_t count = ((uint32_t)job->offset + job->length - 1) / XSEG_PAGE -
 			 (uint32_t)job->offset / XSEG_PAGE + 1;
@@ -182,7 +182,7 @@ void cache_mode_bypass(struct peer *peer, struct cache_object *object, struct jo
 
 static void writethrough_write(struct peer *peer, struct cache_object *object, struct job *job)
 {
-	cache_mode_through(peer, object, job, false);
+	cache_mode_writethrough_write(peer, object, job, false);
 }
 
 const struct cache_mode_ops cache_mode_writethrough = {

@@ -66,7 +66,7 @@ static inline bool cache_object_is_bypassing(const struct cache_object *object)
 	return object->record == XCACHE_NONE;
 }
 /* The object of an entry, loose ones too (their page says of which: a loose entry holds a ref). */
-struct cache_object *cache_entry_object(struct peer *peer, uint32_t entry);
+struct cache_object *cache_object_of_entry(struct peer *peer, uint32_t entry);
 /* Sectors that hold data, mirrored from the descriptor in the high byte of an entry's flags. */
 static inline unsigned cache_entry_valid(const struct xcache_entry *entry)
 {
@@ -99,7 +99,7 @@ void cache_bucket_forget(
 /* Forgets clean ones; of volume 0: of all. How many. */
 uint32_t cache_bucket_drop_clean(struct peer *peer, uint64_t volume);
 /* cache_adopt.c: after a start, what the port keeps and is this shard's. -errno: it cannot be. */
-int cache_bucket_adopt(struct peer *peer, char *why, size_t why_size);
+int cache_adopt(struct peer *peer, char *why, size_t why_size);
 
 /* --- cache_range.c: range locks */
 /*

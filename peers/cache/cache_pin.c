@@ -78,7 +78,7 @@ bool cache_pin_allowed(struct peer *peer, const struct job *job, uint32_t count)
 void cache_pin_add(struct peer *peer, const struct job *job, uint32_t count)
 {
 	struct cache_pins *pins = cache_of(peer)->pins;
-	uint64_t ticket = job_ticket(job);
+	uint64_t ticket = peer_ticket_of(job);
 	struct pin_note *entry = &pins->entry[ticket >> 32];
 	if (entry->count)
 		note_clear(pins, entry);

@@ -82,7 +82,7 @@ bool cache_read_whole(struct peer *peer, struct cache_object *object, struct job
 	cache_tally(cache, local);
 	peer_count(peer, CACHE_HITS, count);
 	if (unlikely(ahead))
-		cache_fill_follow(peer, object, job);
+		cache_stream_follow(peer, object, job);
 	if ((job->flags & XSEG_F_PIN) && cache_pin_allowed(peer, job, count) &&
 		job_answer_pages(job, cache->scratch.pages, count) == 0)
 		cache_pin_add(peer, job, count);

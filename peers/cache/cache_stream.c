@@ -56,7 +56,7 @@ static void stream_ahead(struct peer *peer, struct cache_object *object, const s
 	cache_fill_ahead(peer, object, first, (uint32_t)((ahead + XSEG_PAGE - 1) / XSEG_PAGE));
 }
 
-bool cache_fill_stream(struct peer *peer, struct cache_object *object, const struct job *job)
+bool cache_stream_read(struct peer *peer, struct cache_object *object, const struct job *job)
 {
 	uint64_t bypass = cache_options(peer)->bypass;
 	struct cache_stream *stream = stream_of(object->local, job);
@@ -66,9 +66,9 @@ bool cache_fill_stream(struct peer *peer, struct cache_object *object, const str
 	return false;
 }
 
-void cache_fill_follow(struct peer *peer, struct cache_object *object, const struct job *job)
+void cache_stream_follow(struct peer *peer, struct cache_object *object, const struct job *job)
 {
-	cache_fill_stream(peer, object, job);
+	cache_stream_read(peer, object, job);
 }
 
 /* --- what fills are worth --------------------------------------------------------------- */
@@ -87,7 +87,7 @@ static uint32_t worth_fills(const struct cache *cache)
 	return part > WORTH_FILLS_MIN ? part : WORTH_FILLS_MIN;
 }
 
-bool cache_fill_skips(struct cache *cache, struct cache_local *local)
+bool cache_stream_skips(struct cache *cache, struct cache_local *local)
 {
 	struct cache_worth *worth = &local->worth;
 	return worth->low && worth_is_full(cache) && worth->misses++ % WORTH_TRY != 0;
@@ -98,7 +98,7 @@ bool cache_fill_skips(struct cache *cache, struct cache_local *local)
  * saves what the store takes: not until the answer is there, that may be our own queue, but for
  * how long the lane had nothing else to do meanwhile.
  */
-void cache_fill_paid(
+void cache_stream_paid(
 	struct cache *cache, struct cache_local *local, uint32_t count, uint64_t idle_ns)
 {
 	struct cache_worth *worth = &local->worth;

@@ -196,7 +196,7 @@ void cache_volume_publish(struct peer *peer)
 	}
 }
 
-void cache_wake_others(struct peer *peer)
+void cache_volume_wake_others(struct peer *peer)
 {
 	atomic_fetch_add(&cache_shared(peer)->pulse, 1);
 	for (unsigned i = 0; i < peer->shards; i++)

@@ -8,7 +8,7 @@ static void wait_ask_others(struct peer *peer)
 	struct cache_local *local;
 	TAILQ_FOREACH (local, &cache_of(peer)->writeback.locals, link)
 		cache_epoch_raise(&local->volume->wanted, cache_epoch_goal(local));
-	cache_wake_others(peer);
+	cache_volume_wake_others(peer);
 }
 
 void cache_wait(struct peer *peer, struct job *job)

@@ -53,15 +53,15 @@ void cache_fill_ahead(
 	struct peer *peer, struct cache_object *object, uint32_t first, uint32_t count);
 
 /* cache_stream.c: a read that missed. True: it goes on a sequence that is too long to be kept. */
-bool cache_fill_stream(struct peer *peer, struct cache_object *object, const struct job *job);
+bool cache_stream_read(struct peer *peer, struct cache_object *object, const struct job *job);
 /* A miss that is better passed on: what is fetched is seldom read again, and the store is fast. */
-bool cache_fill_skips(struct cache *cache, struct cache_local *local);
-void cache_fill_paid(
+bool cache_stream_skips(struct cache *cache, struct cache_local *local);
+void cache_stream_paid(
 	struct cache *cache, struct cache_local *local, uint32_t count, uint64_t idle_ns);
 /* Past us, to the store: nothing of it is dirty. */
 void cache_fill_pass(struct peer *peer, struct cache_local *local, struct job *job);
 /* A read that hit what was read ahead. */
-void cache_fill_follow(struct peer *peer, struct cache_object *object, const struct job *job);
+void cache_stream_follow(struct peer *peer, struct cache_object *object, const struct job *job);
 
 /* --- cache_mode_*.c */
 struct cache_mode_ops {
@@ -73,13 +73,14 @@ extern const struct cache_mode_ops cache_mode_writethrough, cache_mode_writeback
 extern const struct cache_mode_ops *const cache_modes[3];
 /* Is a write that goes through better handed on as it is? In write-through, most are where what
    they leave behind is seldom read, and the store is fast. */
-bool cache_mode_hands_on(struct cache_local *local, uint32_t mode);
+bool cache_mode_writethrough_forwards(struct cache_local *local, uint32_t mode);
 /* Past the buckets, to the store: `around` leaves none behind. Also for a ZERO. */
-void cache_mode_through(
+void cache_mode_writethrough_write(
 	struct peer *peer, struct cache_object *object, struct job *job, bool around);
 /* A write that there is no room for, and nothing of which is dirty: to the store, and no bucket
    comes in for it. Should the store refuse it, it waits for room after all. */
-void cache_mode_bypass(struct peer *peer, struct cache_object *object, struct job *job);
+void cache_mode_writethrough_bypass(
+	struct peer *peer, struct cache_object *object, struct job *job);
 
 /* --- cache_bypass.c: writes that are forwarded as they are */
 int cache_bypass_open(struct peer *peer);

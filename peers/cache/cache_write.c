@@ -192,7 +192,7 @@ static inline int write_publish(struct write *w, uint32_t i, const struct write_
 		cache_bucket_describe(
 			w->peer, w->object, w->first + i, page, CACHE_ALL_SECTORS, dirty, w->epoch);
 		w->donated++;
-		return job_keep_page(w->job, page);
+		return peer_page_keep_job(w->job, page);
 	}
 	write_build(w, piece, page, old, valid);
 	cache_bucket_describe(

@@ -86,7 +86,7 @@ static inline struct shard *shard_of(const struct peer *peer)
 	return (struct shard *)(uintptr_t)peer;
 }
 
-/* Counters that the core keeps for every peer; names in core_peer.c, in this order. */
+/* Counters that the core keeps for every peer; names in core_shard.c, in this order. */
 enum core_counter {
 	CORE_READS,
 	CORE_READ_BYTES,
@@ -256,8 +256,8 @@ void call_arrive(struct lane *lane, uint32_t slot);
 /* Calls that could not be sent are done now; true when there were any. */
 bool call_fail_pending(struct lane *lane);
 /* May this shard take a slot, or that many pages? Fronts leave some for those below. */
-bool shard_slot_allowed(struct shard *shard);
-bool shard_pages_allowed(struct shard *shard, uint32_t count);
+bool retry_slot_allowed(struct shard *shard);
+bool retry_pages_allowed(struct shard *shard, uint32_t count);
 /* A flush of the whole port, on the one shard that got it. */
 void flush_init(struct shard *shard);
 void flush_arrive(struct shard *shard, struct job *job);
@@ -351,8 +351,8 @@ struct host {
 };
 
 /* PEER=ROLE[,option=value]... ; `why` names what is wrong with it. */
-int host_add(struct host *host, const char *spec, char why[WHY_SIZE]);
-void host_peer_free(struct host_peer *peer);
+int spec_host_add(struct host *host, const char *spec, char why[WHY_SIZE]);
+void spec_peer_free(struct host_peer *peer);
 /* Joins the segment, starts the lanes and the peers; on error nothing is left of it. */
 int host_start(struct host *host, const struct host_config *config, char why[WHY_SIZE]);
 /*
@@ -373,7 +373,7 @@ void host_ask_stop(struct host *host, int status);
 /* Opens ROLE.so; -ENOENT with the roles there are. */
 int module_open(const char *role, void **module, const struct peer_ops **ops, char why[WHY_SIZE]);
 void module_close(void *module);
-/* A role without a file: tests and benches bring their own. Before the first host_add(). */
+/* A role without a file: tests and benches bring their own. Before the first spec_host_add(). */
 void module_register(const struct peer_ops *ops);
 int module_visit(void (*visit)(const struct peer_ops *ops, void *context), void *context);
 

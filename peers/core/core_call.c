@@ -89,7 +89,7 @@ int call_begin_reserved(struct peer *peer, struct call **out)
 
 int call_begin(struct peer *peer, struct call **out)
 {
-	if (unlikely(!shard_slot_allowed(shard_of(peer))))
+	if (unlikely(!retry_slot_allowed(shard_of(peer))))
 		return -EAGAIN;
 	return call_begin_reserved(peer, out);
 }
@@ -127,7 +127,7 @@ int call_pages(struct call *call, uint32_t bytes)
 	if (unlikely(bytes > XSEG_OBJECT_MAX))
 		return -E2BIG;
 	uint32_t pages = (offset + bytes + XSEG_PAGE - 1) >> XSEG_PAGE_SHIFT;
-	if (unlikely(!shard_pages_allowed(shard_of(call->peer), pages)))
+	if (unlikely(!retry_pages_allowed(shard_of(call->peer), pages)))
 		return -EAGAIN;
 	int error = xseg_attach_pages(lane->x, call->slot, offset, bytes);
 	if (unlikely(error))

@@ -34,7 +34,7 @@ static int flush_calls(struct shard *shard, struct call **calls)
 {
 	struct peer *peer = &shard->peer;
 	for (unsigned i = 0; i < peer->shards; i++) {
-		int error = shard->fans_out > 1 && !shard_slot_allowed(shard)
+		int error = shard->fans_out > 1 && !retry_slot_allowed(shard)
 				    ? -EAGAIN
 				    : call_begin_reserved(peer, &calls[i]);
 		if (error) {

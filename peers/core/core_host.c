@@ -601,7 +601,7 @@ void host_fini(struct host *host)
 	for (unsigned i = 0; i < host->peer_count; i++)
 		host_peer_leave(host, &host->peers[i]);
 	for (unsigned i = 0; i < host->peer_count; i++)
-		host_peer_free(&host->peers[i]);
+		spec_peer_free(&host->peers[i]);
 	if (host->joined) {
 		xseg_ringer_fini(&host->ringer);
 		xseg_segment_leave(&host->seg);

@@ -219,7 +219,7 @@ static int main_parse(int argc, char **argv, struct main_config *config)
 		return main_usage("no peer is named (PEER=ROLE)");
 	for (; optind < argc; optind++) {
 		char why[WHY_SIZE];
-		if (host_add(&main_host, argv[optind], why)) {
+		if (spec_host_add(&main_host, argv[optind], why)) {
 			fprintf(stderr, "xsegpeer: %s\n", why);
 			return EXIT_USAGE;
 		}

@@ -163,7 +163,7 @@ void peer_page_keep(struct peer *peer, uint32_t page)
 	xseg_page_keep(peer->lane->x->seg, page, peer->port);
 }
 
-int job_keep_page(struct job *job, uint32_t page)
+int peer_page_keep_job(struct job *job, uint32_t page)
 {
 	struct xseg_lane *x = job->peer->lane->x;
 	must(job->live && job->op == XSEG_OP_WRITE && (job->flags & XSEG_F_DONATE));
@@ -175,7 +175,7 @@ int job_keep_page(struct job *job, uint32_t page)
 }
 
 /* The slot, and which use of it: it grows at each alloc. */
-uint64_t job_ticket(const struct job *job)
+uint64_t peer_ticket_of(const struct job *job)
 {
 	uint64_t word = atomic_load_explicit(
 		&xseg_at(job->peer->lane->x, job->slot)->word, memory_order_relaxed);

@@ -36,7 +36,7 @@ static uint32_t retry_credit(uint32_t there, uint32_t leave, uint32_t need)
 	return credit < CREDIT_MAX + need ? credit : CREDIT_MAX + need;
 }
 
-bool shard_slot_allowed(struct shard *shard)
+bool retry_slot_allowed(struct shard *shard)
 {
 	struct lane *lane = shard->peer.lane;
 	if (unlikely(shard->slot_credit == 0)) {
@@ -55,7 +55,7 @@ bool shard_slot_allowed(struct shard *shard)
 	return true;
 }
 
-bool shard_pages_allowed(struct shard *shard, uint32_t count)
+bool retry_pages_allowed(struct shard *shard, uint32_t count)
 {
 	struct lane *lane = shard->peer.lane;
 	if (!shard->front)

@@ -157,7 +157,7 @@ static int spec_read(struct host *host, struct spec *spec, const char *text)
 	return option_missing(peer->ops->options, spec->given, words) ? spec_say(spec, words) : 0;
 }
 
-void host_peer_free(struct host_peer *peer)
+void spec_peer_free(struct host_peer *peer)
 {
 	if (peer->ops)
 		option_free(peer->ops->options, peer->options);
@@ -168,7 +168,7 @@ void host_peer_free(struct host_peer *peer)
 	*peer = (struct host_peer){.name = ""};
 }
 
-int host_add(struct host *host, const char *text, char why[WHY_SIZE])
+int spec_host_add(struct host *host, const char *text, char why[WHY_SIZE])
 {
 	if (host->peer_count == HOST_PEERS_MAX) {
 		snprintf(why, WHY_SIZE, "more than %u peers in one process", HOST_PEERS_MAX);
@@ -178,7 +178,7 @@ int host_add(struct host *host, const char *text, char why[WHY_SIZE])
 	struct spec spec = {.peer = peer, .why = why};
 	int error = spec_read(host, &spec, text);
 	if (error)
-		host_peer_free(peer);
+		spec_peer_free(peer);
 	else
 		host->peer_count++;
 	return error;

@@ -80,7 +80,7 @@ static void volume_opened(struct shard *shard, const struct call *call, uint64_t
 	if (!entry)
 		return;
 	entry->opens++;
-	if (volume_name_check(info.name))
+	if (name_check_volume(info.name))
 		xseg_volume_name(entry->block, info.name);
 }
 

@@ -7,7 +7,7 @@ libpeer_la_SOURCES = \
 	peers/core/core_level.c \
 	peers/core/core_man.c peers/core/core_module.c peers/core/core_notify.c \
 	peers/core/core_option.c \
-	peers/core/core_pages.c peers/core/core_peer.c peers/core/core_post.c peers/core/core_retry.c \
+	peers/core/core_pages.c peers/core/core_shard.c peers/core/core_post.c peers/core/core_retry.c \
 	peers/core/core_spec.c peers/core/core_store.c peers/core/core_polling.c \
 	peers/core/core_volume.c peers/core/core_worker.c
 libpeer_la_CFLAGS = $(AM_CFLAGS) -fvisibility=default $(URCU_CFLAGS) $(EVENT_CFLAGS)

@@ -104,7 +104,7 @@ static int nbd_open(struct peer *first, char *why, size_t why_size)
 	const struct nbd_options *options = first->options;
 	shared->owner = first->name;
 	shared->single_in = shared->single_out = -1;
-	nbd_clients_init(shared);
+	nbd_control_init(shared);
 	signal(SIGPIPE, SIG_IGN); /* pipes know no MSG_NOSIGNAL */
 	int error = nbd_tls_open(shared, options, why, why_size);
 	if (!error)
@@ -129,9 +129,9 @@ static void nbd_finish(struct peer *peer)
 	struct nbd *nbd = nbd_of(peer);
 	must(TAILQ_EMPTY(&nbd->conns));
 	nbd_listen_stop(nbd);
-	nbd_pass_end(nbd);
-	nbd_stages_free(nbd);
-	nbd_requests_free(nbd);
+	nbd_handover_end(nbd);
+	nbd_receive_free(nbd);
+	nbd_request_free_all(nbd);
 	nbd_status_free_all(nbd);
 }
 
@@ -150,7 +150,7 @@ static int nbd_start(struct peer *peer, char *why, size_t why_size)
 	if (error)
 		snprintf(why, why_size, "no event loop for sockets");
 	else
-		nbd_pass_take(nbd);
+		nbd_handover_take(nbd);
 	return error;
 }
 
@@ -161,7 +161,7 @@ static void nbd_stop(struct peer *peer)
 	atomic_store(&nbd->shared->stopping, true);
 	nbd_listen_stop(nbd);
 	TAILQ_FOREACH (conn, &nbd->conns, link)
-		if (!nbd_pass_begin(conn))
+		if (!nbd_handover_begin(conn))
 			nbd_conn_drain(conn);
 	nbd->stop_ns = nbd_now(nbd);
 	nbd->timed = nbd->again = true;
@@ -206,7 +206,7 @@ static bool nbd_poll(struct peer *peer)
 	struct nbd_conn *conn, *next;
 	bool moved = false;
 	nbd->again = false;
-	nbd_again_check(nbd);
+	nbd_reopen_check(nbd);
 	for (conn = TAILQ_FIRST(&nbd->active); conn; conn = next) {
 		next = TAILQ_NEXT(conn, active_link);
 		moved |= nbd_conn_turn(conn);

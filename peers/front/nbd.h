@@ -3,7 +3,7 @@
  * What the rooms of the NBD front share: a shard (its connections on one lane), a connection, a
  * request.
  *
- *   socket --receive--> stage --parse--> request --calls--> volume
+ *   socket --receive--> receive buffer --parse--> request --calls--> volume
  *   socket <---send---- out queue <----- request <-answers-'
  *
  * Units: bytes, ns. Errors: 0 or -errno; NBD's own numbers where the type says so. Threads: all
@@ -31,7 +31,7 @@
 #define NBD_WINDOW 8u /* calls in flight of one long request without data */
 #define NBD_IOV_MAX 512
 #define NBD_WHO_LENGTH 96u
-#define NBD_KEEP_LENGTH 96u
+#define NBD_FDSTORE_LENGTH 96u
 
 struct event;
 struct nbd;
@@ -82,8 +82,8 @@ struct nbd_listener {
 	char *path;   /* of a UNIX socket that we made, to be unlinked */
 	uint64_t device, inode;
 	char name[NBD_WHO_LENGTH];
-	char kept[NBD_KEEP_LENGTH]; /* what it is stored as for a successor; "": not stored */
-	bool taken;		    /* from a predecessor */
+	char kept[NBD_FDSTORE_LENGTH]; /* what it is stored as for a successor; "": not stored */
+	bool taken;		       /* from a predecessor */
 };
 
 struct nbd_shared {
@@ -143,7 +143,7 @@ struct nbd_patch {
 	call_done_f *done;
 };
 
-enum nbd_gate_hold { NBD_GATE_NONE, NBD_GATE_SHARED, NBD_GATE_ALONE };
+enum nbd_range_lock_mode { NBD_RANGE_NONE, NBD_RANGE_SHARED, NBD_RANGE_ALONE };
 
 struct nbd_request {
 	TAILQ_ENTRY(nbd_request) link; /* conn->out, or free */
@@ -158,9 +158,9 @@ struct nbd_request {
 	struct call *filling;
 	uint32_t filled, fill_size, fill_at;
 	uint8_t header_size;
-	uint8_t gate;		 /* enum nbd_gate_hold */
+	uint8_t range;		 /* enum nbd_range_lock_mode */
 	bool shares;		 /* counted in its volume's share */
-	uint32_t gate_count;	 /* NBD_GATE_SHARED: so often */
+	uint32_t range_count;	 /* NBD_GATE_SHARED: so often */
 	bool queued;		 /* its reply is in conn->queue */
 	bool dropped;		 /* READ: parts from `next` on were given back, to be read again */
 	bool probed;		 /* WRITE_ZEROES: its first part has succeeded */
@@ -240,14 +240,14 @@ struct nbd_lookup {
 struct nbd_conn {
 	TAILQ_ENTRY(nbd_conn) link;	   /* nbd->conns */
 	TAILQ_ENTRY(nbd_conn) active_link; /* nbd->active */
-	TAILQ_ENTRY(nbd_conn) gate_link;   /* export->waiting */
+	TAILQ_ENTRY(nbd_conn) range_link;  /* export->waiting */
 	struct nbd *nbd;
 	const struct nbd_transport *transport;
 	int in, out;
 	uint8_t state;
 	uint8_t waits; /* enum nbd_wait */
 	bool active;   /* on the list of those that are looked at each turn */
-	bool reparse;  /* the stage may hold whole requests */
+	bool reparse;  /* the receive buffer may hold whole requests */
 	bool dry;      /* the last receive took all there was */
 	bool blocked;  /* the socket takes no more */
 	bool retrying; /* the core will call us */
@@ -258,7 +258,7 @@ struct nbd_conn {
 	bool want_write; /* TLS must write before it can read */
 	uint64_t heard_ns, tried_ns, send_tried_ns, blocked_ns, began_ns;
 	/* in */
-	uint8_t *stage;
+	uint8_t *buffer;
 	uint32_t head, tail;
 	uint32_t carried;
 	uint8_t carry[NBD_REQUEST_HEADER + 4];
@@ -286,7 +286,7 @@ struct nbd_conn {
 	void *tls; /* the TLS room's */
 	struct event *in_event, *out_event;
 	uint64_t requests, bytes_in, bytes_out;
-	unsigned pass_number;
+	unsigned handover_number;
 	char who[NBD_WHO_LENGTH];
 };
 TAILQ_HEAD(nbd_conn_list, nbd_conn);
@@ -301,11 +301,11 @@ struct nbd_accept {
 };
 
 /* A connection of our predecessor's. */
-#define NBD_PASS_MAX 32u
+#define NBD_HANDOVER_MAX 32u
 struct nbd_taken {
 	int fd;
 	struct nbd_session session;
-	char name[NBD_KEEP_LENGTH];
+	char name[NBD_FDSTORE_LENGTH];
 };
 
 struct nbd {
@@ -322,16 +322,16 @@ struct nbd {
 	bool timed;	/* somebody has a deadline */
 	bool starved;	/* the pool was low: data that cannot leave is to be given back */
 	uint64_t sweep_ns, stop_ns;
-	uint64_t share_ns;	     /* when these were looked at: */
-	uint64_t share_bytes;	     /* of pages that are free, for this lane */
-	uint32_t share_requests;     /* slots */
-	uint64_t again_ns, composer; /* when we looked last; who it was */
-	struct nbd_taken taken[NBD_PASS_MAX];
+	uint64_t share_ns;	      /* when these were looked at: */
+	uint64_t share_bytes;	      /* of pages that are free, for this lane */
+	uint32_t share_requests;      /* slots */
+	uint64_t reopen_ns, composer; /* when we looked last; who it was */
+	struct nbd_taken taken[NBD_HANDOVER_MAX];
 	unsigned taken_count;
 	unsigned reopening; /* volumes; meanwhile none is opened or closed */
 	/* pools */
-	uint8_t *stages; /* linked by their first bytes */
-	unsigned stage_count;
+	uint8_t *buffers; /* linked by their first bytes */
+	unsigned buffer_count;
 	struct nbd_request_queue free_requests;
 	struct nbd_chunk_of_requests *chunks;
 	struct nbd_status *free_status;
@@ -382,14 +382,14 @@ bool nbd_conn_check_time(struct nbd_conn *conn);
 void nbd_conn_reap(struct nbd *nbd);
 void nbd_conn_dump(const struct nbd_conn *conn, FILE *out);
 
-/* nbd_receive.c: stage and parser; true when bytes came. */
+/* nbd_receive.c: receive buffer and parser; true when bytes came. */
 bool nbd_receive(struct nbd_conn *conn);
 void nbd_receive_reset(struct nbd_conn *conn);
-void nbd_stages_free(struct nbd *nbd);
+void nbd_receive_free(struct nbd *nbd);
 
 /* nbd_send.c: the out queue. */
 /* Bytes of a reply behind its header. */
-uint32_t nbd_body_size(const struct nbd_request *request);
+uint32_t nbd_send_body_size(const struct nbd_request *request);
 bool nbd_send(struct nbd_conn *conn);
 
 /* nbd_negotiate.c: the handshake on a connection. */
@@ -406,23 +406,23 @@ void nbd_negotiate_found(struct nbd_conn *conn, int error, const struct xseg_vol
 void nbd_export_list(struct nbd_conn *conn);
 void nbd_export_find(struct nbd_conn *conn, const char *name, bool open, bool read_only);
 /* For those who look something up: begins, ends (true: the connection has died meanwhile). */
-void nbd_lookup_begin(struct nbd_conn *conn, enum nbd_lookup_what what);
-void nbd_lookup_step(struct nbd_conn *conn);
-bool nbd_lookup_over(struct nbd_conn *conn);
-struct call *nbd_lookup_call(struct nbd_conn *conn, enum xseg_op op, uint32_t bytes);
-struct call *nbd_lookup_list_call(struct nbd_conn *conn);
+void nbd_export_lookup(struct nbd_conn *conn, enum nbd_lookup_what what);
+void nbd_export_lookup_step(struct nbd_conn *conn);
+bool nbd_export_lookup_over(struct nbd_conn *conn);
+struct call *nbd_export_lookup_call(struct nbd_conn *conn, enum xseg_op op, uint32_t bytes);
+struct call *nbd_export_list_call(struct nbd_conn *conn);
 void nbd_export_close(struct nbd_conn *conn);
 void nbd_export_adopt(struct nbd_conn *conn, uint64_t volume);
 int nbd_export_use(struct nbd_conn *conn);
 void nbd_export_unuse(struct nbd_conn *conn);
 
-/* nbd_again.c: a composer that was started anew is told what is open. */
-void nbd_again_check(struct nbd *nbd);
+/* nbd_reopen.c: a composer that was started anew is told what is open. */
+void nbd_reopen_check(struct nbd *nbd);
 
-/* nbd_gate.c: who may alter the export now. -EAGAIN: the connection waits. */
-int nbd_gate_enter(struct nbd_request *request, enum nbd_gate_hold hold);
-void nbd_gate_leave(struct nbd_request *request);
-void nbd_gate_forget(struct nbd_conn *conn);
+/* nbd_range.c: who may alter the export now. -EAGAIN: the connection waits. */
+int nbd_range_lock(struct nbd_request *request, enum nbd_range_lock_mode hold);
+void nbd_range_unlock(struct nbd_request *request);
+void nbd_range_forget(struct nbd_conn *conn);
 
 /* --- nbd_share.c: what one volume may take of the segment ------------------------ */
 
@@ -443,7 +443,7 @@ void nbd_request_finish(struct nbd_request *request);
 void nbd_request_check(struct nbd_request *request);
 /* The reply has left, or nobody wants it any more. */
 void nbd_request_release(struct nbd_request *request);
-void nbd_requests_free(struct nbd *nbd);
+void nbd_request_free_all(struct nbd *nbd);
 /* Part of an answer has come: its error, if it is the first. */
 static inline void nbd_request_note(struct nbd_request *request, int error)
 {
@@ -452,22 +452,22 @@ static inline void nbd_request_note(struct nbd_request *request, int error)
 }
 
 /* nbd_data.c: requests as calls. Each begins one: 0 or -EAGAIN with nothing done. */
-int nbd_read_begin(struct nbd_request *request);
-int nbd_write_begin(struct nbd_request *request);
+int nbd_data_read(struct nbd_request *request);
+int nbd_data_write(struct nbd_request *request);
 /* Adds a part of a READ, not yet sent on its way; false: the pool is low. */
-bool nbd_read_part(struct nbd_request *request);
+bool nbd_data_read_part(struct nbd_request *request);
 /* Sends parts on their way, from the given one to the last. */
-void nbd_read_submit(struct nbd_request *request, struct call *first);
-int nbd_flush_begin(struct nbd_request *request);
+void nbd_data_read_submit(struct nbd_request *request, struct call *first);
+int nbd_data_flush(struct nbd_request *request);
 /* The next part's pages; 0 or -EAGAIN. */
-int nbd_write_part(struct nbd_request *request);
+int nbd_data_write_part(struct nbd_request *request);
 /* All bytes of the part are there. */
-void nbd_write_filled(struct nbd_request *request);
+void nbd_data_write_filled(struct nbd_request *request);
 /* A call for [offset, offset + length), made whole sectors; NULL: the pool is low. */
-struct call *nbd_call_new(struct nbd_request *request, enum xseg_op op, uint64_t offset,
+struct call *nbd_data_call(struct nbd_request *request, enum xseg_op op, uint64_t offset,
 	uint32_t length, uint32_t data);
 /* As much of [next, end) as lies before the next multiple of `step`, a power of two. */
-uint32_t nbd_cut(uint64_t next, uint64_t end, uint32_t step);
+uint32_t nbd_data_cut(uint64_t next, uint64_t end, uint32_t step);
 
 /* nbd_overload.c: data of replies that a client does not take. */
 /* Gives it back if the client has taken nothing for so long. */
@@ -476,9 +476,9 @@ void nbd_overload_drop(struct nbd_conn *conn, uint64_t since_ns);
 bool nbd_overload_restore(struct nbd_conn *conn);
 
 /* nbd_span.c: requests without data that may be long. */
-int nbd_trim_begin(struct nbd_request *request);
-int nbd_zero_begin(struct nbd_request *request);
-int nbd_cache_begin(struct nbd_request *request);
+int nbd_span_trim(struct nbd_request *request);
+int nbd_span_zero(struct nbd_request *request);
+int nbd_span_cache(struct nbd_request *request);
 void nbd_span_go_on(struct nbd_request *request);
 
 /* nbd_patch.c: completes the sectors at both ends of a write, then submits it. */
@@ -514,9 +514,9 @@ struct nbd_rights {
 #define NBD_NO_GROUP ((gid_t)-1) /* the process's */
 
 /* nbd_control.c: what can be asked of us. */
-void nbd_clients_init(struct nbd_shared *shared);
-void nbd_clients_add(struct nbd_conn *conn);
-void nbd_clients_remove(struct nbd_conn *conn);
+void nbd_control_init(struct nbd_shared *shared);
+void nbd_control_add(struct nbd_conn *conn);
+void nbd_control_remove(struct nbd_conn *conn);
 void nbd_control(struct peer *peer, struct job *job);
 /* nbd_export.c: is a volume of that name offered? */
 bool nbd_export_allowed(const struct nbd *nbd, const char *name);
@@ -530,26 +530,26 @@ void nbd_address_text(const struct sockaddr *address, socklen_t length, char out
 bool nbd_address_is_local(int fd);
 
 /*
- * nbd_keep.c: listening sockets that outlive the process. Whoever started us keeps copies; clients
- * that come while nobody accepts wait in their queues.
+ * nbd_fdstore.c: listening sockets that outlive the process. Whoever started us keeps copies;
+ * clients that come while nobody accepts wait in their queues.
  */
 /* What a socket of that address is stored as; "" when it cannot be. */
-void nbd_keep_name(const struct nbd_shared *shared, const struct sockaddr *address,
-	socklen_t length, char name[NBD_KEEP_LENGTH]);
+void nbd_fdstore_name(const struct nbd_shared *shared, const struct sockaddr *address,
+	socklen_t length, char name[NBD_FDSTORE_LENGTH]);
 /* The predecessor's socket of that name, or -ENOENT. */
-int nbd_keep_take(const char *name);
+int nbd_fdstore_take(const char *name);
 /* All are open: has those kept that are not yet. */
-void nbd_keep_store(struct nbd_shared *shared);
+void nbd_fdstore_put(struct nbd_shared *shared);
 /* About to close it: true when its successor will go on with it, so its file must stay. */
-bool nbd_keep_leave(const struct nbd_shared *shared, const struct nbd_listener *listener);
+bool nbd_fdstore_leave(const struct nbd_shared *shared, const struct nbd_listener *listener);
 
-/* nbd_pass.c: connections that our successor takes over. */
-/* We stop: true when it will be passed on, as soon as nbd_pass_check() finds it quiet. */
-bool nbd_pass_begin(struct nbd_conn *conn);
-void nbd_pass_check(struct nbd_conn *conn);
+/* nbd_handover.c: connections that our successor takes over. */
+/* We stop: true when it will be passed on, as soon as nbd_handover_check() finds it quiet. */
+bool nbd_handover_begin(struct nbd_conn *conn);
+void nbd_handover_check(struct nbd_conn *conn);
 /* Looks for those of our predecessor; they are served from the first turn on. */
-void nbd_pass_take(struct nbd *nbd);
-void nbd_pass_end(struct nbd *nbd);
+void nbd_handover_take(struct nbd *nbd);
+void nbd_handover_end(struct nbd *nbd);
 
 /* nbd_listen.c */
 int nbd_listen_open(

@@ -149,15 +149,15 @@ static int nbd_unix_listen(struct nbd_shared *shared, const char *path,
 	const struct nbd_rights *rights, char *why, size_t size)
 {
 	struct sockaddr_un un = {.sun_family = AF_UNIX};
-	char kept[NBD_KEEP_LENGTH];
+	char kept[NBD_FDSTORE_LENGTH];
 	if (!*path || strlen(path) >= sizeof(un.sun_path)) {
 		snprintf(why, size, "listen=unix:%s: the path of a socket has 1 to %zu characters",
 			path, sizeof(un.sun_path) - 1);
 		return -EINVAL;
 	}
 	strcpy(un.sun_path, path);
-	nbd_keep_name(shared, (struct sockaddr *)&un, sizeof(un), kept);
-	int fd = nbd_keep_take(kept);
+	nbd_fdstore_name(shared, (struct sockaddr *)&un, sizeof(un), kept);
+	int fd = nbd_fdstore_take(kept);
 	bool taken = fd >= 0;
 	/* the rights may be others than our predecessor was given */
 	int error = taken ? nbd_unix_give(path, rights) : nbd_unix_make(&un, rights, &fd);
@@ -167,7 +167,7 @@ static int nbd_unix_listen(struct nbd_shared *shared, const char *path,
 			close(fd);
 		return error;
 	}
-	nbd_keep_name(shared, (struct sockaddr *)&un, sizeof(un), kept);
+	nbd_fdstore_name(shared, (struct sockaddr *)&un, sizeof(un), kept);
 	error = nbd_address_add(shared, fd, kept, why, size);
 	if (error)
 		return error;
@@ -238,9 +238,9 @@ static int nbd_tcp_listen_all(struct nbd_shared *shared, const char *address,
 	int error = -EADDRNOTAVAIL;
 	unsigned before = shared->listener_count;
 	for (const struct addrinfo *info = list; info; info = info->ai_next) {
-		char kept[NBD_KEEP_LENGTH];
-		nbd_keep_name(shared, info->ai_addr, info->ai_addrlen, kept);
-		int fd = nbd_keep_take(kept);
+		char kept[NBD_FDSTORE_LENGTH];
+		nbd_fdstore_name(shared, info->ai_addr, info->ai_addrlen, kept);
+		int fd = nbd_fdstore_take(kept);
 		bool taken = fd >= 0;
 		fd = taken ? fd : nbd_tcp_bind(info);
 		if (fd == -EAFNOSUPPORT || fd == -EADDRNOTAVAIL)

@@ -72,7 +72,7 @@ enum nbd_error nbd_command_check(
 	return nbd_range_check(session, command);
 }
 
-enum nbd_error nbd_error_of(int error)
+enum nbd_error nbd_command_error(int error)
 {
 	switch (-error) {
 	case 0: return NBD_OK;

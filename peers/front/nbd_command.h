@@ -62,7 +62,7 @@ static inline bool nbd_command_alters(unsigned type)
 }
 
 /* The protocol's number for -errno of a call. */
-enum nbd_error nbd_error_of(int error);
+enum nbd_error nbd_command_error(int error);
 const char *nbd_command_name(unsigned type);
 
 #endif

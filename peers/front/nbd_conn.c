@@ -142,7 +142,7 @@ static void nbd_conn_close(struct nbd_conn *conn)
 		close(conn->out);
 	conn->in = conn->out = -1;
 	if (conn->served)
-		nbd_clients_remove(conn);
+		nbd_control_remove(conn);
 	atomic_fetch_sub(conn->served ? &nbd->shared->connections : &nbd->shared->newcomers, 1);
 	peer_count(nbd->peer, NBD_COUNT_DISCONNECTS, 1);
 }
@@ -156,7 +156,7 @@ void nbd_conn_fail(struct nbd_conn *conn, const char *why)
 		nbd_log(conn, "%s; closed", why);
 	}
 	nbd_conn_move(conn, NBD_CONN_DEAD);
-	nbd_gate_forget(conn);
+	nbd_range_forget(conn);
 	nbd_share_forget(conn);
 	nbd_negotiate_end(conn);
 	nbd_conn_drop_queue(conn);
@@ -176,7 +176,7 @@ void nbd_conn_drain(struct nbd_conn *conn)
 		nbd_conn_fail(conn, NULL);
 	} else if (conn->state == NBD_CONN_SERVING) {
 		nbd_conn_move(conn, NBD_CONN_DRAINING);
-		nbd_gate_forget(conn);
+		nbd_range_forget(conn);
 		nbd_share_forget(conn);
 		nbd_conn_mark(conn);
 	}
@@ -250,7 +250,7 @@ bool nbd_conn_turn(struct nbd_conn *conn)
 	if (conn->state == NBD_CONN_DRAINING && !conn->inflight)
 		nbd_conn_fail(conn, NULL);
 	if (unlikely(conn->parting))
-		nbd_pass_check(conn);
+		nbd_handover_check(conn);
 	bool silent = !moved && now - conn->heard_ns > NBD_SILENT_NS;
 	if (conn->state < NBD_CONN_DEAD && silent && !nbd_conn_owes(conn))
 		nbd_conn_unmark(conn);
@@ -314,7 +314,7 @@ void nbd_conn_serve(struct nbd_conn *conn)
 	atomic_fetch_sub(&conn->nbd->shared->newcomers, 1);
 	atomic_fetch_add(&conn->nbd->shared->connections, 1);
 	conn->served = true;
-	nbd_clients_add(conn);
+	nbd_control_add(conn);
 	nbd_conn_move(conn, NBD_CONN_SERVING);
 	conn->reparse = true;
 	nbd_conn_mark(conn);

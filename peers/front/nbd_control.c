@@ -12,13 +12,13 @@
 
 /* --- clients: of all shards --------------------------------------------------------------- */
 
-void nbd_clients_init(struct nbd_shared *shared)
+void nbd_control_init(struct nbd_shared *shared)
 {
 	TAILQ_INIT(&shared->clients);
 	must(pthread_mutex_init(&shared->clients_lock, NULL) == 0);
 }
 
-void nbd_clients_add(struct nbd_conn *conn)
+void nbd_control_add(struct nbd_conn *conn)
 {
 	struct nbd_shared *shared = conn->nbd->shared;
 	conn->served_ns = clock_now_ns();
@@ -27,7 +27,7 @@ void nbd_clients_add(struct nbd_conn *conn)
 	pthread_mutex_unlock(&shared->clients_lock);
 }
 
-void nbd_clients_remove(struct nbd_conn *conn)
+void nbd_control_remove(struct nbd_conn *conn)
 {
 	struct nbd_shared *shared = conn->nbd->shared;
 	pthread_mutex_lock(&shared->clients_lock);

@@ -5,7 +5,7 @@
 
 #include "peers/front/nbd.h"
 
-uint32_t nbd_cut(uint64_t next, uint64_t end, uint32_t step)
+uint32_t nbd_data_cut(uint64_t next, uint64_t end, uint32_t step)
 {
 	uint64_t limit = (next | (step - 1)) + 1;
 	return (uint32_t)((end < limit ? end : limit) - next);
@@ -23,7 +23,7 @@ static unsigned nbd_call_flags(const struct nbd_request *request, enum xseg_op o
 	}
 }
 
-struct call *nbd_call_new(struct nbd_request *request, enum xseg_op op, uint64_t offset,
+struct call *nbd_data_call(struct nbd_request *request, enum xseg_op op, uint64_t offset,
 	uint32_t length, uint32_t data)
 {
 	const uint64_t in_sector = XSEG_SECTOR - 1;
@@ -75,11 +75,11 @@ static void nbd_read_done(struct call *call)
 		nbd_request_finish(request);
 }
 
-bool nbd_read_part(struct nbd_request *request)
+bool nbd_data_read_part(struct nbd_request *request)
 {
 	uint32_t step = nbd_read_step(request->command.length);
-	uint32_t length = nbd_cut(request->next, request->end, step);
-	struct call *call = nbd_call_new(request, XSEG_OP_READ, request->next, length, length);
+	uint32_t length = nbd_data_cut(request->next, request->end, step);
+	struct call *call = nbd_data_call(request, XSEG_OP_READ, request->next, length, length);
 	if (!call)
 		return false;
 	TAILQ_INSERT_TAIL(&request->parts, call, link);
@@ -87,7 +87,7 @@ bool nbd_read_part(struct nbd_request *request)
 	return true;
 }
 
-void nbd_read_submit(struct nbd_request *request, struct call *first)
+void nbd_data_read_submit(struct nbd_request *request, struct call *first)
 {
 	struct call *next;
 	for (struct call *call = first; call; call = next) {
@@ -112,10 +112,10 @@ static void nbd_read_drop(struct nbd_request *request)
  * is too long for a pool that low goes out piece by piece as if it had been dropped; then an error
  * in the middle costs the connection, but there is always a way on.
  */
-int nbd_read_begin(struct nbd_request *request)
+int nbd_data_read(struct nbd_request *request)
 {
 	while (request->next < request->end) {
-		if (nbd_read_part(request))
+		if (nbd_data_read_part(request))
 			continue;
 		nbd_read_drop(request);
 		if (request->command.length < NBD_STREAM_MIN)
@@ -124,7 +124,7 @@ int nbd_read_begin(struct nbd_request *request)
 		nbd_request_finish(request);
 		return 0;
 	}
-	nbd_read_submit(request, TAILQ_FIRST(&request->parts));
+	nbd_data_read_submit(request, TAILQ_FIRST(&request->parts));
 	return 0;
 }
 
@@ -146,13 +146,13 @@ static void nbd_write_done(struct call *call)
 	nbd_request_note(request, call->result);
 	call_end(call);
 	request->pending--;
-	if (unlikely(request->conn->waits & NBD_WAIT_PATCH) && request->gate == NBD_GATE_ALONE)
+	if (unlikely(request->conn->waits & NBD_WAIT_PATCH) && request->range == NBD_RANGE_ALONE)
 		nbd_conn_wake(request->conn, NBD_WAIT_PATCH);
-	nbd_gate_leave(request);
+	nbd_range_unlock(request);
 	nbd_request_check(request);
 }
 
-int nbd_write_part(struct nbd_request *request)
+int nbd_data_write_part(struct nbd_request *request)
 {
 	uint64_t at = request->next;
 	if (unlikely(request->error)) {
@@ -162,8 +162,8 @@ int nbd_write_part(struct nbd_request *request)
 		request->filled = 0;
 		return 0;
 	}
-	uint32_t length = nbd_cut(at, request->end, nbd_write_step(request));
-	struct call *call = nbd_call_new(request, XSEG_OP_WRITE, at, length, length);
+	uint32_t length = nbd_data_cut(at, request->end, nbd_write_step(request));
+	struct call *call = nbd_data_call(request, XSEG_OP_WRITE, at, length, length);
 	if (!call)
 		return nbd_conn_starve(request->conn);
 	request->filling = call;
@@ -174,10 +174,10 @@ int nbd_write_part(struct nbd_request *request)
 	return 0;
 }
 
-int nbd_write_begin(struct nbd_request *request)
+int nbd_data_write(struct nbd_request *request)
 {
 	struct nbd_conn *conn = request->conn;
-	int error = nbd_write_part(request);
+	int error = nbd_data_write_part(request);
 	if (error)
 		return error;
 	conn->filling = request;
@@ -187,14 +187,14 @@ int nbd_write_begin(struct nbd_request *request)
 	return 0;
 }
 
-void nbd_write_filled(struct nbd_request *request)
+void nbd_data_write_filled(struct nbd_request *request)
 {
 	struct nbd_conn *conn = request->conn;
 	struct call *call = request->filling;
 	bool odd = nbd_is_odd(request->fill_at, request->fill_size);
 	if (likely(call != NULL) &&
-		unlikely(nbd_gate_enter(request, odd ? NBD_GATE_ALONE : NBD_GATE_SHARED)))
-		return; /* it is called again when the gate is open */
+		unlikely(nbd_range_lock(request, odd ? NBD_RANGE_ALONE : NBD_RANGE_SHARED)))
+		return; /* it is called again when the range lock is open */
 	crash_point("front_nbd.write.filled");
 	request->filling = NULL;
 	if (likely(call != NULL)) {
@@ -208,7 +208,7 @@ void nbd_write_filled(struct nbd_request *request)
 		}
 	}
 	if (unlikely(request->next < request->end)) {
-		nbd_write_part(request); /* or waits are set, and the parser tries again */
+		nbd_data_write_part(request); /* or waits are set, and the parser tries again */
 		return;
 	}
 	conn->filling = NULL;
@@ -226,9 +226,9 @@ static void nbd_flush_done(struct call *call)
 	nbd_request_finish(request);
 }
 
-int nbd_flush_begin(struct nbd_request *request)
+int nbd_data_flush(struct nbd_request *request)
 {
-	struct call *call = nbd_call_new(request, XSEG_OP_FLUSH, 0, 0, 0);
+	struct call *call = nbd_data_call(request, XSEG_OP_FLUSH, 0, 0, 0);
 	if (!call)
 		return nbd_conn_starve(request->conn);
 	request->pending = 1;

@@ -11,7 +11,7 @@
 #include "peers/front/nbd.h"
 
 #define NBD_HEAD_BYTES (MAP_ANSWER_AT + (uint32_t)sizeof(struct map_head_info))
-#define NBD_DIFF_BYTES (16 * XSEG_PAGE) /* an object's granules, all apart, and as much again */
+#define NBD_DIFF_BYTES (16 * XSEG_PAGE) /* an object's clusters, all apart, and as much again */
 #define NBD_LIST_BYTES (4 * XSEG_PAGE)
 #define NBD_CLEAN 0u
 #define NBD_CHANGED 1u
@@ -22,7 +22,7 @@
 struct call *nbd_dirty_head_call(struct nbd_conn *conn)
 {
 	const struct nbd_lookup *lookup = &conn->lookup;
-	struct call *call = nbd_lookup_call(conn, XSEG_OP_CONTROL, NBD_HEAD_BYTES);
+	struct call *call = nbd_export_lookup_call(conn, XSEG_OP_CONTROL, NBD_HEAD_BYTES);
 	struct map_ask ask = {0};
 	if (!call)
 		return NULL;
@@ -47,7 +47,7 @@ static void nbd_dirty_head(struct nbd_conn *conn, const struct call *call)
 	head.name[VOLUME_NAME_LENGTH_MAX] = 0;
 	const char *at = strchr(head.name, '@');
 	if (head.flags & XSEG_VOLUME_SNAPSHOT && head.parent == conn->handshake->meta_volume &&
-		volume_name_check(head.name))
+		name_check_volume(head.name))
 		nbd_handshake_snapshot(
 			conn->handshake, at ? at + 1 : head.name, head.id, head.size);
 }
@@ -83,7 +83,7 @@ static int nbd_dirty_listed(struct nbd_conn *conn, const struct call *call)
 
 static void nbd_dirty_end(struct nbd_conn *conn, int error)
 {
-	if (!nbd_lookup_over(conn))
+	if (!nbd_export_lookup_over(conn))
 		nbd_negotiate_snapshots(conn, error);
 }
 
@@ -104,7 +104,7 @@ void nbd_dirty_answered(struct nbd_conn *conn, struct call *call)
 		lookup->at++;
 	bool more = lookup->what == NBD_LOOKUP_SNAPSHOTS || lookup->at < lookup->id_count;
 	if (alive && !error && more)
-		nbd_lookup_step(conn);
+		nbd_export_lookup_step(conn);
 	else
 		nbd_dirty_end(conn, error);
 }
@@ -115,7 +115,7 @@ void nbd_dirty_find(struct nbd_conn *conn)
 	conn->lookup.at = 0;
 	conn->lookup.id_room = 0;
 	conn->lookup.id_count = dirty->all ? 0 : dirty->count;
-	nbd_lookup_begin(conn, dirty->all ? NBD_LOOKUP_SNAPSHOTS : NBD_LOOKUP_HEADS);
+	nbd_export_lookup(conn, dirty->all ? NBD_LOOKUP_SNAPSHOTS : NBD_LOOKUP_HEADS);
 }
 
 /* --- what has changed ------------------------------------------------------------ */

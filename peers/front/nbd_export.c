@@ -22,7 +22,7 @@ bool nbd_export_allowed(const struct nbd *nbd, const char *name)
 
 static bool nbd_export_shown(const struct nbd *nbd, const struct xseg_volume_info *info)
 {
-	return info->state == XSEG_VOLUME_READY && volume_name_check(info->name) &&
+	return info->state == XSEG_VOLUME_READY && name_check_volume(info->name) &&
 	       nbd_export_allowed(nbd, info->name);
 }
 
@@ -40,7 +40,7 @@ static int nbd_export_info(const struct call *call, struct xseg_volume_info *inf
 
 /* --- one step of a look-up ------------------------------------------------------- */
 
-struct call *nbd_lookup_call(struct nbd_conn *conn, enum xseg_op op, uint32_t bytes)
+struct call *nbd_export_lookup_call(struct nbd_conn *conn, enum xseg_op op, uint32_t bytes)
 {
 	struct call *call;
 	if (call_begin(conn->nbd->peer, &call))
@@ -58,7 +58,7 @@ static struct call *nbd_lookup_name_call(struct nbd_conn *conn)
 {
 	const struct nbd_lookup *lookup = &conn->lookup;
 	struct call *call =
-		nbd_lookup_call(conn, lookup->open ? XSEG_OP_OPEN : XSEG_OP_INFO, XSEG_PAGE);
+		nbd_export_lookup_call(conn, lookup->open ? XSEG_OP_OPEN : XSEG_OP_INFO, XSEG_PAGE);
 	if (!call)
 		return NULL;
 	call->length = (uint32_t)strlen(lookup->name);
@@ -67,9 +67,9 @@ static struct call *nbd_lookup_name_call(struct nbd_conn *conn)
 	return call;
 }
 
-struct call *nbd_lookup_list_call(struct nbd_conn *conn)
+struct call *nbd_export_list_call(struct nbd_conn *conn)
 {
-	struct call *call = nbd_lookup_call(conn, XSEG_OP_LIST, NBD_LIST_PAGES * XSEG_PAGE);
+	struct call *call = nbd_export_lookup_call(conn, XSEG_OP_LIST, NBD_LIST_PAGES * XSEG_PAGE);
 	if (call) {
 		call->length = NBD_LIST_PAGES * XSEG_PAGE;
 		call->arg0 = conn->lookup.cursor;
@@ -79,7 +79,7 @@ struct call *nbd_lookup_list_call(struct nbd_conn *conn)
 
 static struct call *nbd_lookup_close_call(struct nbd_conn *conn)
 {
-	struct call *call = nbd_lookup_call(conn, XSEG_OP_CLOSE, 0);
+	struct call *call = nbd_export_lookup_call(conn, XSEG_OP_CLOSE, 0);
 	if (call)
 		call->key.volume = conn->session.volume;
 	return call;
@@ -87,7 +87,7 @@ static struct call *nbd_lookup_close_call(struct nbd_conn *conn)
 
 static struct call *nbd_lookup_adopt_call(struct nbd_conn *conn)
 {
-	struct call *call = nbd_lookup_call(conn, XSEG_OP_OPEN, XSEG_PAGE);
+	struct call *call = nbd_export_lookup_call(conn, XSEG_OP_OPEN, XSEG_PAGE);
 	if (call) {
 		call->key.volume = conn->lookup.volume;
 		call->arg1 = conn->session.term;
@@ -103,7 +103,7 @@ static struct call *nbd_lookup_next_call(struct nbd_conn *conn)
 	case NBD_LOOKUP_ADOPT: return nbd_lookup_adopt_call(conn);
 	case NBD_LOOKUP_CLOSE: return nbd_lookup_close_call(conn);
 	case NBD_LOOKUP_HEADS: return nbd_dirty_head_call(conn);
-	default: return nbd_lookup_list_call(conn);
+	default: return nbd_export_list_call(conn);
 	}
 }
 
@@ -122,7 +122,7 @@ static bool nbd_lookup_issue(struct peer *peer, void *context)
 	return true;
 }
 
-void nbd_lookup_step(struct nbd_conn *conn)
+void nbd_export_lookup_step(struct nbd_conn *conn)
 {
 	struct peer *peer = conn->nbd->peer;
 	if (!nbd_lookup_issue(peer, conn))
@@ -132,7 +132,7 @@ void nbd_lookup_step(struct nbd_conn *conn)
 /* --- answers --------------------------------------------------------------------- */
 
 /* A look-up of a connection that has died meanwhile ends here. */
-bool nbd_lookup_over(struct nbd_conn *conn)
+bool nbd_export_lookup_over(struct nbd_conn *conn)
 {
 	conn->lookup.what = NBD_LOOKUP_NONE;
 	free(conn->lookup.ids);
@@ -175,8 +175,8 @@ static void nbd_lookup_listed(struct nbd_conn *conn, int error)
 	bool all = lookup->what == NBD_LOOKUP_LIST;
 	if (!error && !all && lookup->seen == 1) {
 		lookup->what = NBD_LOOKUP_NAME;
-		nbd_lookup_step(conn);
-	} else if (!nbd_lookup_over(conn)) {
+		nbd_export_lookup_step(conn);
+	} else if (!nbd_export_lookup_over(conn)) {
 		if (all)
 			nbd_negotiate_listed(conn, error);
 		else
@@ -195,7 +195,7 @@ static void nbd_lookup_blame(struct nbd_conn *conn, const struct call *call)
 		return;
 	call_get_bytes(call, MAP_ANSWER_AT, &trouble, sizeof(trouble));
 	trouble.owner.host[sizeof(trouble.owner.host) - 1] = 0;
-	text_make_utf8(trouble.owner.host);
+	name_make_utf8(trouble.owner.host);
 	time_t seconds = (time_t)(trouble.owner.since_ns / 1000000000u);
 	if (trouble.owner.host[0] && gmtime_r(&seconds, &tm))
 		strftime(since, sizeof(since), " since %F %T UTC", &tm);
@@ -237,7 +237,7 @@ static void nbd_lookup_named(struct nbd_conn *conn, struct call *call)
 	nbd_lookup_blame(conn, call);
 	call_end(call);
 	if (nbd_lookup_again_to_read(&conn->lookup, error)) {
-		nbd_lookup_step(conn);
+		nbd_export_lookup_step(conn);
 		return;
 	}
 	if (!error && conn->lookup.read_only)
@@ -249,7 +249,7 @@ static void nbd_lookup_named(struct nbd_conn *conn, struct call *call)
 		peer_count(conn->nbd->peer, NBD_COUNT_TURNED_AWAY, 1);
 		nbd_conn_fail(conn, "turned away: there are as many connections as may be");
 	}
-	if (!nbd_lookup_over(conn))
+	if (!nbd_export_lookup_over(conn))
 		nbd_negotiate_found(conn, error, &info);
 }
 
@@ -262,7 +262,7 @@ static void nbd_lookup_adopted(struct nbd_conn *conn, struct call *call)
 		conn->session.volume = info.id; /* to be closed, whatever comes now */
 		conn->session.size = info.size;
 	}
-	if (nbd_lookup_over(conn))
+	if (nbd_export_lookup_over(conn))
 		return;
 	if (error || nbd_export_use(conn)) {
 		nbd_conn_fail(conn, error == -ESTALE
@@ -278,7 +278,7 @@ static void nbd_lookup_closed(struct nbd_conn *conn, struct call *call)
 {
 	call_end(call);
 	conn->session.volume = 0;
-	nbd_lookup_over(conn);
+	nbd_export_lookup_over(conn);
 }
 
 static void nbd_lookup_page(struct nbd_conn *conn, struct call *call)
@@ -291,7 +291,7 @@ static void nbd_lookup_page(struct nbd_conn *conn, struct call *call)
 	call_end(call);
 	bool enough = lookup->what == NBD_LOOKUP_DEFAULT && lookup->seen > 1;
 	if (!error && lookup->cursor && !enough && conn->state == NBD_CONN_NEGOTIATING)
-		nbd_lookup_step(conn);
+		nbd_export_lookup_step(conn);
 	else
 		nbd_lookup_listed(conn, error);
 }
@@ -311,7 +311,7 @@ static void nbd_lookup_done(struct call *call)
 
 /* --- entry points ---------------------------------------------------------------- */
 
-void nbd_lookup_begin(struct nbd_conn *conn, enum nbd_lookup_what what)
+void nbd_export_lookup(struct nbd_conn *conn, enum nbd_lookup_what what)
 {
 	must(conn->lookup.what == NBD_LOOKUP_NONE);
 	conn->lookup.asked = false;
@@ -319,10 +319,10 @@ void nbd_lookup_begin(struct nbd_conn *conn, enum nbd_lookup_what what)
 	conn->lookup.cursor = 0;
 	conn->lookup.seen = 0;
 	conn->lookup.done = nbd_lookup_done;
-	nbd_lookup_step(conn);
+	nbd_export_lookup_step(conn);
 }
 
-void nbd_export_list(struct nbd_conn *conn) { nbd_lookup_begin(conn, NBD_LOOKUP_LIST); }
+void nbd_export_list(struct nbd_conn *conn) { nbd_export_lookup(conn, NBD_LOOKUP_LIST); }
 
 void nbd_export_find(struct nbd_conn *conn, const char *name, bool open, bool read_only)
 {
@@ -333,20 +333,20 @@ void nbd_export_find(struct nbd_conn *conn, const char *name, bool open, bool re
 		name = exports->item[0];
 	strcpy(conn->lookup.name, name);
 	if (!*name)
-		nbd_lookup_begin(conn, NBD_LOOKUP_DEFAULT);
+		nbd_export_lookup(conn, NBD_LOOKUP_DEFAULT);
 	else if (nbd_export_allowed(conn->nbd, name))
-		nbd_lookup_begin(conn, NBD_LOOKUP_NAME);
+		nbd_export_lookup(conn, NBD_LOOKUP_NAME);
 	else
 		nbd_negotiate_found(conn, -ENOENT, NULL);
 }
 
-void nbd_export_close(struct nbd_conn *conn) { nbd_lookup_begin(conn, NBD_LOOKUP_CLOSE); }
+void nbd_export_close(struct nbd_conn *conn) { nbd_export_lookup(conn, NBD_LOOKUP_CLOSE); }
 
 void nbd_export_adopt(struct nbd_conn *conn, uint64_t volume)
 {
 	conn->lookup.volume = volume;
 	conn->lookup.read_only = conn->session.flags & NBD_FLAG_READ_ONLY;
-	nbd_lookup_begin(conn, NBD_LOOKUP_ADOPT);
+	nbd_export_lookup(conn, NBD_LOOKUP_ADOPT);
 }
 
 int nbd_export_use(struct nbd_conn *conn)

@@ -27,7 +27,7 @@ void nbd_handshake_init(struct nbd_handshake *h)
 {
 	must(h->payload_max > 0);
 	h->state = NBD_HANDSHAKE_FLAGS;
-	uint8_t *at = nbd_bytes_add(&h->out, 18);
+	uint8_t *at = nbd_option_add_bytes(&h->out, 18);
 	at = nbd_put64(nbd_put64(at, NBD_MAGIC), NBD_OPTION_MAGIC);
 	nbd_put16(at, NBD_FLAG_FIXED_NEWSTYLE | NBD_FLAG_NO_ZEROES);
 }
@@ -334,7 +334,7 @@ static void nbd_handshake_tell(struct nbd_handshake *h, const struct xseg_volume
 static void nbd_handshake_tell_old(struct nbd_handshake *h)
 {
 	size_t size = 10 + (h->no_zeroes ? 0 : 124);
-	uint8_t *at = nbd_bytes_add(&h->out, size);
+	uint8_t *at = nbd_option_add_bytes(&h->out, size);
 	memset(at, 0, size);
 	nbd_put16(nbd_put64(at, h->session.size), h->session.flags);
 }
@@ -351,8 +351,8 @@ static enum nbd_ask nbd_handshake_contexts(
 	if (h->meta_matched)
 		nbd_option_reply_context(&h->out, h->option, setting ? NBD_CONTEXT_ALLOCATION : 0,
 			NBD_ALLOCATION, "");
-	bool maps = !(info->flags & XSEG_VOLUME_FIXED) && volume_name_check(info->name) &&
-		    info->object_size >= MAP_GRANULE;
+	bool maps = !(info->flags & XSEG_VOLUME_FIXED) && name_check_volume(info->name) &&
+		    info->object_size >= MAP_CLUSTER;
 	if (maps && (h->dirty.all || h->dirty.count))
 		return nbd_handshake_ask(h, NBD_ASK_SNAPSHOTS);
 	return nbd_handshake_ack(h);

@@ -118,7 +118,7 @@ void nbd_handshake_secured(struct nbd_handshake *h);
 /* --- for the parts of the machine ------------------------------------------------ */
 
 /* Room for `size` more bytes of output. */
-uint8_t *nbd_bytes_add(struct nbd_bytes *bytes, size_t size);
+uint8_t *nbd_option_add_bytes(struct nbd_bytes *bytes, size_t size);
 
 /* Option data taken apart (nbd_option.c); each is 0 or -EINVAL. */
 struct nbd_option_query {

@@ -110,7 +110,7 @@ static int nbd_listen_open_all(
 	}
 	error = nbd_listen_check_tls(shared, options, why, size);
 	if (!error)
-		nbd_keep_store(shared);
+		nbd_fdstore_put(shared);
 	return error;
 }
 
@@ -152,7 +152,7 @@ void nbd_listen_close(struct nbd_shared *shared)
 {
 	while (shared->listener_count) {
 		struct nbd_listener *listener = &shared->listeners[--shared->listener_count];
-		nbd_listener_close(listener, nbd_keep_leave(shared, listener));
+		nbd_listener_close(listener, nbd_fdstore_leave(shared, listener));
 	}
 	if (shared->single_in >= 0)
 		close(shared->single_in);

@@ -17,7 +17,7 @@ int nbd_negotiate_begin(struct nbd_conn *conn, bool trusted)
 		options->tls == NBD_TLS_REQUIRE || (options->tls == NBD_TLS_AUTO && !trusted);
 	h->read_only = options->read_only;
 	h->payload_max = (uint32_t)options->payload_max;
-	/* other lanes know nothing of this one's gate */
+	/* other lanes know nothing of this one's range lock */
 	h->patching = nbd->peer->shards == 1;
 	nbd_handshake_init(h);
 	conn->handshake = h;
@@ -121,7 +121,7 @@ void nbd_negotiate_parse(struct nbd_conn *conn)
 {
 	size_t eaten;
 	conn->ask = nbd_handshake_eat(
-		conn->handshake, conn->stage + conn->head, conn->tail - conn->head, &eaten);
+		conn->handshake, conn->buffer + conn->head, conn->tail - conn->head, &eaten);
 	conn->head += (uint32_t)eaten;
 	nbd_negotiate_send(conn);
 }

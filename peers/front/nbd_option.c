@@ -8,7 +8,7 @@
 
 #define NBD_SKERRY "skerry:"
 
-uint8_t *nbd_bytes_add(struct nbd_bytes *bytes, size_t size)
+uint8_t *nbd_option_add_bytes(struct nbd_bytes *bytes, size_t size)
 {
 	if (bytes->size + size > bytes->capacity) {
 		size_t capacity = (bytes->size + size) * 2;
@@ -104,7 +104,7 @@ static bool nbd_option_dirty_one(const uint8_t *text, uint32_t size, struct nbd_
 		 !memchr(text + prefix, 0, size - prefix)) {
 		memcpy(name, text + prefix, size - prefix);
 		name[size - prefix] = 0;
-		return volume_name_check(name);
+		return name_check_volume(name);
 	}
 	return false;
 }
@@ -137,12 +137,12 @@ int nbd_option_name(const uint8_t *name, uint32_t size, char out[VOLUME_NAME_LEN
 		return -ENOENT;
 	memcpy(out, name, size);
 	out[size] = 0;
-	return !size || volume_name_check(out) ? 0 : -ENOENT;
+	return !size || name_check_volume(out) ? 0 : -ENOENT;
 }
 
 uint8_t *nbd_option_reply(struct nbd_bytes *out, uint32_t option, uint32_t type, uint32_t size)
 {
-	uint8_t *at = nbd_bytes_add(out, 20 + size);
+	uint8_t *at = nbd_option_add_bytes(out, 20 + size);
 	at = nbd_put64(at, NBD_OPTION_REPLY_MAGIC);
 	at = nbd_put32(at, option);
 	at = nbd_put32(at, type);

@@ -38,7 +38,7 @@ void nbd_overload_drop(struct nbd_conn *conn, uint64_t since_ns)
 		ahead += request->header_size;
 		if (!request->pending)
 			nbd_overload_parts(request, NBD_OVERLOAD_KEEP - ahead);
-		ahead += nbd_body_size(request);
+		ahead += nbd_send_body_size(request);
 	}
 }
 
@@ -66,12 +66,12 @@ bool nbd_overload_restore(struct nbd_conn *conn)
 	if (!request->dropped || !TAILQ_EMPTY(&request->parts))
 		return true;
 	for (unsigned i = 0; i < NBD_RESTORE_PARTS && request->next < request->end; i++)
-		if (!nbd_read_part(request))
+		if (!nbd_data_read_part(request))
 			break;
 	request->dropped = request->next < request->end;
 	if (TAILQ_EMPTY(&request->parts))
 		nbd_conn_starve(conn);
 	else
-		nbd_read_submit(request, TAILQ_FIRST(&request->parts));
+		nbd_data_read_submit(request, TAILQ_FIRST(&request->parts));
 	return false;
 }

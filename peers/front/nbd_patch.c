@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A write that begins or ends inside a sector: reads the sectors at its edges into its own pages
- * around what is new, then goes down as whole sectors. The gate keeps everybody else away.
+ * around what is new, then goes down as whole sectors. The range lock keeps everybody else away.
  */
 #include "peers/front/nbd.h"
 
@@ -58,7 +58,7 @@ static bool nbd_patch_issue(struct peer *peer, void *context)
 		nbd_patch_edge(patch, edge, &from, &to);
 		uint64_t sector = patch->write->offset + from / XSEG_SECTOR * XSEG_SECTOR;
 		struct call *read =
-			nbd_call_new(request, XSEG_OP_READ, sector, XSEG_SECTOR, XSEG_SECTOR);
+			nbd_data_call(request, XSEG_OP_READ, sector, XSEG_SECTOR, XSEG_SECTOR);
 		if (!read)
 			return false;
 		read->context2 = (void *)(uintptr_t)edge;
@@ -74,7 +74,7 @@ void nbd_patch_begin(struct nbd_request *request, struct call *write, uint32_t a
 {
 	struct peer *peer = request->conn->nbd->peer;
 	struct nbd_patch *patch = &request->patch;
-	must(!patch->write && request->gate == NBD_GATE_ALONE);
+	must(!patch->write && request->range == NBD_RANGE_ALONE);
 	*patch = (struct nbd_patch){.write = write, .at = at, .length = length, .done = done};
 	patch->edges =
 		(at ? NBD_PATCH_HEAD : 0u) | (at + length < write->length ? NBD_PATCH_TAIL : 0u);

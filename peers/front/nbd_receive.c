@@ -1,98 +1,98 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From the socket into the stage, and from the stage into requests. One receive takes all that is
- * there; large payloads go straight into the pages of their write.
+ * From the socket into the receive buffer, and from the receive buffer into requests. One receive
+ * takes all that is there; large payloads go straight into the pages of their write.
  */
 #include <errno.h>
 #include <stdlib.h>
 
 #include "peers/front/nbd.h"
 
-#define NBD_STAGES_KEPT 4u
+#define NBD_BUFFERS_KEPT 4u
 #define NBD_FILL_IOV 66 /* as much of a payload as one receive asks for: 256 KiB and two edges */
 #define NBD_FILL_MAX ((NBD_FILL_IOV - 2u) * XSEG_PAGE)
 
-/* --- stages: a few hot buffers, lent out while they hold something --------------- */
+/* --- receive buffers: a few hot buffers, lent out while they hold something --------------- */
 
-static uint8_t *nbd_stage_get(struct nbd *nbd)
+static uint8_t *receive_buffer_get(struct nbd *nbd)
 {
-	uint8_t *stage = nbd->stages;
-	if (!stage)
+	uint8_t *buffer = nbd->buffers;
+	if (!buffer)
 		return malloc(NBD_STAGE_SIZE);
-	memcpy(&nbd->stages, stage, sizeof(nbd->stages));
-	nbd->stage_count--;
-	return stage;
+	memcpy(&nbd->buffers, buffer, sizeof(nbd->buffers));
+	nbd->buffer_count--;
+	return buffer;
 }
 
-static void nbd_stage_put(struct nbd *nbd, uint8_t *stage)
+static void receive_buffer_put(struct nbd *nbd, uint8_t *buffer)
 {
-	if (nbd->stage_count == NBD_STAGES_KEPT) {
-		free(stage);
+	if (nbd->buffer_count == NBD_BUFFERS_KEPT) {
+		free(buffer);
 		return;
 	}
-	memcpy(stage, &nbd->stages, sizeof(nbd->stages));
-	nbd->stages = stage;
-	nbd->stage_count++;
+	memcpy(buffer, &nbd->buffers, sizeof(nbd->buffers));
+	nbd->buffers = buffer;
+	nbd->buffer_count++;
 }
 
-void nbd_stages_free(struct nbd *nbd)
+void nbd_receive_free(struct nbd *nbd)
 {
-	while (nbd->stages)
-		free(nbd_stage_get(nbd));
+	while (nbd->buffers)
+		free(receive_buffer_get(nbd));
 }
 
 /* Room for a receive, what was left over in front; false: no memory. */
-static bool nbd_stage_open(struct nbd_conn *conn)
+static bool receive_open(struct nbd_conn *conn)
 {
-	if (!conn->stage) {
-		conn->stage = nbd_stage_get(conn->nbd);
-		if (!conn->stage)
+	if (!conn->buffer) {
+		conn->buffer = receive_buffer_get(conn->nbd);
+		if (!conn->buffer)
 			return false;
-		memcpy(conn->stage, conn->carry, conn->carried);
+		memcpy(conn->buffer, conn->carry, conn->carried);
 		conn->head = 0;
 		conn->tail = conn->carried;
 		conn->carried = 0;
 	} else if (conn->head) {
-		memmove(conn->stage, conn->stage + conn->head, conn->tail - conn->head);
+		memmove(conn->buffer, conn->buffer + conn->head, conn->tail - conn->head);
 		conn->tail -= conn->head;
 		conn->head = 0;
 	}
 	return true;
 }
 
-/* Little is left: it is kept aside and the stage goes to whoever receives next. */
-static void nbd_stage_close(struct nbd_conn *conn)
+/* Little is left: it is kept aside and the receive buffer goes to whoever receives next. */
+static void receive_close(struct nbd_conn *conn)
 {
 	uint32_t left = conn->tail - conn->head;
-	if (!conn->stage || left > sizeof(conn->carry))
+	if (!conn->buffer || left > sizeof(conn->carry))
 		return;
-	memcpy(conn->carry, conn->stage + conn->head, left);
+	memcpy(conn->carry, conn->buffer + conn->head, left);
 	conn->carried = left;
-	nbd_stage_put(conn->nbd, conn->stage);
-	conn->stage = NULL;
+	receive_buffer_put(conn->nbd, conn->buffer);
+	conn->buffer = NULL;
 	conn->head = conn->tail = 0;
 }
 
 void nbd_receive_reset(struct nbd_conn *conn)
 {
 	conn->head = conn->tail = conn->carried = 0;
-	nbd_stage_close(conn);
+	receive_close(conn);
 }
 
 /* --- parsing --------------------------------------------------------------------- */
 
-/* Payload out of the stage; false: more bytes are needed first. */
+/* Payload out of the receive buffer; false: more bytes are needed first. */
 static bool nbd_parse_payload(struct nbd_conn *conn)
 {
 	struct nbd_request *request = conn->filling;
 	if (unlikely(!request->filling && request->filled == request->fill_size))
-		return !nbd_write_part(request); /* had no pages for it before */
+		return !nbd_data_write_part(request); /* had no pages for it before */
 	uint32_t size = conn->tail - conn->head;
 	uint32_t left = request->fill_size - request->filled;
 	size = size < left ? size : left;
 	if (request->filling && size)
 		call_put_bytes(request->filling, request->fill_at + request->filled,
-			conn->stage + conn->head, size);
+			conn->buffer + conn->head, size);
 	conn->head += size;
 	request->filled += size;
 	if (size < left)
@@ -101,7 +101,7 @@ static bool nbd_parse_payload(struct nbd_conn *conn)
 		conn->filling = NULL;
 		nbd_request_finish(request);
 	} else {
-		nbd_write_filled(request);
+		nbd_data_write_filled(request);
 	}
 	return true;
 }
@@ -110,7 +110,7 @@ static bool nbd_parse_header(struct nbd_conn *conn)
 {
 	if (conn->tail - conn->head < NBD_REQUEST_HEADER)
 		return false;
-	int error = nbd_request_take(conn, conn->stage + conn->head);
+	int error = nbd_request_take(conn, conn->buffer + conn->head);
 	if (error == -EPROTO)
 		nbd_conn_fail(conn, "sent something that is no request");
 	if (error)
@@ -137,13 +137,13 @@ static void nbd_parse_all(struct nbd_conn *conn)
 		nbd_parse(conn);
 	if (conn->filling)
 		conn->nbd->timed = true;
-	nbd_stage_close(conn);
+	receive_close(conn);
 }
 
 /* --- receiving ------------------------------------------------------------------- */
 
-/* As much as the stage may take now. When the connection is to be passed on: what belongs to the
-   request that has begun to come, and not a byte of the next. */
+/* As much as the receive buffer may take now. When the connection is to be passed on: what belongs
+   to the request that has begun to come, and not a byte of the next. */
 static uint32_t nbd_receive_room(const struct nbd_conn *conn, bool narrow)
 {
 	const struct nbd_request *request = conn->filling;
@@ -161,7 +161,8 @@ static uint32_t nbd_receive_room(const struct nbd_conn *conn, bool narrow)
 	return need < room ? need : room;
 }
 
-/* Pages that wait for payload, then the stage; how many pieces, *filling bytes of them pages. */
+/* Pages that wait for payload, then the receive buffer; how many pieces, *filling bytes of them
+   pages. */
 static int nbd_receive_plan(struct nbd_conn *conn, struct iovec *iov, uint32_t *filling)
 {
 	struct nbd_request *request = conn->filling;
@@ -178,7 +179,7 @@ static int nbd_receive_plan(struct nbd_conn *conn, struct iovec *iov, uint32_t *
 	uint32_t room = nbd_receive_room(conn, size || (conn->narrow && !request));
 	if (unlikely(room == 0))
 		return count;
-	iov[count] = (struct iovec){conn->stage + conn->tail, room};
+	iov[count] = (struct iovec){conn->buffer + conn->tail, room};
 	return count + 1;
 }
 
@@ -193,7 +194,7 @@ static void nbd_receive_ended(struct nbd_conn *conn)
 
 static bool nbd_receive_failed(struct nbd_conn *conn, ssize_t got)
 {
-	nbd_stage_close(conn);
+	receive_close(conn);
 	if (got == -EAGAIN) {
 		conn->dry = true;
 		peer_count(conn->nbd->peer, NBD_COUNT_RECEIVES_EMPTY, 1);
@@ -225,7 +226,7 @@ static bool nbd_receive_once(struct nbd_conn *conn)
 	struct iovec iov[NBD_FILL_IOV + 1];
 	uint32_t filling, asked = 0;
 	conn->tried_ns = nbd_now(conn->nbd);
-	if (!nbd_stage_open(conn))
+	if (!receive_open(conn))
 		return false;
 	int count = nbd_receive_plan(conn, iov, &filling);
 	for (int i = 0; i < count; i++)
@@ -244,7 +245,7 @@ bool nbd_receive(struct nbd_conn *conn)
 	if (conn->waits || conn->state >= NBD_CONN_DRAINING)
 		return false;
 	if (unlikely(conn->reparse)) {
-		if (!nbd_stage_open(conn))
+		if (!receive_open(conn))
 			return false;
 		nbd_parse_all(conn);
 		if (conn->waits || conn->state >= NBD_CONN_DRAINING)

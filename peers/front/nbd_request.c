@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The life of one NBD request: taken off the stage, begun, finished, released. */
+/* The life of one NBD request: taken off the receive buffer, begun, finished, released. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -25,7 +25,7 @@ static int nbd_requests_grow(struct nbd *nbd)
 	return 0;
 }
 
-void nbd_requests_free(struct nbd *nbd)
+void nbd_request_free_all(struct nbd *nbd)
 {
 	while (nbd->chunks) {
 		struct nbd_chunk_of_requests *chunk = nbd->chunks;
@@ -51,8 +51,8 @@ static struct nbd_request *nbd_request_new(struct nbd_conn *conn, const struct n
 	request->refused = NBD_OK;
 	request->filling = NULL;
 	request->filled = request->fill_size = 0;
-	request->gate = NBD_GATE_NONE;
-	request->gate_count = 0;
+	request->range = NBD_RANGE_NONE;
+	request->range_count = 0;
 	request->shares = false;
 	request->queued = request->dropped = request->probed = request->by_write = false;
 	request->status = NULL;
@@ -69,12 +69,12 @@ static void nbd_request_free(struct nbd_request *request)
 /* --- beginning ------------------------------------------------------------------- */
 
 static int (*const nbd_begin[NBD_CMD_COUNT])(struct nbd_request *request) = {
-	[NBD_CMD_READ] = nbd_read_begin,
-	[NBD_CMD_WRITE] = nbd_write_begin,
-	[NBD_CMD_FLUSH] = nbd_flush_begin,
-	[NBD_CMD_TRIM] = nbd_trim_begin,
-	[NBD_CMD_CACHE] = nbd_cache_begin,
-	[NBD_CMD_WRITE_ZEROES] = nbd_zero_begin,
+	[NBD_CMD_READ] = nbd_data_read,
+	[NBD_CMD_WRITE] = nbd_data_write,
+	[NBD_CMD_FLUSH] = nbd_data_flush,
+	[NBD_CMD_TRIM] = nbd_span_trim,
+	[NBD_CMD_CACHE] = nbd_span_cache,
+	[NBD_CMD_WRITE_ZEROES] = nbd_span_zero,
 	[NBD_CMD_BLOCK_STATUS] = nbd_status_begin,
 };
 
@@ -163,7 +163,7 @@ static enum nbd_error nbd_request_verdict(const struct nbd_request *request)
 {
 	if (request->refused)
 		return request->refused;
-	enum nbd_error error = nbd_error_of(request->error);
+	enum nbd_error error = nbd_command_error(request->error);
 	bool may_be_slow = request->command.flags & NBD_CMD_FLAG_FAST_ZERO;
 	return error == NBD_ENOTSUP && !may_be_slow ? NBD_EINVAL : error;
 }
@@ -197,8 +197,8 @@ void nbd_request_finish(struct nbd_request *request)
 {
 	struct nbd_conn *conn = request->conn;
 	must(!request->pending && conn->filling != request);
-	while (request->gate != NBD_GATE_NONE)
-		nbd_gate_leave(request);
+	while (request->range != NBD_RANGE_NONE)
+		nbd_range_unlock(request);
 	nbd_share_give(request);
 	if (conn->state > NBD_CONN_DRAINING) {
 		nbd_request_release(request);

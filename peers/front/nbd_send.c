@@ -5,7 +5,7 @@
 
 #include "peers/front/nbd.h"
 
-uint32_t nbd_body_size(const struct nbd_request *request)
+uint32_t nbd_send_body_size(const struct nbd_request *request)
 {
 	if (request->refused)
 		return 0;
@@ -58,7 +58,7 @@ static int nbd_gather_parts(
 static int nbd_gather_body(
 	struct nbd_request *request, uint32_t from, struct iovec *iov, int max, bool *all)
 {
-	uint32_t size = nbd_body_size(request);
+	uint32_t size = nbd_send_body_size(request);
 	*all = true;
 	if (from >= size)
 		return 0;
@@ -115,7 +115,7 @@ static void nbd_sent(struct nbd_conn *conn, uint64_t size)
 	conn->bytes_out += size;
 	while ((request = TAILQ_FIRST(&conn->queue))) {
 		uint64_t left =
-			request->header_size + (uint64_t)nbd_body_size(request) - conn->sent;
+			request->header_size + (uint64_t)nbd_send_body_size(request) - conn->sent;
 		if (size < left)
 			break;
 		size -= left;

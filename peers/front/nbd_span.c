@@ -18,7 +18,7 @@ static struct call *nbd_span_call(struct nbd_request *request, uint32_t length)
 		[NBD_CMD_WRITE_ZEROES] = XSEG_OP_ZERO,
 	};
 	struct call *call =
-		nbd_call_new(request, ops[request->command.type], request->next, length, 0);
+		nbd_data_call(request, ops[request->command.type], request->next, length, 0);
 	if (call && call->op == XSEG_OP_ZERO) {
 		call->flags |= request->command.flags & NBD_CMD_FLAG_NO_HOLE ? XSEG_F_NO_HOLE : 0;
 		/* only the first may say no: later ones would leave half of it done */
@@ -30,7 +30,7 @@ static struct call *nbd_span_call(struct nbd_request *request, uint32_t length)
 
 static struct call *nbd_span_zeros(struct nbd_request *request, uint32_t length)
 {
-	struct call *call = nbd_call_new(request, XSEG_OP_WRITE, request->next, length, length);
+	struct call *call = nbd_data_call(request, XSEG_OP_WRITE, request->next, length, length);
 	struct iovec iov[16];
 	if (!call)
 		return NULL;
@@ -78,7 +78,7 @@ static void nbd_span_done(struct call *call)
 /* How many calls may be out: one until it is known that the pipeline can do it. */
 static unsigned nbd_span_window(const struct nbd_request *request)
 {
-	if (request->gate == NBD_GATE_ALONE ||
+	if (request->range == NBD_RANGE_ALONE ||
 		(request->command.type == NBD_CMD_WRITE_ZEROES && !request->probed))
 		return 1;
 	return request->by_write ? 2 : NBD_WINDOW;
@@ -87,7 +87,7 @@ static unsigned nbd_span_window(const struct nbd_request *request)
 static int nbd_span_issue(struct nbd_request *request)
 {
 	uint32_t step = request->by_write ? NBD_ZERO_WRITE_MAX : XSEG_OBJECT_MAX;
-	uint32_t length = nbd_cut(request->next, request->end, step);
+	uint32_t length = nbd_data_cut(request->next, request->end, step);
 	uint32_t at = (uint32_t)(request->next % XSEG_SECTOR);
 	struct call *call = request->by_write ? nbd_span_zeros(request, length)
 					      : nbd_span_call(request, length);
@@ -125,19 +125,19 @@ static int nbd_span_begin(struct nbd_request *request)
 	return nbd_span_issue(request) ? nbd_conn_starve(request->conn) : 0;
 }
 
-static int nbd_span_begin_gated(struct nbd_request *request, enum nbd_gate_hold hold)
+static int nbd_span_begin_gated(struct nbd_request *request, enum nbd_range_lock_mode hold)
 {
-	int error = nbd_gate_enter(request, hold);
+	int error = nbd_range_lock(request, hold);
 	if (error)
 		return error;
 	error = nbd_span_begin(request);
 	if (error)
-		nbd_gate_leave(request);
+		nbd_range_unlock(request);
 	return error;
 }
 
 /* A hint, so it may be rounded inwards to whole sectors. */
-int nbd_trim_begin(struct nbd_request *request)
+int nbd_span_trim(struct nbd_request *request)
 {
 	request->next = (request->next + XSEG_SECTOR - 1) / XSEG_SECTOR * XSEG_SECTOR;
 	request->end = request->end / XSEG_SECTOR * XSEG_SECTOR;
@@ -146,10 +146,10 @@ int nbd_trim_begin(struct nbd_request *request)
 		nbd_request_finish(request);
 		return 0;
 	}
-	return nbd_span_begin_gated(request, NBD_GATE_SHARED);
+	return nbd_span_begin_gated(request, NBD_RANGE_SHARED);
 }
 
-int nbd_zero_begin(struct nbd_request *request)
+int nbd_span_zero(struct nbd_request *request)
 {
 	bool odd = nbd_is_odd(request->command.offset, request->command.length);
 	if (odd && request->command.flags & NBD_CMD_FLAG_FAST_ZERO) {
@@ -158,7 +158,7 @@ int nbd_zero_begin(struct nbd_request *request)
 		return 0;
 	}
 	request->by_write = request->probed = odd;
-	return nbd_span_begin_gated(request, odd ? NBD_GATE_ALONE : NBD_GATE_SHARED);
+	return nbd_span_begin_gated(request, odd ? NBD_RANGE_ALONE : NBD_RANGE_SHARED);
 }
 
-int nbd_cache_begin(struct nbd_request *request) { return nbd_span_begin(request); }
+int nbd_span_cache(struct nbd_request *request) { return nbd_span_begin(request); }

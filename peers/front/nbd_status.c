@@ -163,8 +163,9 @@ static bool nbd_status_go_on(struct peer *peer, void *context)
 	struct call *call =
 		request->status->context != NBD_CONTEXT_ALLOCATION
 			? nbd_dirty_call(request)
-			: nbd_call_new(request, XSEG_OP_STATUS, request->next,
-				  nbd_cut(request->next, request->end, XSEG_OBJECT_MAX), XSEG_PAGE);
+			: nbd_data_call(request, XSEG_OP_STATUS, request->next,
+				  nbd_data_cut(request->next, request->end, XSEG_OBJECT_MAX),
+				  XSEG_PAGE);
 	if (!call)
 		return false;
 	request->pending++;

@@ -19,11 +19,11 @@ static int edit_state(struct map_store *store, struct map_head *head, const void
 	return 0;
 }
 
-int map_state(struct map_store *store, uint64_t id, unsigned state)
+int map_change_state(struct map_store *store, uint64_t id, unsigned state)
 {
 	if (state != XSEG_VOLUME_READY && state != XSEG_VOLUME_IMPORTING)
 		return -EINVAL;
-	return map_head_edit(store, id, map_head_live, edit_state, &state, NULL);
+	return map_record_edit(store, id, map_record_live, edit_state, &state, NULL);
 }
 
 struct flags {
@@ -41,12 +41,12 @@ static int edit_flags(struct map_store *store, struct map_head *head, const void
 	return 0;
 }
 
-int map_flags(struct map_store *store, uint64_t id, uint32_t set, uint32_t clear)
+int map_change_flags(struct map_store *store, uint64_t id, uint32_t set, uint32_t clear)
 {
 	struct flags flags = {.set = set, .clear = clear};
 	if ((set | clear) & ~(XSEG_VOLUME_READ_ONLY | MAP_PROTECTED) || (set & clear) != 0)
 		return -EINVAL;
-	return map_head_edit(store, id, map_head_live, edit_flags, &flags, NULL);
+	return map_record_edit(store, id, map_record_live, edit_flags, &flags, NULL);
 }
 
 struct limits {
@@ -67,11 +67,11 @@ static int edit_limits(struct map_store *store, struct map_head *head, const voi
 	return 0;
 }
 
-int map_limits(
+int map_change_limits(
 	struct map_store *store, uint64_t id, uint64_t iops, uint64_t bytes, uint64_t burst_ms)
 {
 	struct limits limits = {.iops = iops, .bytes = bytes, .burst_ms = burst_ms};
-	return map_head_edit(store, id, map_head_live, edit_limits, &limits, NULL);
+	return map_record_edit(store, id, map_record_live, edit_limits, &limits, NULL);
 }
 
 /* --- what it consists of ---------------------------------------------------------------------- */
@@ -79,12 +79,12 @@ int map_limits(
 static int edit_epoch(struct map_store *store, struct map_head *head, const void *context)
 {
 	(void)store;
-	return map_head_advance(head, *(const bool *)context);
+	return map_record_advance(head, *(const bool *)context);
 }
 
-int map_epoch(struct map_store *store, uint64_t id, bool freeze, struct map_head *head)
+int map_change_epoch(struct map_store *store, uint64_t id, bool freeze, struct map_head *head)
 {
-	return map_head_edit(store, id, map_head_writable, edit_epoch, &freeze, head);
+	return map_record_edit(store, id, map_record_writable, edit_epoch, &freeze, head);
 }
 
 /*
@@ -97,7 +97,7 @@ static int edit_rollback(struct map_store *store, struct map_head *head, const v
 	struct map_volume *volume = &head->volume;
 	struct map_head from;
 	const struct map_volume *snapshot = &from.volume;
-	int rc = map_head_live(store, *(const uint64_t *)context, &from);
+	int rc = map_record_live(store, *(const uint64_t *)context, &from);
 	if (rc != 0)
 		return rc;
 	if (!(snapshot->flags & MAP_SNAPSHOT) || snapshot->parent != volume->id ||
@@ -109,12 +109,13 @@ static int edit_rollback(struct map_store *store, struct map_head *head, const v
 	volume->size = snapshot->size;
 	volume->depth = snapshot->depth;
 	memcpy(volume->top, snapshot->top, sizeof(volume->top));
-	return map_head_advance(head, true);
+	return map_record_advance(head, true);
 }
 
-int map_rollback(struct map_store *store, uint64_t id, uint64_t snapshot, struct map_head *head)
+int map_change_rollback(
+	struct map_store *store, uint64_t id, uint64_t snapshot, struct map_head *head)
 {
-	return map_head_edit(store, id, map_head_writable, edit_rollback, &snapshot, head);
+	return map_record_edit(store, id, map_record_writable, edit_rollback, &snapshot, head);
 }
 
 /* What is cut off may be there again when it grows: with other names. */
@@ -125,13 +126,13 @@ static int edit_size(struct map_store *store, struct map_head *head, const void 
 	if (size == head->volume.size)
 		return 1;
 	if (size < head->volume.size)
-		rc = map_head_advance(head, false);
+		rc = map_record_advance(head, false);
 	return rc == 0 ? map_tree_resize(store, head, size) : rc;
 }
 
-int map_resize(struct map_store *store, uint64_t id, uint64_t size, struct map_head *head)
+int map_change_resize(struct map_store *store, uint64_t id, uint64_t size, struct map_head *head)
 {
-	return map_head_edit(store, id, map_head_writable, edit_size, &size, head);
+	return map_record_edit(store, id, map_record_writable, edit_size, &size, head);
 }
 
 /* --- does it stand alone? --------------------------------------------------------------------- */
@@ -152,7 +153,7 @@ static int flat_visit(struct map_walk *walk, uint32_t object, struct map_entry e
 }
 
 /* A page of another's says enough without being read: first those at the top, then in order. */
-int map_is_flat(struct map_store *store, const struct map_volume *volume, bool *flat)
+int map_change_is_flat(struct map_store *store, const struct map_volume *volume, bool *flat)
 {
 	struct map_walk walk = {.visit = flat_visit, .page = flat_page, .context = (void *)volume};
 	*flat = false;
@@ -170,14 +171,14 @@ static int edit_detach(struct map_store *store, struct map_head *head, const voi
 	(void)context;
 	if (head->volume.parent == 0)
 		return 1;
-	int rc = map_is_flat(store, &head->volume, &flat);
+	int rc = map_change_is_flat(store, &head->volume, &flat);
 	if (rc == 0 && !flat)
 		rc = -ENOTEMPTY;
 	head->volume.parent = 0;
 	return rc;
 }
 
-int map_detach(struct map_store *store, uint64_t id)
+int map_change_detach(struct map_store *store, uint64_t id)
 {
-	return map_head_edit(store, id, map_head_writable, edit_detach, NULL, NULL);
+	return map_record_edit(store, id, map_record_writable, edit_detach, NULL, NULL);
 }

@@ -37,15 +37,15 @@ static int deleted(struct cleanup *cleanup, int rc)
 static int cleanup_new(struct cleanup *cleanup, const struct map_head *found)
 {
 	struct map_head head;
-	int rc = map_head_open(cleanup->store, found->volume.id, &head);
+	int rc = map_record_open_head(cleanup->store, found->volume.id, &head);
 	if (rc == 0)
-		return tolerate(map_head_replace(cleanup->store, &head));
+		return tolerate(map_record_replace(cleanup->store, &head));
 	if (rc != -ENOENT)
 		return tolerate(rc);
 	if (found->volume.created_ns >= cleanup->before_ns && !map_is_removing(&found->volume))
 		return 0;
 	head = *found;
-	return deleted(cleanup, map_head_undo(cleanup->store, &head));
+	return deleted(cleanup, map_remove_head(cleanup->store, &head));
 }
 
 static int cleanup_volume(void *context, uint64_t id, int error, const struct map_head *head)
@@ -61,9 +61,9 @@ static int cleanup_volume(void *context, uint64_t id, int error, const struct ma
 	/* it cannot be had back, and until it is gone its name and its parent are not free */
 	if (map_is_removing(volume))
 		return deleted(cleanup, map_remove(cleanup->store, id, &child));
-	int rc = map_place_read(cleanup->store, volume->name, &place);
+	int rc = map_name_place_read(cleanup->store, volume->name, &place);
 	if (rc == 0 && place.version == 0)
-		rc = map_place_claim(cleanup->store, volume->name, id);
+		rc = map_name_place_claim(cleanup->store, volume->name, id);
 	return tolerate(rc);
 }
 
@@ -76,12 +76,12 @@ static int cleanup_name(struct cleanup *cleanup, struct xseg_key key)
 	struct map_name name;
 	int rc = cleanup->store->get(cleanup->store, key, bytes, &version);
 	if (rc >= 0)
-		rc = map_name_decode(bytes, (size_t)rc, &name);
+		rc = map_format_name_decode(bytes, (size_t)rc, &name);
 	if (rc == 0)
-		rc = map_place_look(cleanup->store, name.name, 0, &place);
+		rc = map_name_place_look(cleanup->store, name.name, 0, &place);
 	if (rc != 0 || place.version == 0)
 		return tolerate(rc);
-	return deleted(cleanup, map_place_drop(cleanup->store, &place));
+	return deleted(cleanup, map_name_place_drop(cleanup->store, &place));
 }
 
 static int cleanup_home(struct cleanup *cleanup, struct xseg_key key)
@@ -89,7 +89,7 @@ static int cleanup_home(struct cleanup *cleanup, struct xseg_key key)
 	uint8_t bytes[XSEG_RECORD_MAX];
 	uint64_t version = 0;
 	struct map_head head;
-	int rc = map_head_take(cleanup->store, key.volume, &head);
+	int rc = map_record_take(cleanup->store, key.volume, &head);
 	if (rc != -ENOENT)
 		return tolerate(rc);
 	rc = cleanup->store->get(cleanup->store, key, bytes, &version);
@@ -119,7 +119,7 @@ static int cleanup_records(struct cleanup *cleanup, uint32_t epoch,
 int map_cleanup(struct map_store *store, uint64_t before_ns, uint64_t *deleted)
 {
 	struct cleanup cleanup = {.store = store, .before_ns = before_ns};
-	int rc = map_each_record(store, cleanup_volume, &cleanup);
+	int rc = map_record_each_raw(store, cleanup_volume, &cleanup);
 	if (rc == 0)
 		rc = cleanup_records(&cleanup, XSEG_EPOCH_NAME, cleanup_name);
 	if (rc == 0)

@@ -123,7 +123,7 @@ static int fill(struct making *making)
 		fill_snapshot(making);
 	else
 		rc = fill_clone(making);
-	if (rc == 0 && map_volume_check(&making->head.volume) != 0)
+	if (rc == 0 && map_format_volume_check(&making->head.volume) != 0)
 		rc = -EINVAL;
 	return rc;
 }
@@ -145,18 +145,18 @@ static bool is_made(const struct making *making)
 static int find_own(struct map_store *store, struct making *making)
 {
 	struct map_head *head = &making->head;
-	int rc = map_head_open(store, making->create->id, head);
+	int rc = map_record_open_head(store, making->create->id, head);
 	if (rc == 0)
 		return is_made(making) ? 1 : -EEXIST;
 	if (rc != -ENOENT)
 		return rc;
-	rc = map_head_take(store, making->create->id, head);
+	rc = map_record_take(store, making->create->id, head);
 	if (rc == -ENOENT) {
 		*head = (struct map_head){.volume.id = making->create->id};
 		return 0;
 	}
 	if (rc == 0 && map_is_removing(&head->volume))
-		rc = map_head_undo(store, head) == 0 ? -ESTALE : -EBUSY;
+		rc = map_remove_head(store, head) == 0 ? -ESTALE : -EBUSY;
 	return rc;
 }
 
@@ -164,8 +164,8 @@ static int find_source(struct map_store *store, struct making *making)
 {
 	if (making->source == 0)
 		return 0;
-	int rc = making->snapshot ? map_head_writable(store, making->source, &making->from)
-				  : map_head_live(store, making->source, &making->from);
+	int rc = making->snapshot ? map_record_writable(store, making->source, &making->from)
+				  : map_record_live(store, making->source, &making->from);
 	return rc == 0 && making->from.volume.state != XSEG_VOLUME_READY ? -EBUSY : rc;
 }
 
@@ -174,11 +174,11 @@ static int put_source(struct map_store *store, struct making *making)
 	if (making->source == 0)
 		return 0;
 	if (!(making->from.volume.flags & MAP_SNAPSHOT)) {
-		int rc = map_head_advance(&making->from, true);
+		int rc = map_record_advance(&making->from, true);
 		if (rc != 0)
 			return rc;
 	}
-	return map_head_replace(store, &making->from);
+	return map_record_replace(store, &making->from);
 }
 
 /*
@@ -188,9 +188,9 @@ static int put_source(struct map_store *store, struct making *making)
 static int put_own(struct map_store *store, struct making *making)
 {
 	struct map_head *head = &making->head;
-	int rc = map_head_replace(store, head);
+	int rc = map_record_replace(store, head);
 	if (rc == 0 && (head->version[0] == 0 || head->version[1] == 0))
-		rc = map_head_replace(store, head);
+		rc = map_record_replace(store, head);
 	return rc;
 }
 
@@ -200,15 +200,15 @@ static int put_larger(struct map_store *store, struct making *making)
 	if (!is_larger(making))
 		return 0;
 	int rc = map_tree_resize(store, &making->head, making->create->size);
-	rc = map_head_excuse(store, &making->from, rc);
-	return rc == 0 ? map_head_replace(store, &making->head) : rc;
+	rc = map_record_excuse(store, &making->from, rc);
+	return rc == 0 ? map_record_replace(store, &making->head) : rc;
 }
 
 /* It is there. What goes wrong from here on is not the caller's concern, but that it was undone. */
 static int confirm(struct map_store *store, struct making *making)
 {
 	making->head.volume.flags &= ~MAP_NEW;
-	return map_head_replace(store, &making->head) == -ESTALE ? -ESTALE : 0;
+	return map_record_replace(store, &making->head) == -ESTALE ? -ESTALE : 0;
 }
 
 /* 1: it was made before. */
@@ -218,7 +218,7 @@ static int make_once(struct map_store *store, struct making *making)
 	const struct map_create *create = making->create;
 	int rc = find_own(store, making);
 	if (rc == 0)
-		rc = map_place_look(store, create->name, create->id, &place);
+		rc = map_name_place_look(store, create->name, create->id, &place);
 	if (rc == 0)
 		rc = find_source(store, making);
 	if (rc == 0)
@@ -232,7 +232,7 @@ static int make_once(struct map_store *store, struct making *making)
 	if (rc == 0)
 		rc = put_source(store, making);
 	if (rc == 0)
-		rc = map_place_claim(store, create->name, create->id);
+		rc = map_name_place_claim(store, create->name, create->id);
 	return rc == 0 ? confirm(store, making) : rc;
 }
 
@@ -242,19 +242,19 @@ static void unmake(struct map_store *store, struct making *making)
 	struct map_head head;
 	struct map_place place;
 	const struct map_create *create = making->create;
-	if (map_head_open(store, create->id, &head) != -ENOENT)
+	if (map_record_open_head(store, create->id, &head) != -ENOENT)
 		return;
-	int rc = map_head_take(store, create->id, &head);
+	int rc = map_record_take(store, create->id, &head);
 	if (rc == 0)
-		rc = map_head_undo(store, &head);
-	if ((rc == 0 || rc == -ENOENT) && map_place_read(store, create->name, &place) == 0 &&
-		map_place_leads(&place, create->name, create->id))
-		map_place_drop(store, &place);
+		rc = map_remove_head(store, &head);
+	if ((rc == 0 || rc == -ENOENT) && map_name_place_read(store, create->name, &place) == 0 &&
+		map_name_place_leads(&place, create->name, create->id))
+		map_name_place_drop(store, &place);
 }
 
 static int make(struct map_store *store, struct making *making)
 {
-	if (making->create->id == 0 || !volume_name_check(making->create->name) ||
+	if (making->create->id == 0 || !name_check_volume(making->create->name) ||
 		making->create->id == making->source)
 		return -EINVAL;
 	for (unsigned tries = 0; tries < MAP_TRIES; tries++) {
@@ -281,17 +281,17 @@ int map_create(struct map_store *store, const struct map_create *create, struct 
 	return rc;
 }
 
-int map_snapshot(struct map_store *store, uint64_t id, const struct map_create *snapshot,
+int map_create_snapshot(struct map_store *store, uint64_t id, const struct map_create *snapshot,
 	struct map_head *volume)
 {
 	struct making making = {.create = snapshot, .source = id, .snapshot = true};
 	if (id == 0)
 		return -EINVAL;
 	int rc = make(store, &making);
-	return rc == 0 ? map_head_open(store, id, volume) : rc;
+	return rc == 0 ? map_record_open_head(store, id, volume) : rc;
 }
 
-int map_clone(struct map_store *store, uint64_t id, const struct map_create *create,
+int map_create_clone(struct map_store *store, uint64_t id, const struct map_create *create,
 	struct map_head *clone)
 {
 	struct making making = {.create = create, .source = id};

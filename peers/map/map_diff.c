@@ -67,7 +67,7 @@ static int diff_directory(const struct diff *diff, uint32_t number)
 	return rc;
 }
 
-int map_tree_diff(struct map_store *store, const struct map_volume *before,
+int map_diff_trees(struct map_store *store, const struct map_volume *before,
 	const struct map_volume *after, uint32_t from, map_differs_f *visit, void *context)
 {
 	struct diff diff = {store, before, after, from, visit, context};

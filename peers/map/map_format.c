@@ -15,9 +15,9 @@
 #define VOLUME_VERSION 2u /* 1 was without a map */
 #define NAME_VERSION 1u
 #define HOME_VERSION 1u
-#define PRESENCE_VERSION 1u
+#define BITMAP_VERSION 1u
 #define VOLUME_OWNERS_AT 512
-#define PRESENCE_MAGIC 0x52504b53u /* "SKPR" */
+#define BITMAP_MAGIC 0x52504b53u /* "SKPR" */
 
 static const char volume_magic[MAGIC_SIZE] = {'S', 'K', 'V', 'O', 'L', 'U', 'M', 'E'};
 static const char name_magic[MAGIC_SIZE] = {'S', 'K', 'V', 'N', 'A', 'M', 'E', '.'};
@@ -84,7 +84,7 @@ static bool get_name(const uint8_t **at, char name[NAME_FIELD])
 	size_t length = strnlen(name, NAME_FIELD);
 	return length < NAME_FIELD &&
 	       is_zero((const uint8_t *)name + length, (const uint8_t *)name + NAME_FIELD) &&
-	       volume_name_check(name);
+	       name_check_volume(name);
 }
 
 /* --- the frame of a record ---------------------------------------------------------------- */
@@ -123,18 +123,18 @@ static int check_frame(
 
 /* --- entries and references --------------------------------------------------------------- */
 
-bool map_entry_same(struct map_entry a, struct map_entry b)
+bool map_format_entry_same(struct map_entry a, struct map_entry b)
 {
 	return a.epoch == b.epoch && a.owner == b.owner && a.flags == b.flags;
 }
 
-bool map_ref_same(struct map_ref a, struct map_ref b)
+bool map_format_ref_same(struct map_ref a, struct map_ref b)
 {
 	return a.epoch == b.epoch && a.crc == b.crc && a.count == b.count && a.owner == b.owner &&
 	       a.half == b.half;
 }
 
-bool map_entry_check(struct map_entry entry, unsigned owners)
+bool map_format_entry_check(struct map_entry entry, unsigned owners)
 {
 	if (map_entry_is_hole(entry))
 		return entry.owner == 0 && entry.flags == 0;
@@ -145,7 +145,7 @@ bool map_entry_check(struct map_entry entry, unsigned owners)
 static bool ref_check(struct map_ref ref, unsigned owners, uint32_t count_max)
 {
 	if (map_ref_is_hole(ref))
-		return map_ref_same(ref, (struct map_ref){0});
+		return map_format_ref_same(ref, (struct map_ref){0});
 	return ref.epoch <= MAP_EPOCH_MAX && ref.owner < owners && ref.half <= 1 && ref.count > 0 &&
 	       ref.count <= count_max;
 }
@@ -171,11 +171,11 @@ static bool get_ref(const uint8_t **at, struct map_ref *ref)
 	return half <= 1;
 }
 
-void map_page_encode(const struct map_entry entries[MAP_ENTRIES], uint8_t out[MAP_PAGE_SIZE])
+void map_format_page_encode(const struct map_entry entries[MAP_ENTRIES], uint8_t out[MAP_PAGE_SIZE])
 {
 	uint8_t *at = out;
 	for (unsigned i = 0; i < MAP_ENTRIES; i++) {
-		must(map_entry_check(entries[i], MAP_OWNERS_MAX));
+		must(map_format_entry_check(entries[i], MAP_OWNERS_MAX));
 		at = put_u32(at, entries[i].epoch);
 		at = put_u16(at, entries[i].owner);
 		at = put_u16(at, entries[i].flags);
@@ -183,7 +183,7 @@ void map_page_encode(const struct map_entry entries[MAP_ENTRIES], uint8_t out[MA
 	must(at == out + MAP_PAGE_SIZE);
 }
 
-int map_page_decode(
+int map_format_page_decode(
 	const uint8_t from[MAP_PAGE_SIZE], unsigned owners, struct map_entry entries[MAP_ENTRIES])
 {
 	bool good = true;
@@ -191,12 +191,13 @@ int map_page_decode(
 		entries[i].epoch = get_u32(&from);
 		entries[i].owner = get_u16(&from);
 		entries[i].flags = get_u16(&from);
-		good = good && map_entry_check(entries[i], owners);
+		good = good && map_format_entry_check(entries[i], owners);
 	}
 	return good ? 0 : -EILSEQ;
 }
 
-void map_directory_encode(const struct map_ref refs[MAP_DIRECTORY_REFS], uint8_t out[MAP_PAGE_SIZE])
+void map_format_directory_encode(
+	const struct map_ref refs[MAP_DIRECTORY_REFS], uint8_t out[MAP_PAGE_SIZE])
 {
 	uint8_t *at = out;
 	for (unsigned i = 0; i < MAP_DIRECTORY_REFS; i++) {
@@ -206,7 +207,7 @@ void map_directory_encode(const struct map_ref refs[MAP_DIRECTORY_REFS], uint8_t
 	must(at == out + MAP_PAGE_SIZE);
 }
 
-int map_directory_decode(
+int map_format_directory_decode(
 	const uint8_t from[MAP_PAGE_SIZE], unsigned owners, struct map_ref refs[MAP_DIRECTORY_REFS])
 {
 	bool good = true;
@@ -269,19 +270,19 @@ static bool top_check(const struct map_volume *volume)
 	return true;
 }
 
-int map_volume_check(const struct map_volume *volume)
+int map_format_volume_check(const struct map_volume *volume)
 {
 	const uint32_t flags = XSEG_VOLUME_READ_ONLY | MAP_SNAPSHOT | MAP_PROTECTED | MAP_NEW;
 	bool good = volume->id != 0 && volume->state >= XSEG_VOLUME_READY &&
 		    volume->state <= XSEG_VOLUME_REMOVING && (volume->flags & ~flags) == 0 &&
 		    size_check(volume) && epoch_check(volume) && owners_check(volume) &&
-		    top_check(volume) && volume_name_check(volume->name);
+		    top_check(volume) && name_check_volume(volume->name);
 	return good ? 0 : -EINVAL;
 }
 
-void map_volume_encode(const struct map_volume *volume, uint8_t out[MAP_RECORD_SIZE])
+void map_format_volume_encode(const struct map_volume *volume, uint8_t out[MAP_RECORD_SIZE])
 {
-	must(map_volume_check(volume) == 0);
+	must(map_format_volume_check(volume) == 0);
 	uint8_t *at = put_head(out, MAP_RECORD_SIZE, volume_magic, VOLUME_VERSION);
 	at = put_u32(at, volume->object_size);
 	at = put_u64(at, volume->id);
@@ -309,7 +310,7 @@ void map_volume_encode(const struct map_volume *volume, uint8_t out[MAP_RECORD_S
 	put_seal(out, MAP_RECORD_SIZE);
 }
 
-int map_volume_decode(const uint8_t *from, size_t size, struct map_volume *volume)
+int map_format_volume_decode(const uint8_t *from, size_t size, struct map_volume *volume)
 {
 	int rc = check_frame(from, size, volume_magic, VOLUME_VERSION);
 	if (rc != 0)
@@ -341,14 +342,14 @@ int map_volume_decode(const uint8_t *from, size_t size, struct map_volume *volum
 	volume->limit_bytes = get_u64(&at);
 	volume->limit_burst_ms = get_u64(&at);
 	good = good && is_zero(at, from + MAP_RECORD_SIZE - CRC_SIZE);
-	return good && map_volume_check(volume) == 0 ? 0 : -EILSEQ;
+	return good && map_format_volume_check(volume) == 0 ? 0 : -EILSEQ;
 }
 
 /* --- names and homes ---------------------------------------------------------------------- */
 
-void map_name_encode(const struct map_name *name, uint8_t out[MAP_NAME_RECORD_SIZE])
+void map_format_name_encode(const struct map_name *name, uint8_t out[MAP_NAME_RECORD_SIZE])
 {
-	must(name->id != 0 && volume_name_check(name->name));
+	must(name->id != 0 && name_check_volume(name->name));
 	uint8_t *at = put_head(out, MAP_NAME_RECORD_SIZE, name_magic, NAME_VERSION);
 	at = put_u32(at, 0);
 	at = put_u64(at, name->id);
@@ -357,7 +358,7 @@ void map_name_encode(const struct map_name *name, uint8_t out[MAP_NAME_RECORD_SI
 	put_seal(out, MAP_NAME_RECORD_SIZE);
 }
 
-int map_name_decode(const uint8_t *from, size_t size, struct map_name *name)
+int map_format_name_decode(const uint8_t *from, size_t size, struct map_name *name)
 {
 	int rc = check_frame(from, size, name_magic, NAME_VERSION);
 	if (rc != 0)
@@ -371,7 +372,7 @@ int map_name_decode(const uint8_t *from, size_t size, struct map_name *name)
 	return named && reserved == 0 && name->id != 0 ? 0 : -EILSEQ;
 }
 
-uint64_t map_name_hash(const char *name)
+uint64_t map_format_name_hash(const char *name)
 {
 	uint64_t hash = XXH64(name, strlen(name), 0);
 	return hash != 0 ? hash : 1;
@@ -400,7 +401,7 @@ static bool get_host(const uint8_t **at, char host[HOST_FIELD])
 	       is_zero((const uint8_t *)host + length, (const uint8_t *)host + HOST_FIELD);
 }
 
-void map_home_encode(const struct map_home *home, uint8_t out[MAP_HOME_RECORD_SIZE])
+void map_format_home_encode(const struct map_home *home, uint8_t out[MAP_HOME_RECORD_SIZE])
 {
 	must(home->id != 0 && home->term != 0);
 	uint8_t *at = put_head(out, MAP_HOME_RECORD_SIZE, home_magic, HOME_VERSION);
@@ -421,7 +422,7 @@ void map_home_encode(const struct map_home *home, uint8_t out[MAP_HOME_RECORD_SI
 	put_seal(out, MAP_HOME_RECORD_SIZE);
 }
 
-int map_home_decode(const uint8_t *from, size_t size, struct map_home *home)
+int map_format_home_decode(const uint8_t *from, size_t size, struct map_home *home)
 {
 	int rc = check_frame(from, size, home_magic, HOME_VERSION);
 	if (rc != 0)
@@ -447,52 +448,51 @@ int map_home_decode(const uint8_t *from, size_t size, struct map_home *home)
 	return good && home->id != 0 && home->term != 0 ? 0 : -EILSEQ;
 }
 
-/* --- presence ----------------------------------------------------------------------------- */
+/* --- bitmap ----------------------------------------------------------------------------- */
 
-static bool presence_check(const struct map_presence *presence)
+static bool bitmap_check(const struct map_bitmap *bitmap)
 {
-	return presence->owner != 0 && presence->epoch >= 1 && presence->epoch <= MAP_EPOCH_MAX &&
-	       presence->object < MAP_OBJECTS_MAX && presence->sequence != 0 &&
-	       presence->parent_owner != 0 && presence->parent_epoch >= 1 &&
-	       presence->parent_epoch <= MAP_EPOCH_MAX &&
-	       (presence->parent_flags & ~MAP_PARTIAL) == 0;
+	return bitmap->owner != 0 && bitmap->epoch >= 1 && bitmap->epoch <= MAP_EPOCH_MAX &&
+	       bitmap->object < MAP_OBJECTS_MAX && bitmap->sequence != 0 &&
+	       bitmap->parent_owner != 0 && bitmap->parent_epoch >= 1 &&
+	       bitmap->parent_epoch <= MAP_EPOCH_MAX && (bitmap->parent_flags & ~MAP_PARTIAL) == 0;
 }
 
-void map_presence_encode(const struct map_presence *presence, uint8_t out[MAP_PRESENCE_SIZE])
+void map_format_bitmap_encode(const struct map_bitmap *bitmap, uint8_t out[MAP_BITMAP_SIZE])
 {
-	must(presence_check(presence));
-	memset(out, 0, MAP_PRESENCE_SIZE);
-	uint8_t *at = put_u32(out, PRESENCE_MAGIC);
-	at = put_u32(at, PRESENCE_VERSION);
-	at = put_u64(at, presence->owner);
-	at = put_u32(at, presence->epoch);
-	at = put_u32(at, presence->object);
-	at = put_u64(at, presence->sequence);
-	at = put_u64(at, presence->parent_owner);
-	at = put_u32(at, presence->parent_epoch);
-	at = put_u32(at, presence->parent_flags);
-	for (unsigned i = 0; i < MAP_PRESENCE_WORDS; i++)
-		at = put_u64(at, presence->has[i]);
-	must(at <= out + MAP_PRESENCE_SIZE - CRC_SIZE);
-	put_seal(out, MAP_PRESENCE_SIZE);
+	must(bitmap_check(bitmap));
+	memset(out, 0, MAP_BITMAP_SIZE);
+	uint8_t *at = put_u32(out, BITMAP_MAGIC);
+	at = put_u32(at, BITMAP_VERSION);
+	at = put_u64(at, bitmap->owner);
+	at = put_u32(at, bitmap->epoch);
+	at = put_u32(at, bitmap->object);
+	at = put_u64(at, bitmap->sequence);
+	at = put_u64(at, bitmap->parent_owner);
+	at = put_u32(at, bitmap->parent_epoch);
+	at = put_u32(at, bitmap->parent_flags);
+	for (unsigned i = 0; i < MAP_BITMAP_WORDS; i++)
+		at = put_u64(at, bitmap->has[i]);
+	must(at <= out + MAP_BITMAP_SIZE - CRC_SIZE);
+	put_seal(out, MAP_BITMAP_SIZE);
 }
 
-int map_presence_decode(const uint8_t from[MAP_PRESENCE_SIZE], struct map_presence *presence)
+int map_format_bitmap_decode(const uint8_t from[MAP_BITMAP_SIZE], struct map_bitmap *bitmap)
 {
 	const uint8_t *at = from;
-	if (get_u32(&at) != PRESENCE_MAGIC || !is_sealed(from, MAP_PRESENCE_SIZE))
+	if (get_u32(&at) != BITMAP_MAGIC || !is_sealed(from, MAP_BITMAP_SIZE))
 		return -EILSEQ;
-	if (get_u32(&at) != PRESENCE_VERSION)
+	if (get_u32(&at) != BITMAP_VERSION)
 		return -EPROTO;
-	presence->owner = get_u64(&at);
-	presence->epoch = get_u32(&at);
-	presence->object = get_u32(&at);
-	presence->sequence = get_u64(&at);
-	presence->parent_owner = get_u64(&at);
-	presence->parent_epoch = get_u32(&at);
-	presence->parent_flags = get_u32(&at);
-	for (unsigned i = 0; i < MAP_PRESENCE_WORDS; i++)
-		presence->has[i] = get_u64(&at);
-	bool good = is_zero(at, from + MAP_PRESENCE_SIZE - CRC_SIZE);
-	return good && presence_check(presence) ? 0 : -EILSEQ;
+	bitmap->owner = get_u64(&at);
+	bitmap->epoch = get_u32(&at);
+	bitmap->object = get_u32(&at);
+	bitmap->sequence = get_u64(&at);
+	bitmap->parent_owner = get_u64(&at);
+	bitmap->parent_epoch = get_u32(&at);
+	bitmap->parent_flags = get_u32(&at);
+	for (unsigned i = 0; i < MAP_BITMAP_WORDS; i++)
+		bitmap->has[i] = get_u64(&at);
+	bool good = is_zero(at, from + MAP_BITMAP_SIZE - CRC_SIZE);
+	return good && bitmap_check(bitmap) ? 0 : -EILSEQ;
 }

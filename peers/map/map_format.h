@@ -31,9 +31,9 @@
 #define MAP_OWNERS_MAX 128u			      /* clones of clones of clones */
 #define MAP_OBJECTS_FLAT (MAP_TOP_REFS * MAP_ENTRIES) /* with one level; more take two */
 #define MAP_OBJECTS_MAX (MAP_TOP_REFS * MAP_DIRECTORY_REFS * MAP_ENTRIES)
-#define MAP_GRANULE 4096u      /* what a partial object has or has not */
-#define MAP_PRESENCE_SIZE 512u /* of a partial object, in two halves */
-#define MAP_PRESENCE_WORDS (XSEG_OBJECT_MAX / MAP_GRANULE / 64)
+#define MAP_CLUSTER 4096u    /* what a partial object has or has not */
+#define MAP_BITMAP_SIZE 512u /* of a partial object, in two halves */
+#define MAP_BITMAP_WORDS (XSEG_OBJECT_MAX / MAP_CLUSTER / 64)
 
 /*
  * Objects of a volume in the store: data have epochs 1 to MAP_EPOCH_MAX; with MAP_EPOCH_MAP added
@@ -42,8 +42,8 @@
 #define MAP_EPOCH_MAX 0x7ffffff0u
 #define MAP_EPOCH_MAP 0x80000000u
 #define MAP_NUMBER_DIRECTORY 0x100000u /* + number of the directory */
-#define MAP_NUMBER_PRESENCE 0x200000u  /* + object / MAP_PRESENCE_GROUP */
-#define MAP_PRESENCE_GROUP 128u
+#define MAP_NUMBER_BITMAP 0x200000u    /* + object / MAP_BITMAP_GROUP */
+#define MAP_BITMAP_GROUP 128u
 
 /* --- entries and references --------------------------------------------------------------- */
 
@@ -53,7 +53,7 @@ struct map_entry {
 	uint16_t owner; /* index into the record's table */
 	uint16_t flags; /* MAP_PARTIAL or MAP_ZERO */
 };
-#define MAP_PARTIAL 1u /* has a presence; what it has not, its parent has */
+#define MAP_PARTIAL 1u /* has a bitmap; what it has not, its parent has */
 #define MAP_ZERO 2u    /* reads as zeros, whatever lies below; there is no such object */
 
 /* Where a page of the map is. All zero: all holes. */
@@ -67,20 +67,21 @@ struct map_ref {
 
 static inline bool map_entry_is_hole(struct map_entry entry) { return entry.epoch == 0; }
 static inline bool map_ref_is_hole(struct map_ref ref) { return ref.epoch == 0; }
-bool map_entry_same(struct map_entry a, struct map_entry b);
-bool map_ref_same(struct map_ref a, struct map_ref b);
+bool map_format_entry_same(struct map_entry a, struct map_entry b);
+bool map_format_ref_same(struct map_ref a, struct map_ref b);
 
 /* May an entry look like this in a map with so many owners? */
-bool map_entry_check(struct map_entry entry, unsigned owners);
+bool map_format_entry_check(struct map_entry entry, unsigned owners);
 
 /* Each page as it lies in the store. Decoding: -EILSEQ when an entry cannot be: an owner beyond
    `owners`, unknown flags, an epoch out of range. */
-void map_page_encode(const struct map_entry entries[MAP_ENTRIES], uint8_t out[MAP_PAGE_SIZE]);
-int map_page_decode(
+void map_format_page_encode(
+	const struct map_entry entries[MAP_ENTRIES], uint8_t out[MAP_PAGE_SIZE]);
+int map_format_page_decode(
 	const uint8_t from[MAP_PAGE_SIZE], unsigned owners, struct map_entry entries[MAP_ENTRIES]);
-void map_directory_encode(
+void map_format_directory_encode(
 	const struct map_ref refs[MAP_DIRECTORY_REFS], uint8_t out[MAP_PAGE_SIZE]);
-int map_directory_decode(const uint8_t from[MAP_PAGE_SIZE], unsigned owners,
+int map_format_directory_decode(const uint8_t from[MAP_PAGE_SIZE], unsigned owners,
 	struct map_ref refs[MAP_DIRECTORY_REFS]);
 
 /* --- records ------------------------------------------------------------------------------ */
@@ -108,7 +109,8 @@ struct map_volume {
 	char name[VOLUME_NAME_LENGTH_MAX + 1];
 	uint64_t owners[MAP_OWNERS_MAX];
 	struct map_ref top[MAP_TOP_REFS];
-	uint64_t limit_iops, limit_bytes, limit_burst_ms; /* struct map_limits of <peer/map.h> */
+	uint64_t limit_iops, limit_bytes,
+		limit_burst_ms; /* struct map_change_limits of <peer/map.h> */
 };
 
 /* At {hash of the name, XSEG_EPOCH_NAME, 0}: which volume may have it. The volume's record says
@@ -136,44 +138,44 @@ struct map_home {
 };
 
 /* May a volume look like this? 0 or -EINVAL. */
-int map_volume_check(const struct map_volume *volume);
-/* The volume must pass map_volume_check(). */
-void map_volume_encode(const struct map_volume *volume, uint8_t out[MAP_RECORD_SIZE]);
-int map_volume_decode(const uint8_t *from, size_t size, struct map_volume *volume);
-void map_name_encode(const struct map_name *name, uint8_t out[MAP_NAME_RECORD_SIZE]);
-int map_name_decode(const uint8_t *from, size_t size, struct map_name *name);
-void map_home_encode(const struct map_home *home, uint8_t out[MAP_HOME_RECORD_SIZE]);
-int map_home_decode(const uint8_t *from, size_t size, struct map_home *home);
+int map_format_volume_check(const struct map_volume *volume);
+/* The volume must pass map_format_volume_check(). */
+void map_format_volume_encode(const struct map_volume *volume, uint8_t out[MAP_RECORD_SIZE]);
+int map_format_volume_decode(const uint8_t *from, size_t size, struct map_volume *volume);
+void map_format_name_encode(const struct map_name *name, uint8_t out[MAP_NAME_RECORD_SIZE]);
+int map_format_name_decode(const uint8_t *from, size_t size, struct map_name *name);
+void map_format_home_encode(const struct map_home *home, uint8_t out[MAP_HOME_RECORD_SIZE]);
+int map_format_home_decode(const uint8_t *from, size_t size, struct map_home *home);
 
 static inline uint64_t map_objects(const struct map_volume *volume)
 {
 	return volume->size == 0 ? 0 : (volume->size - 1) / volume->object_size + 1;
 }
 
-/* --- presence ----------------------------------------------------------------------------- */
+/* --- bitmap ----------------------------------------------------------------------------- */
 
 /*
- * What a partial object has: bit per granule. What it has not is in its parent, another object of
+ * What a partial object has: bit per cluster. What it has not is in its parent, another object of
  * the same number, which may be partial itself. Bits are only ever set. It lies in two halves, the
  * whole one with the higher sequence counts.
  */
-struct map_presence {
+struct map_bitmap {
 	uint64_t owner; /* volume that the object is of */
 	uint32_t epoch, object;
 	uint64_t sequence; /* one more at each writing; half = sequence % 2 */
 	uint64_t parent_owner;
 	uint32_t parent_epoch;
 	uint32_t parent_flags; /* MAP_PARTIAL or 0 */
-	uint64_t has[MAP_PRESENCE_WORDS];
+	uint64_t has[MAP_BITMAP_WORDS];
 };
 
-void map_presence_encode(const struct map_presence *presence, uint8_t out[MAP_PRESENCE_SIZE]);
-int map_presence_decode(const uint8_t from[MAP_PRESENCE_SIZE], struct map_presence *presence);
+void map_format_bitmap_encode(const struct map_bitmap *bitmap, uint8_t out[MAP_BITMAP_SIZE]);
+int map_format_bitmap_decode(const uint8_t from[MAP_BITMAP_SIZE], struct map_bitmap *bitmap);
 
 /* --- names -------------------------------------------------------------------------------- */
 
 /* Where a name's record lies; never 0. */
-uint64_t map_name_hash(const char *name);
+uint64_t map_format_name_hash(const char *name);
 
 static inline struct xseg_key map_volume_key(uint64_t id, unsigned half)
 {
@@ -181,7 +183,7 @@ static inline struct xseg_key map_volume_key(uint64_t id, unsigned half)
 }
 static inline struct xseg_key map_name_key(const char *name)
 {
-	return (struct xseg_key){.volume = map_name_hash(name), .epoch = XSEG_EPOCH_NAME};
+	return (struct xseg_key){.volume = map_format_name_hash(name), .epoch = XSEG_EPOCH_NAME};
 }
 static inline struct xseg_key map_page_key(uint64_t owner, uint32_t epoch, uint32_t page)
 {
@@ -191,13 +193,13 @@ static inline struct xseg_key map_directory_key(uint64_t owner, uint32_t epoch, 
 {
 	return map_page_key(owner, epoch, MAP_NUMBER_DIRECTORY + number);
 }
-static inline struct xseg_key map_presence_key(uint64_t owner, uint32_t epoch, uint32_t object)
+static inline struct xseg_key map_bitmap_key(uint64_t owner, uint32_t epoch, uint32_t object)
 {
-	return map_page_key(owner, epoch, MAP_NUMBER_PRESENCE + object / MAP_PRESENCE_GROUP);
+	return map_page_key(owner, epoch, MAP_NUMBER_BITMAP + object / MAP_BITMAP_GROUP);
 }
-static inline uint32_t map_presence_offset(uint32_t object, unsigned half)
+static inline uint32_t map_bitmap_offset(uint32_t object, unsigned half)
 {
-	return (object % MAP_PRESENCE_GROUP * 2 + half) * MAP_PRESENCE_SIZE;
+	return (object % MAP_BITMAP_GROUP * 2 + half) * MAP_BITMAP_SIZE;
 }
 
 #endif

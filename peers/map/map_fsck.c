@@ -30,7 +30,7 @@ static const struct {
 	[MAP_FOUND_HALF_RECORD] = {"half-record",
 		"one of the two halves of the volume's record is damaged; the other one counts and "
 		"can be put again"},
-	[MAP_FOUND_BAD_PRESENCE] = {"bad-presence",
+	[MAP_FOUND_BAD_BITMAP] = {"bad-bitmap",
 		"what a partial object has of its own cannot be read, nor which object has the "
 		"rest; "
 		"reading it is an error, and nothing of this volume's owners is deleted"},
@@ -52,12 +52,12 @@ static const struct {
 		"right"},
 };
 
-const char *map_finding_name(enum map_finding finding)
+const char *map_fsck_finding_name(enum map_finding finding)
 {
 	return (unsigned)finding < MAP_FINDINGS ? findings[finding].name : "unknown";
 }
 
-const char *map_finding_meaning(enum map_finding finding)
+const char *map_fsck_finding_meaning(enum map_finding finding)
 {
 	return (unsigned)finding < MAP_FINDINGS ? findings[finding].meaning : "unknown";
 }
@@ -99,10 +99,10 @@ static int name_drop(
 	struct map_place place;
 	if (!name)
 		return run->store->drop(run->store, key, &version);
-	int rc = map_place_look(run->store, name->name, 0, &place);
+	int rc = map_name_place_look(run->store, name->name, 0, &place);
 	if (rc == 0 && place.version != version)
 		rc = -ESTALE;
-	return rc == 0 ? map_place_drop(run->store, &place) : rc;
+	return rc == 0 ? map_name_place_drop(run->store, &place) : rc;
 }
 
 static int check_name(struct map_run *run, struct xseg_key key)
@@ -114,15 +114,15 @@ static int check_name(struct map_run *run, struct xseg_key key)
 	int size = run->store->get(run->store, key, bytes, &version);
 	if (size < 0 && size != -EILSEQ)
 		return size == -ENOENT ? 0 : size;
-	int rc = size < 0 ? size : map_name_decode(bytes, (size_t)size, &name);
-	bool whole = rc == 0 && map_name_hash(name.name) == key.volume;
+	int rc = size < 0 ? size : map_format_name_decode(bytes, (size_t)size, &name);
+	bool whole = rc == 0 && map_format_name_hash(name.name) == key.volume;
 	int borne = whole ? name_is_borne(run, &name) : 0;
 	if (borne != 0)
 		return borne < 0 ? borne : 0;
 	report.volume = whole ? name.id : 0;
 	if (run->sweep->repair && rc != -EPROTO)
 		rc = settle(name_drop(run, key, whole ? &name : NULL, version), &report);
-	map_run_report(run, &report);
+	map_sweep_report(run, &report);
 	return rc == -EILSEQ || rc == -EPROTO ? 0 : rc;
 }
 
@@ -155,7 +155,7 @@ static int check_half(struct map_run *run, struct map_head *head)
 	int rc = 0;
 	if (run->sweep->repair)
 		rc = settle(map_head_put(run->store, head), &report);
-	map_run_report(run, &report);
+	map_sweep_report(run, &report);
 	return rc;
 }
 
@@ -167,19 +167,19 @@ static int check_own_name(struct map_run *run, const struct map_volume *volume)
 	struct map_report report = {.finding = MAP_FOUND_BAD_NAME,
 		.volume = volume->id,
 		.key = map_name_key(volume->name)};
-	int rc = map_place_read(run->store, volume->name, &place);
+	int rc = map_name_place_read(run->store, volume->name, &place);
 	bool damaged = rc == -EILSEQ || rc == -EPROTO;
 	if (rc != 0 && !damaged)
 		return rc;
-	if ((!damaged && map_place_leads(&place, volume->name, volume->id)) ||
+	if ((!damaged && map_name_place_leads(&place, volume->name, volume->id)) ||
 		(damaged && run->sweep->volume == 0)) /* said already */
 		return 0;
 	rc = map_head_read(run->store, volume->id, &now, NULL);
 	if (rc != 0 || strcmp(now.volume.name, volume->name) != 0)
 		return rc == -ENOENT ? 0 : rc;
 	if (run->sweep->repair && !damaged)
-		rc = settle(map_place_claim(run->store, volume->name, volume->id), &report);
-	map_run_report(run, &report);
+		rc = settle(map_name_place_claim(run->store, volume->name, volume->id), &report);
+	map_sweep_report(run, &report);
 	return rc;
 }
 
@@ -197,7 +197,7 @@ static int check_parent(struct map_run *run, const struct map_volume *volume)
 	/* a volume that was detached meanwhile has no parent any more */
 	rc = map_head_read(run->store, volume->id, &head, NULL);
 	if (rc == 0 && head.volume.parent == volume->parent)
-		map_run_report(run, &report);
+		map_sweep_report(run, &report);
 	return rc == -ENOENT ? 0 : rc;
 }
 
@@ -209,7 +209,7 @@ static int check_record(struct map_run *run, uint64_t id)
 		.finding = MAP_FOUND_BAD_RECORD, .volume = id, .key = map_volume_key(id, 0)};
 	int rc = map_head_read(run->store, id, &head, &halved);
 	if (rc == -EILSEQ || rc == -EPROTO)
-		map_run_report(run, &report);
+		map_sweep_report(run, &report);
 	if (rc != 0)
 		return rc == -EILSEQ || rc == -EPROTO || rc == -ENOENT ? 0 : rc;
 	if (halved)
@@ -223,8 +223,8 @@ static int check_record(struct map_run *run, uint64_t id)
 int map_fsck_records(struct map_run *run)
 {
 	int rc = run->sweep->volume == 0 ? check_names(run) : 0;
-	for (size_t i = 0; rc == 0 && i < run->census.volume_count; i++)
-		if (wants(run, run->census.volumes[i].id))
-			rc = check_record(run, run->census.volumes[i].id);
+	for (size_t i = 0; rc == 0 && i < run->enumeration.volume_count; i++)
+		if (wants(run, run->enumeration.volumes[i].id))
+			rc = check_record(run, run->enumeration.volumes[i].id);
 	return rc;
 }

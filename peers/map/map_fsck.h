@@ -9,7 +9,7 @@
 #ifndef SKERRY_MAP_FSCK_H
 #define SKERRY_MAP_FSCK_H
 
-#include "peers/map/map_census.h"
+#include "peers/map/map_enumeration.h"
 #include "peers/map/map_mark.h"
 #include "peers/map/map_pace.h"
 #include "peers/map/map_sweep.h"
@@ -20,7 +20,7 @@ struct map_run {
 	struct map_sweep *sweep;
 	struct map_store *store; /* the paced one */
 	struct map_pace pace;
-	struct map_census census;
+	struct map_enumeration enumeration;
 	struct map_marks reached;  /* objects, as far as the slice has them */
 	struct map_marks walked;   /* pages and partial objects that never change, and are done */
 	struct map_marks doubtful; /* that the first pass did not reach */
@@ -29,22 +29,22 @@ struct map_run {
 };
 
 /* Counts it, and says it. */
-void map_run_report(struct map_run *run, const struct map_report *report);
+void map_sweep_report(struct map_run *run, const struct map_report *report);
 /* Once for each volume: why nothing of it is deleted. */
-void map_run_tell(struct map_run *run, enum map_finding finding, uint64_t id, struct xseg_key key,
-	uint32_t object);
+void map_sweep_progress(struct map_run *run, enum map_finding finding, uint64_t id,
+	struct xseg_key key, uint32_t object);
 /* All objects of the batch that the store has, to `visit`. */
-int map_run_list(
-	struct map_run *run, int (*visit)(struct map_run *run, const struct map_census_owner *owner,
-				     struct xseg_key key));
+int map_sweep_list(struct map_run *run,
+	int (*visit)(struct map_run *run, const struct map_enumeration_owner *owner,
+		struct xseg_key key));
 
 /* An entry that cannot be: beyond the end, of an owner or epoch that there is not. 1, 0, -errno. */
-int map_fsck_entry(struct map_run *run, const struct map_volume *volume, uint32_t object,
+int map_fsck_map_entry(struct map_run *run, const struct map_volume *volume, uint32_t object,
 	struct map_entry entry);
 /* All that is not in a map: names, records, parents. */
 int map_fsck_records(struct map_run *run);
 /* The maps of run->batch. -E2BIG: take more slices; nothing was reported yet. */
-int map_fsck_maps(struct map_run *run, unsigned slice, unsigned slices);
+int map_fsck_map_all(struct map_run *run, unsigned slice, unsigned slices);
 /*
  * Writes the volume's map anew where entries cannot be (they become holes) or are miscounted.
  * -EPERM: it is a snapshot, which has no pages of its own; -ESTALE: somebody else has changed it.

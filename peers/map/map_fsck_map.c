@@ -23,7 +23,8 @@ struct check {
  */
 static int is_beyond(struct map_run *run, uint64_t id, uint32_t epoch, bool frozen)
 {
-	const struct map_census_owner *owner = map_census_owner_find(&run->census, id);
+	const struct map_enumeration_owner *owner =
+		map_enumeration_owner_find(&run->enumeration, id);
 	struct map_head head;
 	if (owner && epoch <= (frozen ? owner->frozen : owner->limit))
 		return 0;
@@ -33,10 +34,10 @@ static int is_beyond(struct map_run *run, uint64_t id, uint32_t epoch, bool froz
 	return rc < 0 ? rc : epoch > (frozen ? head.volume.frozen : head.volume.epoch);
 }
 
-int map_fsck_entry(struct map_run *run, const struct map_volume *volume, uint32_t object,
+int map_fsck_map_entry(struct map_run *run, const struct map_volume *volume, uint32_t object,
 	struct map_entry entry)
 {
-	if (!map_entry_check(entry, volume->owner_count))
+	if (!map_format_entry_check(entry, volume->owner_count))
 		return 1;
 	if (map_entry_is_hole(entry))
 		return 0;
@@ -62,7 +63,7 @@ static void say(
 	struct map_scan *scan, enum map_finding finding, struct xseg_key key, uint32_t object)
 {
 	struct map_report report = report_of(scan, finding, key, object);
-	map_run_report(check_of(scan)->run, &report);
+	map_sweep_report(check_of(scan)->run, &report);
 }
 
 static int say_later(
@@ -87,7 +88,7 @@ static int say_later(
 static int is_missing(struct map_run *run, struct xseg_key key)
 {
 	uint64_t bytes = 0;
-	if (!map_marks_in_slice(&run->doubtful, key) || map_marks_has(&run->doubtful, key))
+	if (!map_mark_in_slice(&run->doubtful, key) || map_mark_has(&run->doubtful, key))
 		return 0;
 	int rc = run->store->allocated(run->store, key, &bytes);
 	return rc < 0 ? rc : bytes == 0;
@@ -96,35 +97,34 @@ static int is_missing(struct map_run *run, struct xseg_key key)
 /* A finding in a map that has moved on since is none. */
 static int confirm(struct map_scan *scan)
 {
-	int moved = map_scan_moved(scan);
+	int moved = map_mark_scan_moved(scan);
 	return moved > 0 ? -EAGAIN : moved;
 }
 
-/* A partial object's presence and parent. 1: *key is the parent, and partial itself. */
-static int check_presence(struct map_scan *scan, struct xseg_key *key)
+/* A partial object's bitmap and parent. 1: *key is the parent, and partial itself. */
+static int check_bitmap(struct map_scan *scan, struct xseg_key *key)
 {
 	struct map_run *run = check_of(scan)->run;
-	struct map_presence presence;
-	int rc = map_presence_read(run->store, key->volume, key->epoch, key->object, &presence);
+	struct map_bitmap bitmap;
+	int rc = map_bitmap_read(run->store, key->volume, key->epoch, key->object, &bitmap);
 	if (rc == -EILSEQ || rc == -EPROTO || rc == -ENOENT || rc == -EIO) {
 		rc = confirm(scan);
 		if (rc == 0 && check_of(scan)->first)
-			say(scan, MAP_FOUND_BAD_PRESENCE,
-				map_presence_key(key->volume, key->epoch, key->object),
-				key->object);
+			say(scan, MAP_FOUND_BAD_BITMAP,
+				map_bitmap_key(key->volume, key->epoch, key->object), key->object);
 		return rc;
 	}
 	if (rc < 0)
 		return rc;
-	key->volume = presence.parent_owner;
-	key->epoch = presence.parent_epoch;
+	key->volume = bitmap.parent_owner;
+	key->epoch = bitmap.parent_epoch;
 	rc = is_missing(run, *key);
 	if (rc > 0) {
 		rc = confirm(scan);
 		if (rc == 0)
 			say(scan, MAP_FOUND_BAD_PARENT, *key, key->object);
 	}
-	return rc < 0 ? rc : (presence.parent_flags & MAP_PARTIAL) != 0;
+	return rc < 0 ? rc : (bitmap.parent_flags & MAP_PARTIAL) != 0;
 }
 
 /* Each one once. */
@@ -133,17 +133,17 @@ static int check_chain(struct map_scan *scan, struct xseg_key key)
 	struct map_run *run = check_of(scan)->run;
 	for (unsigned depth = 0; depth < MAP_CHAIN_MAX; depth++) {
 		struct xseg_key this = key;
-		if (map_marks_has(&run->walked, this))
+		if (map_mark_has(&run->walked, this))
 			return 0;
-		int rc = check_presence(scan, &key);
+		int rc = check_bitmap(scan, &key);
 		if (rc < 0)
 			return rc;
-		(void)map_marks_set(&run->walked, this); /* full: it is looked at again */
+		(void)map_mark_set(&run->walked, this); /* full: it is looked at again */
 		if (rc == 0)
 			return 0;
 	}
 	if (check_of(scan)->first)
-		say(scan, MAP_FOUND_BAD_PRESENCE, key, key.object);
+		say(scan, MAP_FOUND_BAD_BITMAP, key, key.object);
 	return 0;
 }
 
@@ -187,14 +187,14 @@ static int check_object(struct map_scan *scan, uint32_t object, struct map_entry
 
 static int check_enter(struct map_scan *scan, struct xseg_key key, bool shared)
 {
-	if (shared && map_marks_has(&check_of(scan)->run->walked, key))
+	if (shared && map_mark_has(&check_of(scan)->run->walked, key))
 		return 1;
 	return check_overlap(scan, key, 0);
 }
 
 static void check_leave(struct map_scan *scan, struct xseg_key key)
 {
-	(void)map_marks_set(&check_of(scan)->run->walked, key); /* full: it is looked at again */
+	(void)map_mark_set(&check_of(scan)->run->walked, key); /* full: it is looked at again */
 }
 
 static struct xseg_key key_of(struct map_scan *scan, const struct map_ref *ref, uint32_t number)
@@ -225,7 +225,7 @@ static int check_page(struct map_scan *scan, uint32_t page, const struct map_ref
 	for (uint32_t i = 0; i < MAP_ENTRIES && rc == 0; i++) {
 		uint32_t object = page * MAP_ENTRIES + i;
 		count += !map_entry_is_hole(entries[i]);
-		rc = map_fsck_entry(check->run, &scan->head.volume, object, entries[i]);
+		rc = map_fsck_map_entry(check->run, &scan->head.volume, object, entries[i]);
 		if (rc == 0 && !map_entry_is_hole(entries[i]))
 			rc = check_object(scan, object, entries[i]);
 		else if (rc > 0)
@@ -260,7 +260,7 @@ static int repair(struct check *check, uint64_t id)
 	}
 	for (size_t i = 0; i < check->count; i++) {
 		check->later[i].repaired = repaired;
-		map_run_report(check->run, &check->later[i]);
+		map_sweep_report(check->run, &check->later[i]);
 	}
 	return rc;
 }
@@ -283,7 +283,7 @@ static int check_volume(struct map_run *run, uint64_t id, bool first)
 			       scan.head.volume.state == XSEG_VOLUME_REMOVING))
 		return 0;
 	if (rc == 0)
-		rc = map_scan_run(&scan);
+		rc = map_mark_scan(&scan);
 	if (rc == 0)
 		rc = repair(&check, id);
 	free(check.later);
@@ -293,21 +293,22 @@ static int check_volume(struct map_run *run, uint64_t id, bool first)
 }
 
 static int note_present(
-	struct map_run *run, const struct map_census_owner *owner, struct xseg_key key)
+	struct map_run *run, const struct map_enumeration_owner *owner, struct xseg_key key)
 {
 	(void)owner;
-	int rc = map_marks_set(&run->doubtful, key);
+	int rc = map_mark_set(&run->doubtful, key);
 	return rc < 0 ? rc : 0;
 }
 
-int map_fsck_maps(struct map_run *run, unsigned slice, unsigned slices)
+int map_fsck_map_all(struct map_run *run, unsigned slice, unsigned slices)
 {
-	map_marks_begin(&run->doubtful, slice, slices);
-	map_marks_begin(&run->walked, 0, 1);
-	int rc = map_run_list(run, note_present);
-	for (size_t i = 0; rc == 0 && i < run->census.volume_count; i++) {
-		const struct map_census_volume *volume = &run->census.volumes[i];
-		if (volume->error == 0 && map_census_is_in(&run->census, volume, run->batch) &&
+	map_mark_begin(&run->doubtful, slice, slices);
+	map_mark_begin(&run->walked, 0, 1);
+	int rc = map_sweep_list(run, note_present);
+	for (size_t i = 0; rc == 0 && i < run->enumeration.volume_count; i++) {
+		const struct map_enumeration_volume *volume = &run->enumeration.volumes[i];
+		if (volume->error == 0 &&
+			map_enumeration_has(&run->enumeration, volume, run->batch) &&
 			(run->sweep->volume == 0 || run->sweep->volume == volume->id))
 			rc = check_volume(run, volume->id, slice == 0);
 	}

@@ -20,7 +20,7 @@ static int half_read(struct map_store *store, uint64_t id, unsigned number, stru
 	uint8_t bytes[XSEG_RECORD_MAX];
 	half->version = 0;
 	int rc = store->get(store, map_volume_key(id, number), bytes, &half->version);
-	half->error = rc < 0 ? rc : map_volume_decode(bytes, (size_t)rc, &half->volume);
+	half->error = rc < 0 ? rc : map_format_volume_decode(bytes, (size_t)rc, &half->volume);
 	if (rc < 0)
 		return rc == -ENOENT || rc == -EILSEQ ? 0 : rc;
 	if (half->error == 0 &&
@@ -70,13 +70,13 @@ int map_head_put(struct map_store *store, struct map_head *head)
 		return -ESTALE;
 	uint8_t bytes[MAP_RECORD_SIZE];
 	head->volume.generation++;
-	int rc = map_volume_check(&head->volume);
+	int rc = map_format_volume_check(&head->volume);
 	if (rc != 0) {
 		head->volume.generation--;
 		return rc;
 	}
 	unsigned half = head->volume.generation % HALVES;
-	map_volume_encode(&head->volume, bytes);
+	map_format_volume_encode(&head->volume, bytes);
 	rc = store->put(store, map_volume_key(head->volume.id, half), bytes, sizeof(bytes),
 		&head->version[half]);
 	if (rc == 0)

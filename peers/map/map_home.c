@@ -22,21 +22,21 @@ static int home_get(struct map_store *store, uint64_t id, struct map_home *home,
 	int rc = store->get(store, home_key(id), bytes, version);
 	if (rc < 0)
 		return rc;
-	rc = map_home_decode(bytes, (size_t)rc, home);
+	rc = map_format_home_decode(bytes, (size_t)rc, home);
 	return rc == 0 && home->id != id ? -EILSEQ : rc;
 }
 
 static int home_put(struct map_store *store, const struct map_home *home, uint64_t version)
 {
 	uint8_t bytes[MAP_HOME_RECORD_SIZE];
-	map_home_encode(home, bytes);
+	map_format_home_encode(home, bytes);
 	int rc = store->put(store, home_key(home->id), bytes, sizeof(bytes), &version);
 	return rc == -EEXIST || rc == -ENOENT ? -ESTALE : rc;
 }
 
 /* --- when a lease is over ----------------------------------------------------------------- */
 
-void map_watch_init(struct map_watch *watch)
+void map_home_watch_init(struct map_watch *watch)
 {
 	memset(watch, 0, sizeof(*watch));
 	must(pthread_mutex_init(&watch->lock, NULL) == 0);

@@ -37,7 +37,7 @@ struct map_watch {
 		uint64_t id, version, since_ns;
 	} slots[MAP_WATCH_SLOTS]; /* by id; of two in one the later one counts */
 };
-void map_watch_init(struct map_watch *watch);
+void map_home_watch_init(struct map_watch *watch);
 
 /* Ours from now on; ours already: renewed, the term stays. `force`: whoever has it. */
 int map_home_acquire(struct map_store *store, uint64_t id, const struct map_claim *claim,

@@ -13,7 +13,7 @@
 
 /* --- the set ---------------------------------------------------------------------------------- */
 
-void map_marks_init(struct map_marks *marks, uint64_t memory)
+void map_mark_init(struct map_marks *marks, uint64_t memory)
 {
 	size_t limit = CAPACITY_FIRST;
 	while (limit * 2 * sizeof(struct map_mark_cell) <= memory)
@@ -21,13 +21,13 @@ void map_marks_init(struct map_marks *marks, uint64_t memory)
 	*marks = (struct map_marks){.limit = limit, .slices = 1};
 }
 
-void map_marks_fini(struct map_marks *marks)
+void map_mark_fini(struct map_marks *marks)
 {
 	free(marks->cells);
 	*marks = (struct map_marks){0};
 }
 
-void map_marks_begin(struct map_marks *marks, unsigned slice, unsigned slices)
+void map_mark_begin(struct map_marks *marks, unsigned slice, unsigned slices)
 {
 	must(slice < slices);
 	if (marks->cells)
@@ -80,7 +80,7 @@ static int grow(struct map_marks *marks)
 	return 0;
 }
 
-bool map_marks_in_slice(const struct map_marks *marks, struct xseg_key key)
+bool map_mark_in_slice(const struct map_marks *marks, struct xseg_key key)
 {
 	uint64_t hash = hash_of(key.volume, key.epoch, key.object / GROUP);
 	return (hash >> 40) % marks->slices == marks->slice;
@@ -109,11 +109,11 @@ static int cell_make(struct map_marks *marks, struct xseg_key key, struct map_ma
 	return 0;
 }
 
-int map_marks_set(struct map_marks *marks, struct xseg_key key)
+int map_mark_set(struct map_marks *marks, struct xseg_key key)
 {
 	struct map_mark_cell *cell;
 	must(key.volume != 0);
-	if (!map_marks_in_slice(marks, key))
+	if (!map_mark_in_slice(marks, key))
 		return 0;
 	int rc = cell_make(marks, key, &cell);
 	if (rc != 0)
@@ -126,7 +126,7 @@ int map_marks_set(struct map_marks *marks, struct xseg_key key)
 	return 1;
 }
 
-bool map_marks_has(const struct map_marks *marks, struct xseg_key key)
+bool map_mark_has(const struct map_marks *marks, struct xseg_key key)
 {
 	if (marks->capacity == 0 || key.volume == 0)
 		return false;
@@ -134,8 +134,7 @@ bool map_marks_has(const struct map_marks *marks, struct xseg_key key)
 	return cell->owner != 0 && (cell->bits[key.object % GROUP / 64] >> key.object % 64 & 1);
 }
 
-bool map_marks_next(
-	const struct map_marks *marks, size_t *cell, unsigned *bit, struct xseg_key *key)
+bool map_mark_next(const struct map_marks *marks, size_t *cell, unsigned *bit, struct xseg_key *key)
 {
 	for (; *cell < marks->capacity; (*cell)++, *bit = 0) {
 		const struct map_mark_cell *at = &marks->cells[*cell];
@@ -176,7 +175,7 @@ static bool is_shared(const struct map_volume *volume, const struct map_ref *ref
 	return ref->owner != volume->self || ref->epoch <= volume->frozen;
 }
 
-int map_scan_moved(struct map_scan *scan)
+int map_mark_scan_moved(struct map_scan *scan)
 {
 	struct map_head head;
 	int rc = map_head_read(scan->store, scan->head.volume.id, &head, NULL);
@@ -186,7 +185,7 @@ int map_scan_moved(struct map_scan *scan)
 /* It could not be read: is that because the map has moved on? Then again, else over it. */
 static int page_lost(struct map_scan *scan, struct xseg_key key, uint32_t page)
 {
-	int moved = map_scan_moved(scan);
+	int moved = map_mark_scan_moved(scan);
 	if (moved != 0)
 		return moved < 0 ? moved : -EAGAIN;
 	return scan->bad(scan, key, page);
@@ -210,7 +209,7 @@ static int directory_load(struct map_scan *scan, uint32_t number)
 	uint8_t bytes[MAP_PAGE_SIZE];
 	rc = read_page(scan, key, ref, bytes);
 	if (rc == 0)
-		rc = map_directory_decode(bytes, volume->owner_count, scan->refs);
+		rc = map_format_directory_decode(bytes, volume->owner_count, scan->refs);
 	if (rc == -EILSEQ) {
 		rc = page_lost(scan, key, number * MAP_DIRECTORY_REFS);
 		return rc == 0 ? 1 : rc;
@@ -246,7 +245,7 @@ static int page_visit(struct map_scan *scan, uint32_t page, const struct map_ref
 	if (rc < 0)
 		return rc;
 	/* all of them are there, also those that cannot be: the visitor looks at each */
-	(void)map_page_decode(bytes, volume->owner_count, entries);
+	(void)map_format_page_decode(bytes, volume->owner_count, entries);
 	bool shared = is_shared(volume, ref);
 	rc = scan->page(scan, page, ref, entries);
 	if (rc == 0 && shared && scan->leave)
@@ -291,7 +290,7 @@ static int renew(struct map_scan *scan, uint32_t *page)
 	return 0;
 }
 
-int map_scan_run(struct map_scan *scan)
+int map_mark_scan(struct map_scan *scan)
 {
 	uint32_t page = 0, before = 0;
 	unsigned tries = 0;

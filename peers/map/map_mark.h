@@ -31,16 +31,16 @@ struct map_marks {
 };
 
 /* `memory`: bytes that the cells may take. */
-void map_marks_init(struct map_marks *marks, uint64_t memory);
-void map_marks_fini(struct map_marks *marks);
+void map_mark_init(struct map_marks *marks, uint64_t memory);
+void map_mark_fini(struct map_marks *marks);
 /* Empty, and of that slice. */
-void map_marks_begin(struct map_marks *marks, unsigned slice, unsigned slices);
+void map_mark_begin(struct map_marks *marks, unsigned slice, unsigned slices);
 /* 1: it is new; 0: it was there, or is of another slice. */
-int map_marks_set(struct map_marks *marks, struct xseg_key key);
-bool map_marks_has(const struct map_marks *marks, struct xseg_key key);
-bool map_marks_in_slice(const struct map_marks *marks, struct xseg_key key);
+int map_mark_set(struct map_marks *marks, struct xseg_key key);
+bool map_mark_has(const struct map_marks *marks, struct xseg_key key);
+bool map_mark_in_slice(const struct map_marks *marks, struct xseg_key key);
 /* The next one from *cell, *bit on (0, 0 first), in no order; false: no more. */
-bool map_marks_next(
+bool map_mark_next(
 	const struct map_marks *marks, size_t *cell, unsigned *bit, struct xseg_key *key);
 
 /* --- the walk --------------------------------------------------------------------------------- */
@@ -75,8 +75,8 @@ struct map_scan {
 };
 
 /* -EBUSY: the map changes faster than it is read; -ENOENT: the volume has gone. */
-int map_scan_run(struct map_scan *scan);
+int map_mark_scan(struct map_scan *scan);
 /* Has the record changed since scan->head was read? 1, 0 or -errno; -ENOENT: it has gone. */
-int map_scan_moved(struct map_scan *scan);
+int map_mark_scan_moved(struct map_scan *scan);
 
 #endif

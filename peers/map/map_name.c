@@ -12,21 +12,21 @@
 
 #include "peers/map/map_step.h"
 
-int map_place_read(struct map_store *store, const char *name, struct map_place *place)
+int map_name_place_read(struct map_store *store, const char *name, struct map_place *place)
 {
 	uint8_t bytes[XSEG_RECORD_MAX];
 	*place = (struct map_place){.version = 0};
-	if (!volume_name_check(name))
+	if (!name_check_volume(name))
 		return -EINVAL;
 	int rc = store->get(store, map_name_key(name), bytes, &place->version);
 	if (rc == -ENOENT)
 		place->version = 0;
 	if (rc <= 0)
 		return rc == -ENOENT ? 0 : rc == 0 ? -EILSEQ : rc;
-	return map_name_decode(bytes, (size_t)rc, &place->name);
+	return map_format_name_decode(bytes, (size_t)rc, &place->name);
 }
 
-bool map_place_leads(const struct map_place *place, const char *name, uint64_t id)
+bool map_name_place_leads(const struct map_place *place, const char *name, uint64_t id)
 {
 	return place->version != 0 && place->name.id == id && strcmp(place->name.name, name) == 0;
 }
@@ -36,7 +36,7 @@ static int place_borne_out(
 	struct map_store *store, const struct map_place *place, struct map_head *head, bool *borne)
 {
 	*borne = false;
-	int rc = map_head_take(store, place->name.id, head);
+	int rc = map_record_take(store, place->name.id, head);
 	if (rc != 0) {
 		head->volume.id = 0;
 		return rc == -ENOENT ? 0 : rc;
@@ -46,36 +46,37 @@ static int place_borne_out(
 	return 0;
 }
 
-int map_place_look(struct map_store *store, const char *name, uint64_t id, struct map_place *place)
+int map_name_place_look(
+	struct map_store *store, const char *name, uint64_t id, struct map_place *place)
 {
 	struct map_head head;
 	bool borne = false;
-	int rc = map_place_read(store, name, place);
-	if (rc != 0 || place->version == 0 || map_place_leads(place, name, id))
+	int rc = map_name_place_read(store, name, place);
+	if (rc != 0 || place->version == 0 || map_name_place_leads(place, name, id))
 		return rc;
 	rc = place_borne_out(store, place, &head, &borne);
 	if (rc != 0)
 		return rc;
 	if (borne)
 		return strcmp(place->name.name, name) == 0 ? -EEXIST : -ENOTUNIQ;
-	return head.volume.id != 0 ? map_head_replace(store, &head) : 0;
+	return head.volume.id != 0 ? map_record_replace(store, &head) : 0;
 }
 
-int map_place_claim(struct map_store *store, const char *name, uint64_t id)
+int map_name_place_claim(struct map_store *store, const char *name, uint64_t id)
 {
 	struct map_name record = {.id = id};
 	struct map_place place;
 	uint8_t bytes[MAP_NAME_RECORD_SIZE];
-	int rc = map_place_look(store, name, id, &place);
+	int rc = map_name_place_look(store, name, id, &place);
 	if (rc != 0)
 		return rc;
 	memcpy(record.name, name, strlen(name) + 1);
-	map_name_encode(&record, bytes);
+	map_format_name_encode(&record, bytes);
 	rc = store->put(store, map_name_key(name), bytes, sizeof(bytes), &place.version);
 	return rc == -EEXIST ? -ESTALE : rc;
 }
 
-int map_place_drop(struct map_store *store, const struct map_place *place)
+int map_name_place_drop(struct map_store *store, const struct map_place *place)
 {
 	uint64_t version = place->version;
 	if (version == 0)
@@ -84,12 +85,12 @@ int map_place_drop(struct map_store *store, const struct map_place *place)
 	return rc == -ENOENT || rc == -ESTALE || rc == -EEXIST ? 0 : rc;
 }
 
-int map_find(struct map_store *store, const char *name, uint64_t *id)
+int map_name_find(struct map_store *store, const char *name, uint64_t *id)
 {
 	struct map_place place;
 	struct map_head head;
 	bool borne = false;
-	int rc = map_place_read(store, name, &place);
+	int rc = map_name_place_read(store, name, &place);
 	if (rc != 0)
 		return rc;
 	if (place.version == 0 || strcmp(place.name.name, name) != 0)

@@ -16,7 +16,7 @@
 
 #define BATCH 64u
 
-int map_objects_discard(struct map_store *store, uint64_t id)
+int map_remove_objects(struct map_store *store, uint64_t id)
 {
 	struct xseg_key keys[BATCH];
 	uint64_t cursor = 0;
@@ -33,18 +33,18 @@ int map_objects_discard(struct map_store *store, uint64_t id)
 	return 0;
 }
 
-int map_head_undo(struct map_store *store, struct map_head *head)
+int map_remove_head(struct map_store *store, struct map_head *head)
 {
 	int rc = 0;
 	if (!map_is_removing(&head->volume)) {
 		head->volume.state = XSEG_VOLUME_REMOVING;
-		rc = map_head_replace(store, head);
+		rc = map_record_replace(store, head);
 	}
 	if (rc == 0)
-		rc = map_objects_discard(store, head->volume.id);
+		rc = map_remove_objects(store, head->volume.id);
 	if (rc == 0)
 		rc = store->flush(store, head->volume.id);
-	return rc == 0 ? map_head_forget(store, head) : rc;
+	return rc == 0 ? map_record_forget(store, head) : rc;
 }
 
 /* --- who hangs from it ------------------------------------------------------------------------ */
@@ -61,16 +61,16 @@ struct look {
 static int look_at_new(struct look *look, const struct map_head *child)
 {
 	struct map_head head;
-	int rc = map_head_open(look->store, child->volume.id, &head);
+	int rc = map_record_open_head(look->store, child->volume.id, &head);
 	if (rc == 0)
 		look->child = child->volume.id;
 	if (rc != -ENOENT)
 		return rc;
-	rc = map_head_take(look->store, child->volume.id, &head);
+	rc = map_record_take(look->store, child->volume.id, &head);
 	if (rc == 0 && !map_is_new(&head.volume))
 		rc = -ESTALE;
 	if (rc == 0)
-		rc = map_head_undo(look->store, &head);
+		rc = map_remove_head(look->store, &head);
 	return rc == -ENOENT ? 0 : rc;
 }
 
@@ -103,7 +103,7 @@ static int look_at(void *context, uint64_t id, int error, const struct map_head 
 
 static int find_children(struct map_store *store, struct look *look)
 {
-	int rc = map_each_record(store, look_at, look);
+	int rc = map_record_each_raw(store, look_at, look);
 	return look->child != 0 ? -ENOTEMPTY : rc;
 }
 
@@ -115,7 +115,7 @@ static int remove_objects(struct map_store *store, const struct look *look)
 	for (unsigned i = 0; i < volume->owner_count && !look->unknown; i++) {
 		if (look->needed[i])
 			continue;
-		int rc = map_objects_discard(store, volume->owners[i]);
+		int rc = map_remove_objects(store, volume->owners[i]);
 		if (rc == 0)
 			rc = store->flush(store, volume->owners[i]);
 		if (rc != 0)
@@ -133,20 +133,20 @@ static int touch_parent(struct map_store *store, const struct map_volume *volume
 	struct map_head head;
 	if (!(volume->flags & MAP_SNAPSHOT) || volume->parent == 0)
 		return 0;
-	int rc = map_head_take(store, volume->parent, &head);
+	int rc = map_record_take(store, volume->parent, &head);
 	if (rc == 0)
-		rc = map_head_replace(store, &head);
+		rc = map_record_replace(store, &head);
 	return rc == -ENOENT || rc == -EILSEQ || rc == -EPROTO ? 0 : rc;
 }
 
 static int remove_name(struct map_store *store, const struct map_volume *volume)
 {
 	struct map_place place;
-	int rc = map_place_read(store, volume->name, &place);
+	int rc = map_name_place_read(store, volume->name, &place);
 	if (rc == -EILSEQ || rc == -EPROTO)
 		return 0;
-	bool ours = rc == 0 && map_place_leads(&place, volume->name, volume->id);
-	return ours ? map_place_drop(store, &place) : rc;
+	bool ours = rc == 0 && map_name_place_leads(&place, volume->name, volume->id);
+	return ours ? map_name_place_drop(store, &place) : rc;
 }
 
 static int remove_home(struct map_store *store, uint64_t id)
@@ -164,7 +164,7 @@ static int remove_once(struct map_store *store, uint64_t id, uint64_t *child)
 {
 	struct map_head head;
 	struct look look = {.store = store, .volume = &head.volume};
-	int rc = map_head_open(store, id, &head);
+	int rc = map_record_open_head(store, id, &head);
 	if (rc == -ENOENT) /* it has been removed; whoever asks again has claimed it for that */
 		return remove_home(store, id);
 	if (rc != 0)
@@ -175,7 +175,7 @@ static int remove_once(struct map_store *store, uint64_t id, uint64_t *child)
 	*child = look.child;
 	if (rc == 0 && !map_is_removing(&head.volume)) {
 		head.volume.state = XSEG_VOLUME_REMOVING;
-		rc = map_head_replace(store, &head);
+		rc = map_record_replace(store, &head);
 	}
 	if (rc == 0)
 		rc = remove_objects(store, &look);
@@ -185,7 +185,7 @@ static int remove_once(struct map_store *store, uint64_t id, uint64_t *child)
 		rc = remove_name(store, &head.volume);
 	if (rc == 0)
 		rc = remove_home(store, id);
-	return rc == 0 ? map_head_forget(store, &head) : rc;
+	return rc == 0 ? map_record_forget(store, &head) : rc;
 }
 
 int map_remove(struct map_store *store, uint64_t id, uint64_t *child)
@@ -208,7 +208,7 @@ int map_remove_damaged(struct map_store *store, uint64_t id)
 	int rc = map_head_read(store, id, &head, NULL);
 	if (rc != -EILSEQ)
 		return rc == 0 ? -ESTALE : rc;
-	rc = map_each_record(store, look_at, &look);
+	rc = map_record_each_raw(store, look_at, &look);
 	if (rc >= 0 && look.child == 0)
 		rc = remove_objects(store, &look);
 	if (rc >= 0)

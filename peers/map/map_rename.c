@@ -14,31 +14,31 @@ static int rename_once(struct map_store *store, uint64_t id, const char *name)
 {
 	struct map_head head;
 	struct map_place old, now;
-	int rc = map_head_live(store, id, &head);
+	int rc = map_record_live(store, id, &head);
 	if (rc != 0)
 		return rc;
 	if (strcmp(head.volume.name, name) == 0) {
-		rc = map_place_read(store, name, &now);
-		return rc != 0 || map_place_leads(&now, name, id)
+		rc = map_name_place_read(store, name, &now);
+		return rc != 0 || map_name_place_leads(&now, name, id)
 			       ? rc
-			       : map_place_claim(store, name, id);
+			       : map_name_place_claim(store, name, id);
 	}
-	rc = map_place_read(store, head.volume.name, &old);
+	rc = map_name_place_read(store, head.volume.name, &old);
 	if (rc != 0)
 		return rc;
-	bool leads = map_place_leads(&old, head.volume.name, id);
-	rc = map_place_claim(store, name, id);
+	bool leads = map_name_place_leads(&old, head.volume.name, id);
+	rc = map_name_place_claim(store, name, id);
 	if (rc != 0)
 		return rc;
 	memset(head.volume.name, 0, sizeof(head.volume.name));
 	memcpy(head.volume.name, name, strlen(name));
-	rc = map_head_replace(store, &head);
-	return rc == 0 && leads ? map_place_drop(store, &old) : rc;
+	rc = map_record_replace(store, &head);
+	return rc == 0 && leads ? map_name_place_drop(store, &old) : rc;
 }
 
 int map_rename(struct map_store *store, uint64_t id, const char *name)
 {
-	if (!volume_name_check(name))
+	if (!name_check_volume(name))
 		return -EINVAL;
 	for (unsigned tries = 0; tries < MAP_TRIES; tries++) {
 		int rc = rename_once(store, id, name);

@@ -79,9 +79,9 @@ static int repair_page(struct map_repairing *repair, uint32_t page, struct map_r
 	int rc = get_page(repair, key, ref, bytes);
 	if (rc != 0)
 		return rc < 0 ? rc : 0;
-	(void)map_page_decode(bytes, volume->owner_count, entries);
+	(void)map_format_page_decode(bytes, volume->owner_count, entries);
 	for (uint32_t i = 0; i < MAP_ENTRIES; i++) {
-		rc = map_fsck_entry(repair->run, volume, page * MAP_ENTRIES + i, entries[i]);
+		rc = map_fsck_map_entry(repair->run, volume, page * MAP_ENTRIES + i, entries[i]);
 		if (rc < 0)
 			return rc;
 		changed = changed || rc > 0;
@@ -90,7 +90,7 @@ static int repair_page(struct map_repairing *repair, uint32_t page, struct map_r
 		count += !map_entry_is_hole(entries[i]);
 	}
 	if (changed)
-		map_page_encode(entries, bytes);
+		map_format_page_encode(entries, bytes);
 	return settle(repair, page, ref, count, changed ? bytes : NULL);
 }
 
@@ -104,7 +104,7 @@ static int repair_directory(struct map_repairing *repair, uint32_t number, struc
 	uint32_t count = 0;
 	struct xseg_key key = map_directory_key(volume->owners[ref->owner], ref->epoch, number);
 	int rc = get_page(repair, key, ref, bytes);
-	if (rc == 0 && map_directory_decode(bytes, volume->owner_count, refs) != 0)
+	if (rc == 0 && map_format_directory_decode(bytes, volume->owner_count, refs) != 0)
 		rc = 1;
 	if (rc != 0)
 		return rc < 0 ? rc : 0;
@@ -118,7 +118,7 @@ static int repair_directory(struct map_repairing *repair, uint32_t number, struc
 		count += refs[i].count;
 	}
 	if (changed)
-		map_directory_encode(refs, bytes);
+		map_format_directory_encode(refs, bytes);
 	return settle(repair, MAP_NUMBER_DIRECTORY + number, ref, count, changed ? bytes : NULL);
 }
 

@@ -23,23 +23,23 @@ static uint64_t volume_of(const char *stored)
 	return id;
 }
 
-bool map_name_is_of(const char *stored, uint64_t volume)
+bool map_shown_is_of(const char *stored, uint64_t volume)
 {
 	return volume != 0 && volume_of(stored) == volume;
 }
 
-int map_name_store(struct map_store *store, const char *shown, char stored[MAP_NAME_ROOM])
+int map_shown_store(struct map_store *store, const char *shown, char stored[MAP_NAME_ROOM])
 {
 	char volume[MAP_NAME_ROOM];
 	uint64_t id;
-	if (!volume_name_check(shown))
+	if (!name_check_volume(shown))
 		return -EINVAL;
 	snprintf(stored, MAP_NAME_ROOM, "%s", shown);
 	size_t length = strcspn(shown, "@");
 	if (!shown[length])
 		return 0;
 	snprintf(volume, sizeof(volume), "%.*s", (int)length, shown);
-	int rc = map_find(store, volume, &id);
+	int rc = map_name_find(store, volume, &id);
 	if (rc == 0)
 		snprintf(stored, MAP_NAME_ROOM, "%016" PRIx64 "%.*s", id,
 			(int)(MAP_NAME_ROOM - ID_DIGITS - 1), shown + length);
@@ -47,13 +47,13 @@ int map_name_store(struct map_store *store, const char *shown, char stored[MAP_N
 }
 
 /* A volume whose records cannot be read leaves its id there. */
-void map_name_show(
+void map_shown_name(
 	struct map_store *store, const struct map_volume *volume, char shown[MAP_NAME_ROOM])
 {
 	struct map_head head;
 	uint64_t id = volume->flags & MAP_SNAPSHOT ? volume_of(volume->name) : 0;
 	memcpy(shown, volume->name, MAP_NAME_ROOM);
-	if (id == 0 || map_head_take(store, id, &head) != 0)
+	if (id == 0 || map_record_take(store, id, &head) != 0)
 		return;
 	char text[2 * MAP_NAME_ROOM];
 	snprintf(text, sizeof(text), "%s%s", head.volume.name, volume->name + ID_DIGITS);
@@ -61,11 +61,11 @@ void map_name_show(
 		memcpy(shown, text, strlen(text) + 1);
 }
 
-int map_find_shown(struct map_store *store, const char *shown, uint64_t *id)
+int map_shown_find(struct map_store *store, const char *shown, uint64_t *id)
 {
 	char stored[MAP_NAME_ROOM];
-	int rc = map_name_store(store, shown, stored);
+	int rc = map_shown_store(store, shown, stored);
 	if (rc == 0)
-		rc = map_find(store, stored, id);
-	return rc == -ENOENT ? map_find(store, shown, id) : rc;
+		rc = map_name_find(store, stored, id);
+	return rc == -ENOENT ? map_name_find(store, shown, id) : rc;
 }

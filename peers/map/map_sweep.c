@@ -4,7 +4,7 @@
  *
  * What is reached. Each volume that has a record, whatever its state, is a root, also one that is
  * in the making, being imported or removed. It reaches the pages of its map, the objects of its
- * entries, and of a partial object its presence, its parent, and so on down.
+ * entries, and of a partial object its bitmap, its parent, and so on down.
  *
  * Why what is unreachable stays so. New objects and pages have the epoch of their volume's record,
  * and an epoch is never given twice. All else that enters a map comes out of another one that is
@@ -37,7 +37,7 @@
  * stretch the time between the passes (pass has become 2) to as long as an operation can take at
  * all. Only what neither pass has reached is deleted.
  *
- * What cannot be read may need anything: a page, presence or entry that is damaged holds all
+ * What cannot be read may need anything: a page, bitmap or entry that is damaged holds all
  * objects of all owners in its volume's table, half of a record does, too, and a record of which
  * nothing is whole holds all objects of the store. Only a volume that is being removed holds
  * nothing: nobody will read it again. (One that is in the making holds, and nobody hears of it: its
@@ -49,7 +49,7 @@
  * map_remove(), which deletes the objects before. Objects of epoch 0, which no map has, are left.
  *
  * Cut off anywhere, nothing is to be done: the next sweep begins again, and what was deleted is not
- * found again. It reads each page and each presence once in a pass, however many volumes share it.
+ * found again. It reads each page and each bitmap once in a pass, however many volumes share it.
  */
 #include "peers/map/map_sweep.h"
 
@@ -66,30 +66,30 @@
 
 /* --- reports ---------------------------------------------------------------------------------- */
 
-void map_run_report(struct map_run *run, const struct map_report *report)
+void map_sweep_report(struct map_run *run, const struct map_report *report)
 {
 	run->sweep->found[report->finding]++;
 	if (run->sweep->report)
 		run->sweep->report(run->sweep, report);
 }
 
-void map_run_tell(struct map_run *run, enum map_finding finding, uint64_t id, struct xseg_key key,
-	uint32_t object)
+void map_sweep_progress(struct map_run *run, enum map_finding finding, uint64_t id,
+	struct xseg_key key, uint32_t object)
 {
-	struct map_census_volume *known = map_census_volume_find(&run->census, id);
+	struct map_enumeration_volume *known = map_enumeration_volume_find(&run->enumeration, id);
 	/* fsck has said all of it already */
 	if (!known || known->told || run->sweep->explain)
 		return;
 	known->told = true;
 	struct map_report report = {.finding = finding, .volume = id, .key = key, .object = object};
-	map_run_report(run, &report);
+	map_sweep_report(run, &report);
 }
 
 /* --- marking ---------------------------------------------------------------------------------- */
 
 static int mark(struct map_run *run, struct xseg_key key)
 {
-	int rc = map_marks_set(&run->reached, key);
+	int rc = map_mark_set(&run->reached, key);
 	if (rc > 0 && run->sweep->pass == 1)
 		run->sweep->marked++;
 	return rc < 0 ? rc : 0;
@@ -116,9 +116,9 @@ static void hold(
 	struct map_run *run = scan->context;
 	if (is_removing(scan))
 		return;
-	map_census_hold(&run->census, &scan->head.volume);
+	map_enumeration_retain(&run->enumeration, &scan->head.volume);
 	if (is_settled_volume(scan))
-		map_run_tell(run, finding, scan->head.volume.id, key, object);
+		map_sweep_progress(run, finding, scan->head.volume.id, key, object);
 }
 
 static bool has_owner(const struct map_volume *volume, uint64_t owner)
@@ -134,32 +134,32 @@ static bool is_damage(int rc)
 	return rc == -EILSEQ || rc == -EPROTO || rc == -ENOENT || rc == -EIO;
 }
 
-/* One presence down: 1, and *key is the parent; 0: it holds everything. */
+/* One bitmap down: 1, and *key is the parent; 0: it holds everything. */
 static int mark_parent(struct map_scan *scan, struct xseg_key *key, bool *partial)
 {
 	struct map_run *run = scan->context;
-	struct map_presence presence;
-	int rc = map_presence_read(run->store, key->volume, key->epoch, key->object, &presence);
+	struct map_bitmap bitmap;
+	int rc = map_bitmap_read(run->store, key->volume, key->epoch, key->object, &bitmap);
 	if (rc < 0 && !is_damage(rc))
 		return rc;
 	if (rc < 0) {
-		int moved = map_scan_moved(scan);
+		int moved = map_mark_scan_moved(scan);
 		if (moved != 0)
 			return moved < 0 ? moved : -EAGAIN;
 	}
-	if (rc < 0 || !has_owner(&scan->head.volume, presence.parent_owner)) {
-		hold(scan, MAP_FOUND_BAD_PRESENCE, *key, key->object);
+	if (rc < 0 || !has_owner(&scan->head.volume, bitmap.parent_owner)) {
+		hold(scan, MAP_FOUND_BAD_BITMAP, *key, key->object);
 		return 0;
 	}
-	key->volume = presence.parent_owner;
-	key->epoch = presence.parent_epoch;
-	*partial = presence.parent_flags & MAP_PARTIAL;
+	key->volume = bitmap.parent_owner;
+	key->epoch = bitmap.parent_epoch;
+	*partial = bitmap.parent_flags & MAP_PARTIAL;
 	rc = mark(run, *key);
 	return rc < 0 ? rc : 1;
 }
 
 /*
- * A partial object's presence, its parent, and so on. A presence's parent never changes, so each is
+ * A partial object's bitmap, its parent, and so on. A bitmap's parent never changes, so each is
  * followed once; that is noted at the end, for the way there may have to be begun again.
  */
 static int mark_chain(struct map_scan *scan, struct xseg_key key)
@@ -168,12 +168,12 @@ static int mark_chain(struct map_scan *scan, struct xseg_key key)
 	struct xseg_key passed[MAP_CHAIN_MAX];
 	unsigned count = 0;
 	bool partial = true;
-	while (partial && !map_marks_has(&run->walked, key)) {
-		int rc = mark(run, map_presence_key(key.volume, key.epoch, key.object));
+	while (partial && !map_mark_has(&run->walked, key)) {
+		int rc = mark(run, map_bitmap_key(key.volume, key.epoch, key.object));
 		if (rc < 0)
 			return rc;
 		if (count == MAP_CHAIN_MAX) {
-			hold(scan, MAP_FOUND_BAD_PRESENCE, key, key.object);
+			hold(scan, MAP_FOUND_BAD_BITMAP, key, key.object);
 			return 0;
 		}
 		passed[count++] = key;
@@ -182,14 +182,14 @@ static int mark_chain(struct map_scan *scan, struct xseg_key key)
 			return rc;
 	}
 	for (unsigned i = 0; i < count && is_settled_volume(scan); i++)
-		(void)map_marks_set(&run->walked, passed[i]); /* full: it is only followed again */
+		(void)map_mark_set(&run->walked, passed[i]); /* full: it is only followed again */
 	return 0;
 }
 
 static int mark_entry(struct map_scan *scan, uint32_t object, struct map_entry entry)
 {
 	const struct map_volume *volume = &scan->head.volume;
-	if (!map_entry_check(entry, volume->owner_count)) {
+	if (!map_format_entry_check(entry, volume->owner_count)) {
 		hold(scan, MAP_FOUND_BAD_ENTRY, (struct xseg_key){0}, object);
 		return 0;
 	}
@@ -218,7 +218,7 @@ static int mark_enter(struct map_scan *scan, struct xseg_key key, bool shared)
 {
 	struct map_run *run = scan->context;
 	int rc = mark(run, key);
-	if (rc < 0 || (shared && map_marks_has(&run->walked, key)))
+	if (rc < 0 || (shared && map_mark_has(&run->walked, key)))
 		return rc < 0 ? rc : 1;
 	if (run->sweep->pass == 1 && run->reached.slice == 0)
 		run->sweep->pages++;
@@ -229,7 +229,7 @@ static void mark_leave(struct map_scan *scan, struct xseg_key key)
 {
 	struct map_run *run = scan->context;
 	if (is_settled_volume(scan))
-		(void)map_marks_set(&run->walked, key); /* full: it is only read again */
+		(void)map_mark_set(&run->walked, key); /* full: it is only read again */
 }
 
 static int mark_bad(struct map_scan *scan, struct xseg_key key, uint32_t page)
@@ -248,21 +248,21 @@ static int mark_volume(struct map_run *run, uint32_t index)
 		.bad = mark_bad,
 		.context = run,
 	};
-	struct map_census_volume *volume = &run->census.volumes[index];
+	struct map_enumeration_volume *volume = &run->enumeration.volumes[index];
 	bool halved = false;
 	volume->wanted = false;
 	int rc = map_head_read(run->store, volume->id, &scan.head, &halved);
 	if (rc == 0 && halved)
-		map_census_hold(&run->census, &scan.head.volume);
+		map_enumeration_retain(&run->enumeration, &scan.head.volume);
 	if (rc == 0)
-		rc = map_scan_run(&scan);
+		rc = map_mark_scan(&scan);
 	if (rc == -EBUSY) {
 		run->busy = true;
-		map_census_hold(&run->census, &scan.head.volume);
+		map_enumeration_retain(&run->enumeration, &scan.head.volume);
 		rc = 0;
 	}
 	if (rc == -EILSEQ || rc == -EPROTO)
-		run->census.held = true;
+		run->enumeration.held = true;
 	if (rc == -EILSEQ || rc == -EPROTO || rc == -ENOENT) {
 		volume->error = rc;
 		return 0;
@@ -275,25 +275,25 @@ static int mark_volume(struct map_run *run, uint32_t index)
 /* Marks what is wanted until the volumes are as they were marked. */
 static int mark_all(struct map_run *run)
 {
-	struct map_census *census = &run->census;
+	struct map_enumeration *enumeration = &run->enumeration;
 	unsigned agreed = 0, rounds = 0;
-	for (uint32_t i = 0; i < census->volume_count; i++) {
-		census->volumes[i].wanted = census->volumes[i].error == 0;
-		census->volumes[i].marked = 0;
+	for (uint32_t i = 0; i < enumeration->volume_count; i++) {
+		enumeration->volumes[i].wanted = enumeration->volumes[i].error == 0;
+		enumeration->volumes[i].marked = 0;
 	}
 	while (agreed < AGREED) {
 		if (rounds++ == ROUNDS)
 			return -EBUSY;
-		for (uint32_t i = 0; i < census->volume_count; i++) {
-			struct map_census_volume *volume = &census->volumes[i];
+		for (uint32_t i = 0; i < enumeration->volume_count; i++) {
+			struct map_enumeration_volume *volume = &enumeration->volumes[i];
 			int rc = 0;
-			if (volume->wanted && map_census_is_in(census, volume, run->batch))
+			if (volume->wanted && map_enumeration_has(enumeration, volume, run->batch))
 				rc = mark_volume(run, i);
 			if (rc != 0)
 				return rc;
 		}
 		run->sweep->passes++;
-		int wanted = map_census_look(census, run->store, run->batch);
+		int wanted = map_enumeration_read(enumeration, run->store, run->batch);
 		if (wanted < 0)
 			return wanted;
 		agreed = wanted ? 0 : agreed + 1;
@@ -307,38 +307,38 @@ static int pass(struct map_run *run, unsigned number, unsigned slice, unsigned s
 	int rc = map_pace_call(&run->pace);
 	if (rc != 0)
 		return rc;
-	map_marks_begin(&run->reached, slice, slices);
-	map_marks_begin(&run->walked, 0, 1);
+	map_mark_begin(&run->reached, slice, slices);
+	map_mark_begin(&run->walked, 0, 1);
 	return mark_all(run);
 }
 
 /* --- sweeping --------------------------------------------------------------------------------- */
 
-static bool is_held(const struct map_run *run, const struct map_census_owner *owner)
+static bool is_held(const struct map_run *run, const struct map_enumeration_owner *owner)
 {
-	return run->census.held || owner->held;
+	return run->enumeration.held || owner->held;
 }
 
 /* May it go when nobody reaches it? */
-static bool is_settled(const struct map_census_owner *owner, struct xseg_key key)
+static bool is_settled(const struct map_enumeration_owner *owner, struct xseg_key key)
 {
 	uint32_t epoch = key.epoch & ~MAP_EPOCH_MAP;
 	return epoch >= 1 && epoch <= MAP_EPOCH_MAX && epoch < owner->limit;
 }
 
-int map_run_list(
-	struct map_run *run, int (*visit)(struct map_run *run, const struct map_census_owner *owner,
-				     struct xseg_key key))
+int map_sweep_list(struct map_run *run,
+	int (*visit)(struct map_run *run, const struct map_enumeration_owner *owner,
+		struct xseg_key key))
 {
 	struct xseg_key keys[LISTED];
-	const struct map_census_volume *only = NULL;
+	const struct map_enumeration_volume *only = NULL;
 	if (run->sweep->volume != 0)
-		only = map_census_volume_find(&run->census, run->sweep->volume);
-	for (uint32_t i = 0; i < run->census.owner_count; i++) {
-		const struct map_census_owner *owner = &run->census.owners[i];
+		only = map_enumeration_volume_find(&run->enumeration, run->sweep->volume);
+	for (uint32_t i = 0; i < run->enumeration.owner_count; i++) {
+		const struct map_enumeration_owner *owner = &run->enumeration.owners[i];
 		uint64_t cursor = 0;
-		if (map_census_batch(&run->census, i) != run->batch ||
-			(only && !map_census_is_related(&run->census, only, i)))
+		if (map_enumeration_batch(&run->enumeration, i) != run->batch ||
+			(only && !map_enumeration_is_related(&run->enumeration, only, i)))
 			continue;
 		do {
 			int count = run->store->list(run->store, owner->id, &cursor, keys, LISTED);
@@ -353,12 +353,13 @@ int map_run_list(
 	return 0;
 }
 
-static int doubt(struct map_run *run, const struct map_census_owner *owner, struct xseg_key key)
+static int doubt(
+	struct map_run *run, const struct map_enumeration_owner *owner, struct xseg_key key)
 {
 	run->sweep->objects += run->reached.slice == 0;
-	if (is_held(run, owner) || !is_settled(owner, key) || map_marks_has(&run->reached, key))
+	if (is_held(run, owner) || !is_settled(owner, key) || map_mark_has(&run->reached, key))
 		return 0;
-	int rc = map_marks_set(&run->doubtful, key);
+	int rc = map_mark_set(&run->doubtful, key);
 	return rc < 0 ? rc : 0;
 }
 
@@ -386,11 +387,11 @@ static int sweep_doubtful(struct map_run *run)
 	size_t cell = 0;
 	unsigned bit = 0;
 	struct xseg_key key;
-	while (map_marks_next(&run->doubtful, &cell, &bit, &key)) {
-		const struct map_census_owner *owner =
-			map_census_owner_find(&run->census, key.volume);
+	while (map_mark_next(&run->doubtful, &cell, &bit, &key)) {
+		const struct map_enumeration_owner *owner =
+			map_enumeration_owner_find(&run->enumeration, key.volume);
 		must(owner);
-		if (is_held(run, owner) || map_marks_has(&run->reached, key))
+		if (is_held(run, owner) || map_mark_has(&run->reached, key))
 			continue;
 		int rc = run->sweep->repair ? delete_object(run, key) : 0;
 		if (rc != 0)
@@ -401,17 +402,17 @@ static int sweep_doubtful(struct map_run *run)
 			.key = key,
 			.object = object_of(key),
 			.repaired = run->sweep->repair};
-		map_run_report(run, &report);
+		map_sweep_report(run, &report);
 	}
 	return 0;
 }
 
 static int sweep_slice(struct map_run *run, unsigned slice, unsigned slices)
 {
-	map_marks_begin(&run->doubtful, slice, slices);
+	map_mark_begin(&run->doubtful, slice, slices);
 	int rc = pass(run, 1, slice, slices);
 	if (rc == 0)
-		rc = map_run_list(run, doubt);
+		rc = map_sweep_list(run, doubt);
 	if (rc != 0 || run->doubtful.objects == 0)
 		return rc;
 	run->sweep->settles++;
@@ -444,26 +445,26 @@ static int in_slices(struct map_run *run,
 /* Records of which nothing, or not all, can be read, and why nothing goes for their sake. */
 static void tell_records(struct map_run *run)
 {
-	for (size_t i = 0; i < run->census.volume_count; i++) {
-		const struct map_census_volume *volume = &run->census.volumes[i];
+	for (size_t i = 0; i < run->enumeration.volume_count; i++) {
+		const struct map_enumeration_volume *volume = &run->enumeration.volumes[i];
 		bool bad = volume->error == -EILSEQ || volume->error == -EPROTO;
 		if (bad || volume->halved)
-			map_run_tell(run, bad ? MAP_FOUND_BAD_RECORD : MAP_FOUND_HALF_RECORD,
+			map_sweep_progress(run, bad ? MAP_FOUND_BAD_RECORD : MAP_FOUND_HALF_RECORD,
 				volume->id, map_volume_key(volume->id, 0), 0);
 	}
 }
 
 static int run_batches(struct map_run *run)
 {
-	const struct map_census_volume *only =
-		map_census_volume_find(&run->census, run->sweep->volume);
+	const struct map_enumeration_volume *only =
+		map_enumeration_volume_find(&run->enumeration, run->sweep->volume);
 	if (run->sweep->volume != 0 && (!only || only->error == -ENOENT))
 		return -ENOENT;
 	int rc = run->sweep->explain ? map_fsck_records(run) : 0;
-	for (run->batch = 0; rc == 0 && run->batch < run->census.batches; run->batch++) {
+	for (run->batch = 0; rc == 0 && run->batch < run->enumeration.batches; run->batch++) {
 		if (run->sweep->explain &&
-			(!only || map_census_is_in(&run->census, only, run->batch)))
-			rc = in_slices(run, map_fsck_maps, 0, 1);
+			(!only || map_enumeration_has(&run->enumeration, only, run->batch)))
+			rc = in_slices(run, map_fsck_map_all, 0, 1);
 		/* what one volume does not reach, another one may */
 		if (rc == 0 && !only)
 			rc = in_slices(run, sweep_slice, 0, 1);
@@ -489,9 +490,9 @@ static void begin(struct map_run *run, struct map_store *store, struct map_sweep
 	run->pace.hook = call_pace;
 	run->pace.context = sweep;
 	run->store = &run->pace.store;
-	map_marks_init(&run->reached, memory);
-	map_marks_init(&run->walked, memory);
-	map_marks_init(&run->doubtful, memory);
+	map_mark_init(&run->reached, memory);
+	map_mark_init(&run->walked, memory);
+	map_mark_init(&run->doubtful, memory);
 	sweep->volumes = sweep->pages = sweep->objects = sweep->marked = 0;
 	sweep->unreachable = sweep->deleted = sweep->bytes_freed = 0;
 	sweep->pass = sweep->passes = sweep->settles = 0;
@@ -503,15 +504,15 @@ int map_sweep_run(struct map_store *store, struct map_sweep *sweep)
 {
 	struct map_run run = {.sweep = sweep};
 	begin(&run, store, sweep);
-	int rc = map_census_load(&run.census, run.store);
-	sweep->volumes = run.census.volume_count;
+	int rc = map_enumeration_load(&run.enumeration, run.store);
+	sweep->volumes = run.enumeration.volume_count;
 	if (rc == 0) {
-		map_census_divide(&run.census, sweep->batch);
+		map_enumeration_divide(&run.enumeration, sweep->batch);
 		rc = run_batches(&run);
 	}
-	map_census_fini(&run.census);
-	map_marks_fini(&run.reached);
-	map_marks_fini(&run.walked);
-	map_marks_fini(&run.doubtful);
+	map_enumeration_fini(&run.enumeration);
+	map_mark_fini(&run.reached);
+	map_mark_fini(&run.walked);
+	map_mark_fini(&run.doubtful);
 	return run.pace.ended != 0 ? run.pace.ended : rc;
 }

@@ -4,11 +4,11 @@
  * the same walk and only reports.
  *
  * Nothing counts references. An object that no volume reaches can never be reached again: new
- * objects have names that were never used (map_epoch()), and new maps are copies of maps that there
- * are. So what is unreachable in two passes may go; a pass looks again for volumes that were made
- * or changed while it marked. What a volume is writing now has its current epoch, and is left
- * alone. What cannot be read holds what it may need. map_sweep.c says why all this is safe, and
- * what is not found. Cut off anywhere, the next sweep goes on, or begins again.
+ * objects have names that were never used (map_change_epoch()), and new maps are copies of maps
+ * that there are. So what is unreachable in two passes may go; a pass looks again for volumes that
+ * were made or changed while it marked. What a volume is writing now has its current epoch, and is
+ * left alone. What cannot be read holds what it may need. map_sweep.c says why all this is safe,
+ * and what is not found. Cut off anywhere, the next sweep goes on, or begins again.
  *
  * Units: objects, bytes. Errors: 0 or -errno; -EBUSY: something changed faster than it was read,
  * and is left for another time, the rest was done; -ENOENT: `volume` is not there. Ownership:
@@ -23,21 +23,21 @@
 #include "peers/map/map_volume.h"
 
 enum map_finding {
-	MAP_FOUND_UNREACHABLE,	/* an object that nobody needs; repair: deleted */
-	MAP_FOUND_LOST,		/* a map entry whose object is not there (reads as zeros) */
-	MAP_FOUND_BAD_PAGE,	/* a page of a map is damaged */
-	MAP_FOUND_BAD_RECORD,	/* both halves of a volume's record are; half: one of them */
-	MAP_FOUND_HALF_RECORD,	/* repair: put again */
-	MAP_FOUND_BAD_PRESENCE, /* of a partial object */
-	MAP_FOUND_OVERLAP,	/* a volume writes to an object that another one uses */
+	MAP_FOUND_UNREACHABLE, /* an object that nobody needs; repair: deleted */
+	MAP_FOUND_LOST,	       /* a map entry whose object is not there (reads as zeros) */
+	MAP_FOUND_BAD_PAGE,    /* a page of a map is damaged */
+	MAP_FOUND_BAD_RECORD,  /* both halves of a volume's record are; half: one of them */
+	MAP_FOUND_HALF_RECORD, /* repair: put again */
+	MAP_FOUND_BAD_BITMAP,  /* of a partial object */
+	MAP_FOUND_OVERLAP,     /* a volume writes to an object that another one uses */
 	MAP_FOUND_BAD_ENTRY, /* beyond the end, of an owner or epoch that cannot be; repair: hole */
 	MAP_FOUND_BAD_NAME,  /* leads nowhere: deleted; a volume without: put again if free */
 	MAP_FOUND_BAD_PARENT, /* a parent that is not there */
 	MAP_FOUND_BAD_COUNT,  /* a reference's count of entries; repair: put right */
 	MAP_FINDINGS
 };
-const char *map_finding_name(enum map_finding finding);	   /* "unreachable" */
-const char *map_finding_meaning(enum map_finding finding); /* a sentence */
+const char *map_fsck_finding_name(enum map_finding finding);	/* "unreachable" */
+const char *map_fsck_finding_meaning(enum map_finding finding); /* a sentence */
 
 struct map_report {
 	enum map_finding finding;

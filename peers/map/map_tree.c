@@ -41,7 +41,7 @@ int map_tree_leaf(struct map_store *store, const struct map_volume *volume, uint
 	}
 	uint8_t bytes[MAP_PAGE_SIZE];
 	int rc = read_checked(store, page_key(volume, page, ref), ref, bytes);
-	return rc != 0 ? rc : map_page_decode(bytes, volume->owner_count, entries);
+	return rc != 0 ? rc : map_format_page_decode(bytes, volume->owner_count, entries);
 }
 
 uint32_t map_tree_directories(const struct map_volume *volume)
@@ -64,7 +64,7 @@ int map_tree_directory(struct map_store *store, const struct map_volume *volume,
 		return 0;
 	uint8_t bytes[MAP_PAGE_SIZE];
 	int rc = read_checked(store, directory_key(volume, number, ref), ref, bytes);
-	return rc != 0 ? rc : map_directory_decode(bytes, volume->owner_count, refs);
+	return rc != 0 ? rc : map_format_directory_decode(bytes, volume->owner_count, refs);
 }
 
 int map_tree_page(struct map_store *store, const struct map_volume *volume, uint32_t page,
@@ -145,7 +145,7 @@ static int edit_put_directory(struct edit *edit)
 		return 0;
 	}
 	uint8_t bytes[MAP_PAGE_SIZE];
-	map_directory_encode(edit->refs, bytes);
+	map_format_directory_encode(edit->refs, bytes);
 	int rc = edit_write(edit, directory_key(volume, edit->number, ref), &ref, bytes);
 	volume->top[edit->number] = ref;
 	return rc;
@@ -191,7 +191,7 @@ static int edit_put_page(
 		return 0;
 	}
 	uint8_t bytes[MAP_PAGE_SIZE];
-	map_page_encode(entries, bytes);
+	map_format_page_encode(entries, bytes);
 	int rc = edit_write(edit, page_key(volume, page, ref), &ref, bytes);
 	*at = ref;
 	return rc;
@@ -211,7 +211,7 @@ static int edit_page(
 		return rc;
 	for (size_t i = 0; i < count; i++) {
 		struct map_entry *entry = &entries[changes[i].object % MAP_ENTRIES];
-		changed = changed || !map_entry_same(*entry, changes[i].entry);
+		changed = changed || !map_format_entry_same(*entry, changes[i].entry);
 		*entry = changes[i].entry;
 	}
 	return changed ? edit_put_page(edit, page, entries) : 0;
@@ -252,7 +252,7 @@ static int check_changes(
 	for (size_t i = 0; i < count; i++) {
 		struct map_entry entry = changes[i].entry;
 		if (changes[i].object >= map_objects(volume) ||
-			!map_entry_check(entry, volume->owner_count) ||
+			!map_format_entry_check(entry, volume->owner_count) ||
 			(entry.owner == volume->self && entry.epoch > volume->epoch))
 			return -EINVAL;
 	}

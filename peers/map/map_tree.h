@@ -99,14 +99,14 @@ int map_tree_walk(struct map_store *store, const struct map_volume *volume, uint
  */
 typedef int map_differs_f(
 	void *context, uint32_t object, struct map_entry before, struct map_entry after);
-int map_tree_diff(struct map_store *store, const struct map_volume *before,
+int map_diff_trees(struct map_store *store, const struct map_volume *before,
 	const struct map_volume *after, uint32_t from, map_differs_f *visit, void *context);
 
-/* Presences. -ENOENT: neither half was ever written; -EILSEQ, -EPROTO. */
-int map_presence_read(struct map_store *store, uint64_t owner, uint32_t epoch, uint32_t object,
-	struct map_presence *presence);
+/* Bitmaps. -ENOENT: neither half was ever written; -EILSEQ, -EPROTO. */
+int map_bitmap_read(struct map_store *store, uint64_t owner, uint32_t epoch, uint32_t object,
+	struct map_bitmap *bitmap);
 /* With a sequence one higher, over the older half. Durable after a flush of the owner: between two
-   writings of one presence there must be one, so that a half is durable at any time. */
-int map_presence_write(struct map_store *store, struct map_presence *presence);
+   writings of one bitmap there must be one, so that a half is durable at any time. */
+int map_bitmap_write(struct map_store *store, struct map_bitmap *bitmap);
 
 #endif

@@ -2,8 +2,8 @@
 /*
  * News of objects, brought into a volume's map.
  *
- * A presence is made durable before an entry of the map says that there is one. Bits that a
- * presence has are never taken away, and an object that is whole is never partial again, so news
+ * A bitmap is made durable before an entry of the map says that there is one. Bits that a
+ * bitmap has are never taken away, and an object that is whole is never partial again, so deltas
  * that are said again change nothing.
  */
 #include <errno.h>
@@ -16,7 +16,7 @@ struct update {
 	struct map_store *store;
 	struct map_head head;
 	bool refused; /* -ESTALE is the answer, not a lost race */
-	bool written; /* presences: they may not be durable */
+	bool written; /* bitmaps: they may not be durable */
 	bool loaded;
 	uint32_t page;
 	struct map_entry entries[MAP_ENTRIES]; /* of the page */
@@ -43,141 +43,141 @@ static int entry_now(struct update *update, uint32_t object, struct map_entry *e
 	return 0;
 }
 
-/* --- presences -------------------------------------------------------------------------------- */
+/* --- bitmaps -------------------------------------------------------------------------------- */
 
-static bool parent_check(const struct map_volume *volume, const struct map_news *news)
+static bool parent_check(const struct map_volume *volume, const struct map_delta *deltas)
 {
 	bool known = false;
 	for (unsigned i = 0; i < volume->owner_count; i++)
-		known = known || volume->owners[i] == news->parent_owner;
-	bool itself = news->parent_owner == volume->id && news->parent_epoch == news->epoch;
-	return known && !itself && news->parent_epoch >= 1 && news->parent_epoch <= MAP_EPOCH_MAX &&
-	       (news->parent_flags & ~MAP_PARTIAL) == 0;
+		known = known || volume->owners[i] == deltas->parent_owner;
+	bool itself = deltas->parent_owner == volume->id && deltas->parent_epoch == deltas->epoch;
+	return known && !itself && deltas->parent_epoch >= 1 &&
+	       deltas->parent_epoch <= MAP_EPOCH_MAX && (deltas->parent_flags & ~MAP_PARTIAL) == 0;
 }
 
 /*
  * What the object has so far. What lies there of an object that the map does not know is a
  * leftover, and counts only if it could be of this one.
  */
-static int presence_now(struct update *update, const struct map_news *news, bool known,
-	struct map_presence *presence)
+static int bitmap_now(struct update *update, const struct map_delta *deltas, bool known,
+	struct map_bitmap *bitmap)
 {
 	const struct map_volume *volume = &update->head.volume;
-	int rc = map_presence_read(update->store, volume->id, news->epoch, news->object, presence);
+	int rc = map_bitmap_read(update->store, volume->id, deltas->epoch, deltas->object, bitmap);
 	if (rc == -ENOENT && known)
 		return -EILSEQ;
 	if (rc != 0 && (known || (rc != -ENOENT && rc != -EILSEQ)))
 		return rc;
-	uint64_t sequence = rc == 0 ? presence->sequence : 0;
-	if (rc == 0 && presence->parent_owner == news->parent_owner &&
-		presence->parent_epoch == news->parent_epoch &&
-		presence->parent_flags == news->parent_flags)
+	uint64_t sequence = rc == 0 ? bitmap->sequence : 0;
+	if (rc == 0 && bitmap->parent_owner == deltas->parent_owner &&
+		bitmap->parent_epoch == deltas->parent_epoch &&
+		bitmap->parent_flags == deltas->parent_flags)
 		return 0;
 	if (known)
 		return -EINVAL;
-	*presence = (struct map_presence){
+	*bitmap = (struct map_bitmap){
 		.owner = volume->id,
-		.epoch = news->epoch,
-		.object = news->object,
+		.epoch = deltas->epoch,
+		.object = deltas->object,
 		.sequence = sequence,
-		.parent_owner = news->parent_owner,
-		.parent_epoch = news->parent_epoch,
-		.parent_flags = news->parent_flags,
+		.parent_owner = deltas->parent_owner,
+		.parent_epoch = deltas->parent_epoch,
+		.parent_flags = deltas->parent_flags,
 	};
 	return 0;
 }
 
 /* Do they add anything? *whole: has it all by now? */
-static bool presence_add(struct map_presence *presence, const uint64_t has[MAP_PRESENCE_WORDS],
+static bool bitmap_add(struct map_bitmap *bitmap, const uint64_t has[MAP_BITMAP_WORDS],
 	uint32_t object_size, bool *whole)
 {
-	uint32_t granules = object_size / MAP_GRANULE;
+	uint32_t clusters = object_size / MAP_CLUSTER;
 	bool added = false;
 	*whole = true;
-	for (uint32_t i = 0; i < MAP_PRESENCE_WORDS && i * 64 < granules; i++) {
-		uint32_t left = granules - i * 64;
+	for (uint32_t i = 0; i < MAP_BITMAP_WORDS && i * 64 < clusters; i++) {
+		uint32_t left = clusters - i * 64;
 		uint64_t all = left >= 64 ? UINT64_MAX : ((uint64_t)1 << left) - 1;
-		uint64_t now = presence->has[i] | (has[i] & all);
-		added = added || now != presence->has[i];
-		presence->has[i] = now;
+		uint64_t now = bitmap->has[i] | (has[i] & all);
+		added = added || now != bitmap->has[i];
+		bitmap->has[i] = now;
 		*whole = *whole && now == all;
 	}
 	return added;
 }
 
 static int plan_partial(
-	struct update *update, const struct map_news *news, bool known, struct map_entry *to)
+	struct update *update, const struct map_delta *deltas, bool known, struct map_entry *to)
 {
 	const struct map_volume *volume = &update->head.volume;
-	struct map_presence presence;
+	struct map_bitmap bitmap;
 	bool whole;
-	if (!parent_check(volume, news))
+	if (!parent_check(volume, deltas))
 		return -EINVAL;
-	int rc = presence_now(update, news, known, &presence);
+	int rc = bitmap_now(update, deltas, known, &bitmap);
 	if (rc != 0)
 		return rc;
-	bool added = presence_add(&presence, news->has, volume->object_size, &whole);
-	if ((added || whole) && news->epoch <= volume->frozen)
+	bool added = bitmap_add(&bitmap, deltas->has, volume->object_size, &whole);
+	if ((added || whole) && deltas->epoch <= volume->frozen)
 		return refuse(update);
 	if (whole) {
 		to->flags = 0;
 		return 0;
 	}
 	update->written = true; /* said again: it may have been written and not flushed */
-	return added || presence.sequence == 0 ? map_presence_write(update->store, &presence) : 0;
+	return added || bitmap.sequence == 0 ? map_bitmap_write(update->store, &bitmap) : 0;
 }
 
 /* --- entries ---------------------------------------------------------------------------------- */
 
-static int plan(struct update *update, const struct map_news *news, struct map_entry *to)
+static int plan(struct update *update, const struct map_delta *deltas, struct map_entry *to)
 {
 	const struct map_volume *volume = &update->head.volume;
 	struct map_entry now;
 	*to = (struct map_entry){0};
-	if (news->object >= map_objects(volume))
+	if (deltas->object >= map_objects(volume))
 		return -EINVAL;
-	if (news->flags == MAP_NEWS_HOLE)
+	if (deltas->flags == MAP_UPDATE_HOLE)
 		return 0;
-	if ((news->flags != 0 && news->flags != MAP_PARTIAL && news->flags != MAP_ZERO) ||
-		news->epoch == 0 || news->epoch > volume->epoch)
+	if ((deltas->flags != 0 && deltas->flags != MAP_PARTIAL && deltas->flags != MAP_ZERO) ||
+		deltas->epoch == 0 || deltas->epoch > volume->epoch)
 		return -EINVAL;
 	*to = (struct map_entry){
-		.epoch = news->epoch, .owner = volume->self, .flags = (uint16_t)news->flags};
-	if (news->flags == MAP_ZERO || (news->flags == 0 && news->epoch == volume->epoch))
+		.epoch = deltas->epoch, .owner = volume->self, .flags = (uint16_t)deltas->flags};
+	if (deltas->flags == MAP_ZERO || (deltas->flags == 0 && deltas->epoch == volume->epoch))
 		return 0;
-	int rc = entry_now(update, news->object, &now);
+	int rc = entry_now(update, deltas->object, &now);
 	if (rc != 0)
 		return rc;
 	bool known =
-		now.epoch == news->epoch && now.owner == volume->self && !(now.flags & MAP_ZERO);
-	if (!known && news->epoch != volume->epoch)
+		now.epoch == deltas->epoch && now.owner == volume->self && !(now.flags & MAP_ZERO);
+	if (!known && deltas->epoch != volume->epoch)
 		return refuse(update);
 	if (known && now.flags == 0) {
 		to->flags = 0; /* whole it is, and stays */
 		return 0;
 	}
-	if (news->flags == MAP_PARTIAL)
-		return plan_partial(update, news, known, to);
-	return news->epoch <= volume->frozen ? refuse(update) : 0;
+	if (deltas->flags == MAP_PARTIAL)
+		return plan_partial(update, deltas, known, to);
+	return deltas->epoch <= volume->frozen ? refuse(update) : 0;
 }
 
-static int update_once(struct update *update, const struct map_news *news,
+static int update_once(struct update *update, const struct map_delta *deltas,
 	struct map_change *changes, size_t count)
 {
 	struct map_store *store = update->store;
 	int rc = 0;
 	for (size_t i = 0; i < count && rc == 0; i++) {
-		changes[i].object = news[i].object;
-		rc = plan(update, &news[i], &changes[i].entry);
+		changes[i].object = deltas[i].object;
+		rc = plan(update, &deltas[i], &changes[i].entry);
 	}
 	if (rc == 0 && update->written)
 		rc = store->flush(store, update->head.volume.id);
 	if (rc == 0)
 		rc = map_tree_update(store, &update->head, changes, count);
-	return map_head_excuse(store, &update->head, rc);
+	return map_record_excuse(store, &update->head, rc);
 }
 
-int map_update(struct map_store *store, uint64_t id, const struct map_news *news, size_t count,
+int map_update(struct map_store *store, uint64_t id, const struct map_delta *deltas, size_t count,
 	struct map_head *head)
 {
 	struct update update = {.store = store};
@@ -185,9 +185,9 @@ int map_update(struct map_store *store, uint64_t id, const struct map_news *news
 	int rc = changes ? -ESTALE : -ENOMEM;
 	for (unsigned tries = 0; tries < MAP_TRIES && rc == -ESTALE && !update.refused; tries++) {
 		update.loaded = false;
-		rc = map_head_writable(store, id, &update.head);
+		rc = map_record_writable(store, id, &update.head);
 		if (rc == 0)
-			rc = update_once(&update, news, changes, count);
+			rc = update_once(&update, deltas, changes, count);
 	}
 	free(changes);
 	if (rc == 0)

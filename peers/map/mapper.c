@@ -33,8 +33,8 @@ static const char *const mapper_edges[] = {"store", NULL};
 
 static const struct xseg_counter mapper_counters[] = {
 	[MAPPER_LOOKUPS] = {"lookups", "", "pages of maps that were asked for"},
-	[MAPPER_PRESENCES] = {"presences", "", "partial objects that were asked about"},
-	[MAPPER_NEWS] = {"news", "", "objects whose news were brought into maps"},
+	[MAPPER_BITMAPS] = {"bitmaps", "", "partial objects that were asked about"},
+	[MAPPER_PUBLISHED] = {"updates", "", "objects whose changes were brought into maps"},
 	[MAPPER_ACQUIRES] = {"acquires", "", "volumes opened by composers"},
 	[MAPPER_SNAPSHOTS] = {"snapshots", "", "snapshots made"},
 	[MAPPER_CLONES] = {"clones", "", "clones made"},
@@ -74,7 +74,7 @@ static void name_host(struct mapper_shared *shared, const struct xseg *seg)
 		snprintf(shared->host, sizeof(shared->host), "%.*s/%s",
 			room - 1 - (int)strlen(seg->name), host, seg->name);
 	}
-	text_make_utf8(shared->host);
+	name_make_utf8(shared->host);
 	snprintf(shared->passing, sizeof(shared->passing), "%.*s%s", room, shared->host,
 		MAPPER_PASSING);
 }
@@ -110,13 +110,13 @@ static int mapper_open(struct peer *first, char *why, size_t why_size)
 	shared->options = options;
 	must(pthread_mutex_init(&shared->lock, NULL) == 0);
 	must(pthread_cond_init(&shared->pool.work, NULL) == 0);
-	must(pthread_cond_init(&shared->back.changed, NULL) == 0);
+	must(pthread_cond_init(&shared->background.changed, NULL) == 0);
 	TAILQ_INIT(&shared->pool.quick);
 	TAILQ_INIT(&shared->pool.slow);
 	for (unsigned i = 0; i < MAPPER_BUCKETS; i++)
 		LIST_INIT(&shared->locks[i]);
 	mapper_lease_open(shared);
-	map_watch_init(&shared->watch);
+	map_home_watch_init(&shared->watch);
 	mapper_memory_open(&shared->memory, options->memory);
 	shared->owner = owner_of(peer_segment(first));
 	name_host(shared, peer_segment(first));
@@ -131,12 +131,12 @@ static int mapper_open(struct peer *first, char *why, size_t why_size)
 static void mapper_close(struct peer *first)
 {
 	struct mapper_shared *shared = first->shared;
-	mapper_back_ask_end(shared);
-	mapper_back_join(shared);
+	mapper_background_ask_end(shared);
+	mapper_background_join(shared);
 	mapper_pool_stop(shared);
 	mapper_lease_close(shared);
 	mapper_memory_close(&shared->memory);
-	pthread_cond_destroy(&shared->back.changed);
+	pthread_cond_destroy(&shared->background.changed);
 	pthread_cond_destroy(&shared->pool.work);
 	pthread_mutex_destroy(&shared->lock);
 }
@@ -150,7 +150,7 @@ static int mapper_start(struct peer *peer, char *why, size_t why_size)
 	if (peer->shard != 0)
 		return 0;
 	shard->shared->first = shard;
-	int error = mapper_back_start(shard->shared);
+	int error = mapper_background_start(shard->shared);
 	if (error)
 		snprintf(why, why_size, "no thread: %s", strerror(-error));
 	return error;
@@ -162,14 +162,14 @@ static void mapper_stop(struct peer *peer)
 {
 	struct mapper_shard *shard = peer->state;
 	if (peer->shard == 0)
-		mapper_back_ask_end(shard->shared);
+		mapper_background_ask_end(shard->shared);
 }
 
 static bool mapper_idle(struct peer *peer)
 {
 	struct mapper_shard *shard = peer->state;
 	return atomic_load(&shard->tasks) == 0 &&
-	       (peer->shard != 0 || mapper_back_ended(shard->shared));
+	       (peer->shard != 0 || mapper_background_ended(shard->shared));
 }
 
 /* --- each turn ------------------------------------------------------------------------------ */
@@ -226,7 +226,7 @@ static void mapper_dump(struct peer *peer, FILE *out)
 	fprintf(out, "    %u records and directories of %u remembered\n", shared->memory.count,
 		shared->memory.max);
 	pthread_mutex_unlock(&shared->memory.lock);
-	mapper_back_dump(shared, out);
+	mapper_background_dump(shared, out);
 }
 
 /* --- handlers ------------------------------------------------------------------------------- */
@@ -269,7 +269,7 @@ static const struct peer_ops mapper_ops = {
 	.summary = "keeps the maps of volumes: which objects they are made of",
 	.description =
 		"The only one that writes to the maps of the volumes in the store below it: makes "
-		"volumes, snapshots and clones, says where their objects are, is told by composers "
+		"volumes, snapshots and clones, says where their objects are, hears from composers "
 		"what is new, and deletes what nobody needs any more. Each change is one put of a "
 		"record: killed at any point, it has happened or has not.\n\n"
 		"A volume that is written to belongs to one segment at a time. What was acquired "

@@ -10,11 +10,11 @@
  *   lane: request down edge "store" ---'--'
  *
  *   mapper.c         the peer: options, start, turn, stop
- *   mapper_job.c     a job from door to end        mapper_pool.c    threads, what waits for one
+ *   mapper_task.c     a job from door to end        mapper_pool.c    threads, what waits for one
  *   mapper_lock.c    who is at which volume        mapper_lease.c   what is ours to write to
  *   mapper_call.c    requests of a thread, sent by its lane
  *   mapper_store.c   struct map_store of them      mapper_memory.c  what need not be read again
- *   mapper_back.c    adoption, cleaning up, sweeps: what nobody waits for
+ *   mapper_background.c    adoption, cleaning up, sweeps: what nobody waits for
  *   mapper_admin.c, mapper_control.c, mapper_list.c, mapper_detail.c, mapper_diff.c,
  *   mapper_flatten.c what is asked
  *
@@ -49,8 +49,8 @@
 /* Names and help in mapper.c, in this order. */
 enum mapper_counter {
 	MAPPER_LOOKUPS,
-	MAPPER_PRESENCES,
-	MAPPER_NEWS,
+	MAPPER_BITMAPS,
+	MAPPER_PUBLISHED,
 	MAPPER_ACQUIRES,
 	MAPPER_SNAPSHOTS,
 	MAPPER_CLONES,
@@ -219,7 +219,7 @@ struct mapper_lease {
 	TAILQ_ENTRY(mapper_lease) order; /* by renew_ns */
 };
 
-struct mapper_told { /* by a lane: what its composer holds */
+struct mapper_heard { /* by a lane: what its composer holds */
 	uint16_t epoch;
 	uint64_t at_ns;
 };
@@ -231,7 +231,7 @@ struct mapper_leases {
 	uint32_t count;
 	_Atomic uint32_t lost;
 	_Atomic uint64_t left; /* given back, as nobody held them */
-	struct mapper_told told[XSEG_LANES_MAX];
+	struct mapper_heard told[XSEG_LANES_MAX];
 	uint64_t all_told_ns, all_told_look_ns; /* what was found at the last look, and the next */
 	_Atomic uint64_t next_ns;		/* when the first is due; UINT64_MAX: none */
 	uint64_t interval_ns;
@@ -251,15 +251,15 @@ void mapper_lease_close(struct mapper_shared *shared);
 /* The first lane: begins renewals that are due. */
 bool mapper_lease_turn(struct mapper_shard *shard, uint64_t now_ns);
 
-struct map_claim mapper_claim(struct mapper_shared *shared, bool passing);
+struct map_claim mapper_lease_claim(struct mapper_shared *shared, bool passing);
 /* Was that home taken for the time of one change only? */
-bool mapper_home_is_passing(const struct map_home *home);
+bool mapper_lease_is_passing(const struct map_home *home);
 /*
  * For the time of a change: nobody else may have the volume open. Is it open here, nothing is done;
- * else it is taken, and given back by mapper_guard_end(). -EBUSY: task->trouble says who.
+ * else it is taken, and given back by mapper_lease_guard_end(). -EBUSY: task->trouble says who.
  */
-int mapper_guard_begin(struct mapper_task *task, uint64_t id);
-void mapper_guard_end(struct mapper_task *task);
+int mapper_lease_guard_begin(struct mapper_task *task, uint64_t id);
+void mapper_lease_guard_end(struct mapper_task *task);
 /* Is it still ours, as the store says? 0 or -ESTALE; known as lease afterwards. */
 int mapper_lease_verify(struct mapper_task *task);
 /* The same of one that is not known: when it was given back here and nobody else has had it since,
@@ -274,7 +274,7 @@ void mapper_holder_note(struct mapper_task *task);
 bool mapper_holder_gone(struct mapper_shared *shared, uint64_t id);
 int mapper_holder_release(struct mapper_task *task, uint64_t term);
 
-/* --- mapper_job.c: a task, from its job to its end ------------------------------------------ */
+/* --- mapper_task.c: a task, from its job to its end ------------------------------------------ */
 
 enum {
 	MAPPER_CHANGES_VOLUME = 1 << 0, /* one at a time */
@@ -338,7 +338,7 @@ void *mapper_task_answer(struct mapper_task *task, uint32_t size);
 /* Most bytes of answer that the job has room for. */
 uint32_t mapper_task_room(const struct mapper_task *task);
 /* struct map_head_info as the answer. */
-void mapper_fill_owner(struct map_owner *owner, const struct map_home *home);
+void mapper_task_fill_owner(struct map_owner *owner, const struct map_home *home);
 int mapper_task_head(struct mapper_task *task, const struct map_volume *volume, uint64_t term);
 int mapper_task_info(struct mapper_task *task, const struct map_volume *volume);
 /* Whose name or child it was, beside an error. */
@@ -365,9 +365,9 @@ void mapper_pool_stop(struct mapper_shared *shared);
 /* Under shared->lock. */
 void mapper_pool_push(struct mapper_task *task);
 
-/* --- mapper_back.c: one thread for what nobody waits for ------------------------------------ */
+/* --- mapper_background.c: one thread for what nobody waits for ------------------------------- */
 
-struct mapper_back {
+struct mapper_background {
 	pthread_t thread;
 	bool started;
 	pthread_cond_t changed; /* with shared->lock, as all below */
@@ -385,12 +385,12 @@ struct mapper_back {
 	unsigned settles;
 };
 
-int mapper_back_start(struct mapper_shared *shared);
-/* No sweep any more, and none begins; it ends soon (mapper_back_ended). */
-void mapper_back_ask_end(struct mapper_shared *shared);
-bool mapper_back_ended(struct mapper_shared *shared);
-void mapper_back_join(struct mapper_shared *shared);
-void mapper_back_dump(struct mapper_shared *shared, FILE *out);
+int mapper_background_start(struct mapper_shared *shared);
+/* No sweep any more, and none begins; it ends soon (mapper_background_ended). */
+void mapper_background_ask_end(struct mapper_shared *shared);
+bool mapper_background_ended(struct mapper_shared *shared);
+void mapper_background_join(struct mapper_shared *shared);
+void mapper_background_dump(struct mapper_shared *shared, FILE *out);
 
 /* --- the process ---------------------------------------------------------------------------- */
 
@@ -401,7 +401,7 @@ struct mapper_shared {
 	LIST_HEAD(mapper_lock_list, mapper_lock) locks[MAPPER_BUCKETS];
 	struct mapper_leases leases;
 	struct mapper_memory memory;
-	struct mapper_back back;
+	struct mapper_background background;
 	struct mapper_shard *first; /* shard 0 */
 	uint64_t owner;		    /* of what is ours: the segment's */
 	uint64_t place, boot;	    /* in home records: the segment and machine, and its boot */
@@ -415,9 +415,9 @@ static inline struct mapper_shared *mapper_shared(const struct mapper_task *task
 	return task->shard->shared;
 }
 
-uint64_t mapper_wall_ns(void);
-uint64_t mapper_boot_ns(void); /* CLOCK_BOOTTIME: nobody sets it, and sleep counts */
-uint64_t mapper_draw_id(void);
+uint64_t mapper_admin_wall_ns(void);
+uint64_t mapper_admin_boot_ns(void); /* CLOCK_BOOTTIME: nobody sets it, and sleep counts */
+uint64_t mapper_admin_draw_id(void);
 
 /* --- what is asked -------------------------------------------------------------------------- */
 
@@ -425,25 +425,25 @@ extern const struct mapper_kind mapper_controls[MAP_CONTROLS];
 extern const struct mapper_kind mapper_kind_info, mapper_kind_list, mapper_kind_create,
 	mapper_kind_update, mapper_kind_remove, mapper_kind_renew, mapper_kind_adopt;
 
-int mapper_run_page(struct mapper_task *task);
-int mapper_run_presence(struct mapper_task *task);
-int mapper_run_news(struct mapper_task *task);
-int mapper_run_list(struct mapper_task *task);
-int mapper_run_diff(struct mapper_task *task);
-int mapper_run_flatten(struct mapper_task *task);
-int mapper_run_detail(struct mapper_task *task);
+int mapper_control_page(struct mapper_task *task);
+int mapper_control_bitmap(struct mapper_task *task);
+int mapper_control_publish(struct mapper_task *task);
+int mapper_list_run(struct mapper_task *task);
+int mapper_diff_run(struct mapper_task *task);
+int mapper_flatten_run(struct mapper_task *task);
+int mapper_detail_run(struct mapper_task *task);
 /* What lies behind a new end in the middle of an object becomes zeros. */
-int mapper_cut_object(struct mapper_task *task, uint64_t size);
-int mapper_run_sweep(struct mapper_task *task);
-int mapper_run_sweep_state(struct mapper_task *task);
-int mapper_run_renew(struct mapper_task *task);
-int mapper_run_adopt(struct mapper_task *task);
-int mapper_run_acquire(struct mapper_task *task);
-int mapper_run_holds(struct mapper_task *task);
-int mapper_run_release(struct mapper_task *task);
-int mapper_run_break(struct mapper_task *task);
+int mapper_flatten_cut(struct mapper_task *task, uint64_t size);
+int mapper_background_sweep(struct mapper_task *task);
+int mapper_background_sweep_state(struct mapper_task *task);
+int mapper_lease_renew(struct mapper_task *task);
+int mapper_lease_adopt(struct mapper_task *task);
+int mapper_control_acquire(struct mapper_task *task);
+int mapper_holder_renew(struct mapper_task *task);
+int mapper_control_release(struct mapper_task *task);
+int mapper_control_break(struct mapper_task *task);
 /* What XSEG_OP_LIST and INFO say of a volume. */
-void mapper_describe(
+void mapper_task_describe(
 	struct map_store *store, const struct map_volume *volume, struct xseg_volume_info *info);
 
 #endif

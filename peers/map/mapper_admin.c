@@ -8,21 +8,21 @@
 
 #include "peers/map/mapper.h"
 
-uint64_t mapper_wall_ns(void)
+uint64_t mapper_admin_wall_ns(void)
 {
 	struct timespec t;
 	clock_gettime(CLOCK_REALTIME, &t);
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-uint64_t mapper_boot_ns(void)
+uint64_t mapper_admin_boot_ns(void)
 {
 	struct timespec t;
 	clock_gettime(CLOCK_BOOTTIME, &t);
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-uint64_t mapper_draw_id(void)
+uint64_t mapper_admin_draw_id(void)
 {
 	uint64_t id = 0;
 	while (id == 0)
@@ -39,7 +39,7 @@ static void blame_volume(struct mapper_task *task, uint64_t id)
 	struct map_head head;
 	if (map_head_read(store, id, &head, NULL) != 0)
 		return;
-	map_name_show(store, &head.volume, shown);
+	map_shown_name(store, &head.volume, shown);
 	mapper_task_blame(task, shown);
 }
 
@@ -47,8 +47,8 @@ static void blame_volume(struct mapper_task *task, uint64_t id)
 static int begin_change(struct mapper_task *task)
 {
 	struct map_head head;
-	int rc = map_open(mapper_task_store(task), task->volume, &head);
-	return rc != 0 ? rc : mapper_guard_begin(task, task->volume);
+	int rc = map_record_open(mapper_task_store(task), task->volume, &head);
+	return rc != 0 ? rc : mapper_lease_guard_begin(task, task->volume);
 }
 
 static uint64_t term_of(struct mapper_task *task)
@@ -62,12 +62,12 @@ static uint64_t term_of(struct mapper_task *task)
 static int run_info(struct mapper_task *task)
 {
 	struct map_head head;
-	int rc = map_open(mapper_task_store(task), task->volume, &head);
+	int rc = map_record_open(mapper_task_store(task), task->volume, &head);
 	return rc != 0 ? rc : mapper_task_info(task, &head.volume);
 }
 
 /* A name with '@' is a snapshot's. */
-static bool is_volumes(const char *name) { return volume_name_check(name) && !strchr(name, '@'); }
+static bool is_volumes(const char *name) { return name_check_volume(name) && !strchr(name, '@'); }
 
 static int run_create(struct mapper_task *task)
 {
@@ -98,10 +98,10 @@ static int run_update(struct mapper_task *task)
 	struct map_head head;
 	int rc = begin_change(task);
 	if (rc == 0)
-		rc = map_state(mapper_task_store(task), task->volume, task->info.state);
+		rc = map_change_state(mapper_task_store(task), task->volume, task->info.state);
 	crash_point("mapper.update.done");
 	if (rc == 0)
-		rc = map_open(mapper_task_store(task), task->volume, &head);
+		rc = map_record_open(mapper_task_store(task), task->volume, &head);
 	return rc != 0 ? rc : mapper_task_info(task, &head.volume);
 }
 
@@ -109,7 +109,7 @@ static int run_update(struct mapper_task *task)
 static int run_remove(struct mapper_task *task)
 {
 	uint64_t child = 0;
-	int rc = mapper_guard_begin(task, task->volume);
+	int rc = mapper_lease_guard_begin(task, task->volume);
 	if (rc == 0)
 		rc = map_remove(mapper_task_store(task), task->volume, &child);
 	if (rc == -EILSEQ)
@@ -138,14 +138,14 @@ static int run_snapshot(struct mapper_task *task)
 	struct map_create create = create_of(task);
 	char stored[MAP_NAME_ROOM];
 	struct map_head head;
-	int rc = map_name_store(mapper_task_store(task), task->ask.name, stored);
-	if (rc == 0 && !map_name_is_of(stored, task->volume))
+	int rc = map_shown_store(mapper_task_store(task), task->ask.name, stored);
+	if (rc == 0 && !map_shown_is_of(stored, task->volume))
 		rc = -EINVAL;
 	create.name = stored;
 	if (rc == 0)
 		rc = begin_change(task);
 	if (rc == 0)
-		rc = map_snapshot(mapper_task_store(task), task->volume, &create, &head);
+		rc = map_create_snapshot(mapper_task_store(task), task->volume, &create, &head);
 	crash_point("mapper.snapshot.done");
 	if (rc == -EEXIST)
 		mapper_task_blame(task, task->ask.name);
@@ -159,11 +159,11 @@ static int run_clone(struct mapper_task *task)
 	struct map_head head;
 	if (!is_volumes(task->ask.name))
 		return -EINVAL;
-	int rc = map_open(mapper_task_store(task), task->volume, &head);
+	int rc = map_record_open(mapper_task_store(task), task->volume, &head);
 	if (rc == 0 && !(head.volume.flags & MAP_SNAPSHOT))
-		rc = mapper_guard_begin(task, task->volume);
+		rc = mapper_lease_guard_begin(task, task->volume);
 	if (rc == 0)
-		rc = map_clone(mapper_task_store(task), task->volume, &create, &head);
+		rc = map_create_clone(mapper_task_store(task), task->volume, &create, &head);
 	crash_point("mapper.clone.done");
 	if (rc == -EEXIST)
 		mapper_task_blame(task, task->ask.name);
@@ -175,7 +175,7 @@ static int run_rollback(struct mapper_task *task)
 	struct map_head head;
 	int rc = begin_change(task);
 	if (rc == 0)
-		rc = map_rollback(mapper_task_store(task), task->volume, task->other, &head);
+		rc = map_change_rollback(mapper_task_store(task), task->volume, task->other, &head);
 	crash_point("mapper.rollback.done");
 	return rc != 0 ? rc : mapper_task_head(task, &head.volume, term_of(task));
 }
@@ -185,9 +185,10 @@ static int run_resize(struct mapper_task *task)
 	struct map_head head;
 	int rc = begin_change(task);
 	if (rc == 0)
-		rc = mapper_cut_object(task, task->ask.size);
+		rc = mapper_flatten_cut(task, task->ask.size);
 	if (rc == 0)
-		rc = map_resize(mapper_task_store(task), task->volume, task->ask.size, &head);
+		rc = map_change_resize(
+			mapper_task_store(task), task->volume, task->ask.size, &head);
 	crash_point("mapper.resize.done");
 	return rc != 0 ? rc : mapper_task_head(task, &head.volume, term_of(task));
 }
@@ -196,14 +197,14 @@ static int run_resize(struct mapper_task *task)
 static int new_name(struct mapper_task *task, char stored[MAP_NAME_ROOM])
 {
 	struct map_head head;
-	int rc = map_open(mapper_task_store(task), task->volume, &head);
+	int rc = map_record_open(mapper_task_store(task), task->volume, &head);
 	if (rc == 0)
-		rc = map_name_store(mapper_task_store(task), task->ask.name, stored);
+		rc = map_shown_store(mapper_task_store(task), task->ask.name, stored);
 	if (rc != 0)
 		return rc;
 	if (!(head.volume.flags & MAP_SNAPSHOT))
 		return is_volumes(task->ask.name) ? 0 : -EINVAL;
-	return map_name_is_of(stored, head.volume.parent) ? 0 : -EXDEV;
+	return map_shown_is_of(stored, head.volume.parent) ? 0 : -EXDEV;
 }
 
 static int run_rename(struct mapper_task *task)
@@ -226,16 +227,16 @@ static int run_flags(struct mapper_task *task)
 	uint32_t set = (uint32_t)task->arg, clear = (uint32_t)(task->arg >> 32);
 	if ((set | clear) & ~MAP_PROTECTED)
 		return -EINVAL;
-	int rc = map_flags(mapper_task_store(task), task->volume, set, clear);
+	int rc = map_change_flags(mapper_task_store(task), task->volume, set, clear);
 	crash_point("mapper.flags.done");
 	return rc;
 }
 
 static int run_limits(struct mapper_task *task)
 {
-	const struct map_limits *limits = &task->ask.limits;
-	int rc = map_limits(mapper_task_store(task), task->volume, limits->iops, limits->bytes,
-		limits->burst_ms);
+	const struct map_change_limits *limits = &task->ask.limits;
+	int rc = map_change_limits(mapper_task_store(task), task->volume, limits->iops,
+		limits->bytes, limits->burst_ms);
 	crash_point("mapper.limits.done");
 	return rc;
 }
@@ -247,12 +248,13 @@ static int run_limits(struct mapper_task *task)
 #define NO_COUNTER MAPPER_COUNTERS
 
 const struct mapper_kind mapper_controls[MAP_CONTROLS] = {
-	[MAP_ACQUIRE] = {"acquire", CHANGE | QUICK | NAMED, MAPPER_ACQUIRES, mapper_run_acquire},
-	[MAP_RELEASE] = {"release", CHANGE | QUICK, NO_COUNTER, mapper_run_release},
-	[MAP_PAGE] = {"page", QUICK | MAPPER_REMEMBERS, MAPPER_LOOKUPS, mapper_run_page},
-	[MAP_PRESENCE] = {"presence", QUICK, MAPPER_PRESENCES, mapper_run_presence},
-	[MAP_NEWS] = {"news", CHANGE | QUICK | MAPPER_REMEMBERS | MAPPER_OWN, MAPPER_NEWS,
-		mapper_run_news},
+	[MAP_ACQUIRE] = {"acquire", CHANGE | QUICK | NAMED, MAPPER_ACQUIRES,
+		mapper_control_acquire},
+	[MAP_RELEASE] = {"release", CHANGE | QUICK, NO_COUNTER, mapper_control_release},
+	[MAP_PAGE] = {"page", QUICK | MAPPER_REMEMBERS, MAPPER_LOOKUPS, mapper_control_page},
+	[MAP_BITMAP] = {"bitmap", QUICK, MAPPER_BITMAPS, mapper_control_bitmap},
+	[MAP_PUBLISH] = {"publish", CHANGE | QUICK | MAPPER_REMEMBERS | MAPPER_OWN,
+		MAPPER_PUBLISHED, mapper_control_publish},
 	[MAP_SNAP] = {"snapshot", CHANGE | OTHER | MAPPER_MAKES | MAPPER_ASKS, MAPPER_SNAPSHOTS,
 		run_snapshot},
 	[MAP_CLONE] = {"clone", CHANGE | OTHER | MAPPER_MAKES | MAPPER_ASKS, MAPPER_CLONES,
@@ -262,18 +264,18 @@ const struct mapper_kind mapper_controls[MAP_CONTROLS] = {
 	[MAP_RESIZE] = {"resize", CHANGE | NAMED | MAPPER_ASKS, MAPPER_CHANGES, run_resize},
 	[MAP_RENAME] = {"rename", CHANGE | OTHER | MAPPER_ASKS, MAPPER_CHANGES, run_rename},
 	[MAP_FLAGS] = {"flags", CHANGE | NAMED, MAPPER_CHANGES, run_flags},
-	[MAP_FLATTEN] = {"flatten", CHANGE | NAMED, MAPPER_FLATTENED, mapper_run_flatten},
+	[MAP_FLATTEN] = {"flatten", CHANGE | NAMED, MAPPER_FLATTENED, mapper_flatten_run},
 	[MAP_LIMITS] = {"limits", CHANGE | NAMED | MAPPER_ASKS, MAPPER_CHANGES, run_limits},
-	[MAP_DIFF] = {"diff", NAMED | MAPPER_OTHER | MAPPER_ASKS, NO_COUNTER, mapper_run_diff},
-	[MAP_DETAIL] = {"detail", NAMED, NO_COUNTER, mapper_run_detail},
-	[MAP_BREAK] = {"break", CHANGE | NAMED, NO_COUNTER, mapper_run_break},
-	[MAP_SWEEP] = {"sweep", QUICK | MAPPER_ASKS, NO_COUNTER, mapper_run_sweep},
-	[MAP_SWEEP_STATE] = {"sweep state", QUICK, NO_COUNTER, mapper_run_sweep_state},
-	[MAP_HOLDS] = {"holds", QUICK, NO_COUNTER, mapper_run_holds},
+	[MAP_DIFF] = {"diff", NAMED | MAPPER_OTHER | MAPPER_ASKS, NO_COUNTER, mapper_diff_run},
+	[MAP_DETAIL] = {"detail", NAMED, NO_COUNTER, mapper_detail_run},
+	[MAP_BREAK] = {"break", CHANGE | NAMED, NO_COUNTER, mapper_control_break},
+	[MAP_SWEEP] = {"sweep", QUICK | MAPPER_ASKS, NO_COUNTER, mapper_background_sweep},
+	[MAP_SWEEP_STATE] = {"sweep state", QUICK, NO_COUNTER, mapper_background_sweep_state},
+	[MAP_LEASES] = {"leases", QUICK, NO_COUNTER, mapper_holder_renew},
 };
 
 const struct mapper_kind mapper_kind_info = {"info", NAMED | MAPPER_INFO, NO_COUNTER, run_info};
-const struct mapper_kind mapper_kind_list = {"list", 0, MAPPER_LISTED, mapper_run_list};
+const struct mapper_kind mapper_kind_list = {"list", 0, MAPPER_LISTED, mapper_list_run};
 const struct mapper_kind mapper_kind_create = {
 	"create", CHANGE | MAPPER_MAKES | MAPPER_INFO, MAPPER_CHANGES, run_create};
 const struct mapper_kind mapper_kind_update = {
@@ -281,6 +283,6 @@ const struct mapper_kind mapper_kind_update = {
 const struct mapper_kind mapper_kind_remove = {
 	"remove", CHANGE | NAMED | MAPPER_INFO, MAPPER_CHANGES, run_remove};
 const struct mapper_kind mapper_kind_renew = {
-	"renew", CHANGE | QUICK, MAPPER_RENEWALS, mapper_run_renew};
+	"renew", CHANGE | QUICK, MAPPER_RENEWALS, mapper_lease_renew};
 const struct mapper_kind mapper_kind_adopt = {
-	"adopt", CHANGE | QUICK, NO_COUNTER, mapper_run_adopt};
+	"adopt", CHANGE | QUICK, NO_COUNTER, mapper_lease_adopt};

@@ -22,7 +22,7 @@ static int read_again(struct mapper_task *task, struct map_head *head)
 {
 	mapper_memory_forget_volume(&mapper_shared(task)->memory, task->volume);
 	task->store.keeps = true;
-	return map_open(mapper_task_store(task), task->volume, head);
+	return map_record_open(mapper_task_store(task), task->volume, head);
 }
 
 static int acquired(
@@ -34,11 +34,11 @@ static int acquired(
 	return rc;
 }
 
-int mapper_run_acquire(struct mapper_task *task)
+int mapper_control_acquire(struct mapper_task *task)
 {
 	struct mapper_shared *shared = mapper_shared(task);
 	struct map_store *store = mapper_task_store(task);
-	struct map_claim claim = mapper_claim(shared, false);
+	struct map_claim claim = mapper_lease_claim(shared, false);
 	struct map_home home = {0};
 	struct map_head head;
 	uint64_t term;
@@ -52,7 +52,7 @@ int mapper_run_acquire(struct mapper_task *task)
 	bool had = mapper_lease_look(shared, task->volume, &term) == 0;
 	rc = map_home_acquire(store, task->volume, &claim, false, &home);
 	crash_point("mapper.acquire.home");
-	if (rc == 0 && mapper_home_is_passing(&home)) {
+	if (rc == 0 && mapper_lease_is_passing(&home)) {
 		/* a killed mapper's, of a change that it was at: it is not known by that name */
 		rc = map_home_release(store, task->volume, shared->owner, home.term);
 		if (rc == 0)
@@ -66,7 +66,7 @@ int mapper_run_acquire(struct mapper_task *task)
 	rc = mapper_store_fence(&task->store, task->volume, &home, 0);
 	crash_point("mapper.acquire.fenced");
 	if (rc == 0)
-		rc = map_epoch(store, task->volume, false, &head);
+		rc = map_change_epoch(store, task->volume, false, &head);
 	crash_point("mapper.acquire.epoch");
 	if (rc == 0)
 		rc = mapper_lease_add(shared, &home);
@@ -79,13 +79,13 @@ int mapper_run_acquire(struct mapper_task *task)
 	return rc;
 }
 
-int mapper_run_release(struct mapper_task *task)
+int mapper_control_release(struct mapper_task *task)
 {
 	struct mapper_shared *shared = mapper_shared(task);
 	struct map_store *store = mapper_task_store(task);
 	struct map_home home;
 	int rc = map_home_read(store, task->volume, &home);
-	if (rc == 0 && home.owner == shared->owner && !mapper_home_is_passing(&home))
+	if (rc == 0 && home.owner == shared->owner && !mapper_lease_is_passing(&home))
 		rc = map_home_release(store, task->volume, shared->owner, home.term);
 	crash_point("mapper.release.home");
 	if (rc == 0 || rc == -ENOENT)
@@ -93,14 +93,14 @@ int mapper_run_release(struct mapper_task *task)
 	return rc == -ENOENT ? 0 : rc;
 }
 
-int mapper_run_break(struct mapper_task *task)
+int mapper_control_break(struct mapper_task *task)
 {
 	struct mapper_shared *shared = mapper_shared(task);
 	struct map_store *store = mapper_task_store(task);
-	struct map_claim claim = mapper_claim(shared, true);
+	struct map_claim claim = mapper_lease_claim(shared, true);
 	struct map_home had = {0}, home = {0};
 	struct map_head head;
-	int rc = map_open(store, task->volume, &head);
+	int rc = map_record_open(store, task->volume, &head);
 	if (rc != 0)
 		return rc;
 	rc = map_home_read(store, task->volume, &had);
@@ -109,7 +109,7 @@ int mapper_run_break(struct mapper_task *task)
 	struct map_owner *owner = mapper_task_answer(task, sizeof(*owner));
 	if (!owner)
 		return task->error;
-	mapper_fill_owner(owner, &had);
+	mapper_task_fill_owner(owner, &had);
 	if (had.owner == 0)
 		return 0;
 	/* ours, too: whoever wrote to it here is to stop, and a term of its own says so */
@@ -133,13 +133,13 @@ int mapper_run_break(struct mapper_task *task)
 
 /* --- where its objects are ------------------------------------------------------------------ */
 
-int mapper_run_page(struct mapper_task *task)
+int mapper_control_page(struct mapper_task *task)
 {
 	struct map_entry entries[MAP_ENTRIES];
 	struct map_head head;
 	fixed(MAP_PAGE_ENTRIES == MAP_ENTRIES);
 	fixed(MAP_VOLUME_OBJECTS == MAP_OBJECTS_MAX);
-	int rc = map_open(mapper_task_store(task), task->volume, &head);
+	int rc = map_record_open(mapper_task_store(task), task->volume, &head);
 	if (rc == 0 && task->arg > (map_objects(&head.volume) + MAP_ENTRIES - 1) / MAP_ENTRIES)
 		rc = -EINVAL;
 	if (rc == 0)
@@ -153,45 +153,44 @@ int mapper_run_page(struct mapper_task *task)
 	return task->error;
 }
 
-static void read_presence(
-	struct mapper_task *task, const struct map_object *object, struct map_presence_info *info)
+static void read_bitmap(
+	struct mapper_task *task, const struct map_object *object, struct map_bitmap_info *info)
 {
-	struct map_presence presence;
+	struct map_bitmap bitmap;
 	/* no key of anything else is made of what a composer says */
 	bool sound = object->owner != 0 && object->epoch >= 1 && object->epoch <= MAP_EPOCH_MAX &&
 		     object->object < MAP_OBJECTS_MAX;
-	info->error = sound ? map_presence_read(mapper_task_store(task), object->owner,
-				      object->epoch, object->object, &presence)
+	info->error = sound ? map_bitmap_read(mapper_task_store(task), object->owner, object->epoch,
+				      object->object, &bitmap)
 			    : -EINVAL;
 	if (info->error != 0)
 		return;
-	info->parent_epoch = presence.parent_epoch;
-	info->parent_flags = presence.parent_flags;
-	info->parent_owner = presence.parent_owner;
-	fixed(sizeof(info->has) == sizeof(presence.has));
-	memcpy(info->has, presence.has, sizeof(info->has));
+	info->parent_epoch = bitmap.parent_epoch;
+	info->parent_flags = bitmap.parent_flags;
+	info->parent_owner = bitmap.parent_owner;
+	fixed(sizeof(info->has) == sizeof(bitmap.has));
+	memcpy(info->has, bitmap.has, sizeof(info->has));
 }
 
-int mapper_run_presence(struct mapper_task *task)
+int mapper_control_bitmap(struct mapper_task *task)
 {
-	struct map_object objects[MAP_PRESENCE_MAX];
+	struct map_object objects[MAP_BITMAP_MAX];
 	const struct job *job = task->job;
 	uint32_t count = (uint32_t)task->arg;
-	if (task->arg == 0 || task->arg > MAP_PRESENCE_MAX ||
+	if (task->arg == 0 || task->arg > MAP_BITMAP_MAX ||
 		job->data_size < count * sizeof(objects[0]))
 		return -EINVAL;
 	job_get_bytes(job, 0, objects, count * (uint32_t)sizeof(objects[0]));
-	struct map_presence_info *infos =
-		mapper_task_answer(task, count * (uint32_t)sizeof(*infos));
+	struct map_bitmap_info *infos = mapper_task_answer(task, count * (uint32_t)sizeof(*infos));
 	for (uint32_t i = 0; infos && i < count; i++)
-		read_presence(task, &objects[i], &infos[i]);
+		read_bitmap(task, &objects[i], &infos[i]);
 	task->amount = count;
 	return task->error;
 }
 
 /* --- what is new ---------------------------------------------------------------------------- */
 
-static void take_news(struct map_news *to, const struct map_new *from)
+static void take_deltas(struct map_delta *to, const struct map_update *from)
 {
 	memset(to, 0, sizeof(*to));
 	to->object = from->object;
@@ -204,52 +203,52 @@ static void take_news(struct map_news *to, const struct map_new *from)
 	memcpy(to->has, from->has, sizeof(to->has));
 }
 
-static int read_news(const struct mapper_task *task, struct map_news *news, uint32_t count)
+static int read_deltas(const struct mapper_task *task, struct map_delta *deltas, uint32_t count)
 {
-	struct map_new *from = malloc(count * sizeof(*from));
+	struct map_update *from = malloc(count * sizeof(*from));
 	if (!from)
 		return -ENOMEM;
 	job_get_bytes(task->job, 0, from, count * (uint32_t)sizeof(*from));
 	for (uint32_t i = 0; i < count; i++)
-		take_news(&news[i], &from[i]);
+		take_deltas(&deltas[i], &from[i]);
 	free(from);
 	return 0;
 }
 
 /* In order of object, as the tree wants them. */
-static int compare_news(const void *a, const void *b)
+static int compare_deltas(const void *a, const void *b)
 {
-	const struct map_news *x = a, *y = b;
+	const struct map_delta *x = a, *y = b;
 	return x->object < y->object ? -1 : x->object > y->object;
 }
 
-int mapper_run_news(struct mapper_task *task)
+int mapper_control_publish(struct mapper_task *task)
 {
 	const struct job *job = task->job;
 	struct map_head head;
 	uint64_t term;
 	uint32_t count = (uint32_t)task->arg;
-	if (task->arg == 0 || task->arg > MAP_NEWS_MAX ||
-		job->data_size < count * sizeof(struct map_new))
+	if (task->arg == 0 || task->arg > MAP_UPDATES_MAX ||
+		job->data_size < count * sizeof(struct map_update))
 		return -EINVAL;
 	int rc = mapper_lease_look(mapper_shared(task), task->volume, &term);
 	if (rc == -ENOENT)
 		rc = mapper_lease_resume(task);
 	if (rc != 0)
 		return rc;
-	struct map_news *news = malloc(count * sizeof(*news));
-	if (!news)
+	struct map_delta *deltas = malloc(count * sizeof(*deltas));
+	if (!deltas)
 		return -ENOMEM;
-	rc = read_news(task, news, count);
+	rc = read_deltas(task, deltas, count);
 	if (rc == 0)
-		qsort(news, count, sizeof(*news), compare_news);
+		qsort(deltas, count, sizeof(*deltas), compare_deltas);
 	for (uint32_t i = 1; rc == 0 && i < count; i++)
-		if (news[i].object == news[i - 1].object)
+		if (deltas[i].object == deltas[i - 1].object)
 			rc = -EINVAL;
 	if (rc == 0)
-		rc = map_update(mapper_task_store(task), task->volume, news, count, &head);
-	crash_point("mapper.news.durable");
-	free(news);
+		rc = map_update(mapper_task_store(task), task->volume, deltas, count, &head);
+	crash_point("mapper.update.durable");
+	free(deltas);
 	task->amount = count;
 	return rc;
 }

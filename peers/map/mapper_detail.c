@@ -81,7 +81,7 @@ static int survey_child(void *context, uint64_t id, int error, const struct map_
 	if (error == 0 && head->volume.parent == survey->volume->id)
 		survey->detail->children++;
 	if (error == 0 && id == survey->volume->parent)
-		map_name_show(mapper_task_store(survey->task), &head->volume,
+		map_shown_name(mapper_task_store(survey->task), &head->volume,
 			survey->detail->parent_name);
 	return 0;
 }
@@ -98,9 +98,9 @@ static void survey_head(struct survey *survey)
 	detail->object_size = volume->object_size;
 	detail->state = volume->state;
 	detail->flags = volume->flags;
-	detail->limits = (struct map_limits){
+	detail->limits = (struct map_change_limits){
 		volume->limit_iops, volume->limit_bytes, volume->limit_burst_ms};
-	map_name_show(mapper_task_store(survey->task), volume, detail->name);
+	map_shown_name(mapper_task_store(survey->task), volume, detail->name);
 }
 
 static int survey_home(struct survey *survey)
@@ -108,15 +108,15 @@ static int survey_home(struct survey *survey)
 	struct map_home home;
 	int rc = map_home_read(mapper_task_store(survey->task), survey->volume->id, &home);
 	if (rc == 0 && home.owner != 0)
-		mapper_fill_owner(&survey->detail->home, &home);
+		mapper_task_fill_owner(&survey->detail->home, &home);
 	return rc == -ENOENT ? 0 : rc;
 }
 
-int mapper_run_detail(struct mapper_task *task)
+int mapper_detail_run(struct mapper_task *task)
 {
 	struct map_store *store = mapper_task_store(task);
 	struct map_head head;
-	int rc = map_open(store, task->volume, &head);
+	int rc = map_record_open(store, task->volume, &head);
 	if (rc != 0)
 		return rc;
 	struct survey *survey = calloc(1, sizeof(*survey));
@@ -137,7 +137,7 @@ int mapper_run_detail(struct mapper_task *task)
 	if (rc == 0)
 		rc = space_ask(survey);
 	if (rc == 0)
-		rc = map_each(store, survey_child, survey);
+		rc = map_record_each(store, survey_child, survey);
 	free(survey);
 	return rc;
 }

@@ -37,24 +37,24 @@ struct source {
 	uint32_t epoch, flags;
 };
 
-static bool bit(const uint64_t bits[MAP_PRESENCE_WORDS], uint32_t i)
+static bool bit(const uint64_t bits[MAP_BITMAP_WORDS], uint32_t i)
 {
 	return bits[i / 64] >> (i % 64) & 1;
 }
 
-/* Copies the runs of granules that are wanted and (has not NULL) there; they are wanted no more. */
+/* Copies the runs of clusters that are wanted and (has not NULL) there; they are wanted no more. */
 static int copy_runs(struct map_store *store, struct xseg_key to, struct xseg_key from,
-	uint32_t granules, uint64_t wanted[MAP_PRESENCE_WORDS], const uint64_t *has)
+	uint32_t clusters, uint64_t wanted[MAP_BITMAP_WORDS], const uint64_t *has)
 {
-	for (uint32_t i = 0; i < granules;) {
+	for (uint32_t i = 0; i < clusters;) {
 		uint32_t end = i;
-		while (end < granules && bit(wanted, end) && (!has || bit(has, end))) {
+		while (end < clusters && bit(wanted, end) && (!has || bit(has, end))) {
 			wanted[end / 64] &= ~(1ull << (end % 64));
 			end++;
 		}
 		if (end > i) {
 			int rc = store->copy(
-				store, to, from, i * MAP_GRANULE, (end - i) * MAP_GRANULE);
+				store, to, from, i * MAP_CLUSTER, (end - i) * MAP_CLUSTER);
 			if (rc < 0)
 				return rc;
 		}
@@ -65,57 +65,57 @@ static int copy_runs(struct map_store *store, struct xseg_key to, struct xseg_ke
 
 /* All that is wanted of the object `to`, out of the chain that begins with `source`. */
 static int copy_chain(struct map_store *store, struct xseg_key to, struct source source,
-	uint32_t granules, uint64_t wanted[MAP_PRESENCE_WORDS])
+	uint32_t clusters, uint64_t wanted[MAP_BITMAP_WORDS])
 {
 	for (unsigned depth = 0; depth < CHAIN_MAX; depth++) {
 		struct xseg_key from = {
 			.volume = source.owner, .epoch = source.epoch, .object = to.object};
-		struct map_presence presence;
+		struct map_bitmap bitmap;
 		if (!(source.flags & MAP_PARTIAL))
-			return copy_runs(store, to, from, granules, wanted, NULL);
-		int rc = map_presence_read(store, source.owner, source.epoch, to.object, &presence);
+			return copy_runs(store, to, from, clusters, wanted, NULL);
+		int rc = map_bitmap_read(store, source.owner, source.epoch, to.object, &bitmap);
 		if (rc != 0)
 			return rc == -ENOENT ? -EILSEQ : rc;
 		bool same = from.volume == to.volume && from.epoch == to.epoch;
 		if (same) /* it has them already */
-			for (unsigned i = 0; i < MAP_PRESENCE_WORDS; i++)
-				wanted[i] &= ~presence.has[i];
+			for (unsigned i = 0; i < MAP_BITMAP_WORDS; i++)
+				wanted[i] &= ~bitmap.has[i];
 		else
-			rc = copy_runs(store, to, from, granules, wanted, presence.has);
+			rc = copy_runs(store, to, from, clusters, wanted, bitmap.has);
 		if (rc != 0)
 			return rc;
 		source = (struct source){
-			presence.parent_owner, presence.parent_epoch, presence.parent_flags};
+			bitmap.parent_owner, bitmap.parent_epoch, bitmap.parent_flags};
 	}
 	return -EILSEQ;
 }
 
 /*
- * The first `granules` of an object, as one of the volume's own. What lies at its place is either
+ * The first `clusters` of an object, as one of the volume's own. What lies at its place is either
  * what the map says, or a leftover that nobody knows.
  */
 static int make_own(struct mapper_task *task, const struct map_volume *volume, uint32_t object,
-	struct map_entry entry, uint32_t granules, struct map_news *news)
+	struct map_entry entry, uint32_t clusters, struct map_delta *deltas)
 {
 	struct map_store *store = mapper_task_store(task);
 	bool in_place = entry.owner == volume->self && entry.epoch > volume->frozen;
-	uint64_t wanted[MAP_PRESENCE_WORDS] = {0};
+	uint64_t wanted[MAP_BITMAP_WORDS] = {0};
 	struct xseg_key to = {.volume = volume->id,
 		.epoch = in_place ? entry.epoch : volume->epoch,
 		.object = object};
 	struct source source = {volume->owners[entry.owner], entry.epoch, entry.flags};
-	memset(news, 0, sizeof(*news));
-	news->object = object;
-	news->epoch = to.epoch;
-	news->flags = entry.flags & MAP_ZERO ? MAP_NEWS_HOLE : 0;
+	memset(deltas, 0, sizeof(*deltas));
+	deltas->object = object;
+	deltas->epoch = to.epoch;
+	deltas->flags = entry.flags & MAP_ZERO ? MAP_UPDATE_HOLE : 0;
 	if (entry.flags & MAP_ZERO)
 		return 0;
 	if (in_place && !(entry.flags & MAP_PARTIAL))
 		return 0;
 	int rc = in_place ? 0 : store->discard(store, to);
-	for (uint32_t i = 0; i < granules; i++)
+	for (uint32_t i = 0; i < clusters; i++)
 		wanted[i / 64] |= 1ull << (i % 64);
-	return rc != 0 ? rc : copy_chain(store, to, source, granules, wanted);
+	return rc != 0 ? rc : copy_chain(store, to, source, clusters, wanted);
 }
 
 /* --- some of them --------------------------------------------------------------------------- */
@@ -138,18 +138,18 @@ static int flatten_found(struct flatten *flatten, struct map_head *head)
 {
 	struct mapper_task *task = flatten->task;
 	struct map_store *store = mapper_task_store(task);
-	struct map_news news[FLATTEN_OBJECTS];
-	uint32_t granules = head->volume.object_size / MAP_GRANULE;
+	struct map_delta deltas[FLATTEN_OBJECTS];
+	uint32_t clusters = head->volume.object_size / MAP_CLUSTER;
 	int rc = 0;
 	for (unsigned i = 0; i < flatten->count && rc == 0; i++)
 		rc = make_own(task, &head->volume, flatten->found[i].object,
-			flatten->found[i].entry, granules, &news[i]);
+			flatten->found[i].entry, clusters, &deltas[i]);
 	crash_point("mapper.flatten.copied");
 	if (rc == 0)
 		rc = store->flush(store, task->volume);
 	if (rc == 0)
-		rc = map_update(store, task->volume, news, flatten->count, head);
-	crash_point("mapper.flatten.told");
+		rc = map_update(store, task->volume, deltas, flatten->count, head);
+	crash_point("mapper.flatten.updated");
 	return rc;
 }
 
@@ -158,21 +158,21 @@ static int fresh_head(struct mapper_task *task, struct map_head *head)
 {
 	struct map_store *store = mapper_task_store(task);
 	if (task->guarded)
-		return map_epoch(store, task->volume, false, head);
-	return map_open(store, task->volume, head);
+		return map_change_epoch(store, task->volume, false, head);
+	return map_record_open(store, task->volume, head);
 }
 
-int mapper_run_flatten(struct mapper_task *task)
+int mapper_flatten_run(struct mapper_task *task)
 {
 	struct map_store *store = mapper_task_store(task);
 	struct map_head head;
 	bool looks = task->arg == MAP_FLATTEN_LOOK;
 	uint64_t from = looks ? 0 : task->arg;
-	int rc = from > UINT32_MAX ? -EINVAL : map_open(store, task->volume, &head);
+	int rc = from > UINT32_MAX ? -EINVAL : map_record_open(store, task->volume, &head);
 	if (rc == 0 && (head.volume.flags & MAP_SNAPSHOT))
 		rc = -EPERM;
 	if (rc == 0)
-		rc = mapper_guard_begin(task, task->volume);
+		rc = mapper_lease_guard_begin(task, task->volume);
 	if (rc == 0)
 		rc = fresh_head(task, &head);
 	if (rc != 0)
@@ -186,7 +186,7 @@ int mapper_run_flatten(struct mapper_task *task)
 	if (rc >= 0)
 		rc = flatten.count > 0 ? flatten_found(&flatten, &head) : 0;
 	if (rc == 0 && !more) {
-		rc = map_detach(store, task->volume);
+		rc = map_change_detach(store, task->volume);
 		again = rc == -ENOTEMPTY && from > 0; /* something before arg1 is shared */
 		rc = again ? 0 : rc;
 	}
@@ -212,13 +212,13 @@ static int write_zeros(struct map_store *store, struct xseg_key key, uint32_t of
 	return rc < 0 ? rc : 0;
 }
 
-int mapper_cut_object(struct mapper_task *task, uint64_t size)
+int mapper_flatten_cut(struct mapper_task *task, uint64_t size)
 {
 	struct map_store *store = mapper_task_store(task);
 	struct map_head head;
 	struct map_entry entry;
-	struct map_news news;
-	int rc = map_open(store, task->volume, &head);
+	struct map_delta deltas;
+	int rc = map_record_open(store, task->volume, &head);
 	if (rc != 0)
 		return rc;
 	uint32_t end = head.volume.object_size, tail = (uint32_t)(size % end);
@@ -226,21 +226,21 @@ int mapper_cut_object(struct mapper_task *task, uint64_t size)
 		(head.volume.flags & MAP_SNAPSHOT))
 		return 0;
 	if (task->guarded)
-		rc = map_epoch(store, task->volume, false, &head);
-	uint32_t object = (uint32_t)(size / end), granules = (tail - 1) / MAP_GRANULE + 1;
+		rc = map_change_epoch(store, task->volume, false, &head);
+	uint32_t object = (uint32_t)(size / end), clusters = (tail - 1) / MAP_CLUSTER + 1;
 	if (rc == 0)
 		rc = map_tree_entry(store, &head.volume, object, &entry);
 	if (rc != 0 || map_entry_is_hole(entry) || (entry.flags & MAP_ZERO))
 		return rc;
-	rc = make_own(task, &head.volume, object, entry, granules, &news);
-	struct xseg_key key = {.volume = task->volume, .epoch = news.epoch, .object = object};
-	/* one that is new has nothing behind its last granule */
-	if (news.epoch != entry.epoch || entry.owner != head.volume.self)
-		end = granules * MAP_GRANULE;
+	rc = make_own(task, &head.volume, object, entry, clusters, &deltas);
+	struct xseg_key key = {.volume = task->volume, .epoch = deltas.epoch, .object = object};
+	/* one that is new has nothing behind its last cluster */
+	if (deltas.epoch != entry.epoch || entry.owner != head.volume.self)
+		end = clusters * MAP_CLUSTER;
 	if (rc == 0)
 		rc = write_zeros(store, key, tail, end);
 	crash_point("mapper.cut.written");
 	if (rc == 0)
 		rc = store->flush(store, task->volume);
-	return rc == 0 ? map_update(store, task->volume, &news, 1, &head) : rc;
+	return rc == 0 ? map_update(store, task->volume, &deltas, 1, &head) : rc;
 }

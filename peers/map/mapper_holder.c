@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which composer holds what is ours. Each says now and then what it has acquired (MAP_HOLDS); what
+ * Which composer holds what is ours. Each says now and then what it has acquired (MAP_LEASES); what
  * none of them names any more, because who had it is gone for good, is given back: it would be
  * renewed for ever.
  *
- *   acquired, or its news told --> held: who asked lives
+ *   acquired, or its deltas published --> held: who asked lives
  *     who asked is gone, or not known after a start of ours --> a lease's time to be named
  *       named --> held
  *       each composer that lives has had its say since --> released, by the next renewal
  *
- * A lease that was given back too early is found again: whoever tells news of it has it once more,
- * unless somebody else had it in between (mapper_run_news).
+ * A lease that was given back too early is found again: whoever publishes deltas of it has it once
+ * more, unless somebody else had it in between (mapper_control_publish).
  */
 #include <base/clock.h>
 #include <base/crash.h>
@@ -59,7 +59,7 @@ void mapper_holder_note(struct mapper_task *task)
 
 /* What is not known here may be as soon as the records have been looked through: it is named again
    before a lease's time is over. */
-int mapper_run_holds(struct mapper_task *task)
+int mapper_holder_renew(struct mapper_task *task)
 {
 	struct mapper_leases *leases = &mapper_shared(task)->leases;
 	const struct job *job = task->job;
@@ -79,7 +79,7 @@ int mapper_run_holds(struct mapper_task *task)
 			lease->held_ns = now;
 		}
 	}
-	leases->told[asker.lane] = (struct mapper_told){.epoch = asker.epoch, .at_ns = now};
+	leases->told[asker.lane] = (struct mapper_heard){.epoch = asker.epoch, .at_ns = now};
 	pthread_mutex_unlock(&leases->lock);
 	free(ids);
 	task->value = leases->interval_ns;
@@ -108,7 +108,7 @@ static uint64_t told_ns(const struct mapper_shared *shared, const struct xseg_pe
 	if (view->joined_ns + shared->options->lease_ns > clock_now_ns())
 		return 0;
 	for (unsigned lane = 0; lane < XSEG_LANES_MAX; lane++) {
-		const struct mapper_told *said = &leases->told[lane];
+		const struct mapper_heard *said = &leases->told[lane];
 		if ((view->lanes >> lane & 1) && said->at_ns > told &&
 			xseg_lane_alive(segment_of(shared), lane, said->epoch))
 			told = said->at_ns;

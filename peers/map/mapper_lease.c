@@ -150,7 +150,7 @@ int mapper_lease_verify(struct mapper_task *task)
 	rc = map_home_read(mapper_task_store(task), task->volume, &home);
 	if (rc != 0 && rc != -ENOENT)
 		return rc;
-	if (rc == 0 && home.owner == shared->owner && !mapper_home_is_passing(&home) &&
+	if (rc == 0 && home.owner == shared->owner && !mapper_lease_is_passing(&home) &&
 		(!known || home.term == term))
 		return known ? 0 : mapper_lease_add(shared, &home);
 	mapper_lease_lost(shared, task->volume, &home);
@@ -161,7 +161,7 @@ int mapper_lease_resume(struct mapper_task *task)
 {
 	struct mapper_shared *shared = mapper_shared(task);
 	struct map_store *store = mapper_task_store(task);
-	struct map_claim claim = mapper_claim(shared, false);
+	struct map_claim claim = mapper_lease_claim(shared, false);
 	struct map_home home = {0};
 	int rc = map_home_read(store, task->volume, &home);
 	if (rc != 0 || home.owner != 0 || home.last != shared->owner)
@@ -221,10 +221,10 @@ static void renewed(struct mapper_leases *leases, uint64_t id, const struct map_
 	pthread_mutex_unlock(&leases->lock);
 }
 
-int mapper_run_renew(struct mapper_task *task)
+int mapper_lease_renew(struct mapper_task *task)
 {
 	struct mapper_shared *shared = mapper_shared(task);
-	struct map_claim claim = mapper_claim(shared, false);
+	struct map_claim claim = mapper_lease_claim(shared, false);
 	struct map_home home = {0};
 	uint64_t term;
 	if (mapper_lease_look(shared, task->volume, &term) != 0)
@@ -249,7 +249,7 @@ int mapper_run_renew(struct mapper_task *task)
 }
 
 /* A home record that names our segment, found when we began. */
-int mapper_run_adopt(struct mapper_task *task)
+int mapper_lease_adopt(struct mapper_task *task)
 {
 	struct mapper_shared *shared = mapper_shared(task);
 	struct map_store *store = mapper_task_store(task);
@@ -258,21 +258,21 @@ int mapper_run_adopt(struct mapper_task *task)
 	int rc = map_home_read(store, task->volume, &home);
 	if (rc != 0 || home.owner != shared->owner)
 		return rc == -ENOENT ? 0 : rc;
-	if (mapper_home_is_passing(&home))
+	if (mapper_lease_is_passing(&home))
 		return map_home_release(store, task->volume, shared->owner, home.term);
 	if (mapper_lease_look(shared, task->volume, &term) != -ENOENT)
 		return 0;
 	rc = mapper_lease_add(shared, &home);
-	return rc != 0 ? rc : mapper_run_renew(task);
+	return rc != 0 ? rc : mapper_lease_renew(task);
 }
 
 /* --- for the time of a change --------------------------------------------------------------- */
 
-struct map_claim mapper_claim(struct mapper_shared *shared, bool passing)
+struct map_claim mapper_lease_claim(struct mapper_shared *shared, bool passing)
 {
 	return (struct map_claim){.owner = shared->owner,
-		.now_ns = mapper_wall_ns(),
-		.boot_ns = mapper_boot_ns(),
+		.now_ns = mapper_admin_wall_ns(),
+		.boot_ns = mapper_admin_boot_ns(),
 		.lease_ns = shared->options->lease_ns,
 		.host = passing ? shared->passing : shared->host,
 		.place = shared->place,
@@ -280,17 +280,17 @@ struct map_claim mapper_claim(struct mapper_shared *shared, bool passing)
 		.watch = &shared->watch};
 }
 
-bool mapper_home_is_passing(const struct map_home *home)
+bool mapper_lease_is_passing(const struct map_home *home)
 {
 	size_t length = strlen(home->host), tail = strlen(MAPPER_PASSING);
 	return length >= tail && strcmp(home->host + length - tail, MAPPER_PASSING) == 0;
 }
 
-int mapper_guard_begin(struct mapper_task *task, uint64_t id)
+int mapper_lease_guard_begin(struct mapper_task *task, uint64_t id)
 {
 	struct mapper_shared *shared = mapper_shared(task);
 	struct map_store *store = mapper_task_store(task);
-	struct map_claim claim = mapper_claim(shared, true);
+	struct map_claim claim = mapper_lease_claim(shared, true);
 	struct map_home home = {0};
 	uint64_t term;
 	if (mapper_lease_look(shared, id, &term) == 0)
@@ -298,7 +298,7 @@ int mapper_guard_begin(struct mapper_task *task, uint64_t id)
 	int rc = map_home_read(store, id, &home);
 	if (rc != 0 && rc != -ENOENT)
 		return rc;
-	if (rc == 0 && home.owner == shared->owner && !mapper_home_is_passing(&home))
+	if (rc == 0 && home.owner == shared->owner && !mapper_lease_is_passing(&home))
 		return mapper_lease_add(shared, &home);
 	rc = map_home_acquire(store, id, &claim, false, &home);
 	crash_point("mapper.lease.guarded");
@@ -311,7 +311,7 @@ int mapper_guard_begin(struct mapper_task *task, uint64_t id)
 	return mapper_store_fence(&task->store, id, &home, 0);
 }
 
-void mapper_guard_end(struct mapper_task *task)
+void mapper_lease_guard_end(struct mapper_task *task)
 {
 	struct mapper_shared *shared = mapper_shared(task);
 	int rc = map_home_release(

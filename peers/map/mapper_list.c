@@ -23,13 +23,13 @@ static int list_volume(struct mapper_task *task, struct list *list, uint64_t id)
 {
 	struct xseg_volume_info *info = &list->infos[list->count];
 	struct map_head head;
-	int rc = map_open(mapper_task_store(task), id, &head);
+	int rc = map_record_open(mapper_task_store(task), id, &head);
 	if (rc == -ENOENT)
 		return 0;
 	if (rc != 0 && rc != -EILSEQ && rc != -EPROTO)
 		return rc;
 	if (rc == 0)
-		mapper_describe(mapper_task_store(task), &head.volume, info);
+		mapper_task_describe(mapper_task_store(task), &head.volume, info);
 	else
 		*info = (struct xseg_volume_info){.id = id};
 	list->count++;
@@ -73,7 +73,7 @@ static int list_fill(struct mapper_task *task, struct list *list)
 	return rc;
 }
 
-int mapper_run_list(struct mapper_task *task)
+int mapper_list_run(struct mapper_task *task)
 {
 	struct list list = {.room = mapper_task_room(task) / sizeof(struct xseg_volume_info)};
 	if (list.room == 0)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What was read or written here, so that a look into the map costs one read, and news no GET. */
+/* What was read or written here, so that a look into the map costs one read, and deltas no GET. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Threads that run the library. What is quick (a look into a map, news, leases) goes first, and one
- * thread at least is kept from what may take long.
+ * Threads that run the library. What is quick (a look into a map, deltas, leases) goes first, and
+ * one thread at least is kept from what may take long.
  */
 #include <base/log.h>
 #include <errno.h>

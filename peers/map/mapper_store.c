@@ -95,7 +95,7 @@ static int store_do(struct mapper_store *store, struct mapper_call *call)
 static bool is_directory(struct xseg_key key, uint32_t length)
 {
 	return (key.epoch & MAP_EPOCH_MAP) != 0 && length == MAP_PAGE_SIZE &&
-	       key.object >= MAP_NUMBER_DIRECTORY && key.object < MAP_NUMBER_PRESENCE;
+	       key.object >= MAP_NUMBER_DIRECTORY && key.object < MAP_NUMBER_BITMAP;
 }
 
 static bool from_memory(struct mapper_store *store, struct xseg_key key, uint32_t offset, void *to,

@@ -7,11 +7,11 @@
 #include <errno.h>
 #include <string.h>
 
-#include "peers/volume/volume_child.h"
 #include "peers/volume/volume_flush.h"
-#include "peers/volume/volume_hold.h"
+#include "peers/volume/volume_intent_priv.h"
 #include "peers/volume/volume_limit.h"
-#include "peers/volume/volume_notes.h"
+#include "peers/volume/volume_overlay.h"
+#include "peers/volume/volume_quiesce.h"
 
 static const struct peer_option volume_options[] = {
 	OPTION_SIZE(struct volume_options, object_size, "object-size", .min = XSEG_PAGE,
@@ -30,11 +30,11 @@ static const struct xseg_counter volume_counters[] = {
 	[VOLUME_HOLES] = {"holes", "", "objects found absent, answered without the store"},
 	[VOLUME_LOADS] = {"loads", "", "volumes asked for at the mapper"},
 	[VOLUME_PAGES] = {"pages", "", "pages of maps asked for at the mapper"},
-	[VOLUME_CHILD_READS] = {"child_reads", "", "reads that several objects had a part of"},
-	[VOLUME_CHILD_WRITES] = {"child_writes", "",
+	[VOLUME_OVERLAY_READS] = {"overlay_reads", "", "reads that several objects had a part of"},
+	[VOLUME_OVERLAY_WRITES] = {"overlay_writes", "",
 		"writes to objects that are shared or partial"},
-	[VOLUME_COPIED] = {"copied", "", "granules of 4 KiB completed from parents"},
-	[VOLUME_TOLD] = {"told", "", "news of objects that the mapper was told"},
+	[VOLUME_COPIED] = {"copied", "", "clusters of 4 KiB completed from parents"},
+	[VOLUME_PUBLISHED] = {"published", "", "changes of objects that the mapper has taken"},
 	[VOLUME_MADE] = {"made", "", "objects made by their first write"},
 	[VOLUME_HELD] = {"held", "", "times that a request waited for a snapshot or change"},
 	{NULL, NULL, NULL},
@@ -79,9 +79,9 @@ static int open_maps(struct peer *first, char *why, size_t why_size)
 {
 	if (!volume_has_map(first))
 		return 0;
-	int rc = volume_note_open(first, why, why_size);
+	int rc = volume_intent_open(first, why, why_size);
 	if (rc == 0)
-		rc = volume_child_open(first);
+		rc = volume_overlay_open(first);
 	if (rc != 0 && why[0] == 0)
 		snprintf(why, why_size, "no memory");
 	return rc;
@@ -90,10 +90,10 @@ static int open_maps(struct peer *first, char *why, size_t why_size)
 static void volume_close(struct peer *first)
 {
 	struct volume_shared *shared = first->shared;
-	if (shared->children)
-		volume_child_close(first);
-	volume_note_close(first);
-	volume_hold_close(first);
+	if (shared->overlays)
+		volume_overlay_close(first);
+	volume_intent_close(first);
+	volume_quiesce_close(first);
 	volume_table_close(shared);
 }
 
@@ -111,7 +111,7 @@ static int volume_open(struct peer *first, char *why, size_t why_size)
 		snprintf(why, why_size, "mutex: %s", strerror(-rc));
 		return rc;
 	}
-	rc = volume_hold_open(first);
+	rc = volume_quiesce_open(first);
 	if (rc != 0)
 		snprintf(why, why_size, "no memory");
 	for (size_t i = 0; rc == 0 && i < options->configured.count; i++)
@@ -129,18 +129,18 @@ static int volume_start(struct peer *peer, char *why, size_t why_size)
 	TAILQ_INIT(&shard->loads);
 	TAILQ_INIT(&shard->fetches);
 	TAILQ_INIT(&shard->parts);
-	TAILQ_INIT(&shard->holds);
-	TAILQ_INIT(&shard->held);
+	TAILQ_INIT(&shard->quiescing);
+	TAILQ_INIT(&shard->quiesced);
 	TAILQ_INIT(&shard->limited);
-	int rc = volume_cache_open(shard);
+	int rc = volume_table_cache_open(shard);
 	if (rc != 0)
 		snprintf(why, why_size, "no memory");
 	return rc;
 }
 
-static void volume_finish(struct peer *peer) { volume_cache_close(peer); }
+static void volume_finish(struct peer *peer) { volume_table_cache_close(peer); }
 
-/* Whoever gives a volume back is nobody's job; and the others are wanted for its hold. */
+/* Whoever gives a volume back is nobody's job; and the others are wanted for its quiesce. */
 static bool volume_idle(struct peer *peer)
 {
 	const struct volume_shard *shard = peer->state;
@@ -150,7 +150,8 @@ static bool volume_idle(struct peer *peer)
 	       (shard->adopted && !volume_lease_waits(peer));
 }
 
-/* What is noted is told, and what nobody has open is given back: who comes after us may be none. */
+/* What is recorded is published, and what nobody has open is given back: who comes after us may be
+   none. */
 static void volume_stop(struct peer *peer)
 {
 	struct volume_shard *shard = peer->state;
@@ -163,20 +164,20 @@ static inline bool is_quiet(const struct peer *peer)
 {
 	const struct volume_shard *shard = peer->state;
 	const struct volume_shared *shared = peer->shared;
-	const struct notes *notes = shared->notes;
-	if (!TAILQ_EMPTY(&shard->holds) || !TAILQ_EMPTY(&shard->limited) ||
+	const struct intents *intents = shared->intents;
+	if (!TAILQ_EMPTY(&shard->quiescing) || !TAILQ_EMPTY(&shard->limited) ||
 		!TAILQ_EMPTY(&shard->parts) ||
 		atomic_load_explicit(&shared->releases, memory_order_acquire) !=
 			shard->releases_seen ||
-		atomic_load_explicit(&shared->tour_count[peer->shard], memory_order_acquire) > 0)
+		atomic_load_explicit(&shared->barrier_count[peer->shard], memory_order_acquire) > 0)
 		return false;
-	if (!notes)
+	if (!intents)
 		return true;
-	if (atomic_load_explicit(&notes->ready_count[peer->shard], memory_order_acquire) > 0)
+	if (atomic_load_explicit(&intents->ready_count[peer->shard], memory_order_acquire) > 0)
 		return false;
 	return peer->shard != 0 || (peer_now_ns(peer) < shard->look_ns &&
-					   atomic_load_explicit(&notes->count,
-						   memory_order_relaxed) < VOLUME_NOTES_SOFT);
+					   atomic_load_explicit(&intents->count,
+						   memory_order_relaxed) < VOLUME_INTENTS_SOFT);
 }
 
 static bool volume_poll(struct peer *peer)
@@ -184,17 +185,17 @@ static bool volume_poll(struct peer *peer)
 	const struct volume_shard *shard = peer->state;
 	if (likely(is_quiet(peer)))
 		return false;
-	bool moved = volume_hold_poll(peer);
+	bool moved = volume_quiesce_poll(peer);
 	moved |= volume_limit_poll(peer);
 	if (volume_has_map(peer)) {
-		moved |= volume_note_poll(peer);
-		moved |= volume_child_poll(peer);
+		moved |= volume_publish_poll(peer);
+		moved |= volume_overlay_poll(peer);
 		moved |= volume_lease_poll(peer);
 		moved |= volume_adopt_poll(peer);
-		moved |= volume_ours_poll(peer);
+		moved |= volume_renew_poll(peer);
 		volume_flush_poll(peer);
 	}
-	uint64_t due = volume_hold_due(peer);
+	uint64_t due = volume_quiesce_due(peer);
 	if (!TAILQ_EMPTY(&shard->limited) && shard->limited_until_ns < due)
 		due = shard->limited_until_ns;
 	if (due != UINT64_MAX)
@@ -237,7 +238,7 @@ static const struct peer_ops volume_ops = {
 			[XSEG_OP_WRITE] = volume_io_write,
 			[XSEG_OP_ZERO] = volume_io_zero,
 			[XSEG_OP_DISCARD] = volume_io_discard,
-			[XSEG_OP_FLUSH] = volume_io_flush,
+			[XSEG_OP_FLUSH] = volume_flush,
 			[XSEG_OP_PREFETCH] = volume_io_prefetch,
 			[XSEG_OP_STATUS] = volume_status,
 			[XSEG_OP_OPEN] = volume_admin_open,

@@ -3,23 +3,23 @@
  * The composer: makes volumes of the objects in the store below.
  *
  * Which objects make a volume stands in its map, which the mapper keeps (<peer/map.h>); the
- * composer remembers what it has asked for, and tells the mapper what is new. Two floors of
+ * composer remembers what it has asked for, and publishes to the mapper what is new. Two floors of
  * state: a `struct volume` is the whole process's; each shard has a private cache of pointers to
- * them, so that a request costs one look-up without a lock. The table's mutex is held only to
+ * them, so that a request costs one look-up without a lock. The table's mutex is quiesced only to
  * find, insert or change one. A volume is never unloaded while it exists.
  *
  *   volume.c         options, turns            volume_enter.c    who may go on at once, and who not
  *   volume_table.c   what is loaded            volume_io.c       to which object a request goes
  *   volume_open.c    who has it open           volume_map.c      pages of maps
- *   volume_load.c    from the mapper           volume_note.c     what the mapper has not been told
- *   volume_lease.c   ours to write to          volume_child.c    objects that have a part only
- *   volume_hold.c    writes wait a moment      volume_first.c    objects that are not there yet
- *   volume_flush.c   FLUSH                     volume_tell.c     the mapper hears of them
- *   volume_ours.c    the mapper hears what is ours to write to
+ *   volume_load.c    from the mapper           volume_intent.c     what the mapper has not got
+ *   volume_lease.c   ours to write to          volume_overlay.c    objects that have a part only
+ *   volume_quiesce.c    writes wait a moment      volume_first.c    objects that are not there yet
+ *   volume_flush.c   FLUSH                     volume_publish.c     the mapper hears of them
+ *   volume_renew.c    the mapper hears what is ours to write to
  *   volume_admin.c, volume_list.c, volume_control.c: what is asked by people
  *
  * Units: bytes. Errors: 0 or -errno. Ownership: see each struct. Threads: a shard's functions
- * on its lane; volume_table_*: any. Blocking: none but that mutex, held for a few instructions
+ * on its lane; volume_table_*: any. Blocking: none but that mutex, quiesced for a few instructions
  * (asking who lives reads /proc: only when a volume is listed, described or removed).
  */
 #ifndef SKERRY_VOLUME_H
@@ -47,10 +47,10 @@ enum volume_counter {
 	VOLUME_HOLES,
 	VOLUME_LOADS,
 	VOLUME_PAGES, /* of maps, asked for */
-	VOLUME_CHILD_READS,
-	VOLUME_CHILD_WRITES,
-	VOLUME_COPIED, /* granules completed from parents */
-	VOLUME_TOLD,
+	VOLUME_OVERLAY_READS,
+	VOLUME_OVERLAY_WRITES,
+	VOLUME_COPIED, /* clusters completed from parents */
+	VOLUME_PUBLISHED,
 	VOLUME_MADE, /* objects */
 	VOLUME_HELD, /* back, requests */
 };
@@ -72,10 +72,9 @@ struct volume_opener {
 
 /* Of all shards. Freed when it is gone and no shard's cache points to it. */
 struct volume {
-	/* read for every request */
-	_Atomic uint64_t
-		admitted; /* bit per client lane that is known to have it open; 0: removing, held,
-			     or limited: whoever asks looks closer */
+	/* Read for every request: a bit per client lane that is known to have it open; 0: removing,
+	   quiesced or limited, so whoever asks looks closer. */
+	_Atomic uint64_t admitted;
 	_Atomic uint64_t size;
 	_Atomic uint64_t line; /* who opened it in a term below that writes no more; 0: not ours */
 	uint64_t id;
@@ -98,19 +97,19 @@ struct volume {
 	uint64_t release_ns; /* it could not be given back: not before then */
 	_Atomic bool lost;   /* it was taken away from us while it was open: nothing is written */
 	uint32_t refs;	     /* caches that point here */
-	struct volume_hold *hold;
-	uint32_t makers;	    /* that make objects for no request: a hold waits for them */
+	struct volume_quiesce *quiesce;
+	uint32_t makers;	    /* that make objects for no request: a quiesce waits for them */
 	struct volume_limit *limit; /* NULL: none */
 	struct volume_opener opener[XSEG_LANES_MAX];
 	LIST_ENTRY(volume) link;
-	LIST_ENTRY(volume) ours; /* of those acquired */
+	LIST_ENTRY(volume) lease; /* of those acquired */
 };
 LIST_HEAD(volume_list, volume);
 
-struct volume_tour;
-TAILQ_HEAD(volume_tour_queue, volume_tour);
-struct volume_hold;
-TAILQ_HEAD(volume_hold_queue, volume_hold);
+struct volume_barrier;
+TAILQ_HEAD(volume_quiesce_barrier_queue, volume_barrier);
+struct volume_quiesce;
+TAILQ_HEAD(volume_quiesce_queue, volume_quiesce);
 
 struct volume_shared {
 	pthread_mutex_t lock;
@@ -118,16 +117,16 @@ struct volume_shared {
 	struct volume_list acquired;
 	uint32_t count;
 	_Atomic uint64_t gone;	   /* volumes removed so far */
-	struct notes *notes;	   /* volume_note.h; NULL: no mapper */
-	struct children *children; /* volume_child.h */
+	struct intents *intents;   /* volume_intent.h; NULL: no mapper */
+	struct overlays *overlays; /* volume_overlay.h */
 	uint64_t started_ns;
 	/* fronts that were there before: epoch of each lane that has opened all again */
-	_Atomic uint16_t told[XSEG_LANES_MAX];
-	_Atomic bool all_told;
-	/* volume_hold.c */
-	struct volume_tour_queue tours[XSEG_LANES_MAX]; /* by shard; with the mutex */
-	_Atomic uint32_t tour_count[XSEG_LANES_MAX];
-	_Atomic uint32_t releases; /* holds that have ended */
+	_Atomic uint16_t published[XSEG_LANES_MAX];
+	_Atomic bool all_published;
+	/* volume_quiesce.c */
+	struct volume_quiesce_barrier_queue barriers[XSEG_LANES_MAX]; /* by shard; with the mutex */
+	_Atomic uint32_t barrier_count[XSEG_LANES_MAX];
+	_Atomic uint32_t releases; /* quiesces that have ended */
 	_Atomic uint64_t *aside; /* bit per request slot: it waits here, and has done nothing yet */
 	_Atomic uint32_t busy;	 /* releases of volumes and the like under way: nobody is idle */
 };
@@ -146,21 +145,21 @@ struct volume_shard {
 	uint64_t gone_seen;
 	struct volume_load_queue loads;
 	TAILQ_HEAD(, map_fetch) fetches;		  /* volume_map.c */
-	TAILQ_HEAD(volume_part_queue, volume_part) parts; /* volume_child.c: they wait */
+	TAILQ_HEAD(volume_part_queue, volume_part) parts; /* volume_overlay.c: they wait */
 	uint32_t parts_waiting;				  /* of them, since the last look */
-	uint32_t asks;					  /* presences on their way */
+	uint32_t asks;					  /* bitmaps on their way */
 	struct volume_flush *background;		  /* volume_flush.c */
 	uint64_t background_until_ns;
-	/* volume_hold.c */
-	struct volume_hold_queue holds; /* that this lane asked for */
-	struct job_queue held;		/* jobs that met one */
+	/* volume_quiesce.c */
+	struct volume_quiesce_queue quiescing; /* that this lane asked for */
+	struct job_queue quiesced;	       /* jobs that met one */
 	uint32_t releases_seen;
 	/* volume_limit.c */
 	struct job_queue limited;
 	uint64_t limited_until_ns;
 	uint64_t look_ns; /* volume_lease.c: when next */
 	bool adopted;	  /* volume_adopt.c: it has begun */
-	uint64_t say_ns;  /* volume_ours.c: when next */
+	uint64_t say_ns;  /* volume_renew.c: when next */
 	bool saying;
 };
 
@@ -182,21 +181,22 @@ int volume_table_insert(
 /* The configured volume of that name: its id, or 0. */
 uint64_t volume_table_configured_id(struct volume_shared *shared, const char *name);
 /* May a volume look like this? 0 or -EILSEQ. */
-int volume_head_check(const struct map_head_info *head);
+int volume_table_head_check(const struct map_head_info *head);
 /*
  * The mapper has said it anew. Where it is (its epoch, size and owners) is only to be changed when
- * nobody is at work on it, `all`: with volume_hold.h; else its name, state, flags and limits are.
+ * nobody is at work on it, `all`: with volume_quiesce.h; else its name, state, flags and limits
+ * are.
  */
-int volume_head_set(
+int volume_table_head_set(
 	struct peer *peer, struct volume *volume, const struct map_head_info *head, bool all);
 
 /* For people. */
 void volume_table_dump(struct peer *peer, FILE *out);
 
-int volume_cache_open(struct volume_shard *shard);
-void volume_cache_close(struct peer *peer);
+int volume_table_cache_open(struct volume_shard *shard);
+void volume_table_cache_close(struct peer *peer);
 /* NULL: not loaded. The pointer is good until the lane's next turn. */
-struct volume *volume_find(struct peer *peer, uint64_t id);
+struct volume *volume_table_lookup(struct peer *peer, uint64_t id);
 /* With the mutex. */
 struct volume *volume_table_find(struct volume_shared *shared, uint64_t id);
 
@@ -204,10 +204,10 @@ struct volume *volume_table_find(struct volume_shared *shared, uint64_t id);
  * To REMOVING, also from there (a removal that did not end). -EBUSY: somebody else removes it;
  * -EPERM: it comes from the configuration.
  */
-int volume_remove_begin(struct peer *peer, struct volume *volume);
+int volume_table_remove_begin(struct peer *peer, struct volume *volume);
 /* The removal failed; `state`: what its record says now. */
-void volume_remove_stop(struct peer *peer, uint64_t id, unsigned state);
-void volume_remove_end(struct peer *peer, uint64_t id);
+void volume_table_remove_stop(struct peer *peer, uint64_t id, unsigned state);
+void volume_table_remove_end(struct peer *peer, uint64_t id);
 
 static inline struct volume_shared *volume_shared(const struct peer *peer) { return peer->shared; }
 
@@ -237,26 +237,27 @@ struct volume_client {
 	uint16_t lane, epoch;
 };
 #define VOLUME_NO_CLIENT ((struct volume_client){.lane = UINT16_MAX})
-struct volume_client volume_client_of(const struct peer *peer, const struct job *job);
+struct volume_client volume_open_client(const struct peer *peer, const struct job *job);
 
 /* With the mutex. */
-bool volume_is_leaving(const struct volume *volume);
+bool volume_open_is_leaving(const struct volume *volume);
 /* With the mutex: a client works on it; from now on he goes on at once, if nothing stands against
    that. */
-void volume_admit(struct volume *volume, struct volume_client client);
+void volume_open_admit(struct volume *volume, struct volume_client client);
 /* -EBUSY: it is being removed; -EROFS. again: how often the client has it open by now; 0: once more
    than before. */
-int volume_opened(struct peer *peer, struct volume *volume, struct volume_client client,
+int volume_open_add(struct peer *peer, struct volume *volume, struct volume_client client,
 	bool writes, uint64_t again);
 /* True: nobody has it open any more, and it is ours to give back. */
-bool volume_closed(struct peer *peer, struct volume *volume, struct volume_client client);
+bool volume_open_remove(struct peer *peer, struct volume *volume, struct volume_client client);
 /* How often it is open; forgets the dead. `but` alone may be at work without having opened it. */
-uint32_t volume_opens(struct peer *peer, struct volume *volume, struct volume_client but);
+uint32_t volume_open_count(struct peer *peer, struct volume *volume, struct volume_client but);
 /* The same, with the mutex. */
-uint32_t volume_opens_locked(struct peer *peer, struct volume *volume, struct volume_client but);
+uint32_t volume_open_count_locked(
+	struct peer *peer, struct volume *volume, struct volume_client but);
 /* With the mutex: what nobody alive has open any more, by the lanes' words alone. */
-bool volume_is_unused(const struct peer *peer, const struct volume *volume);
-void volume_describe(struct peer *peer, struct volume *volume, struct xseg_volume_info *info);
+bool volume_open_is_unused(const struct peer *peer, const struct volume *volume);
+void volume_open_describe(struct peer *peer, struct volume *volume, struct xseg_volume_info *info);
 
 /* --- volume_step.c: what may have to wait for a request slot or pages ------------------------- */
 
@@ -314,10 +315,10 @@ void volume_task_refuse(struct volume_task *task, const struct call *call);
 /* --- volume_load.c: from the mapper ------------------------------------------------------ */
 
 /* MAP_ACQUIRE, of the volume or (id 0) of that name. NULL: no room now. */
-struct call *volume_head_call(struct volume_step *step, void (*run)(struct volume_step *step),
+struct call *volume_load_call(struct volume_step *step, void (*run)(struct volume_step *step),
 	uint64_t id, const char *name, uint64_t flags);
 /* What it has brought; 0 or -errno. */
-int volume_head_answer(const struct call *call, struct map_head_info *head);
+int volume_load_answer(const struct call *call, struct map_head_info *head);
 /* Start loading, or join those who wait: the job is dispatched again, or fails. */
 void volume_load_job(struct peer *peer, struct job *job);
 /* The same; task->found() hears of it. */
@@ -338,9 +339,9 @@ void volume_lease_release(struct peer *peer, struct volume *volume);
 void volume_lease_unwant(struct peer *peer, struct volume *volume);
 /* It was taken away from us. */
 void volume_lease_lost(struct peer *peer, uint64_t id);
-/* --- volume_ours.c: the mapper hears what we have acquired -- each turn. */
-bool volume_ours_poll(struct peer *peer);
-/* --- volume_adopt.c: notes of a predecessor -- each turn. */
+/* --- volume_renew.c: the mapper hears what we have acquired -- each turn. */
+bool volume_renew_poll(struct peer *peer);
+/* --- volume_adopt.c: intents of a predecessor -- each turn. */
 bool volume_adopt_poll(struct peer *peer);
 
 /* Is anything written to it lost? Then FLUSH must say so. */
@@ -356,7 +357,7 @@ bool volume_lease_waits(struct peer *peer);
 /* --- volume_front.c: what those have open who were there before us ------------------------ */
 
 /* The client has opened again whatever it has open. */
-void volume_front_told(struct peer *peer, struct volume_client client);
+void volume_front_published(struct peer *peer, struct volume_client client);
 /* True: not all have said so; the job is dispatched again later, or has failed. */
 bool volume_front_await(struct peer *peer, struct job *job);
 
@@ -366,7 +367,7 @@ size_t volume_configured_name(const char *text, char name[VOLUME_NAME_LENGTH_MAX
 /* --- handlers -------------------------------------------------------------------------------- */
 
 peer_handler_f volume_io_read, volume_io_write, volume_io_zero, volume_io_discard,
-	volume_io_prefetch, volume_io_flush;
+	volume_io_prefetch, volume_flush;
 peer_handler_f volume_status;
 peer_handler_f volume_admin_open, volume_admin_close, volume_admin_info, volume_admin_create,
 	volume_admin_update, volume_admin_remove;
@@ -375,7 +376,7 @@ peer_handler_f volume_list, volume_control;
 /* --- volume_enter.c -------------------------------------------------------------------------- */
 
 /* The volume of a data job; NULL: the job waits for it, or has failed. */
-struct volume *volume_io_enter_slow(struct peer *peer, struct job *job);
+struct volume *volume_enter_slow(struct peer *peer, struct job *job);
 
 /* Another has had the volume since whoever asks has opened it: arg1 of what changes it is the term
    of then, 0 of who opened it to read, or not at all. */
@@ -392,7 +393,7 @@ static inline struct volume *volume_io_enter(struct peer *peer, struct job *job)
 	if (likely((admitted >> (job->client % XSEG_LANES_MAX)) & 1) &&
 		likely(!volume_is_over(volume, job)))
 		return volume;
-	return volume_io_enter_slow(peer, job);
+	return volume_enter_slow(peer, job);
 }
 
 #endif

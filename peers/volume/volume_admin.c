@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "peers/volume/volume_control.h"
-#include "peers/volume/volume_hold.h"
-#include "peers/volume/volume_note.h"
+#include "peers/volume/volume_intent.h"
+#include "peers/volume/volume_quiesce.h"
 
 /* --- open, close ------------------------------------------------------------------------ */
 
@@ -18,7 +18,7 @@ static void open_leased(struct volume_task *task, int error)
 {
 	struct peer *peer = task->step.peer;
 	struct job *job = task->job;
-	struct volume *volume = error == 0 ? volume_find(peer, task->id) : NULL;
+	struct volume *volume = error == 0 ? volume_table_lookup(peer, task->id) : NULL;
 	if (error == 0 && !volume)
 		error = -ENOENT;
 	if (error == 0 && volume_is_over(volume, job)) {
@@ -26,7 +26,7 @@ static void open_leased(struct volume_task *task, int error)
 		volume_lease_unwant(peer, volume);
 	}
 	if (error == 0)
-		error = volume_opened(peer, volume, volume_client_of(peer, job),
+		error = volume_open_add(peer, volume, volume_open_client(peer, job),
 			!(job->flags & XSEG_F_READ_ONLY), job->arg0);
 	crash_point("volume.open.counted");
 	if (error != 0)
@@ -43,20 +43,20 @@ static enum open look(struct peer *peer, struct volume *volume, bool writes, int
 	enum open open = OPEN_AS_IT_IS;
 	pthread_mutex_lock(&volume_shared(peer)->lock);
 	*error = 0;
-	if (volume_is_leaving(volume))
+	if (volume_open_is_leaving(volume))
 		*error = -EBUSY;
 	else if (writes && volume->read_only)
 		*error = -EROFS;
-	else if (volume->hold)
+	else if (volume->quiesce)
 		open = OPEN_WAITS;
 	else if (volume->configured || volume->acquired)
 		open = writes && volume_is_lost(volume) &&
-				       volume_opens_locked(peer, volume, VOLUME_NO_CLIENT) == 0
+				       volume_open_count_locked(peer, volume, VOLUME_NO_CLIENT) == 0
 			       ? OPEN_ACQUIRES
 			       : OPEN_AS_IT_IS;
 	else if (writes)
 		open = OPEN_ACQUIRES;
-	else if (volume_opens_locked(peer, volume, VOLUME_NO_CLIENT) == 0)
+	else if (volume_open_count_locked(peer, volume, VOLUME_NO_CLIENT) == 0)
 		open = OPEN_LOOKS;
 	pthread_mutex_unlock(&volume_shared(peer)->lock);
 	return open;
@@ -67,7 +67,7 @@ static void open_wait(struct volume_task *task, struct volume *volume)
 	struct peer *peer = task->step.peer;
 	struct job *job = volume_task_leave(task);
 	job->key.volume = volume->id;
-	if (!volume_hold_wait(peer, volume, job))
+	if (!volume_quiesce_wait(peer, volume, job))
 		peer->ops->on[job->op](peer, job);
 }
 
@@ -75,7 +75,7 @@ static void open_found(struct volume_task *task, int error)
 {
 	struct peer *peer = task->step.peer;
 	bool writes = !(task->job->flags & XSEG_F_READ_ONLY);
-	struct volume *volume = error == 0 ? volume_find(peer, task->id) : NULL;
+	struct volume *volume = error == 0 ? volume_table_lookup(peer, task->id) : NULL;
 	if (error == 0 && !volume)
 		error = -ENOENT;
 	enum open open = error == 0 ? look(peer, volume, writes, &error) : OPEN_AS_IT_IS;
@@ -100,13 +100,13 @@ void volume_admin_open(struct peer *peer, struct job *job)
 /* A volume that nobody has used since this process began is not loaded, and not open. */
 void volume_admin_close(struct peer *peer, struct job *job)
 {
-	struct volume *volume = volume_find(peer, job->key.volume);
-	struct volume_client client = volume_client_of(peer, job);
+	struct volume *volume = volume_table_lookup(peer, job->key.volume);
+	struct volume_client client = volume_open_client(peer, job);
 	bool last = false;
 	if (job->key.volume == 0)
-		volume_front_told(peer, client);
+		volume_front_published(peer, client);
 	else if (volume)
-		last = volume_closed(peer, volume, client);
+		last = volume_open_remove(peer, volume, client);
 	job_complete(job, 0);
 	if (last)
 		volume_lease_release(peer, volume);
@@ -119,7 +119,7 @@ static void info_answered(struct call *call)
 {
 	struct volume_task *task = volume_task_of(call);
 	struct peer *peer = task->step.peer;
-	struct xseg_volume_info info, ours;
+	struct xseg_volume_info info, leased;
 	int rc = call->result;
 	uint32_t length = call->answer_length;
 	call_end(call);
@@ -130,12 +130,12 @@ static void info_answered(struct call *call)
 		return;
 	}
 	job_get_bytes(task->job, 0, &info, sizeof(info));
-	struct volume *volume = volume_find(peer, info.id);
+	struct volume *volume = volume_table_lookup(peer, info.id);
 	if (volume) {
-		volume_describe(peer, volume, &ours);
-		info.opens = ours.opens;
-		if (ours.state == XSEG_VOLUME_REMOVING)
-			info.state = ours.state;
+		volume_open_describe(peer, volume, &leased);
+		info.opens = leased.opens;
+		if (leased.state == XSEG_VOLUME_REMOVING)
+			info.state = leased.state;
 		job_put_bytes(task->job, 0, &info, sizeof(info));
 	}
 	volume_task_end(task, 0, sizeof(info), info.id);
@@ -162,7 +162,7 @@ void volume_admin_info(struct peer *peer, struct job *job)
 		rc = -EINVAL;
 	if (rc == 0 && task->id == 0)
 		task->id = volume_table_configured_id(peer->shared, task->name);
-	struct volume *volume = rc == 0 ? volume_find(peer, task->id) : NULL;
+	struct volume *volume = rc == 0 ? volume_table_lookup(peer, task->id) : NULL;
 	if (rc == 0 && !(volume && volume->configured) && !volume_has_map(peer))
 		rc = -ENOENT;
 	if (rc != 0)
@@ -190,13 +190,12 @@ void volume_admin_create(struct peer *peer, struct job *job)
 		job_forward(job, VOLUME_MAP);
 }
 
-/* --- update ------------------------------------------------------------------------------------
-   */
+/* --- update ---------------------------------------------------------------------------------- */
 
 static void update_found(struct volume_task *task, int error)
 {
 	struct xseg_volume_info info;
-	struct volume *volume = error == 0 ? volume_find(task->step.peer, task->id) : NULL;
+	struct volume *volume = error == 0 ? volume_table_lookup(task->step.peer, task->id) : NULL;
 	if (error == 0)
 		error = !volume ? -ENOENT : volume->configured ? -EPERM : 0;
 	if (error != 0) {
@@ -215,15 +214,14 @@ void volume_admin_update(struct peer *peer, struct job *job)
 	volume_task_start(peer, job, update_found);
 }
 
-/* --- remove
-   -------------------------------------------------------------------------------------- */
+/* --- remove ---------------------------------------------------------------------------------- */
 
 static void remove_found(struct volume_task *task, int error)
 {
 	struct peer *peer = task->step.peer;
-	struct volume *volume = error == 0 ? volume_find(peer, task->id) : NULL;
+	struct volume *volume = error == 0 ? volume_table_lookup(peer, task->id) : NULL;
 	/* nobody can have a damaged one open; and what is not there has been removed before, if who
-	   asks was told its id: the mapper says so */
+	   asks was published its id: the mapper says so */
 	bool gone = error == -ENOENT && task->job->key.volume != 0 && volume_has_map(peer);
 	if (error == -EILSEQ || error == -EPROTO || gone) {
 		job_forward(volume_task_leave(task), VOLUME_MAP);
@@ -231,7 +229,7 @@ static void remove_found(struct volume_task *task, int error)
 	}
 	if (error == 0)
 		error = !volume ? -ENOENT : volume->configured ? -EPERM : 0;
-	if (error == 0 && volume_opens(peer, volume, volume_client_of(peer, task->job)) > 0)
+	if (error == 0 && volume_open_count(peer, volume, volume_open_client(peer, task->job)) > 0)
 		error = -EBUSY;
 	if (error != 0)
 		volume_task_end(task, error, 0, 0);

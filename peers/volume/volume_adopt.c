@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a predecessor has noted and not told, of volumes that nobody asks for: each is acquired,
- * which tells it, and then given back as one that nobody has open (volume_lease.c).
+ * What a predecessor has recorded and not published, of volumes that nobody asks for: each is
+ * acquired, which publishes it, and then given back as one that nobody has open (volume_lease.c).
  */
 #include <base/crash.h>
 #include <base/log.h>
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "peers/volume/volume_notes.h"
+#include "peers/volume/volume_intent_priv.h"
 
 struct adopt {
 	struct volume_task task; /* first; of no job */
@@ -24,11 +24,12 @@ static struct adopt *adopt_of(struct volume_task *task) { return (struct adopt *
 static void adopted(struct volume_task *task, int error)
 {
 	struct adopt *adopt = adopt_of(task);
-	crash_point("volume.adopt.told");
+	crash_point("volume.adopt.published");
 	if (error == -ENOENT) /* removed meanwhile */
-		volume_note_forget(task->step.peer, task->id);
+		volume_intent_forget(task->step.peer, task->id);
 	else if (error != 0 && error != -EBUSY) /* that one does it for a question of his own */
-		log_warning("volume", "%s: what was noted about volume %016llx is told later: %s",
+		log_warning("volume",
+			"%s: updates of the map of volume %016llx are published later: %s",
 			task->step.peer->name, (unsigned long long)task->id, strerror(-error));
 	adopt_next(adopt);
 }
@@ -36,7 +37,7 @@ static void adopted(struct volume_task *task, int error)
 static void loaded(struct volume_task *task, int error)
 {
 	struct peer *peer = task->step.peer;
-	if (error == 0 && volume_note_any(peer, task->id)) {
+	if (error == 0 && volume_intent_any(peer, task->id)) {
 		task->found = adopted;
 		volume_lease_want(task, false);
 	} else {
@@ -62,20 +63,20 @@ static void adopt_next(struct adopt *adopt)
 	free(adopt);
 }
 
-/* Those that there are notes about. */
-static void find_ids(struct notes *notes, struct adopt *adopt)
+/* Those that there are intents about. */
+static void find_ids(struct intents *intents, struct adopt *adopt)
 {
-	const struct note_volume *of;
-	uint32_t room = atomic_load_explicit(&notes->count, memory_order_relaxed);
+	const struct intent_volume *of;
+	uint32_t room = atomic_load_explicit(&intents->count, memory_order_relaxed);
 	adopt->ids = calloc(room > 0 ? room : 1, sizeof(*adopt->ids));
 	if (!adopt->ids)
 		return;
-	pthread_mutex_lock(&notes->lock);
-	for (unsigned i = 0; i < NOTES_VOLUMES; i++)
-		LIST_FOREACH (of, &notes->volumes[i], link)
+	pthread_mutex_lock(&intents->lock);
+	for (unsigned i = 0; i < INTENTS_VOLUMES; i++)
+		LIST_FOREACH (of, &intents->volumes[i], link)
 			if (adopt->count < room)
 				adopt->ids[adopt->count++] = of->id;
-	pthread_mutex_unlock(&notes->lock);
+	pthread_mutex_unlock(&intents->lock);
 }
 
 bool volume_adopt_poll(struct peer *peer)
@@ -90,7 +91,7 @@ bool volume_adopt_poll(struct peer *peer)
 		return false;
 	atomic_fetch_add(&shared->busy, 1);
 	adopt->task.step.peer = peer;
-	find_ids(shared->notes, adopt);
+	find_ids(shared->intents, adopt);
 	adopt_next(adopt);
 	return true;
 }

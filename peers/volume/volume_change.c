@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A change of a volume, from the hold to the end of it. */
+/* A change of a volume, from the quiesce to the end of it. */
 #include <base/crash.h>
 #include <base/log.h>
 #include <errno.h>
@@ -8,11 +8,11 @@
 
 #include "peers/volume/volume_control.h"
 #include "peers/volume/volume_flush.h"
-#include "peers/volume/volume_hold.h"
+#include "peers/volume/volume_quiesce.h"
 
 struct change {
 	struct volume_flush flush; /* first: it begins with a volume_step */
-	struct volume_hold hold;
+	struct volume_quiesce quiesce;
 	struct volume_task *task;
 	struct volume *volume;
 	enum volume_changes what;
@@ -24,7 +24,7 @@ struct change {
 };
 
 static struct change *change_of(struct volume_step *step) { return (struct change *)step; }
-static struct volume_step *step_of(struct change *change) { return &change->flush.tell.step; }
+static struct volume_step *step_of(struct change *change) { return &change->flush.publish.step; }
 static struct peer *peer_of(const struct change *change) { return change->task->step.peer; }
 
 static void change_end(struct change *change)
@@ -32,7 +32,7 @@ static void change_end(struct change *change)
 	struct volume_task *task = change->task;
 	struct job *job = volume_task_leave(task);
 	if (change->what != VOLUME_CHANGES_WORDS)
-		volume_hold_release(&change->hold);
+		volume_quiesce_release(&change->quiesce);
 	if (change->result != 0)
 		job_fail_value(job, change->result, change->value);
 	else
@@ -57,9 +57,10 @@ static void look_end(struct change *change, int error, const struct map_head_inf
 	struct volume *volume = change->volume;
 	bool all = change->what != VOLUME_CHANGES_WORDS;
 	if (error == 0)
-		error = volume_head_set(peer, volume, head, all);
+		error = volume_table_head_set(peer, volume, head, all);
 	if (change->what == VOLUME_CHANGES_REMOVES) {
-		volume_remove_stop(peer, volume->id, error == 0 ? head->state : volume->head.state);
+		volume_table_remove_stop(
+			peer, volume->id, error == 0 ? head->state : volume->head.state);
 	} else if (error != 0 && all) {
 		log_error("volume", "%s: what became of volume '%s' cannot be seen: %s", peer->name,
 			volume->head.name, strerror(-error));
@@ -75,7 +76,7 @@ static void looked(struct call *call)
 {
 	struct change *change = change_of(call->context);
 	struct map_head_info head;
-	int rc = volume_head_answer(call, &head);
+	int rc = volume_load_answer(call, &head);
 	call_end(call);
 	look_end(change, rc, &head);
 }
@@ -84,7 +85,7 @@ static void look_again(struct volume_step *step)
 {
 	struct change *change = change_of(step);
 	struct call *call =
-		volume_head_call(step, look_again, change->volume->id, NULL, MAP_READ_ONLY);
+		volume_load_call(step, look_again, change->volume->id, NULL, MAP_READ_ONLY);
 	if (call)
 		call_submit(call, VOLUME_MAP, looked);
 }
@@ -93,10 +94,10 @@ static void removed(struct change *change)
 {
 	struct peer *peer = peer_of(change);
 	uint64_t id = change->volume->id;
-	volume_note_forget(peer, id);
+	volume_intent_forget(peer, id);
 	struct job *job = volume_task_leave(change->task);
-	volume_hold_release(&change->hold);
-	volume_remove_end(peer, id);
+	volume_quiesce_release(&change->quiesce);
+	volume_table_remove_end(peer, id);
 	crash_point("volume.remove.gone");
 	free(change);
 	job_complete(job, 0);
@@ -128,10 +129,9 @@ static void ask(struct volume_step *step)
 	call_submit(call, VOLUME_MAP, answered);
 }
 
-/* --- before it
-   ----------------------------------------------------------------------------------- */
+/* --- before it ------------------------------------------------------------------------------- */
 
-/* What was noted about one that is removed, or that has been taken away, is of no use. */
+/* What was recorded about one that is removed, or that has been taken away, is of no use. */
 static void flushed(struct volume_flush *flush, int error)
 {
 	struct change *change = (struct change *)flush;
@@ -140,7 +140,8 @@ static void flushed(struct volume_flush *flush, int error)
 	if (removes && (error == -ESTALE || error == -ENOENT))
 		error = 0;
 	if (error != 0 && removes)
-		volume_remove_stop(peer_of(change), change->volume->id, change->volume->head.state);
+		volume_table_remove_stop(
+			peer_of(change), change->volume->id, change->volume->head.state);
 	if (error != 0)
 		change_fail(change, error == -ESTALE ? -EIO : error);
 	else
@@ -150,10 +151,10 @@ static void flushed(struct volume_flush *flush, int error)
 static int may_remove(struct change *change)
 {
 	struct peer *peer = peer_of(change);
-	struct volume_client client = volume_client_of(peer, change->task->job);
-	if (volume_opens(peer, change->volume, client) > 0)
+	struct volume_client client = volume_open_client(peer, change->task->job);
+	if (volume_open_count(peer, change->volume, client) > 0)
 		return -EBUSY;
-	return volume_remove_begin(peer, change->volume);
+	return volume_table_remove_begin(peer, change->volume);
 }
 
 static void was_cut(struct volume_cut *cut, int error)
@@ -174,20 +175,21 @@ static void cut_first(struct change *change)
 		.volume = change->volume,
 		.size = ask.size,
 		.done = was_cut};
-	volume_cut_begin(&change->cut);
+	volume_flatten_cut(&change->cut);
 }
 
-static void held(struct volume_hold *hold, int error)
+static void quiesced(struct volume_quiesce *quiesce, int error)
 {
-	struct change *change = (struct change *)((char *)hold - offsetof(struct change, hold));
-	struct peer *peer = hold->peer;
-	struct volume *volume = hold->volume;
+	struct change *change =
+		(struct change *)((char *)quiesce - offsetof(struct change, quiesce));
+	struct peer *peer = quiesce->peer;
+	struct volume *volume = quiesce->volume;
 	bool removes = change->what == VOLUME_CHANGES_REMOVES;
 	if (error == -EBUSY) { /* somebody else is at it: when he has ended */
 		struct job *job = volume_task_leave(change->task);
 		free(change);
 		job->key.volume = volume->id;
-		if (!volume_hold_wait(peer, volume, job))
+		if (!volume_quiesce_wait(peer, volume, job))
 			peer->ops->on[job->op](peer, job);
 		return;
 	}
@@ -224,10 +226,10 @@ void volume_change(struct volume_task *task, struct volume *volume, enum volume_
 		ask(step_of(change));
 		return;
 	}
-	change->hold = (struct volume_hold){.peer = peer,
+	change->quiesce = (struct volume_quiesce){.peer = peer,
 		.volume = volume,
-		.held = held,
+		.quiesced = quiesced,
 		.job = task->job,
 		.reads = what != VOLUME_CHANGES_EPOCH};
-	volume_hold_begin(&change->hold);
+	volume_quiesce_begin(&change->quiesce);
 }

@@ -7,14 +7,14 @@
 #include <stdlib.h>
 
 #include "peers/volume/volume_flush.h"
-#include "peers/volume/volume_hold.h"
+#include "peers/volume/volume_quiesce.h"
 
 enum part {
-	PART_NONE,     /* not for those above a composer */
-	PART_PASSES,   /* handed on */
-	PART_TELLS,    /* handed on when the mapper knows all that there is to know */
-	PART_CHANGES,  /* volume_change() */
-	PART_SNAPSHOT, /* the same, when somebody can write to it */
+	PART_NONE,	/* not for those above a composer */
+	PART_PASSES,	/* handed on */
+	PART_PUBLISHES, /* handed on when the mapper knows all that there is to know */
+	PART_CHANGES,	/* volume_change() */
+	PART_SNAPSHOT,	/* the same, when somebody can write to it */
 	PART_ROLLBACK,
 	PART_RESIZE,
 	PART_FLATTEN,
@@ -37,15 +37,15 @@ static const struct control controls[MAP_CONTROLS] = {
 	[MAP_LIMITS] = {PART_CHANGES, VOLUME_CHANGES_WORDS, false},
 	[MAP_FLATTEN] = {PART_FLATTEN, VOLUME_CHANGES_MAP, false},
 	[MAP_BREAK] = {PART_BREAK, VOLUME_CHANGES_WORDS, false},
-	[MAP_DIFF] = {PART_TELLS, VOLUME_CHANGES_WORDS, false},
-	[MAP_DETAIL] = {PART_TELLS, VOLUME_CHANGES_WORDS, false},
+	[MAP_DIFF] = {PART_PUBLISHES, VOLUME_CHANGES_WORDS, false},
+	[MAP_DETAIL] = {PART_PUBLISHES, VOLUME_CHANGES_WORDS, false},
 	[MAP_SWEEP] = {PART_PASSES, VOLUME_CHANGES_WORDS, false},
 	[MAP_SWEEP_STATE] = {PART_PASSES, VOLUME_CHANGES_WORDS, false},
 };
 
 /* --- handed on ---------------------------------------------------------------------------- */
 
-struct told {
+struct published {
 	struct volume_flush flush; /* first */
 	struct volume_task *task;
 };
@@ -57,35 +57,34 @@ static void pass_on(struct volume_task *task)
 	job_forward(volume_task_leave(task), VOLUME_MAP);
 }
 
-static void told(struct volume_flush *flush, int error)
+static void published(struct volume_flush *flush, int error)
 {
-	struct told *tell = (struct told *)flush;
-	struct volume_task *task = tell->task;
-	free(tell);
+	struct published *publish = (struct published *)flush;
+	struct volume_task *task = publish->task;
+	free(publish);
 	if (error != 0 && error != -ESTALE)
 		volume_task_end(task, error, 0, 0);
 	else
 		pass_on(task);
 }
 
-static void tell_first(struct volume_task *task)
+static void publish_first(struct volume_task *task)
 {
 	struct peer *peer = task->step.peer;
-	if (!volume_note_any(peer, task->id)) {
+	if (!volume_intent_any(peer, task->id)) {
 		pass_on(task);
 		return;
 	}
-	struct told *tell = calloc(1, sizeof(*tell));
-	if (!tell) {
+	struct published *publish = calloc(1, sizeof(*publish));
+	if (!publish) {
 		volume_task_end(task, -ENOMEM, 0, 0);
 		return;
 	}
-	tell->task = task;
-	volume_flush_begin(&tell->flush, peer, task->id, told);
+	publish->task = task;
+	volume_flush_begin(&publish->flush, peer, task->id, published);
 }
 
-/* --- those with a part for us ------------------------------------------------------------------
-   */
+/* --- those with a part for us ---------------------------------------------------------------- */
 
 static struct map_ask ask_of(const struct volume_task *task)
 {
@@ -98,7 +97,7 @@ static struct map_ask ask_of(const struct volume_task *task)
 static void rollback(struct volume_task *task, struct volume *volume)
 {
 	struct peer *peer = task->step.peer;
-	if (volume_opens(peer, volume, volume_client_of(peer, task->job)) > 0)
+	if (volume_open_count(peer, volume, volume_open_client(peer, task->job)) > 0)
 		volume_task_end(task, -EBUSY, 0, 0);
 	else
 		volume_change(task, volume, VOLUME_CHANGES_MAP);
@@ -108,7 +107,7 @@ static void resize(struct volume_task *task, struct volume *volume)
 {
 	uint64_t size = ask_of(task).size;
 	if (size < atomic_load_explicit(&volume->size, memory_order_relaxed))
-		volume_shrink(task, volume);
+		volume_flatten_shrink(task, volume);
 	else
 		volume_change(task, volume, VOLUME_CHANGES_MAP);
 }
@@ -141,9 +140,9 @@ static void break_ask(struct volume_step *step)
 
 static void control_found(struct volume_task *task, int error)
 {
-	struct volume *volume = error == 0 ? volume_find(task->step.peer, task->id) : NULL;
+	struct volume *volume = error == 0 ? volume_table_lookup(task->step.peer, task->id) : NULL;
 	const struct control *control = &controls[task->job->arg0];
-	bool change = control->part != PART_TELLS;
+	bool change = control->part != PART_PUBLISHES;
 	if (error == 0)
 		error = !volume ? -ENOENT : volume->configured ? -EPERM : 0;
 	if (error == 0 && change && task->job->arg0 != MAP_FLAGS &&
@@ -155,7 +154,7 @@ static void control_found(struct volume_task *task, int error)
 		return;
 	}
 	switch (control->part) {
-	case PART_TELLS: tell_first(task); break;
+	case PART_PUBLISHES: publish_first(task); break;
 	case PART_SNAPSHOT:
 		if (volume->read_only)
 			pass_on(task);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Changes of a volume that the mapper makes while the composer sees to it that nobody is in its
- * way: what is written waits, what was written is flushed and told; then the mapper is asked, and
- * what it has made of the volume is looked at before anybody goes on.
+ * way: what is written waits, what was written is flushed and published; then the mapper is asked,
+ * and what it has made of the volume is looked at before anybody goes on.
  *
  * Units: none. Errors: 0 or -errno. Ownership: the task is given away. Threads: the shard's lane.
  * Blocking: none.
@@ -10,8 +10,8 @@
 #ifndef SKERRY_VOLUME_CONTROL_H
 #define SKERRY_VOLUME_CONTROL_H
 
-#include "peers/volume/volume_child.h"
 #include "peers/volume/volume_map.h"
+#include "peers/volume/volume_overlay.h"
 
 enum volume_changes {
 	VOLUME_CHANGES_WORDS,	/* its name, flags, limits: nothing waits */
@@ -31,7 +31,7 @@ void volume_refence(struct peer *peer, struct job *job);
 /* MAP_FLATTEN: some of what it shares becomes its own. */
 void volume_flatten(struct volume_task *task, struct volume *volume);
 /* A smaller size. */
-void volume_shrink(struct volume_task *task, struct volume *volume);
+void volume_flatten_shrink(struct volume_task *task, struct volume *volume);
 
 /* What lies behind a new end in the middle of an object becomes zeros. Held, and ours. */
 struct volume_cut {
@@ -40,8 +40,8 @@ struct volume_cut {
 	uint64_t size;
 	void (*done)(struct volume_cut *cut, int error);
 	struct volume_wish wish;
-	struct volume_whole whole;
+	struct volume_flattened whole;
 };
-void volume_cut_begin(struct volume_cut *cut);
+void volume_flatten_cut(struct volume_cut *cut);
 
 #endif

@@ -2,12 +2,12 @@
 /*
  * Writing to objects that are shared or partial.
  *
- *   begin:  shared -> an own object, partial, that has nothing yet: note, then entry
- *   claim:  the stretch's granules are busy; somebody else's: wait
- *   fill:   a granule that is written only in part, and is not there, is read from who has it and
+ *   begin:  shared -> an own object, partial, that has nothing yet: intent, then entry
+ *   claim:  the stretch's clusters are busy; somebody else's: wait
+ *   fill:   a cluster that is written only in part, and is not there, is read from who has it and
  *           written whole; at most the first and the last
  *   write:  the stretch itself
- *   made:   the bits are set, in the note first, then for readers; the last bit makes it whole
+ *   made:   the bits are set, in the intent first, then for readers; the last bit makes it whole
  *
  * Nothing is seen before it is there, so each step may be cut off and done again.
  */
@@ -16,10 +16,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "peers/volume/volume_children.h"
-#include "peers/volume/volume_note.h"
+#include "peers/volume/volume_intent.h"
+#include "peers/volume/volume_overlay_priv.h"
 
-/* Granules of a flatten in one request. */
+/* Clusters of a flatten in one request. */
 #define FILL_AT_ONCE 64u
 
 static struct volume_part *part_of(struct volume_step *step) { return (struct volume_part *)step; }
@@ -28,9 +28,9 @@ static void write_begin(struct volume_step *step);
 static void write_next(struct volume_step *step);
 static void write_made(struct volume_step *step);
 
-static uint32_t granules_of(const struct volume *volume)
+static uint32_t clusters_of(const struct volume *volume)
 {
-	return (1u << volume->object_shift) / MAP_GRANULE;
+	return (1u << volume->object_shift) / MAP_CLUSTER;
 }
 
 /* Is it a write that leaves no data: the whole object may go. */
@@ -44,49 +44,49 @@ static bool empties(const struct volume_part *part)
 
 static void lock(const struct volume_part *part)
 {
-	pthread_mutex_lock(&children_of(part->step.peer)->lock);
+	pthread_mutex_lock(&overlays_of(part->step.peer)->lock);
 }
 static void unlock(const struct volume_part *part)
 {
-	pthread_mutex_unlock(&children_of(part->step.peer)->lock);
+	pthread_mutex_unlock(&overlays_of(part->step.peer)->lock);
 }
 
-/* With the mutex. The entry that the object had before it got a child; 0: unknown. */
-static uint64_t word_before(const struct volume *volume, const struct child *child)
+/* With the mutex. The entry that the object had before it got an overlay; 0: unknown. */
+static uint64_t word_before(const struct volume *volume, const struct overlay *overlay)
 {
 	for (unsigned i = 0; i < MAP_OWNERS; i++)
-		if (volume->owners[i] == child->parent_owner)
-			return map_word(child->parent_epoch, i, child->parent_flags);
+		if (volume->owners[i] == overlay->parent_owner)
+			return map_word(overlay->parent_epoch, i, overlay->parent_flags);
 	return 0;
 }
 
-/* With the mutex. The last who was making the first granules has failed: it is shared as before,
+/* With the mutex. The last who was making the first clusters has failed: it is shared as before,
    unless the mapper knows better. What may have been written nobody looks at. */
-static void unmake_child(struct volume_part *part)
+static void unmake_overlay(struct volume_part *part)
 {
-	const struct child *child = part->child;
-	uint64_t before = child_volume(part) ? word_before(part->volume, child) : 0;
-	if (before == 0 || child_bits_any(child->busy, 0, granules_of(part->volume)) ||
-		child_bits_any(child->has, 0, granules_of(part->volume)))
+	const struct overlay *overlay = part->overlay;
+	uint64_t before = overlay_volume(part) ? word_before(part->volume, overlay) : 0;
+	if (before == 0 || overlay_bits_any(overlay->busy, 0, clusters_of(part->volume)) ||
+		overlay_bits_any(overlay->has, 0, clusters_of(part->volume)))
 		return;
-	if (volume_note_unmake(part->step.peer, part->id, part->object))
+	if (volume_intent_unmake(part->step.peer, part->id, part->object))
 		volume_map_move(part->volume, part->object,
-			map_word(child->epoch, part->volume->self, MAP_WORD_PARTIAL), before);
+			map_word(overlay->epoch, part->volume->self, MAP_WORD_PARTIAL), before);
 }
 
-/* The granules are nobody's any more, and it is over. */
+/* The clusters are nobody's any more, and it is over. */
 static void write_end(struct volume_part *part, int error)
 {
-	if (part->child) {
+	if (part->overlay) {
 		lock(part);
 		if (part->count > 0)
-			child_bits_clear(part->child->busy, part->first, part->count);
+			overlay_bits_clear(part->overlay->busy, part->first, part->count);
 		if (error != 0)
-			unmake_child(part);
-		child_unref(children_of(part->step.peer), part->child);
+			unmake_overlay(part);
+		overlay_unref(overlays_of(part->step.peer), part->overlay);
 		unlock(part);
 	}
-	volume_part_end(part, error);
+	volume_io_part_end(part, error);
 }
 
 /* --- the object is there already, whole --------------------------------------------------- */
@@ -114,30 +114,30 @@ static void touched(struct call *call)
 		write_made(&part->step);
 }
 
-/* A granule of zeros, which is emptied at once: an object that the map has should be in the store,
+/* A cluster of zeros, which is emptied at once: an object that the map has should be in the store,
    or whoever looks there would take it for lost. */
 static void touch(struct volume_step *step)
 {
 	struct volume_part *part = part_of(step);
-	static const uint8_t zeros[MAP_GRANULE];
+	static const uint8_t zeros[MAP_CLUSTER];
 	struct call *call;
 	int rc = call_begin(part->step.peer, &call);
 	if (rc == 0) {
 		call->op = XSEG_OP_WRITE;
 		call->key = part->own;
-		call->offset = (uint64_t)(part->job ? part->first : part->fill) * MAP_GRANULE;
-		call->length = MAP_GRANULE;
+		call->offset = (uint64_t)(part->job ? part->first : part->fill) * MAP_CLUSTER;
+		call->length = MAP_CLUSTER;
 		call->context = part;
-		rc = call_pages(call, MAP_GRANULE);
+		rc = call_pages(call, MAP_CLUSTER);
 		if (rc == 0) {
-			call_put_bytes(call, 0, zeros, MAP_GRANULE);
+			call_put_bytes(call, 0, zeros, MAP_CLUSTER);
 			call_submit(call, VOLUME_STORE, touched);
 			return;
 		}
 		call_end(call);
 	}
 	if (rc == -EAGAIN)
-		child_wait(part, touch);
+		overlay_wait(part, touch);
 	else
 		write_end(part, rc);
 }
@@ -151,7 +151,7 @@ static bool is_absent(struct volume_part *part)
 			(part->job->op == XSEG_OP_ZERO && (part->job->flags & XSEG_F_NO_HOLE)));
 	lock(part);
 	bool absent = !makes && !part->written &&
-		      !child_bits_any(part->child->has, 0, granules_of(part->volume));
+		      !overlay_bits_any(part->overlay->has, 0, clusters_of(part->volume));
 	unlock(part);
 	return absent;
 }
@@ -168,7 +168,7 @@ static void made_all(struct call *call)
 		write_made(&part->step);
 }
 
-int child_send(struct volume_part *part, call_done_f *done)
+int volume_copy_send(struct volume_part *part, call_done_f *done)
 {
 	struct call *call;
 	int rc = call_begin(part->step.peer, &call);
@@ -193,67 +193,67 @@ int child_send(struct volume_part *part, call_done_f *done)
 static void send_simply(struct volume_step *step)
 {
 	struct volume_part *part = part_of(step);
-	int rc = child_send(part, sent);
+	int rc = volume_copy_send(part, sent);
 	if (rc == -EAGAIN)
-		child_wait(part, send_simply);
+		overlay_wait(part, send_simply);
 	else if (rc != 0)
 		write_end(part, rc);
 }
 
 /* --- beginning ---------------------------------------------------------------------------- */
 
-static void note_of(
-	const struct volume_part *part, const struct child *child, struct volume_note *note)
+static void intent_of(
+	const struct volume_part *part, const struct overlay *overlay, struct volume_intent *intent)
 {
-	*note = (struct volume_note){
+	*intent = (struct volume_intent){
 		.volume = part->volume->id,
-		.parent_owner = child->parent_owner,
+		.parent_owner = overlay->parent_owner,
 		.object = part->object,
-		.epoch = child->epoch,
+		.epoch = overlay->epoch,
 		.flags = MAP_WORD_PARTIAL,
-		.parent_epoch = child->parent_epoch,
-		.parent_flags = child->parent_flags,
+		.parent_epoch = overlay->parent_epoch,
+		.parent_flags = overlay->parent_flags,
 	};
 	for (unsigned i = 0; i < MAP_HAS_WORDS; i++)
-		atomic_init(&note->has[i], child->has[i]);
+		atomic_init(&intent->has[i], overlay->has[i]);
 }
 
-/* With the mutex: two lanes may be at it. The shared object gets an own child. */
-static int make_child(struct volume_part *part, uint64_t word)
+/* With the mutex: two lanes may be at it. The shared object gets an own overlay. */
+static int make_overlay(struct volume_part *part, uint64_t word)
 {
 	struct peer *peer = part->step.peer;
 	struct volume *volume = part->volume;
 	uint32_t epoch = atomic_load_explicit(&volume->epoch, memory_order_relaxed);
-	struct children *children = children_of(peer);
-	struct volume_note note;
-	struct child *child = child_find(children, volume->id, epoch, part->object);
-	if (child) /* it was begun before, and its note could not be made */
-		child_ref(children, child);
+	struct overlays *overlays = overlays_of(peer);
+	struct volume_intent intent;
+	struct overlay *overlay = overlay_find(overlays, volume->id, epoch, part->object);
+	if (overlay) /* it was begun before, and its intent could not be made */
+		overlay_ref(overlays, overlay);
 	else
-		child = child_add(children, volume->id, epoch, part->object);
-	if (!child)
+		overlay = overlay_add(overlays, volume->id, epoch, part->object);
+	if (!overlay)
 		return -ENOMEM;
-	child->known = true;
-	child->error = 0;
-	child->parent_owner = volume->owners[map_word_owner(word)];
-	child->parent_epoch = map_word_epoch(word);
-	child->parent_flags = map_word_flags(word);
-	memset(child->has, 0, sizeof(child->has));
-	note_of(part, child, &note);
-	int rc = volume_note_try(peer, &note);
+	overlay->known = true;
+	overlay->error = 0;
+	overlay->parent_owner = volume->owners[map_word_owner(word)];
+	overlay->parent_epoch = map_word_epoch(word);
+	overlay->parent_flags = map_word_flags(word);
+	memset(overlay->has, 0, sizeof(overlay->has));
+	intent_of(part, overlay, &intent);
+	int rc = volume_intent_try(peer, &intent);
 	if (rc != 0) {
-		child_unref(children, child);
+		overlay_unref(overlays, overlay);
 		return rc;
 	}
 	volume_map_move(
 		volume, part->object, word, map_word(epoch, volume->self, MAP_WORD_PARTIAL));
 	peer_count(peer, VOLUME_MADE, 1);
-	part->child = child;
+	part->overlay = overlay;
 	return 0;
 }
 
-/* With the mutex. 0: part->child, or NULL: it is own and whole; -EALREADY: there is nothing. */
-static int find_child(struct volume_part *part)
+/* With the mutex. 0: part->overlay, or NULL: it is own and whole; -EALREADY: there is nothing. */
+static int find_overlay(struct volume_part *part)
 {
 	struct volume *volume = part->volume;
 	const struct volume_page *page = volume_map_page(volume, part->object);
@@ -270,39 +270,39 @@ static int find_child(struct volume_part *part)
 			     : atomic_load_explicit(&volume->epoch, memory_order_relaxed),
 		.object = part->object};
 	if (!own)
-		return make_child(part, word);
+		return make_overlay(part, word);
 	if (!(map_word_flags(word) & MAP_WORD_PARTIAL))
 		return 0;
-	struct child *child = child_get(part->step.peer, &part->own);
-	if (!child)
-		return child_none(part->step.peer);
-	if (child->known) {
-		part->child = child;
+	struct overlay *overlay = overlay_get(part->step.peer, &part->own);
+	if (!overlay)
+		return overlay_none(part->step.peer);
+	if (overlay->known) {
+		part->overlay = overlay;
 		return 0;
 	}
-	if (child->error == 0) {
-		part->waits = child;
+	if (overlay->error == 0) {
+		part->waits = overlay;
 		return -EINPROGRESS;
 	}
-	int error = child->error;
-	child_unref(children_of(part->step.peer), child);
+	int error = overlay->error;
+	overlay_unref(overlays_of(part->step.peer), overlay);
 	return error;
 }
 
-/* With the mutex. The granules are ours, or it has to wait. */
+/* With the mutex. The clusters are ours, or it has to wait. */
 static int claim(struct volume_part *part)
 {
-	struct child *child = part->child;
-	uint32_t first = part->offset / MAP_GRANULE;
-	uint32_t count = (part->offset + part->length - 1) / MAP_GRANULE - first + 1;
-	if (child_bits_any(child->busy, first, count)) {
-		child_unref(children_of(part->step.peer), child);
-		part->child = NULL;
+	struct overlay *overlay = part->overlay;
+	uint32_t first = part->offset / MAP_CLUSTER;
+	uint32_t count = (part->offset + part->length - 1) / MAP_CLUSTER - first + 1;
+	if (overlay_bits_any(overlay->busy, first, count)) {
+		overlay_unref(overlays_of(part->step.peer), overlay);
+		part->overlay = NULL;
 		return -EINPROGRESS;
 	}
 	part->first = first;
 	part->count = count;
-	child_bits_set(child->busy, first, count);
+	overlay_bits_set(overlay->busy, first, count);
 	return 0;
 }
 
@@ -310,7 +310,7 @@ static int claim(struct volume_part *part)
 static void nothing_there(struct volume_part *part)
 {
 	if (part->job)
-		volume_part_again(part);
+		volume_io_part_again(part);
 	else
 		write_end(part, 0);
 }
@@ -318,22 +318,22 @@ static void nothing_there(struct volume_part *part)
 static void write_begin(struct volume_step *step)
 {
 	struct volume_part *part = part_of(step);
-	if (!child_volume(part)) {
+	if (!overlay_volume(part)) {
 		write_end(part, -ENOENT);
 		return;
 	}
 	lock(part);
-	int rc = find_child(part);
-	bool whole = rc == 0 && !part->child;
-	if (rc == 0 && part->child)
+	int rc = find_overlay(part);
+	bool whole = rc == 0 && !part->overlay;
+	if (rc == 0 && part->overlay)
 		rc = claim(part);
 	unlock(part);
 	if (rc == -EALREADY)
 		nothing_there(part);
 	else if (rc == -EINPROGRESS)
-		child_wait(part, write_begin);
+		overlay_wait(part, write_begin);
 	else if (rc == -EAGAIN)
-		child_wait(part, write_begin);
+		overlay_wait(part, write_begin);
 	else if (rc != 0)
 		write_end(part, rc);
 	else if (!whole)
@@ -346,23 +346,23 @@ static void write_begin(struct volume_step *step)
 
 /* --- filling ------------------------------------------------------------------------------ */
 
-/* With the mutex. The next granules that have to be completed: of a stretch the ends that it covers
+/* With the mutex. The next clusters that have to be completed: of a stretch the ends that it covers
    in part, of a flatten all that is missing. */
 static bool find_fill(struct volume_part *part)
 {
-	const struct child *child = part->child;
+	const struct overlay *overlay = part->overlay;
 	uint32_t last = part->first + part->count - 1;
 	uint32_t end = part->offset + part->length;
 	for (uint32_t g = part->first; g <= last; g++) {
-		bool inner = part->job && g * MAP_GRANULE >= part->offset &&
-			     (g + 1) * MAP_GRANULE <= end;
-		if (inner || child_bit(child->has, g) || child_bit(part->made, g))
+		bool inner = part->job && g * MAP_CLUSTER >= part->offset &&
+			     (g + 1) * MAP_CLUSTER <= end;
+		if (inner || overlay_bit(overlay->has, g) || overlay_bit(part->made, g))
 			continue;
 		part->fill = g;
 		part->fill_count = 1;
 		while (!part->job && part->fill_count < FILL_AT_ONCE &&
 			g + part->fill_count <= last &&
-			!child_bit(child->has, g + part->fill_count))
+			!overlay_bit(overlay->has, g + part->fill_count))
 			part->fill_count++;
 		return true;
 	}
@@ -380,7 +380,7 @@ static void filled(struct call *call)
 		return;
 	}
 	part->written = true;
-	child_bits_set(part->made, part->fill, part->fill_count);
+	overlay_bits_set(part->made, part->fill, part->fill_count);
 	peer_count(part->step.peer, VOLUME_COPIED, part->fill_count);
 	if (part->job)
 		write_next(&part->step);
@@ -394,22 +394,22 @@ static void fill_write(struct call *read)
 {
 	struct volume_part *part = read->context;
 	struct call *call = NULL;
-	uint32_t bytes = part->fill_count * MAP_GRANULE;
+	uint32_t bytes = part->fill_count * MAP_CLUSTER;
 	int rc = read->result;
 	if (rc == 0)
 		rc = call_begin(part->step.peer, &call);
 	if (rc == 0) {
 		call->op = XSEG_OP_WRITE;
 		call->key = part->own;
-		call->offset = (uint64_t)part->fill * MAP_GRANULE;
+		call->offset = (uint64_t)part->fill * MAP_CLUSTER;
 		call->length = bytes;
 		call->context = part;
 		rc = call_pages(call, bytes);
 	}
-	for (uint32_t at = 0; rc == 0 && at < bytes; at += MAP_GRANULE) {
-		uint8_t granule[MAP_GRANULE];
-		call_get_bytes(read, at, granule, sizeof(granule));
-		call_put_bytes(call, at, granule, sizeof(granule));
+	for (uint32_t at = 0; rc == 0 && at < bytes; at += MAP_CLUSTER) {
+		uint8_t cluster[MAP_CLUSTER];
+		call_get_bytes(read, at, cluster, sizeof(cluster));
+		call_put_bytes(call, at, cluster, sizeof(cluster));
 	}
 	call_end(read);
 	if (rc == 0) {
@@ -418,22 +418,22 @@ static void fill_write(struct call *read)
 	}
 	if (call)
 		call_end(call);
-	if (rc == -EAGAIN) /* read it again: what was read is not held while we wait */
-		child_wait(part, write_next);
+	if (rc == -EAGAIN) /* read it again: what was read is not quiesced while we wait */
+		overlay_wait(part, write_next);
 	else
 		write_end(part, rc);
 }
 
-static int fill_read(struct volume_part *part, const struct child_run *run)
+static int fill_read(struct volume_part *part, const struct overlay_run *run)
 {
 	struct call *call;
-	uint32_t bytes = part->fill_count * MAP_GRANULE;
+	uint32_t bytes = part->fill_count * MAP_CLUSTER;
 	int rc = call_begin(part->step.peer, &call);
 	if (rc != 0)
 		return rc;
 	call->op = XSEG_OP_READ;
 	call->key = run->key;
-	call->offset = (uint64_t)part->fill * MAP_GRANULE;
+	call->offset = (uint64_t)part->fill * MAP_CLUSTER;
 	call->length = bytes;
 	call->context = part;
 	rc = call_pages(call, bytes);
@@ -449,7 +449,7 @@ static int fill_read(struct volume_part *part, const struct child_run *run)
    ever written. */
 static void fill_nothing(struct volume_part *part)
 {
-	child_bits_set(part->made, part->fill, part->fill_count);
+	overlay_bits_set(part->made, part->fill, part->fill_count);
 	if (part->job)
 		write_next(&part->step);
 	else if (is_absent(part))
@@ -460,8 +460,8 @@ static void fill_nothing(struct volume_part *part)
 
 static void fill(struct volume_part *part)
 {
-	struct child_run run;
-	int rc = child_resolve(part, &part->own, true, part->fill, part->fill_count, &run);
+	struct overlay_run run;
+	int rc = overlay_resolve(part, &part->own, true, part->fill, part->fill_count, &run);
 	if (rc == 0) {
 		part->fill_count = run.count;
 		if (run.key.volume == 0) {
@@ -471,9 +471,9 @@ static void fill(struct volume_part *part)
 		rc = fill_read(part, &run);
 	}
 	if (rc == -EINPROGRESS)
-		child_wait(part, write_next);
+		overlay_wait(part, write_next);
 	else if (rc == -EAGAIN)
-		child_wait(part, write_next);
+		overlay_wait(part, write_next);
 	else if (rc != 0)
 		write_end(part, rc);
 }
@@ -486,7 +486,7 @@ static void emptied(struct call *call);
 static void write_next(struct volume_step *step)
 {
 	struct volume_part *part = part_of(step);
-	if (!child_volume(part)) {
+	if (!overlay_volume(part)) {
 		write_end(part, -ENOENT);
 		return;
 	}
@@ -506,41 +506,42 @@ static void write_next(struct volume_step *step)
 		touch(step);
 		return;
 	}
-	int rc = child_send(part, empty ? emptied : made_all);
+	int rc = volume_copy_send(part, empty ? emptied : made_all);
 	if (rc == -EAGAIN)
-		child_wait(part, write_next);
+		overlay_wait(part, write_next);
 	else if (rc != 0)
 		write_end(part, rc);
 }
 
-/* With the mutex. The entry of a child that has everything. */
+/* With the mutex. The entry of an overlay that has everything. */
 static void become_whole(struct volume_part *part)
 {
 	struct volume *volume = part->volume;
-	uint32_t epoch = part->child->epoch;
-	if (child_bits_all(part->child->has, 0, granules_of(volume)))
+	uint32_t epoch = part->overlay->epoch;
+	if (overlay_bits_all(part->overlay->has, 0, clusters_of(volume)))
 		volume_map_move(volume, part->object,
 			map_word(epoch, volume->self, MAP_WORD_PARTIAL),
 			map_word(epoch, volume->self, 0));
 }
 
-/* With the mutex. Bits are in the note before anybody reads by them: killed in between, the job is
-   served again. */
-static int note_made(struct volume_part *part)
+/* With the mutex. Bits are in the intent before anybody reads by them: killed in between, the job
+   is served again. */
+static int intent_made(struct volume_part *part)
 {
 	struct peer *peer = part->step.peer;
-	struct volume_note note;
-	if (!volume_note_has(peer, part->volume->id, part->object, part->made)) {
-		note_of(part, part->child, &note);
+	struct volume_intent intent;
+	if (!volume_intent_has(peer, part->volume->id, part->object, part->made)) {
+		intent_of(part, part->overlay, &intent);
 		for (unsigned i = 0; i < MAP_HAS_WORDS; i++)
-			atomic_fetch_or_explicit(&note.has[i], part->made[i], memory_order_relaxed);
-		int rc = volume_note_make(peer, &note);
+			atomic_fetch_or_explicit(
+				&intent.has[i], part->made[i], memory_order_relaxed);
+		int rc = volume_intent_make(peer, &intent);
 		if (rc != 0)
 			return rc;
 	}
-	crash_point("volume.copy.noted");
+	crash_point("volume.copy.recorded");
 	for (unsigned i = 0; i < MAP_HAS_WORDS; i++)
-		part->child->has[i] |= part->made[i];
+		part->overlay->has[i] |= part->made[i];
 	become_whole(part);
 	return 0;
 }
@@ -548,23 +549,23 @@ static int note_made(struct volume_part *part)
 static void write_made(struct volume_step *step)
 {
 	struct volume_part *part = part_of(step);
-	if (!child_volume(part)) {
+	if (!overlay_volume(part)) {
 		write_end(part, -ENOENT);
 		return;
 	}
 	if (part->job)
-		child_bits_set(part->made, part->first, part->count);
+		overlay_bits_set(part->made, part->first, part->count);
 	lock(part);
 	/* nothing new: it was there before */
 	int rc = 0;
 	for (unsigned i = 0; i < MAP_HAS_WORDS && rc == 0; i++)
-		if (part->made[i] & ~part->child->has[i])
+		if (part->made[i] & ~part->overlay->has[i])
 			rc = 1;
 	if (rc == 1)
-		rc = note_made(part);
+		rc = intent_made(part);
 	unlock(part);
 	if (rc == -EAGAIN)
-		child_wait(part, write_made);
+		overlay_wait(part, write_made);
 	else if (rc != 0 || part->job)
 		write_end(part, rc);
 	else
@@ -576,17 +577,17 @@ static void write_made(struct volume_step *step)
 static void empty_entry(struct volume_step *step)
 {
 	struct volume_part *part = part_of(step);
-	uint32_t epoch = part->child->epoch;
-	struct volume_note note = {
+	uint32_t epoch = part->overlay->epoch;
+	struct volume_intent intent = {
 		.volume = part->id, .object = part->object, .epoch = epoch, .flags = MAP_WORD_ZERO};
-	if (!child_volume(part)) {
+	if (!overlay_volume(part)) {
 		write_end(part, -ENOENT);
 		return;
 	}
 	struct volume *volume = part->volume;
 	lock(part);
-	int rc = volume_note_make(part->step.peer, &note);
-	/* what the child has is not touched: whoever still reads by it finds zeros there, and not
+	int rc = volume_intent_make(part->step.peer, &intent);
+	/* what the overlay has is not touched: whoever still reads by it finds zeros there, and not
 	   what the parent had before */
 	if (rc == 0)
 		volume_map_move(volume, part->object,
@@ -594,7 +595,7 @@ static void empty_entry(struct volume_step *step)
 			map_word(epoch, volume->self, MAP_WORD_ZERO));
 	unlock(part);
 	if (rc == -EAGAIN)
-		child_wait(part, empty_entry);
+		overlay_wait(part, empty_entry);
 	else
 		write_end(part, rc);
 }
@@ -613,13 +614,13 @@ static void emptied(struct call *call)
 
 /* --- from outside ------------------------------------------------------------------------- */
 
-void volume_child_write(struct volume_part *part)
+void volume_copy_write(struct volume_part *part)
 {
-	peer_count(part->step.peer, VOLUME_CHILD_WRITES, 1);
+	peer_count(part->step.peer, VOLUME_OVERLAY_WRITES, 1);
 	write_begin(&part->step);
 }
 
-void volume_child_whole(struct volume_whole *whole)
+void volume_copy_flatten(struct volume_flattened *whole)
 {
 	struct volume_part *part = calloc(1, sizeof(*part));
 	if (!part) {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A request of somebody who is not known to have its volume open, or of a volume that lets nobody
- * go on at once. In this order: it is loaded; a hold is waited for; who writes has it acquired; a
- * limit is kept; the client is noted, so that his next request need not come here.
+ * go on at once. In this order: it is loaded; a quiesce is waited for; who writes has it acquired;
+ * a limit is kept; the client is recorded, so that his next request need not come here.
  */
 #include <errno.h>
 
-#include "peers/volume/volume_hold.h"
 #include "peers/volume/volume_limit.h"
+#include "peers/volume/volume_quiesce.h"
 
 enum enter {
 	ENTER_GOES,
@@ -43,9 +43,9 @@ static enum enter look(struct peer *peer, struct volume *volume, const struct jo
 {
 	bool writes = is_write(job);
 	*error = 0;
-	if (volume_is_leaving(volume))
+	if (volume_open_is_leaving(volume))
 		*error = -ENOENT;
-	else if (volume->hold && (writes || volume->hold->reads))
+	else if (volume->quiesce && (writes || volume->quiesce->reads))
 		return ENTER_HELD;
 	else if (volume_is_over(volume, job) || (writes && volume_is_lost(volume)))
 		*error = -EIO;
@@ -55,7 +55,7 @@ static enum enter look(struct peer *peer, struct volume *volume, const struct jo
 		return ENTER_ACQUIRES;
 	if (!may_take(peer, volume, job, waited, when))
 		return ENTER_LIMITED;
-	volume_admit(volume, volume_client_of(peer, job));
+	volume_open_admit(volume, volume_open_client(peer, job));
 	return ENTER_GOES;
 }
 
@@ -65,7 +65,7 @@ static void refuse(struct peer *peer, struct job *job, struct volume *volume, en
 	switch (enter) {
 	case ENTER_HELD:
 		/* by now it may be over: then from the beginning */
-		if (!volume_hold_wait(peer, volume, job))
+		if (!volume_quiesce_wait(peer, volume, job))
 			peer->ops->on[job->op](peer, job);
 		break;
 	case ENTER_ACQUIRES: volume_lease_job(peer, volume, job); break;
@@ -76,7 +76,7 @@ static void refuse(struct peer *peer, struct job *job, struct volume *volume, en
 	}
 }
 
-struct volume *volume_io_enter_slow(struct peer *peer, struct job *job)
+struct volume *volume_enter_slow(struct peer *peer, struct job *job)
 {
 	struct volume_shared *shared = volume_shared(peer);
 	uint64_t when = 0;
@@ -85,7 +85,7 @@ struct volume *volume_io_enter_slow(struct peer *peer, struct job *job)
 		job_fail(job, -EINVAL);
 		return NULL;
 	}
-	struct volume *volume = volume_find(peer, job->key.volume);
+	struct volume *volume = volume_table_lookup(peer, job->key.volume);
 	if (!volume) {
 		volume_load_job(peer, job);
 		return NULL;

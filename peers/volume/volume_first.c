@@ -8,8 +8,8 @@
 #include <base/crash.h>
 #include <errno.h>
 
-#include "peers/volume/volume_children.h"
-#include "peers/volume/volume_note.h"
+#include "peers/volume/volume_intent.h"
+#include "peers/volume/volume_overlay_priv.h"
 
 static struct volume_part *part_of(struct volume_step *step) { return (struct volume_part *)step; }
 
@@ -40,10 +40,10 @@ static void removed(struct call *call)
 	bool gone = call->result == 0;
 	call_end(call);
 	crash_point("volume.first.removed");
-	if (!gone && child_volume(part))
+	if (!gone && overlay_volume(part))
 		entry_make(part, part->own.epoch);
-	volume_note_undo(part->step.peer, part->id, part->object, gone);
-	volume_part_end(part, part->error);
+	volume_intent_undo(part->step.peer, part->id, part->object, gone);
+	volume_io_part_end(part, part->error);
 }
 
 /* A piece of it may have been written; it must not be found by whoever makes the object later. */
@@ -58,10 +58,10 @@ static void remove_begin(struct volume_step *step)
 static void failed(struct volume_part *part, int error)
 {
 	part->error = error;
-	if (volume_note_failed(part->step.peer, part->id, part->object))
+	if (volume_intent_failed(part->step.peer, part->id, part->object))
 		remove_begin(&part->step);
 	else
-		volume_part_end(part, error);
+		volume_io_part_end(part, error);
 }
 
 /* --- writing ------------------------------------------------------------------------------ */
@@ -76,49 +76,49 @@ static void written(struct call *call)
 		failed(part, rc);
 		return;
 	}
-	if (child_volume(part))
+	if (overlay_volume(part))
 		entry_make(part, part->own.epoch);
-	volume_note_made(part->step.peer, part->id, part->object);
-	volume_part_end(part, 0);
+	volume_intent_made(part->step.peer, part->id, part->object);
+	volume_io_part_end(part, 0);
 }
 
 static void send(struct volume_step *step)
 {
 	struct volume_part *part = part_of(step);
-	int rc = child_send(part, written);
+	int rc = volume_copy_send(part, written);
 	if (rc == -EAGAIN)
-		child_wait(part, send);
+		overlay_wait(part, send);
 	else if (rc != 0)
 		failed(part, rc);
 }
 
-/* The note before the write: a composer that is killed in between has left word of it. */
+/* The intent before the write: a composer that is killed in between has left word of it. */
 static void begin(struct volume_step *step)
 {
 	struct volume_part *part = part_of(step);
 	struct xseg_key key;
-	if (!child_volume(part)) {
-		volume_part_end(part, -ENOENT);
+	if (!overlay_volume(part)) {
+		volume_io_part_end(part, -ENOENT);
 		return;
 	}
 	enum volume_where where = volume_where(part->volume, part->object, &key);
 	if (where != VOLUME_HOLE && where != VOLUME_ZERO) {
-		volume_part_again(part);
+		volume_io_part_again(part);
 		return;
 	}
 	uint32_t epoch = atomic_load_explicit(&part->volume->epoch, memory_order_relaxed);
-	struct volume_note note = {.volume = part->id, .object = part->object, .epoch = epoch};
+	struct volume_intent intent = {.volume = part->id, .object = part->object, .epoch = epoch};
 	part->own = (struct xseg_key){.volume = part->id, .epoch = epoch, .object = part->object};
-	int rc = volume_note_first(part->step.peer, &note, where == VOLUME_ZERO);
+	int rc = volume_intent_first(part->step.peer, &intent, where == VOLUME_ZERO);
 	if (rc == 0) {
 		send(step);
 	} else if (rc == -EALREADY) {
 		entry_make(part, epoch);
-		volume_part_again(part);
+		volume_io_part_again(part);
 	} else if (rc == -EAGAIN) {
-		child_wait(part, begin);
+		overlay_wait(part, begin);
 	} else {
-		volume_part_end(part, rc);
+		volume_io_part_end(part, rc);
 	}
 }
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #include "peers/volume/volume_control.h"
-#include "peers/volume/volume_hold.h"
+#include "peers/volume/volume_quiesce.h"
 
 #define FLATTEN_OBJECTS 16u /* made own in one request */
 #define FLATTEN_LOOKS 4096u /* looked at */
@@ -17,7 +17,7 @@
 struct walk {
 	struct volume_step step; /* first */
 	struct volume_wish wish;
-	struct volume_whole whole;
+	struct volume_flattened whole;
 	struct volume_task *task;
 	struct volume *volume;
 	uint64_t object; /* where it is */
@@ -80,11 +80,11 @@ static void flatten_found(struct volume_wish *wish, int error)
 		flatten_on(&walk->step);
 }
 
-static void flatten_made(struct volume_whole *whole, int error)
+static void flatten_made(struct volume_flattened *whole, int error)
 {
 	struct walk *walk = (struct walk *)((char *)whole - offsetof(struct walk, whole));
 	crash_point("volume.flatten.made");
-	volume_hold_leave(walk->step.peer, walk->volume);
+	volume_quiesce_leave(walk->step.peer, walk->volume);
 	if (error != 0) {
 		volume_task_end(walk_leave(walk), error, 0, 0);
 		return;
@@ -95,8 +95,8 @@ static void flatten_made(struct volume_whole *whole, int error)
 }
 
 /*
- * All is its own: the mapper is told, and sees so itself, unless somebody has made a snapshot
- * since. It must not copy what is shared: it would not see what only a cache below us has.
+ * All is its own: that is published to the mapper, which sees so itself, unless somebody has made a
+ * snapshot since. It must not copy what is shared: it would not see what only a cache below us has.
  */
 static void flatten_last(struct walk *walk)
 {
@@ -106,7 +106,7 @@ static void flatten_last(struct walk *walk)
 	volume_change(task, volume, VOLUME_CHANGES_MAP);
 }
 
-/* Somebody holds it: on from here when he has ended. */
+/* Somebody has quiesced it: on from here when he has ended. */
 static void flatten_wait(struct walk *walk)
 {
 	struct volume *volume = walk->volume;
@@ -115,7 +115,7 @@ static void flatten_wait(struct walk *walk)
 	job->key.volume = volume->id;
 	job->arg1 = walk->object;
 	volume_task_leave(walk_leave(walk));
-	if (!volume_hold_wait(peer, volume, job))
+	if (!volume_quiesce_wait(peer, volume, job))
 		peer->ops->on[job->op](peer, job);
 }
 
@@ -136,15 +136,15 @@ static void flatten_on(struct volume_step *step)
 			return;
 		}
 		if (hangs(volume, object)) {
-			if (!volume_hold_enter(step->peer, volume)) {
+			if (!volume_quiesce_enter(step->peer, volume)) {
 				flatten_wait(walk);
 				return;
 			}
-			walk->whole = (struct volume_whole){.done = flatten_made,
+			walk->whole = (struct volume_flattened){.done = flatten_made,
 				.peer = step->peer,
 				.volume = volume,
 				.object = object};
-			volume_child_whole(&walk->whole);
+			volume_copy_flatten(&walk->whole);
 			return;
 		}
 		walk->object++;
@@ -152,9 +152,9 @@ static void flatten_on(struct volume_step *step)
 	flatten_last(walk);
 }
 
-static void flatten_ours(struct volume_task *task, int error)
+static void flatten_leased(struct volume_task *task, int error)
 {
-	struct volume *volume = error == 0 ? volume_find(task->step.peer, task->id) : NULL;
+	struct volume *volume = error == 0 ? volume_table_lookup(task->step.peer, task->id) : NULL;
 	if (error == 0 && !volume)
 		error = -ENOENT;
 	struct walk *walk = error == 0 ? walk_new(task, volume) : NULL;
@@ -167,15 +167,15 @@ static void flatten_ours(struct volume_task *task, int error)
 }
 
 /* Its objects are written to, so it must be ours, also when nobody has it open. */
-static void make_ours(struct volume_task *task, struct volume *volume,
+static void take_lease(struct volume_task *task, struct volume *volume,
 	void (*found)(struct volume_task *task, int error))
 {
 	struct volume_shared *shared = volume_shared(task->step.peer);
 	pthread_mutex_lock(&shared->lock);
-	bool ours = volume->acquired && !volume_is_lost(volume);
+	bool leased = volume->acquired && !volume_is_lost(volume);
 	pthread_mutex_unlock(&shared->lock);
 	task->found = found;
-	if (ours)
+	if (leased)
 		found(task, 0);
 	else
 		volume_lease_want(task, false);
@@ -188,14 +188,14 @@ void volume_flatten(struct volume_task *task, struct volume *volume)
 	if (task->job->arg1 > UINT32_MAX || volume->read_only)
 		volume_task_end(task, volume->read_only ? -EPERM : -EINVAL, 0, 0);
 	else
-		make_ours(task, volume, flatten_ours);
+		take_lease(task, volume, flatten_leased);
 }
 
 /* --- a smaller size ------------------------------------------------------------------------- */
 
-static void shrink_ours(struct volume_task *task, int error)
+static void shrink_leased(struct volume_task *task, int error)
 {
-	struct volume *volume = error == 0 ? volume_find(task->step.peer, task->id) : NULL;
+	struct volume *volume = error == 0 ? volume_table_lookup(task->step.peer, task->id) : NULL;
 	if (error == 0 && !volume)
 		error = -ENOENT;
 	if (error != 0)
@@ -204,9 +204,9 @@ static void shrink_ours(struct volume_task *task, int error)
 		volume_change(task, volume, VOLUME_CHANGES_SIZE);
 }
 
-void volume_shrink(struct volume_task *task, struct volume *volume)
+void volume_flatten_shrink(struct volume_task *task, struct volume *volume)
 {
-	make_ours(task, volume, shrink_ours);
+	take_lease(task, volume, shrink_leased);
 }
 
 static void cut_go(struct volume_step *step);
@@ -221,7 +221,7 @@ static void cut_found(struct volume_wish *wish, int error)
 		cut_go(&cut->step);
 }
 
-static void cut_made(struct volume_whole *whole, int error)
+static void cut_made(struct volume_flattened *whole, int error)
 {
 	struct volume_cut *cut =
 		(struct volume_cut *)((char *)whole - offsetof(struct volume_cut, whole));
@@ -266,9 +266,9 @@ static void cut_go(struct volume_step *step)
 		break;
 	case VOLUME_SHARED:
 	case VOLUME_PARTIAL:
-		cut->whole = (struct volume_whole){
+		cut->whole = (struct volume_flattened){
 			.done = cut_made, .peer = step->peer, .volume = volume, .object = object};
-		volume_child_whole(&cut->whole);
+		volume_copy_flatten(&cut->whole);
 		break;
 	case VOLUME_HOLE:
 	case VOLUME_ZERO:
@@ -276,7 +276,7 @@ static void cut_go(struct volume_step *step)
 	}
 }
 
-void volume_cut_begin(struct volume_cut *cut)
+void volume_flatten_cut(struct volume_cut *cut)
 {
 	uint64_t old = atomic_load_explicit(&cut->volume->size, memory_order_relaxed);
 	bool middle = cut->size & ((1ull << cut->volume->object_shift) - 1);

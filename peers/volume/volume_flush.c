@@ -9,14 +9,14 @@
 
 #include "peers/volume/volume.h"
 
-static struct volume_flush *flush_of(struct volume_tell *tell)
+static struct volume_flush *flush_of(struct volume_publish *publish)
 {
-	return (struct volume_flush *)tell;
+	return (struct volume_flush *)publish;
 }
 
-static void told(struct volume_tell *tell, int error)
+static void published(struct volume_publish *publish, int error)
 {
-	struct volume_flush *flush = flush_of(tell);
+	struct volume_flush *flush = flush_of(publish);
 	flush->done(flush, error);
 }
 
@@ -27,10 +27,10 @@ static void store_flushed(struct call *call)
 	call_end(call);
 	crash_point("volume.flush.stored");
 	if (rc != 0) {
-		volume_tell_drop(&flush->tell);
+		volume_publish_drop(&flush->publish);
 		flush->done(flush, rc);
-	} else if (flush->tell.count > 0) {
-		volume_tell_send(&flush->tell);
+	} else if (flush->publish.count > 0) {
+		volume_publish_send(&flush->publish);
 	} else {
 		flush->done(flush, 0);
 	}
@@ -40,20 +40,20 @@ static void store_flush(struct volume_step *step)
 {
 	struct volume_flush *flush = (struct volume_flush *)step;
 	struct call *call = volume_step_call(step, store_flush, XSEG_OP_FLUSH,
-		(struct xseg_key){.volume = flush->tell.volume}, 0);
+		(struct xseg_key){.volume = flush->publish.volume}, 0);
 	if (call)
 		call_submit(call, VOLUME_STORE, store_flushed);
 }
 
-static void gathered(struct volume_tell *tell) { store_flush(&tell->step); }
+static void gathered(struct volume_publish *publish) { store_flush(&publish->step); }
 
 void volume_flush_begin(struct volume_flush *flush, struct peer *peer, uint64_t volume,
 	void (*done)(struct volume_flush *flush, int error))
 {
-	flush->tell = (struct volume_tell){
-		.step.peer = peer, .gathered = gathered, .done = told, .volume = volume};
+	flush->publish = (struct volume_publish){
+		.step.peer = peer, .gathered = gathered, .done = published, .volume = volume};
 	flush->done = done;
-	volume_tell_begin(&flush->tell);
+	volume_publish_begin(&flush->publish);
 }
 
 /* --- a job's ------------------------------------------------------------------------------ */
@@ -87,17 +87,17 @@ void volume_flush_then(struct peer *peer, struct job *job, uint32_t length)
 }
 
 /*
- * The store's flush is per volume, so one goes down as it is when there is nothing to tell. Whoever
- * asks is not noted as somebody who has the volume open: on several lanes it is asked by our own,
- * part by part.
+ * The store's flush is per volume, so one goes down as it is when there is nothing to publish.
+ * Whoever asks is not recorded as somebody who has the volume open: on several lanes it is asked by
+ * our own, part by part.
  */
-void volume_io_flush(struct peer *peer, struct job *job)
+void volume_flush(struct peer *peer, struct job *job)
 {
 	if (job->key.volume == 0) {
 		job_fail(job, -EINVAL);
 		return;
 	}
-	struct volume *volume = volume_find(peer, job->key.volume);
+	struct volume *volume = volume_table_lookup(peer, job->key.volume);
 	if (!volume) {
 		volume_load_job(peer, job);
 		return;
@@ -110,7 +110,7 @@ void volume_io_flush(struct peer *peer, struct job *job)
 		volume_lease_job(peer, volume, job); /* is what it has written still there? */
 		return;
 	}
-	if (volume_note_any(peer, job->key.volume)) {
+	if (volume_intent_any(peer, job->key.volume)) {
 		volume_flush_then(peer, job, 0);
 		return;
 	}
@@ -126,14 +126,14 @@ void volume_io_flush(struct peer *peer, struct job *job)
 
 static void background_done(struct volume_flush *flush, int error)
 {
-	struct volume_shard *shard = flush->tell.step.peer->state;
+	struct volume_shard *shard = flush->publish.step.peer->state;
 	if (error != 0)
 		log_warning("volume",
-			"%s: what was noted about volume %016llx could not be told: %s",
-			flush->tell.step.peer->name, (unsigned long long)flush->tell.volume,
+			"%s: updates of the map of volume %016llx could not be published: %s",
+			flush->publish.step.peer->name, (unsigned long long)flush->publish.volume,
 			strerror(-error));
 	shard->background_until_ns =
-		peer_now_ns(flush->tell.step.peer) + (error != 0 ? 1000000000u : 0);
+		peer_now_ns(flush->publish.step.peer) + (error != 0 ? 1000000000u : 0);
 	shard->background = NULL;
 	free(flush);
 }
@@ -143,7 +143,7 @@ void volume_flush_poll(struct peer *peer)
 	struct volume_shard *shard = peer->state;
 	if (likely(shard->background || peer->shard != 0))
 		return;
-	uint64_t volume = volume_note_crowded(peer);
+	uint64_t volume = volume_intent_crowded(peer);
 	if (likely(volume == 0) || peer_now_ns(peer) < shard->background_until_ns)
 		return;
 	shard->background = calloc(1, sizeof(*shard->background));

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * FLUSH: what is noted about a volume is gathered, the store is flushed, the mapper is told, in
- * that order, so that the map never says more than the store has (volume_note.h).
+ * FLUSH: what is recorded about a volume is gathered, the store is flushed, then they are published
+ * to the mapper, in that order, so that the map never says more than the store has
+ * (volume_intent.h).
  *
  * Units: none. Errors: 0 or -errno. Ownership: caller's. Threads: the shard's lane. Blocking: none.
  */
 #ifndef SKERRY_VOLUME_FLUSH_H
 #define SKERRY_VOLUME_FLUSH_H
 
-#include "peers/volume/volume_note.h"
+#include "peers/volume/volume_intent.h"
 
 struct volume_flush {
-	struct volume_tell tell; /* first */
+	struct volume_publish publish; /* first */
 	void (*done)(struct volume_flush *flush, int error);
 	void *context;
 };
@@ -21,7 +22,7 @@ void volume_flush_begin(struct volume_flush *flush, struct peer *peer, uint64_t 
 	void (*done)(struct volume_flush *flush, int error));
 /* Ends a job with that: a write with FUA whose parts are written. */
 void volume_flush_then(struct peer *peer, struct job *job, uint32_t length);
-/* Too many notes: flushes in the background. */
+/* Too many intents: flushes in the background. */
 void volume_flush_poll(struct peer *peer);
 
 #endif

@@ -7,10 +7,10 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "peers/volume/volume_children.h"
 #include "peers/volume/volume_flush.h"
+#include "peers/volume/volume_intent.h"
 #include "peers/volume/volume_map.h"
-#include "peers/volume/volume_note.h"
+#include "peers/volume/volume_overlay_priv.h"
 #include "peers/volume/volume_span.h"
 
 /* What an operation does about objects that are not there, or read as zeros. */
@@ -46,8 +46,8 @@ static inline bool is_inside(const struct volume *volume, const struct job *job)
 	return job->offset < size && job->length <= size - job->offset;
 }
 
-/* What it has made is to be told before it is answered. */
-static inline bool is_told(const struct volume *volume, const struct job *job)
+/* What it has made is to be published before it is answered. */
+static inline bool is_published(const struct volume *volume, const struct job *job)
 {
 	return (job->flags & XSEG_F_FUA) && volume->pages && job->op != XSEG_OP_READ &&
 	       job->op != XSEG_OP_PREFETCH;
@@ -58,10 +58,10 @@ static inline bool is_told(const struct volume *volume, const struct job *job)
 static void parts_done(struct job *job, int error)
 {
 	struct peer *peer = job->peer;
-	const struct volume *volume = volume_find(peer, job->key.volume);
+	const struct volume *volume = volume_table_lookup(peer, job->key.volume);
 	if (error != 0)
 		job_fail(job, error);
-	else if (volume && is_told(volume, job))
+	else if (volume && is_published(volume, job))
 		volume_flush_then(peer, job, answer_length(job));
 	else
 		job_complete(job, answer_length(job));
@@ -72,7 +72,7 @@ static uint32_t parts_at(const struct job *job) { return (uint32_t)(uintptr_t)jo
 static void parts_set(struct job *job, uint32_t at) { job->context = (void *)(uintptr_t)at; }
 
 /* One object's part. Its data is a piece of the job's, so the answer cannot be in other pages; and
-   where the mapper is told in the end, the store is flushed then anyway. */
+   where all is published in the end, the store is flushed then anyway. */
 static int part_send(struct peer *peer, struct job *job, const struct volume *volume,
 	const struct volume_span *span, const struct xseg_key *key)
 {
@@ -82,7 +82,7 @@ static int part_send(struct peer *peer, struct job *job, const struct volume *vo
 		return rc;
 	call_as(call, job);
 	call->flags &= ~(unsigned)XSEG_F_PIN;
-	if (is_told(volume, job))
+	if (is_published(volume, job))
 		call->flags &= ~(unsigned)XSEG_F_FUA;
 	call->key = *key;
 	call->offset = span->offset;
@@ -136,16 +136,16 @@ static int part_prefetch(struct peer *peer, struct job *job, const struct volume
 	const struct volume_span *span)
 {
 	struct xseg_key top;
-	struct child_run run;
+	struct overlay_run run;
 	uint32_t end = span->offset + span->length;
 	struct volume_span piece = *span;
 	if (volume_where(volume, span->object, &top) != VOLUME_PARTIAL)
 		return 0;
 	for (; piece.offset < end; piece.offset += piece.length) {
-		uint32_t first = piece.offset / MAP_GRANULE, last = (end - 1) / MAP_GRANULE;
-		if (child_known(peer, &top, first, last - first + 1, &run) != 0)
+		uint32_t first = piece.offset / MAP_CLUSTER, last = (end - 1) / MAP_CLUSTER;
+		if (overlay_known(peer, &top, first, last - first + 1, &run) != 0)
 			return 0;
-		piece.length = (first + run.count) * MAP_GRANULE - piece.offset;
+		piece.length = (first + run.count) * MAP_CLUSTER - piece.offset;
 		if (piece.length > end - piece.offset)
 			piece.length = end - piece.offset;
 		if (run.key.volume != 0 && part_send(peer, job, volume, &piece, &run.key) != 0)
@@ -154,7 +154,7 @@ static int part_prefetch(struct peer *peer, struct job *job, const struct volume
 	return 0;
 }
 
-static int part_child(
+static int part_overlay(
 	struct peer *peer, struct job *job, struct volume *volume, const struct volume_span *span)
 {
 	if (job->op == XSEG_OP_PREFETCH)
@@ -163,15 +163,15 @@ static int part_child(
 	if (!part)
 		return -ENOMEM;
 	if (job->op == XSEG_OP_READ)
-		volume_child_read(part);
+		volume_overlay_read(part);
 	else
-		volume_child_write(part);
+		volume_copy_write(part);
 	return 0;
 }
 
-void volume_part_end(struct volume_part *part, int error)
+void volume_io_part_end(struct volume_part *part, int error)
 {
-	struct volume_whole *whole = part->whole;
+	struct volume_flattened *whole = part->whole;
 	struct job *job = part->job;
 	free(part);
 	if (whole)
@@ -189,8 +189,8 @@ static int part_go(
 	case VOLUME_SHARED:
 		if (job->op == XSEG_OP_READ || job->op == XSEG_OP_PREFETCH)
 			return part_send(peer, job, volume, span, &key);
-		return part_child(peer, job, volume, span);
-	case VOLUME_PARTIAL: return part_child(peer, job, volume, span);
+		return part_overlay(peer, job, volume, span);
+	case VOLUME_PARTIAL: return part_overlay(peer, job, volume, span);
 	case VOLUME_HOLE:
 	case VOLUME_ZERO: return part_hole(peer, job, volume, span);
 	case VOLUME_UNKNOWN:
@@ -205,14 +205,15 @@ static void part_again(struct volume_step *step)
 		.offset = part->offset,
 		.at = part->at,
 		.length = part->length};
-	int rc = child_volume(part) ? part_go(step->peer, part->job, part->volume, &span) : -ENOENT;
+	int rc = overlay_volume(part) ? part_go(step->peer, part->job, part->volume, &span)
+				      : -ENOENT;
 	if (rc == -EAGAIN)
-		child_wait(part, part_again);
+		overlay_wait(part, part_again);
 	else
-		volume_part_end(part, rc);
+		volume_io_part_end(part, rc);
 }
 
-void volume_part_again(struct volume_part *part) { part_again(&part->step); }
+void volume_io_part_again(struct volume_part *part) { part_again(&part->step); }
 
 /* Ends the fan early: its parts that are under way are waited for, then it fails. */
 static void parts_break(struct job *job, int error)
@@ -224,7 +225,7 @@ static void parts_break(struct job *job, int error)
 static bool parts_go(struct peer *peer, void *context)
 {
 	struct job *job = context;
-	struct volume *volume = volume_find(peer, job->key.volume);
+	struct volume *volume = volume_table_lookup(peer, job->key.volume);
 	struct volume_span span;
 	int rc = volume ? 0 : -ENOENT;
 	while (rc == 0 && volume_span_at(job->offset, job->length, volume->object_shift,
@@ -296,17 +297,17 @@ static void elsewhere(
 	if (where == VOLUME_UNKNOWN) {
 		volume_map_want(peer, volume, object, job);
 	} else if (where == VOLUME_PARTIAL && job->op == XSEG_OP_READ &&
-		   volume_child_source(peer, volume, object, offset, job->length, &key)) {
+		   volume_overlay_source(peer, volume, object, offset, job->length, &key)) {
 		send_down(peer, job, &key, shift);
 	} else {
 		parts_begin(peer, job, volume);
 	}
 }
 
-/* A write that is to be durable when it is answered, while the mapper has not been told all. */
+/* A write that is to be durable when it is answered, while not all is published. */
 static inline bool must_tell(struct peer *peer, const struct volume *volume, const struct job *job)
 {
-	return (job->flags & XSEG_F_FUA) && volume_note_any(peer, volume->id);
+	return (job->flags & XSEG_F_FUA) && volume_intent_any(peer, volume->id);
 }
 
 /* `writes` is known where this is called: each handler is a copy with only its own tests in it. */

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Volumes that are ours to write to. The first who opens one for writing has the mapper acquire it;
- * when nobody has it open any more, it is given back. Both happen under a hold, so whoever comes
+ * when nobody has it open any more, it is given back. Both happen under a quiesce, so whoever comes
  * meanwhile waits.
  *
  *   known --open, or a write of a front that was there before us--> acquired --last close--> known
  *                                                                    |
  *                 lost <---- the mapper says that it is another's ---'
  *
- * What a predecessor has noted is told before it is acquired: the notes belong to the epoch in
- * which they were made. Caches below hear whose the volume is now (XSEG_CONTROL_FENCE), and forget
- * what another may have changed; before it is given back they write all of it (LEAVE).
+ * What a predecessor has recorded is published before it is acquired: the intents belong to the
+ * epoch in which they were made. Caches below hear whose the volume is now (XSEG_CONTROL_FENCE),
+ * and forget what another may have changed; before it is given back they write all of it (LEAVE).
  */
 #include <base/crash.h>
 #include <base/log.h>
@@ -19,15 +19,15 @@
 #include <string.h>
 
 #include "peers/volume/volume_flush.h"
-#include "peers/volume/volume_hold.h"
 #include "peers/volume/volume_map.h"
+#include "peers/volume/volume_quiesce.h"
 
 #define LOOK_NS 1000000000u /* between two looks for volumes that the dead had open */
 
 /* One acquiring or giving back. */
 struct lease {
 	struct volume_flush flush; /* first: it begins with a volume_step */
-	struct volume_hold hold;
+	struct volume_quiesce quiesce;
 	struct volume_task *task; /* NULL: given back */
 	bool read_only;
 	int error;
@@ -35,16 +35,16 @@ struct lease {
 };
 
 static struct lease *lease_of(struct volume_step *step) { return (struct lease *)step; }
-static struct volume_step *step_of(struct lease *lease) { return &lease->flush.tell.step; }
+static struct volume_step *step_of(struct lease *lease) { return &lease->flush.publish.step; }
 
 static void set_acquired(struct peer *peer, struct volume *volume, bool acquired)
 {
 	struct volume_shared *shared = volume_shared(peer);
 	pthread_mutex_lock(&shared->lock);
 	if (acquired && !volume->acquired)
-		LIST_INSERT_HEAD(&shared->acquired, volume, ours);
+		LIST_INSERT_HEAD(&shared->acquired, volume, lease);
 	if (!acquired && volume->acquired)
-		LIST_REMOVE(volume, ours);
+		LIST_REMOVE(volume, lease);
 	volume->acquired = acquired;
 	atomic_store_explicit(&volume->lost, false, memory_order_relaxed);
 	pthread_mutex_unlock(&shared->lock);
@@ -69,15 +69,15 @@ void volume_lease_lost(struct peer *peer, uint64_t id)
 			peer->name, volume->head.name);
 }
 
-/* What was noted can never be told: it is another's volume by now, or none. */
-static void drop_notes(struct peer *peer, const struct volume *volume, int why)
+/* What was recorded can never be published: it is another's volume by now, or none. */
+static void drop_intents(struct peer *peer, const struct volume *volume, int why)
 {
-	if (!volume_note_any(peer, volume->id))
+	if (!volume_intent_any(peer, volume->id))
 		return;
-	log_warning("volume", "%s: what was noted about volume '%s' is dropped: %s", peer->name,
+	log_warning("volume", "%s: updates of the map of volume '%s' are dropped: %s", peer->name,
 		volume->head.name,
 		why == -ESTALE ? "another host has written to it since" : strerror(-why));
-	volume_note_forget(peer, volume->id);
+	volume_intent_forget(peer, volume->id);
 }
 
 /* --- acquiring ------------------------------------------------------------------------ */
@@ -85,7 +85,7 @@ static void drop_notes(struct peer *peer, const struct volume *volume, int why)
 static void want_end(struct lease *lease, int error)
 {
 	struct volume_task *task = lease->task;
-	volume_hold_release(&lease->hold);
+	volume_quiesce_release(&lease->quiesce);
 	free(lease);
 	task->found(task, error);
 }
@@ -93,8 +93,8 @@ static void want_end(struct lease *lease, int error)
 static int take_head(struct lease *lease, const struct map_head_info *head)
 {
 	struct peer *peer = step_of(lease)->peer;
-	struct volume *volume = lease->hold.volume;
-	int rc = volume_head_set(peer, volume, head, true);
+	struct volume *volume = lease->quiesce.volume;
+	int rc = volume_table_head_set(peer, volume, head, true);
 	if (rc != 0)
 		return rc;
 	volume_map_forget(volume);
@@ -128,7 +128,7 @@ static void fence_ask(struct volume_step *step)
 {
 	struct lease *lease = lease_of(step);
 	struct call *call = volume_step_call(step, fence_ask, XSEG_OP_CONTROL,
-		(struct xseg_key){.volume = lease->hold.volume->id}, 0);
+		(struct xseg_key){.volume = lease->quiesce.volume->id}, 0);
 	if (!call)
 		return;
 	call->arg0 = XSEG_CONTROL_FENCE;
@@ -141,7 +141,7 @@ static void want_answered(struct call *call)
 {
 	struct lease *lease = lease_of(call->context);
 	struct volume_task *task = lease->task;
-	int rc = volume_head_answer(call, &lease->head);
+	int rc = volume_load_answer(call, &lease->head);
 	crash_point("volume.lease.acquired");
 	if (rc == 0 && !lease->read_only) {
 		call_end(call);
@@ -155,7 +155,7 @@ static void want_answered(struct call *call)
 		want_end(lease, rc);
 		return;
 	}
-	volume_hold_release(&lease->hold);
+	volume_quiesce_release(&lease->quiesce);
 	free(lease);
 	volume_task_refuse(task, call);
 	call_end(call);
@@ -164,20 +164,20 @@ static void want_answered(struct call *call)
 static void want_ask(struct volume_step *step)
 {
 	struct lease *lease = lease_of(step);
-	struct call *call = volume_head_call(
-		step, want_ask, lease->hold.volume->id, NULL, lease->read_only ? MAP_READ_ONLY : 0);
+	struct call *call = volume_load_call(step, want_ask, lease->quiesce.volume->id, NULL,
+		lease->read_only ? MAP_READ_ONLY : 0);
 	if (call)
 		call_submit(call, VOLUME_MAP, want_answered);
 }
 
-static void want_told(struct volume_flush *flush, int error)
+static void want_published(struct volume_flush *flush, int error)
 {
 	struct lease *lease = (struct lease *)flush;
 	struct peer *peer = step_of(lease)->peer;
-	struct volume *volume = lease->hold.volume;
-	crash_point("volume.lease.told");
+	struct volume *volume = lease->quiesce.volume;
+	crash_point("volume.lease.published");
 	if (error == -ESTALE || error == -ENOENT)
-		drop_notes(peer, volume, error);
+		drop_intents(peer, volume, error);
 	else if (error != 0) {
 		want_end(lease, error);
 		return;
@@ -185,17 +185,17 @@ static void want_told(struct volume_flush *flush, int error)
 	want_ask(step_of(lease));
 }
 
-static void want_held(struct volume_hold *hold, int error)
+static void want_quiesced(struct volume_quiesce *quiesce, int error)
 {
-	struct lease *lease = (struct lease *)((char *)hold - offsetof(struct lease, hold));
-	struct peer *peer = hold->peer;
+	struct lease *lease = (struct lease *)((char *)quiesce - offsetof(struct lease, quiesce));
+	struct peer *peer = quiesce->peer;
 	struct volume_task *task = lease->task;
 	if (error == -EBUSY && task->job) { /* when that is over, it may be ours, or gone */
-		struct volume *volume = hold->volume;
+		struct volume *volume = quiesce->volume;
 		free(lease);
 		struct job *job = volume_task_leave(task);
 		job->key.volume = volume->id;
-		if (!volume_hold_wait(peer, volume, job))
+		if (!volume_quiesce_wait(peer, volume, job))
 			peer->ops->on[job->op](peer, job);
 		return;
 	}
@@ -204,10 +204,10 @@ static void want_held(struct volume_hold *hold, int error)
 		task->found(task, error);
 		return;
 	}
-	if (volume_is_lost(hold->volume))
-		drop_notes(peer, hold->volume, -ESTALE);
-	if (volume_note_any(peer, hold->volume->id))
-		volume_flush_begin(&lease->flush, peer, hold->volume->id, want_told);
+	if (volume_is_lost(quiesce->volume))
+		drop_intents(peer, quiesce->volume, -ESTALE);
+	if (volume_intent_any(peer, quiesce->volume->id))
+		volume_flush_begin(&lease->flush, peer, quiesce->volume->id, want_published);
 	else
 		want_ask(step_of(lease));
 }
@@ -215,7 +215,7 @@ static void want_held(struct volume_hold *hold, int error)
 void volume_lease_want(struct volume_task *task, bool read_only)
 {
 	struct peer *peer = task->step.peer;
-	struct volume *volume = volume_find(peer, task->id);
+	struct volume *volume = volume_table_lookup(peer, task->id);
 	struct lease *lease = volume ? calloc(1, sizeof(*lease)) : NULL;
 	if (!lease) {
 		task->found(task, volume ? -ENOMEM : -ENOENT);
@@ -224,14 +224,17 @@ void volume_lease_want(struct volume_task *task, bool read_only)
 	step_of(lease)->peer = peer;
 	lease->task = task;
 	lease->read_only = read_only;
-	lease->hold = (struct volume_hold){
-		.peer = peer, .volume = volume, .held = want_held, .job = task->job, .reads = true};
-	volume_hold_begin(&lease->hold);
+	lease->quiesce = (struct volume_quiesce){.peer = peer,
+		.volume = volume,
+		.quiesced = want_quiesced,
+		.job = task->job,
+		.reads = true};
+	volume_quiesce_begin(&lease->quiesce);
 }
 
 void volume_lease_unwant(struct peer *peer, struct volume *volume)
 {
-	if (volume_opens(peer, volume, VOLUME_NO_CLIENT) == 0)
+	if (volume_open_count(peer, volume, VOLUME_NO_CLIENT) == 0)
 		volume_lease_release(peer, volume);
 }
 
@@ -249,7 +252,7 @@ static void job_leased(struct volume_task *task, int error)
 {
 	struct peer *peer = task->step.peer;
 	struct job *job = volume_task_leave(task);
-	struct volume *volume = error == 0 ? volume_find(peer, job->key.volume) : NULL;
+	struct volume *volume = error == 0 ? volume_table_lookup(peer, job->key.volume) : NULL;
 	if (volume && is_refused(volume, job)) {
 		error = -ESTALE;
 		volume_lease_unwant(peer, volume);
@@ -289,13 +292,13 @@ static void refused(struct peer *peer, struct volume *volume, int error)
 
 static void release_end(struct lease *lease, int error)
 {
-	struct peer *peer = lease->hold.peer;
-	struct volume *volume = lease->hold.volume;
+	struct peer *peer = lease->quiesce.peer;
+	struct volume *volume = lease->quiesce.volume;
 	if (error == 0)
 		set_acquired(peer, volume, false);
 	else
 		refused(peer, volume, error);
-	volume_hold_release(&lease->hold);
+	volume_quiesce_release(&lease->quiesce);
 	free(lease);
 	atomic_fetch_sub(&volume_shared(peer)->busy, 1);
 }
@@ -313,7 +316,7 @@ static void release_ask(struct volume_step *step)
 {
 	struct lease *lease = lease_of(step);
 	struct call *call = volume_step_call(step, release_ask, XSEG_OP_CONTROL,
-		(struct xseg_key){.volume = lease->hold.volume->id}, 0);
+		(struct xseg_key){.volume = lease->quiesce.volume->id}, 0);
 	if (!call)
 		return;
 	call->arg0 = MAP_RELEASE;
@@ -336,18 +339,18 @@ static void leave_ask(struct volume_step *step)
 {
 	struct lease *lease = lease_of(step);
 	struct call *call = volume_step_call(step, leave_ask, XSEG_OP_CONTROL,
-		(struct xseg_key){.volume = lease->hold.volume->id}, 0);
+		(struct xseg_key){.volume = lease->quiesce.volume->id}, 0);
 	if (!call)
 		return;
 	call->arg0 = XSEG_CONTROL_LEAVE;
 	call_submit(call, VOLUME_STORE, left);
 }
 
-static void release_told(struct volume_flush *flush, int error)
+static void release_published(struct volume_flush *flush, int error)
 {
 	struct lease *lease = (struct lease *)flush;
 	if (error == -ESTALE || error == -ENOENT)
-		drop_notes(lease->hold.peer, lease->hold.volume, error);
+		drop_intents(lease->quiesce.peer, lease->quiesce.volume, error);
 	else if (error != 0) {
 		release_end(lease, error);
 		return;
@@ -355,29 +358,29 @@ static void release_told(struct volume_flush *flush, int error)
 	leave_ask(step_of(lease));
 }
 
-static void release_held(struct volume_hold *hold, int error)
+static void release_quiesced(struct volume_quiesce *quiesce, int error)
 {
-	struct lease *lease = (struct lease *)((char *)hold - offsetof(struct lease, hold));
-	struct peer *peer = hold->peer;
-	struct volume *volume = hold->volume;
+	struct lease *lease = (struct lease *)((char *)quiesce - offsetof(struct lease, quiesce));
+	struct peer *peer = quiesce->peer;
+	struct volume *volume = quiesce->volume;
 	if (error != 0) { /* looked at again in a while */
 		release_later(peer, volume);
 		atomic_fetch_sub(&volume_shared(peer)->busy, 1);
 		free(lease);
 		return;
 	}
-	if (!volume->acquired || volume_opens(peer, volume, VOLUME_NO_CLIENT) > 0) {
-		volume_hold_release(hold);
+	if (!volume->acquired || volume_open_count(peer, volume, VOLUME_NO_CLIENT) > 0) {
+		volume_quiesce_release(quiesce);
 		atomic_fetch_sub(&volume_shared(peer)->busy, 1);
 		free(lease);
 		return;
 	}
 	if (volume_is_lost(volume)) {
-		drop_notes(peer, volume, -ESTALE);
+		drop_intents(peer, volume, -ESTALE);
 		release_end(lease, 0);
 		return;
 	}
-	volume_flush_begin(&lease->flush, peer, volume->id, release_told);
+	volume_flush_begin(&lease->flush, peer, volume->id, release_published);
 }
 
 void volume_lease_release(struct peer *peer, struct volume *volume)
@@ -387,8 +390,9 @@ void volume_lease_release(struct peer *peer, struct volume *volume)
 		return; /* looked at again in a while */
 	atomic_fetch_add(&volume_shared(peer)->busy, 1);
 	step_of(lease)->peer = peer;
-	lease->hold = (struct volume_hold){.peer = peer, .volume = volume, .held = release_held};
-	volume_hold_begin(&lease->hold);
+	lease->quiesce = (struct volume_quiesce){
+		.peer = peer, .volume = volume, .quiesced = release_quiesced};
+	volume_quiesce_begin(&lease->quiesce);
 }
 
 /* Of those that the dead had open one at a time: the next look finds the next. */
@@ -398,12 +402,13 @@ static struct volume *find_unused(struct peer *peer)
 	struct volume *volume;
 	uint64_t now = peer_now_ns(peer);
 	pthread_mutex_lock(&shared->lock);
-	LIST_FOREACH (volume, &shared->acquired, ours)
-		if (!volume->hold && volume->release_ns <= now && volume_is_unused(peer, volume))
+	LIST_FOREACH (volume, &shared->acquired, lease)
+		if (!volume->quiesce && volume->release_ns <= now &&
+			volume_open_is_unused(peer, volume))
 			break;
 	uint64_t id = volume ? volume->id : 0;
 	pthread_mutex_unlock(&shared->lock);
-	return volume_find(peer, id);
+	return volume_table_lookup(peer, id);
 }
 
 bool volume_lease_waits(struct peer *peer) { return find_unused(peer) != NULL; }

@@ -6,12 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "peers/volume/volume_hold.h"
+#include "peers/volume/volume_quiesce.h"
 
 #define SECOND 1000000000ull
 #define HOUR (3600 * SECOND)
 
-int volume_limit_set(struct volume_limit **place, const struct map_limits *limits)
+int volume_limit_set(struct volume_limit **place, const struct map_change_limits *limits)
 {
 	struct volume_limit *limit = *place;
 	if (limits->iops == 0 && limits->bytes == 0) {
@@ -23,7 +23,7 @@ int volume_limit_set(struct volume_limit **place, const struct map_limits *limit
 		limit = calloc(1, sizeof(*limit));
 	if (!limit)
 		return -ENOMEM;
-	struct map_limits old = limit->limits;
+	struct map_change_limits old = limit->limits;
 	limit->limits = *limits;
 	if (limits->burst_ms == 0)
 		limit->limits.burst_ms = VOLUME_BURST_MS;
@@ -59,7 +59,7 @@ static uint64_t until_positive(__int128 tokens, uint64_t rate)
 
 bool volume_limit_take(struct volume_limit *limit, uint64_t bytes, uint64_t now, uint64_t *when)
 {
-	const struct map_limits *limits = &limit->limits;
+	const struct map_change_limits *limits = &limit->limits;
 	bool full = limit->then_ns == 0;
 	bool passed = now > limit->then_ns && !full && !limit->changed;
 	uint64_t ns = passed ? now - limit->then_ns : 0;
@@ -104,14 +104,14 @@ void volume_limit_wait(struct peer *peer, struct job *job, uint64_t when)
 	struct volume_shard *shard = peer->state;
 	if (TAILQ_EMPTY(&shard->limited) || when < shard->limited_until_ns)
 		shard->limited_until_ns = when;
-	volume_hold_aside(peer, job, true);
+	volume_quiesce_aside(peer, job, true);
 	TAILQ_INSERT_TAIL(&shard->limited, job, link);
 }
 
-/* Its volume may be held or gone by now: its handler sees to that. */
+/* Its volume may be quiesced or gone by now: its handler sees to that. */
 static void let_go(struct peer *peer, struct job *job)
 {
-	volume_hold_aside(peer, job, false);
+	volume_quiesce_aside(peer, job, false);
 	peer->ops->on[job->op](peer, job);
 }
 
@@ -119,7 +119,7 @@ static void let_go(struct peer *peer, struct job *job)
 static bool may_go(struct peer *peer, const struct job *job, uint64_t now, uint64_t *when)
 {
 	struct volume_shared *shared = volume_shared(peer);
-	struct volume *volume = volume_find(peer, job->key.volume);
+	struct volume *volume = volume_table_lookup(peer, job->key.volume);
 	pthread_mutex_lock(&shared->lock);
 	bool may = !volume || !volume->limit ||
 		   volume_limit_take(volume->limit, job->length, now, when);

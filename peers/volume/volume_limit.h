@@ -19,7 +19,7 @@
 #define VOLUME_BURST_MS 1000u /* when none is said */
 
 struct volume_limit {
-	struct map_limits limits;
+	struct map_change_limits limits;
 	uint64_t then_ns; /* up to when it was filled; 0: it is full */
 	bool changed;	  /* since: the new rates count from the next look on */
 	/* tokens in units of 1 / 1e9; below 0: overdrawn */
@@ -27,7 +27,7 @@ struct volume_limit {
 };
 
 /* 0 or -ENOMEM. All 0: none, *limit is NULL from now on. What is there is not filled anew. */
-int volume_limit_set(struct volume_limit **limit, const struct map_limits *limits);
+int volume_limit_set(struct volume_limit **limit, const struct map_change_limits *limits);
 void volume_limit_free(struct volume_limit *limit);
 /* May a request of that size go now? Else *when: not before then. */
 bool volume_limit_take(struct volume_limit *limit, uint64_t bytes, uint64_t now_ns, uint64_t *when);

@@ -25,10 +25,10 @@ static void list_configured(struct peer *peer, struct job *job)
 	for (; at < options->configured.count && count < room; at++) {
 		volume_configured_name(options->configured.item[at], name);
 		struct volume *volume =
-			volume_find(peer, volume_table_configured_id(peer->shared, name));
+			volume_table_lookup(peer, volume_table_configured_id(peer->shared, name));
 		if (!volume)
 			continue;
-		volume_describe(peer, volume, &info);
+		volume_open_describe(peer, volume, &info);
 		job_put_bytes(job, count * (uint32_t)sizeof(info), &info, sizeof(info));
 		count++;
 	}
@@ -39,16 +39,16 @@ static void list_configured(struct peer *peer, struct job *job)
 /* Who has it open is known here alone. */
 static void fill_in(struct peer *peer, struct job *job, uint32_t count)
 {
-	struct xseg_volume_info info, ours;
+	struct xseg_volume_info info, leased;
 	for (uint32_t i = 0; i < count; i++) {
 		job_get_bytes(job, i * (uint32_t)sizeof(info), &info, sizeof(info));
-		struct volume *volume = volume_find(peer, info.id);
+		struct volume *volume = volume_table_lookup(peer, info.id);
 		if (!volume)
 			continue;
-		volume_describe(peer, volume, &ours);
-		info.opens = ours.opens;
-		if (ours.state == XSEG_VOLUME_REMOVING)
-			info.state = ours.state;
+		volume_open_describe(peer, volume, &leased);
+		info.opens = leased.opens;
+		if (leased.state == XSEG_VOLUME_REMOVING)
+			info.state = leased.state;
 		job_put_bytes(job, i * (uint32_t)sizeof(info), &info, sizeof(info));
 	}
 }

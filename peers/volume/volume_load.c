@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "peers/volume/volume_hold.h"
+#include "peers/volume/volume_quiesce.h"
 
 #define HEAD_BYTES (MAP_ANSWER_AT + (uint32_t)sizeof(struct map_head_info))
 
@@ -24,7 +24,7 @@ struct volume_load {
 
 /* --- what the mapper says ------------------------------------------------------------- */
 
-struct call *volume_head_call(struct volume_step *step, void (*run)(struct volume_step *step),
+struct call *volume_load_call(struct volume_step *step, void (*run)(struct volume_step *step),
 	uint64_t id, const char *name, uint64_t flags)
 {
 	struct map_ask ask = {0};
@@ -40,14 +40,14 @@ struct call *volume_head_call(struct volume_step *step, void (*run)(struct volum
 	return call;
 }
 
-int volume_head_answer(const struct call *call, struct map_head_info *head)
+int volume_load_answer(const struct call *call, struct map_head_info *head)
 {
 	if (call->result != 0)
 		return call->result;
 	if (call->answer_length < HEAD_BYTES)
 		return -EPROTO;
 	call_get_bytes(call, MAP_ANSWER_AT, head, sizeof(*head));
-	return volume_head_check(head);
+	return volume_table_head_check(head);
 }
 
 /* --- a load ----------------------------------------------------------------------------- */
@@ -68,7 +68,7 @@ static void load_end(struct volume_load *load, int error)
 	}
 	while ((job = TAILQ_FIRST(&load->jobs))) {
 		TAILQ_REMOVE(&load->jobs, job, link);
-		volume_hold_aside(peer, job, false);
+		volume_quiesce_aside(peer, job, false);
 		if (error != 0)
 			job_fail(job, error);
 		else
@@ -84,7 +84,7 @@ static void load_answered(struct call *call)
 	struct volume_load *load = load_of(call->context);
 	struct peer *peer = load->step.peer;
 	struct map_head_info head;
-	int rc = volume_head_answer(call, &head);
+	int rc = volume_load_answer(call, &head);
 	call_end(call);
 	crash_point("volume.load.answered");
 	if (rc == 0 && head.id != load->id)
@@ -103,7 +103,7 @@ static void load_ask(struct volume_step *step)
 {
 	struct volume_load *load = load_of(step);
 	load->gone = atomic_load_explicit(&volume_shared(step->peer)->gone, memory_order_acquire);
-	struct call *call = volume_head_call(step, load_ask, load->id, NULL, MAP_READ_ONLY);
+	struct call *call = volume_load_call(step, load_ask, load->id, NULL, MAP_READ_ONLY);
 	if (call)
 		call_submit(call, VOLUME_MAP, load_answered);
 }
@@ -145,7 +145,7 @@ void volume_load_job(struct peer *peer, struct job *job)
 		job_fail(job, -ENOMEM);
 		return;
 	}
-	volume_hold_aside(peer, job, true);
+	volume_quiesce_aside(peer, job, true);
 	TAILQ_INSERT_TAIL(&load->jobs, job, link);
 	if (begins)
 		load_ask(&load->step);

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "peers/volume/volume_note.h"
+#include "peers/volume/volume_intent.h"
 
 #define ANSWER_BYTES (MAP_ANSWER_AT + MAP_PAGE_ENTRIES * sizeof(uint64_t))
 
@@ -40,7 +40,7 @@ static int check(const struct volume *volume, const struct volume_page *page)
 static int take(struct map_fetch *fetch, const struct call *call)
 {
 	struct peer *peer = fetch->step.peer;
-	struct volume *volume = volume_find(peer, fetch->id);
+	struct volume *volume = volume_table_lookup(peer, fetch->id);
 	if (call->result != 0)
 		return call->result;
 	if (call->answer_length < ANSWER_BYTES)
@@ -54,7 +54,7 @@ static int take(struct map_fetch *fetch, const struct call *call)
 	int rc = check(volume, page);
 	/* not taken: another shard was faster, and entries have moved since, perhaps; or it was
 	   asked too early, and whoever waits asks again */
-	if (rc != 0 || !volume_note_publish(peer, volume, fetch->page, page, fetch->forgets))
+	if (rc != 0 || !volume_intent_install(peer, volume, fetch->page, page, fetch->forgets))
 		free(page);
 	return rc;
 }

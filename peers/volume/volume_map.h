@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Where the objects of a volume are: its map, as far as it was asked for, page by page from the
- * mapper, with what the mapper has not been told yet laid over it.
+ * mapper, with what the mapper has not got yet laid over it.
  *
  * An entry is one word, read without a lock by every shard, changed by compare-and-swap. It goes
  * only these ways, so that what was read a moment ago is at worst older, never wrong:
  *
- *   hole   --first write--> own                  (the note is made before, so a FLUSH tells it)
- *   shared --first write--> own, partial --all granules there--> own
+ *   hole   --first write--> own                  (the intent is made before, so a FLUSH publishes
+ * it)
+ *   shared --first write--> own, partial --all clusters there--> own
  *   shared, own --discard of all of it--> zero --write--> own
- *   own    --snapshot (writes are held)--> shared: by volume->frozen alone, no entry changes
+ *   own    --snapshot (writes are quiesced)--> shared: by volume->frozen alone, no entry changes
  *
  * Units: objects by number. Errors: 0 or -errno. Ownership: pages are the volume's until it is
  * freed. Threads: any for entries; volume_map_want() on a shard's lane. Blocking: none.
@@ -26,7 +27,7 @@ struct volume_page {
 enum volume_where {
 	VOLUME_OWN,	/* may be written in place; *key is it */
 	VOLUME_SHARED,	/* whole, to be read only; *key is it */
-	VOLUME_PARTIAL, /* own or shared, see volume_child.h; *key is it */
+	VOLUME_PARTIAL, /* own or shared, see volume_overlay.h; *key is it */
 	VOLUME_HOLE,	/* nothing there; parents have nothing either */
 	VOLUME_ZERO,	/* zeros, whatever parents have */
 	VOLUME_UNKNOWN, /* its page of the map is not here: volume_map_want() */
@@ -77,8 +78,8 @@ void volume_map_wish(
 	struct peer *peer, struct volume *volume, uint32_t object, struct volume_wish *wish);
 /* Moves the entry on, if it still is `from`. */
 bool volume_map_move(struct volume *volume, uint32_t object, uint64_t from, uint64_t to);
-/* What was known is forgotten (a rollback): pages are asked for anew. Only while writes are held
-   and no reader is at work (volume_hold.h). */
+/* What was known is forgotten (a rollback): pages are asked for anew. Only while writes are
+   quiesced and no reader is at work (volume_quiesce.h). */
 void volume_map_forget(struct volume *volume);
 
 #endif

@@ -6,7 +6,7 @@
 
 #include "peers/volume/volume.h"
 
-struct volume_client volume_client_of(const struct peer *peer, const struct job *job)
+struct volume_client volume_open_client(const struct peer *peer, const struct job *job)
 {
 	const struct xseg *seg = peer_segment(peer);
 	uint16_t epoch = *(const volatile uint16_t *)&seg->requests[job->slot].client_epoch;
@@ -27,7 +27,7 @@ static struct volume_opener *opener_of(struct volume *volume, struct volume_clie
 static void admit_set(struct volume *volume, struct volume_client client)
 {
 	bool simple = volume->acquired || volume->configured || volume->read_only;
-	if (simple && !volume->hold && !volume->limit && !volume_is_lost(volume))
+	if (simple && !volume->quiesce && !volume->limit && !volume_is_lost(volume))
 		atomic_fetch_or_explicit(
 			&volume->admitted, 1ull << client.lane, memory_order_relaxed);
 }
@@ -37,12 +37,12 @@ static void admit_clear(struct volume *volume, unsigned lane)
 	atomic_fetch_and_explicit(&volume->admitted, ~(1ull << lane), memory_order_relaxed);
 }
 
-bool volume_is_leaving(const struct volume *volume)
+bool volume_open_is_leaving(const struct volume *volume)
 {
 	return volume->state == XSEG_VOLUME_REMOVING || volume->state == VOLUME_GONE;
 }
 
-void volume_admit(struct volume *volume, struct volume_client client)
+void volume_open_admit(struct volume *volume, struct volume_client client)
 {
 	struct volume_opener *opener = opener_of(volume, client);
 	if (opener->count == 0)
@@ -50,12 +50,12 @@ void volume_admit(struct volume *volume, struct volume_client client)
 	admit_set(volume, client);
 }
 
-int volume_opened(struct peer *peer, struct volume *volume, struct volume_client client,
+int volume_open_add(struct peer *peer, struct volume *volume, struct volume_client client,
 	bool writes, uint64_t again)
 {
 	int rc = 0;
 	pthread_mutex_lock(&volume_shared(peer)->lock);
-	if (volume_is_leaving(volume)) {
+	if (volume_open_is_leaving(volume)) {
 		rc = -EBUSY;
 	} else if (writes && volume->read_only) {
 		rc = -EROFS;
@@ -75,7 +75,7 @@ int volume_opened(struct peer *peer, struct volume *volume, struct volume_client
  * More closes than opens: they were opened before this process began. Whoever works on without
  * is noticed again at his next request.
  */
-bool volume_closed(struct peer *peer, struct volume *volume, struct volume_client client)
+bool volume_open_remove(struct peer *peer, struct volume *volume, struct volume_client client)
 {
 	pthread_mutex_lock(&volume_shared(peer)->lock);
 	struct volume_opener *opener = opener_of(volume, client);
@@ -85,12 +85,14 @@ bool volume_closed(struct peer *peer, struct volume *volume, struct volume_clien
 		opener->implied = false;
 		admit_clear(volume, client.lane);
 	}
-	bool last = volume->acquired && volume_opens_locked(peer, volume, VOLUME_NO_CLIENT) == 0;
+	bool last =
+		volume->acquired && volume_open_count_locked(peer, volume, VOLUME_NO_CLIENT) == 0;
 	pthread_mutex_unlock(&volume_shared(peer)->lock);
 	return last;
 }
 
-uint32_t volume_opens_locked(struct peer *peer, struct volume *volume, struct volume_client but)
+uint32_t volume_open_count_locked(
+	struct peer *peer, struct volume *volume, struct volume_client but)
 {
 	uint32_t count = 0;
 	for (unsigned lane = 0; lane < XSEG_LANES_MAX; lane++) {
@@ -108,10 +110,10 @@ uint32_t volume_opens_locked(struct peer *peer, struct volume *volume, struct vo
 	return count;
 }
 
-uint32_t volume_opens(struct peer *peer, struct volume *volume, struct volume_client but)
+uint32_t volume_open_count(struct peer *peer, struct volume *volume, struct volume_client but)
 {
 	pthread_mutex_lock(&volume_shared(peer)->lock);
-	uint32_t count = volume_opens_locked(peer, volume, but);
+	uint32_t count = volume_open_count_locked(peer, volume, but);
 	pthread_mutex_unlock(&volume_shared(peer)->lock);
 	return count;
 }
@@ -124,7 +126,7 @@ static bool lane_is_gone(const struct xseg *seg, unsigned lane, uint16_t epoch)
 	return xseg_epoch_of(word) != epoch || life == XSEG_LIFE_FREE || life == XSEG_LIFE_DEAD;
 }
 
-bool volume_is_unused(const struct peer *peer, const struct volume *volume)
+bool volume_open_is_unused(const struct peer *peer, const struct volume *volume)
 {
 	for (unsigned lane = 0; lane < XSEG_LANES_MAX; lane++) {
 		const struct volume_opener *opener = &volume->opener[lane];
@@ -135,7 +137,7 @@ bool volume_is_unused(const struct peer *peer, const struct volume *volume)
 	return true;
 }
 
-void volume_describe(struct peer *peer, struct volume *volume, struct xseg_volume_info *info)
+void volume_open_describe(struct peer *peer, struct volume *volume, struct xseg_volume_info *info)
 {
 	const struct map_head_info *head = &volume->head;
 	memset(info, 0, sizeof(*info));
@@ -149,7 +151,7 @@ void volume_describe(struct peer *peer, struct volume *volume, struct xseg_volum
 	info->created_ns = head->created_ns;
 	info->parent = head->parent;
 	info->term = volume->acquired ? volume->term : 0;
-	info->opens = volume_opens_locked(peer, volume, VOLUME_NO_CLIENT);
+	info->opens = volume_open_count_locked(peer, volume, VOLUME_NO_CLIENT);
 	info->flags = (head->flags & (XSEG_VOLUME_READ_ONLY | XSEG_VOLUME_SNAPSHOT |
 					     XSEG_VOLUME_PROTECTED)) |
 		      (volume->configured ? XSEG_VOLUME_FIXED : 0);

@@ -29,13 +29,13 @@ static bool term_of(struct peer *peer, uint64_t id, uint64_t *term, uint64_t *li
 	struct volume_shared *shared = volume_shared(peer);
 	pthread_mutex_lock(&shared->lock);
 	const struct volume *volume = volume_table_find(shared, id);
-	bool ours = volume && volume->acquired && !volume_is_lost(volume);
-	if (ours) {
+	bool leased = volume && volume->acquired && !volume_is_lost(volume);
+	if (leased) {
 		*term = volume->term;
 		*line = atomic_load(&volume->line);
 	}
 	pthread_mutex_unlock(&shared->lock);
-	return ours;
+	return leased;
 }
 
 static void refence_next(struct volume_step *step);
@@ -83,11 +83,11 @@ static struct refence *refence_make(struct peer *peer)
 	struct volume *volume;
 	size_t count = 0;
 	pthread_mutex_lock(&shared->lock);
-	LIST_FOREACH (volume, &shared->acquired, ours)
+	LIST_FOREACH (volume, &shared->acquired, lease)
 		count++;
 	refence = calloc(1, sizeof(*refence) + count * sizeof(refence->ids[0]));
 	if (refence)
-		LIST_FOREACH (volume, &shared->acquired, ours)
+		LIST_FOREACH (volume, &shared->acquired, lease)
 			refence->ids[refence->count++] = volume->id;
 	pthread_mutex_unlock(&shared->lock);
 	return refence;

@@ -6,8 +6,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "peers/volume/volume_children.h"
 #include "peers/volume/volume_extent.h"
+#include "peers/volume/volume_overlay_priv.h"
 #include "peers/volume/volume_span.h"
 
 #define ASKED_MAX 64u /* questions to the store for one request; the answer ends there */
@@ -16,7 +16,7 @@
 #define EXTENTS_MAX 4096u /* in one answer to the client */
 
 struct status {
-	struct volume_part part; /* first; for presences that have to be waited for */
+	struct volume_part part; /* first; for bitmaps that have to be waited for */
 	struct call_queue calls; /* in order; context2 = where it begins in the request */
 	uint32_t pending;
 	uint32_t end; /* what was looked at */
@@ -120,12 +120,12 @@ static int look_partial(
 	uint32_t offset = span->offset, end = span->offset + span->length;
 	int rc = 0;
 	while (rc == 0 && offset < end) {
-		struct child_run run;
-		uint32_t first = offset / MAP_GRANULE, last = (end - 1) / MAP_GRANULE;
-		rc = child_resolve(&status->part, key, false, first, last - first + 1, &run);
+		struct overlay_run run;
+		uint32_t first = offset / MAP_CLUSTER, last = (end - 1) / MAP_CLUSTER;
+		rc = overlay_resolve(&status->part, key, false, first, last - first + 1, &run);
 		if (rc != 0)
 			break;
-		uint32_t length = (first + run.count) * MAP_GRANULE - offset;
+		uint32_t length = (first + run.count) * MAP_CLUSTER - offset;
 		if (length > end - offset)
 			length = end - offset;
 		if (run.key.volume != 0)
@@ -167,15 +167,15 @@ static void begin(struct volume_step *step)
 	struct status *status = (struct status *)step;
 	struct job *job = status->part.job;
 	struct peer *peer = step->peer;
-	struct volume *volume = volume_find(peer, job->key.volume);
+	struct volume *volume = volume_table_lookup(peer, job->key.volume);
 	status->pending = 1; /* ours, so that nothing ends while we ask */
 	int rc = volume ? look(status, volume) : -ENOENT;
 	if (status->end > 0) {
-		child_wait_not(&status->part);
+		overlay_wait_not(&status->part);
 		if (--status->pending == 0)
 			finish(status);
 	} else if (rc == -EAGAIN || rc == -EINPROGRESS) {
-		child_wait(&status->part, begin);
+		overlay_wait(&status->part, begin);
 	} else {
 		free(status);
 		if (rc == -ENODATA)

@@ -81,7 +81,7 @@ static bool geometry_check(uint64_t size, uint32_t object_size)
 	       (size == 0 || (size - 1) / object_size <= UINT32_MAX);
 }
 
-int volume_head_check(const struct map_head_info *head)
+int volume_table_head_check(const struct map_head_info *head)
 {
 	uint64_t objects_max = (uint64_t)VOLUME_PAGES_MAX * MAP_PAGE_ENTRIES;
 	bool snapshot = head->flags & XSEG_VOLUME_SNAPSHOT;
@@ -127,11 +127,11 @@ static int head_set(struct volume *volume, const struct map_head_info *head, boo
 	return 0;
 }
 
-int volume_head_set(
+int volume_table_head_set(
 	struct peer *peer, struct volume *volume, const struct map_head_info *head, bool all)
 {
 	struct volume_shared *shared = volume_shared(peer);
-	int rc = volume_head_check(head);
+	int rc = volume_table_head_check(head);
 	if (rc == 0 && (head->id != volume->id || head->object_size != 1u << volume->object_shift))
 		rc = -EILSEQ;
 	if (rc != 0)
@@ -161,8 +161,8 @@ static struct volume *volume_new(const struct map_head_info *head, bool configur
 
 int volume_table_open(struct volume_shared *shared)
 {
-	for (unsigned i = 0; i < countof(shared->tours); i++)
-		TAILQ_INIT(&shared->tours[i]);
+	for (unsigned i = 0; i < countof(shared->barriers); i++)
+		TAILQ_INIT(&shared->barriers[i]);
 	return -pthread_mutex_init(&shared->lock, NULL);
 }
 
@@ -202,7 +202,7 @@ int volume_table_add_configured(
 {
 	struct map_head_info head = {
 		.id = 1, .size = size, .object_size = object_size, .state = XSEG_VOLUME_READY};
-	if (!volume_name_check(name) || size == 0 || !geometry_check(size, object_size))
+	if (!name_check_volume(name) || size == 0 || !geometry_check(size, object_size))
 		return -EINVAL;
 	head.id = name_hash(name);
 	head.owners[0] = head.id;
@@ -216,7 +216,7 @@ int volume_table_add_configured(
 int volume_table_insert(
 	struct volume_shared *shared, const struct map_head_info *head, uint64_t gone)
 {
-	int rc = volume_head_check(head);
+	int rc = volume_table_head_check(head);
 	if (rc != 0)
 		return rc;
 	pthread_mutex_lock(&shared->lock);
@@ -290,9 +290,9 @@ static int cache_rebuild(struct volume_shard *shard)
 	return 0;
 }
 
-int volume_cache_open(struct volume_shard *shard) { return cache_reset(shard, 16); }
+int volume_table_cache_open(struct volume_shard *shard) { return cache_reset(shard, 16); }
 
-void volume_cache_close(struct peer *peer)
+void volume_table_cache_close(struct peer *peer)
 {
 	struct volume_shard *shard = peer->state;
 	pthread_mutex_lock(&volume_shared(peer)->lock);
@@ -320,7 +320,7 @@ static struct volume *cache_fill(
 	return volume;
 }
 
-struct volume *volume_find(struct peer *peer, uint64_t id)
+struct volume *volume_table_lookup(struct peer *peer, uint64_t id)
 {
 	struct volume_shared *shared = volume_shared(peer);
 	struct volume_shard *shard = peer->state;
@@ -338,7 +338,7 @@ struct volume *volume_find(struct peer *peer, uint64_t id)
 
 /* --- its state --------------------------------------------------------------------- */
 
-int volume_remove_begin(struct peer *peer, struct volume *volume)
+int volume_table_remove_begin(struct peer *peer, struct volume *volume)
 {
 	int rc = 0;
 	pthread_mutex_lock(&volume_shared(peer)->lock);
@@ -357,7 +357,7 @@ int volume_remove_begin(struct peer *peer, struct volume *volume)
 	return rc;
 }
 
-void volume_remove_stop(struct peer *peer, uint64_t id, unsigned state)
+void volume_table_remove_stop(struct peer *peer, uint64_t id, unsigned state)
 {
 	pthread_mutex_lock(&volume_shared(peer)->lock);
 	struct volume *volume = volume_table_find(volume_shared(peer), id);
@@ -369,7 +369,7 @@ void volume_remove_stop(struct peer *peer, uint64_t id, unsigned state)
 }
 
 /* Whoever loads just now may have read the records before they went: `gone` tells him. */
-void volume_remove_end(struct peer *peer, uint64_t id)
+void volume_table_remove_end(struct peer *peer, uint64_t id)
 {
 	struct volume_shared *shared = volume_shared(peer);
 	pthread_mutex_lock(&shared->lock);
@@ -379,7 +379,7 @@ void volume_remove_end(struct peer *peer, uint64_t id)
 		sm_move(volume_states, &volume->state, VOLUME_GONE);
 		LIST_REMOVE(volume, link);
 		if (volume->acquired)
-			LIST_REMOVE(volume, ours);
+			LIST_REMOVE(volume, lease);
 		volume->acquired = false;
 		shared->count--;
 		if (volume->refs == 0)
@@ -397,8 +397,8 @@ static void dump_one(struct peer *peer, const struct volume *volume, FILE *out)
 		(unsigned long long)volume->id, head->name,
 		(unsigned long long)atomic_load_explicit(&volume->size, memory_order_relaxed),
 		1u << volume->object_shift, volume_states[volume->state].name,
-		volume->configured ? ", configured" : "", volume->acquired ? ", ours" : "",
-		volume_is_lost(volume) ? ", lost" : "", volume->hold ? ", held" : "",
+		volume->configured ? ", configured" : "", volume->acquired ? ", lease held" : "",
+		volume_is_lost(volume) ? ", lost" : "", volume->quiesce ? ", held" : "",
 		atomic_load_explicit(&volume->epoch, memory_order_relaxed),
 		atomic_load_explicit(&volume->frozen, memory_order_relaxed), volume->refs);
 	for (unsigned lane = 0; lane < XSEG_LANES_MAX; lane++) {

@@ -55,7 +55,7 @@ int volume_task_name(struct volume_task *task, uint32_t at)
 	if (job->data_size < at + VOLUME_NAME_LENGTH_MAX + 1)
 		return -EINVAL;
 	job_get_bytes(job, at, text, VOLUME_NAME_LENGTH_MAX + 1);
-	if (!volume_name_check(text))
+	if (!name_check_volume(text))
 		return -EINVAL;
 	strcpy(task->name, text);
 	return 0;
@@ -63,7 +63,7 @@ int volume_task_name(struct volume_task *task, uint32_t at)
 
 static void find_by_id(struct volume_task *task)
 {
-	if (volume_find(task->step.peer, task->id))
+	if (volume_table_lookup(task->step.peer, task->id))
 		task->found(task, 0);
 	else
 		volume_load_task(task);
@@ -77,7 +77,7 @@ static void name_answered(struct call *call)
 	struct volume_task *task = volume_task_of(call);
 	struct peer *peer = task->step.peer;
 	struct map_head_info head;
-	int rc = volume_head_answer(call, &head);
+	int rc = volume_load_answer(call, &head);
 	call_end(call);
 	if (rc == 0)
 		rc = volume_table_insert(peer->shared, &head, task->gone);
@@ -94,7 +94,7 @@ static void find_by_name(struct volume_step *step)
 {
 	struct volume_task *task = (struct volume_task *)step;
 	task->gone = atomic_load_explicit(&volume_shared(step->peer)->gone, memory_order_acquire);
-	struct call *call = volume_head_call(step, find_by_name, 0, task->name, MAP_READ_ONLY);
+	struct call *call = volume_load_call(step, find_by_name, 0, task->name, MAP_READ_ONLY);
 	if (call)
 		call_submit(call, VOLUME_MAP, name_answered);
 }
@@ -129,13 +129,13 @@ void volume_task_start(
 void volume_task_answer(struct volume_task *task)
 {
 	struct peer *peer = task->step.peer;
-	struct volume *volume = volume_find(peer, task->id);
+	struct volume *volume = volume_table_lookup(peer, task->id);
 	struct xseg_volume_info info;
 	if (!volume || task->job->data_size < sizeof(info)) {
 		volume_task_end(task, volume ? -EINVAL : -ENOENT, 0, 0);
 		return;
 	}
-	volume_describe(peer, volume, &info);
+	volume_open_describe(peer, volume, &info);
 	job_put_bytes(task->job, 0, &info, sizeof(info));
 	volume_task_end(task, 0, sizeof(info), info.id);
 }

@@ -12,12 +12,12 @@
 
 #define SIZE_MAX_OF_ANY 8192u
 
-enum kind { VOLUME, NAME, HOME, PRESENCE, PAGE, DIRECTORY, KINDS };
+enum kind { VOLUME, NAME, HOME, BITMAP, PAGE, DIRECTORY, KINDS };
 
 static const size_t sizes[KINDS] = {[VOLUME] = MAP_RECORD_SIZE,
 	[NAME] = MAP_NAME_RECORD_SIZE,
 	[HOME] = MAP_HOME_RECORD_SIZE,
-	[PRESENCE] = MAP_PRESENCE_SIZE,
+	[BITMAP] = MAP_BITMAP_SIZE,
 	[PAGE] = MAP_PAGE_SIZE,
 	[DIRECTORY] = MAP_PAGE_SIZE};
 
@@ -25,7 +25,7 @@ union content {
 	struct map_volume volume;
 	struct map_name name;
 	struct map_home home;
-	struct map_presence presence;
+	struct map_bitmap bitmap;
 	struct map_entry entries[MAP_ENTRIES];
 	struct map_ref refs[MAP_DIRECTORY_REFS];
 };
@@ -33,24 +33,24 @@ union content {
 static void encode(enum kind kind, const union content *content, uint8_t *out)
 {
 	switch (kind) {
-	case VOLUME: map_volume_encode(&content->volume, out); break;
-	case NAME: map_name_encode(&content->name, out); break;
-	case HOME: map_home_encode(&content->home, out); break;
-	case PRESENCE: map_presence_encode(&content->presence, out); break;
-	case PAGE: map_page_encode(content->entries, out); break;
-	default: map_directory_encode(content->refs, out); break;
+	case VOLUME: map_format_volume_encode(&content->volume, out); break;
+	case NAME: map_format_name_encode(&content->name, out); break;
+	case HOME: map_format_home_encode(&content->home, out); break;
+	case BITMAP: map_format_bitmap_encode(&content->bitmap, out); break;
+	case PAGE: map_format_page_encode(content->entries, out); break;
+	default: map_format_directory_encode(content->refs, out); break;
 	}
 }
 
 static int decode(enum kind kind, const uint8_t *from, size_t size, union content *content)
 {
 	switch (kind) {
-	case VOLUME: return map_volume_decode(from, size, &content->volume);
-	case NAME: return map_name_decode(from, size, &content->name);
-	case HOME: return map_home_decode(from, size, &content->home);
-	case PRESENCE: return map_presence_decode(from, &content->presence);
-	case PAGE: return map_page_decode(from, 4, content->entries);
-	default: return map_directory_decode(from, 4, content->refs);
+	case VOLUME: return map_format_volume_decode(from, size, &content->volume);
+	case NAME: return map_format_name_decode(from, size, &content->name);
+	case HOME: return map_format_home_decode(from, size, &content->home);
+	case BITMAP: return map_format_bitmap_decode(from, &content->bitmap);
+	case PAGE: return map_format_page_decode(from, 4, content->entries);
+	default: return map_format_directory_decode(from, 4, content->refs);
 	}
 }
 
@@ -75,8 +75,8 @@ static void sample(enum kind kind, union content *content)
 	case HOME:
 		content->home = (struct map_home){.id = 7, .term = 2, .owner = 8, .host = "h/seg"};
 		break;
-	case PRESENCE:
-		content->presence = (struct map_presence){.owner = 7,
+	case BITMAP:
+		content->bitmap = (struct map_bitmap){.owner = 7,
 			.epoch = 3,
 			.object = 1,
 			.sequence = 1,

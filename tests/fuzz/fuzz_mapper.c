@@ -89,7 +89,8 @@ static void fill_ask(struct fuzz_bytes *in, uint8_t *bytes)
 	if (fuzz_take(in, 1) & 1) {
 		ask.created_ns = take_number(in);
 		ask.state = take_number(in);
-		ask.limits = (struct map_limits){take_number(in), take_number(in), take_number(in)};
+		ask.limits = (struct map_change_limits){
+			take_number(in), take_number(in), take_number(in)};
 	}
 	memcpy(bytes, &ask, sizeof(ask));
 }
@@ -108,7 +109,7 @@ static void fill_info(struct fuzz_bytes *in, uint8_t *bytes)
 
 static void fill_objects(struct fuzz_bytes *in, uint8_t *bytes)
 {
-	for (unsigned i = 0; i < MAP_PRESENCE_MAX && in->left > 8; i++) {
+	for (unsigned i = 0; i < MAP_BITMAP_MAX && in->left > 8; i++) {
 		struct map_object object = {.owner = take_id(in),
 			.epoch = (uint32_t)fuzz_take(in, 1),
 			.object = (uint32_t)take_number(in)};
@@ -116,10 +117,10 @@ static void fill_objects(struct fuzz_bytes *in, uint8_t *bytes)
 	}
 }
 
-static void fill_news(struct fuzz_bytes *in, uint8_t *bytes, unsigned count)
+static void fill_deltas(struct fuzz_bytes *in, uint8_t *bytes, unsigned count)
 {
-	for (unsigned i = 0; i < count && i < IN_MAX / sizeof(struct map_new); i++) {
-		struct map_new new = {.object = (uint32_t)fuzz_take(in, 1) % 16,
+	for (unsigned i = 0; i < count && i < IN_MAX / sizeof(struct map_update); i++) {
+		struct map_update new = {.object = (uint32_t)fuzz_take(in, 1) % 16,
 			.flags = (uint32_t)fuzz_take(in, 1) % 8,
 			.epoch = (uint32_t)fuzz_take(in, 1) % 16};
 		if (new.flags & 1) {
@@ -178,9 +179,9 @@ static void make_question(struct fuzz_bytes *in, struct question *question)
 		request->arg0 = take_number(in);
 	if (request->op != XSEG_OP_CONTROL)
 		fill_info(in, question->in);
-	else if (request->arg0 == MAP_NEWS)
-		fill_news(in, question->in, (unsigned)request->arg1);
-	else if (request->arg0 == MAP_PRESENCE)
+	else if (request->arg0 == MAP_PUBLISH)
+		fill_deltas(in, question->in, (unsigned)request->arg1);
+	else if (request->arg0 == MAP_BITMAP)
 		fill_objects(in, question->in);
 	else
 		fill_ask(in, question->in);
@@ -249,7 +250,7 @@ static void make_world(void)
 	must(client_do(&m.rig.client, &create) == 0);
 	must(mrig_acquire(&m, 1, &head) == 0);
 	for (uint32_t i = 0; i < 3; i++)
-		must(mrig_news(&m, 1, i, head.epoch) == 0);
+		must(mrig_publish(&m, 1, i, head.epoch) == 0);
 	make_child(MAP_CLONE, make_child(MAP_SNAP, 1, "a@s", 2), "c", 3);
 	must(mrig_acquire(&m, 3, &head) == 0);
 }
@@ -298,7 +299,7 @@ static void still_serves(bool look)
 	uint64_t id;
 	must(mrig_create(&m, GOOD_NAME, 4 * MRIG_OBJECT, &id) == 0);
 	must(mrig_acquire(&m, id, &head) == 0);
-	must(mrig_news(&m, id, 1, head.epoch) == 0);
+	must(mrig_publish(&m, id, 1, head.epoch) == 0);
 	must(mrig_word(&m, id, 1) == map_word(head.epoch, head.self, 0));
 	must(mrig_control(&m, MAP_RELEASE, id, 0, NULL, 0) == 0);
 	if (look)

@@ -60,8 +60,8 @@ static void there_and_back(const struct pipeline *pipeline)
 		.hosts = calloc(PIPELINE_HOSTS_MAX, sizeof(*again.hosts))};
 	for (unsigned i = 0; i < pipeline->peer_count; i++) {
 		struct fault fault = {0};
-		char *argument = pipeline_peer_argument(&pipeline->peers[i]);
-		must(pipeline_peer_parse(&again, argument, &fault) == 0);
+		char *argument = pipeline_text_argument(&pipeline->peers[i]);
+		must(pipeline_text_parse(&again, argument, &fault) == 0);
 		same_peer(&pipeline->peers[i], &again.peers[i]);
 		free(argument);
 	}
@@ -74,14 +74,14 @@ static void saved_and_read(const struct pipeline *pipeline)
 	static struct pipeline_plan plan;
 	struct pipeline again;
 	struct fault fault = {0};
-	char *text = pipeline_text(pipeline, &fault);
+	char *text = pipeline_write_text(pipeline, &fault);
 	if (!text) {
 		must(fault.code != FAULT_NONE && fault.message[0]);
 		return;
 	}
 	must(pipeline_load_text(&again, text, "saved", &fault) == 0);
 	must(pipeline_diff(pipeline, &again, &plan, &fault) == 0 && plan.count == 0);
-	char *twice = pipeline_text(&again, &fault);
+	char *twice = pipeline_write_text(&again, &fault);
 	must(twice && !strcmp(text, twice));
 	free(twice);
 	free(text);
@@ -121,7 +121,7 @@ static void read_argument(const uint8_t *data, size_t size)
 		.hosts = calloc(PIPELINE_HOSTS_MAX, sizeof(*pipeline.hosts))};
 	struct fault fault = {0};
 	char *argument = strndup((const char *)data, size);
-	if (pipeline_peer_parse(&pipeline, argument, &fault) == 0)
+	if (pipeline_text_parse(&pipeline, argument, &fault) == 0)
 		there_and_back(&pipeline);
 	else
 		must(fault.code != FAULT_NONE && fault.message[0]);

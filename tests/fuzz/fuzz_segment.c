@@ -36,7 +36,10 @@ struct program {
 /* --- a client -------------------------------------------------------------------------------- */
 
 /* The composer's one volume, or what no volume has, or an object of the store. */
-static uint64_t volume_of(unsigned byte) { return byte < 64 ? byte % 4 : map_name_hash("d"); }
+static uint64_t volume_of(unsigned byte)
+{
+	return byte < 64 ? byte % 4 : map_format_name_hash("d");
+}
 
 /* A request as an honest client would fill it, data pages and all. */
 static void step_get(struct program *p)
@@ -185,8 +188,8 @@ static void look(void)
 	json_decref(report_stats(rig.seg, NULL));
 	json_decref(report_segment(rig.seg));
 	for (uint32_t slot = 0; slot < rig.seg->request_count; slot++)
-		if (trace_take(rig.seg, slot, &trace) == 0)
-			json_decref(trace_details(rig.seg, &trace));
+		if (report_trace_take(rig.seg, slot, &trace) == 0)
+			json_decref(report_trace_details(rig.seg, &trace));
 	char *text = metrics_text(rig.seg, METRICS_OPEN, &size);
 	must(text && size >= 6 && !memcmp(text + size - 6, "# EOF\n", 6));
 	free(text);

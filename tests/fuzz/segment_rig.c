@@ -46,7 +46,7 @@ void rig_must_hold(bool hold) { holding = hold; }
 static void add_peer(unsigned which, const char *spec)
 {
 	char why[WHY_SIZE] = "", edge[XSEG_EDGE_NAME_MAX];
-	must(host_add(&host, spec, why) == 0);
+	must(spec_host_add(&host, spec, why) == 0);
 	struct host_peer *peer = &host.peers[which];
 	struct lane *lane = &host.lanes[0];
 	uint8_t place = (uint8_t)lane->x->index;

@@ -55,7 +55,7 @@ check_page() {
         while read -r name; do
             grep -qF -- "*$name*" "$page" || echo "${page#"$1"/}:1: does not tell of option $name"
         done
-    sed -nE 's/^\t\[CORE_[A-Z_]+\] = \{"([a-z_]+)".*/\1/p' "$1/peers/core/core_peer.c" |
+    sed -nE 's/^\t\[CORE_[A-Z_]+\] = \{"([a-z_]+)".*/\1/p' "$1/peers/core/core_shard.c" |
         while read -r name; do
             grep -qF -- "*$name*" "$page" || echo "${page#"$1"/}:1: does not tell of counter $name"
         done
@@ -147,7 +147,7 @@ self_test() {
     tree=$(mktemp -d)
     mkdir -p "$tree/peers/core" "$tree/docs/man"
     printf '\t{"lanes", required_argument, NULL, 0},\n' >"$tree/peers/core/core_main.c"
-    printf '\t[CORE_READS] = {"reads", "", ""},\n' >"$tree/peers/core/core_peer.c"
+    printf '\t[CORE_READS] = {"reads", "", ""},\n' >"$tree/peers/core/core_shard.c"
     printf '*reads*\n' >"$tree/docs/man/xsegpeer.1.scd"
     [[ $(check_page "$tree") == *'option --lanes' ]] || LINT_FAILED=1
     printf '*--lanes*\n' >"$tree/docs/man/xsegpeer.1.scd"

@@ -137,7 +137,7 @@ static int apply_data(struct model_volume *volume, const struct model_op *op)
 	if (volume->snapshot)
 		return -EPERM;
 	uint32_t *data = volume->data[op->object];
-	for (unsigned i = 0; i < MODEL_GRANULES && op->kind != MODEL_FLATTEN; i++)
+	for (unsigned i = 0; i < MODEL_CLUSTERS && op->kind != MODEL_FLATTEN; i++)
 		if (op->kind != MODEL_WRITE || op->mask & 1u << i)
 			data[i] = op->token;
 	return 0;
@@ -204,33 +204,33 @@ int model_apply(struct model *model, const struct model_op *op)
 
 /* --- the composer ----------------------------------------------------------------------------- */
 
-static int read_sector(struct map_store *store, struct xseg_key key, unsigned granule, uint32_t *to)
+static int read_sector(struct map_store *store, struct xseg_key key, unsigned cluster, uint32_t *to)
 {
 	uint8_t bytes[XSEG_SECTOR];
-	int rc = store->read(store, key, granule * MAP_GRANULE, bytes, sizeof(bytes));
+	int rc = store->read(store, key, cluster * MAP_CLUSTER, bytes, sizeof(bytes));
 	memcpy(to, bytes, sizeof(*to));
 	return rc < 0 ? rc : 0;
 }
 
-/* Down the chain of parents: what the first that has a granule says. */
+/* Down the chain of parents: what the first that has a cluster says. */
 static int read_object(struct map_store *store, const struct map_volume *volume, uint32_t object,
-	uint32_t to[MODEL_GRANULES])
+	uint32_t to[MODEL_CLUSTERS])
 {
 	struct map_entry entry;
-	unsigned missing = (1u << MODEL_GRANULES) - 1;
-	memset(to, 0, MODEL_GRANULES * sizeof(*to));
+	unsigned missing = (1u << MODEL_CLUSTERS) - 1;
+	memset(to, 0, MODEL_CLUSTERS * sizeof(*to));
 	int rc = map_tree_entry(store, volume, object, &entry);
 	if (rc != 0 || map_entry_is_hole(entry) || entry.flags & MAP_ZERO)
 		return rc;
-	struct map_presence at = {.parent_owner = volume->owners[entry.owner],
+	struct map_bitmap at = {.parent_owner = volume->owners[entry.owner],
 		.parent_epoch = entry.epoch,
 		.parent_flags = entry.flags};
 	while (missing != 0 && rc == 0) {
 		struct xseg_key key = {at.parent_owner, at.parent_epoch, object};
 		bool partial = at.parent_flags & MAP_PARTIAL;
 		if (partial)
-			rc = map_presence_read(store, key.volume, key.epoch, object, &at);
-		for (unsigned i = 0; i < MODEL_GRANULES && rc == 0; i++)
+			rc = map_bitmap_read(store, key.volume, key.epoch, object, &at);
+		for (unsigned i = 0; i < MODEL_CLUSTERS && rc == 0; i++)
 			if (missing & 1u << i && (!partial || at.has[0] & (uint64_t)1 << i)) {
 				missing &= ~(1u << i);
 				rc = read_sector(store, key, i, &to[i]);
@@ -239,16 +239,16 @@ static int read_object(struct map_store *store, const struct map_volume *volume,
 	return rc;
 }
 
-static int write_granules(struct map_store *store, struct xseg_key key, unsigned mask,
-	const uint32_t tokens[MODEL_GRANULES])
+static int write_clusters(struct map_store *store, struct xseg_key key, unsigned mask,
+	const uint32_t tokens[MODEL_CLUSTERS])
 {
 	int rc = 0;
-	for (unsigned i = 0; i < MODEL_GRANULES && rc == 0; i++) {
+	for (unsigned i = 0; i < MODEL_CLUSTERS && rc == 0; i++) {
 		uint32_t sector[XSEG_SECTOR / sizeof(uint32_t)];
 		for (unsigned j = 0; j < XSEG_SECTOR / sizeof(uint32_t); j++)
 			sector[j] = tokens[i];
 		if (mask & 1u << i)
-			rc = store->write(store, key, i * MAP_GRANULE, sector, sizeof(sector));
+			rc = store->write(store, key, i * MAP_CLUSTER, sector, sizeof(sector));
 	}
 	return rc < 0 ? rc : store->flush(store, key.volume);
 }
@@ -261,17 +261,17 @@ static bool is_ours(const struct map_volume *volume, struct map_entry entry)
 
 static int open_ready(struct map_store *store, uint64_t id, struct map_head *head)
 {
-	int rc = map_open(store, id, head);
+	int rc = map_record_open(store, id, head);
 	return rc == 0 && head->volume.state != XSEG_VOLUME_READY ? -ENOENT : rc;
 }
 
 /* In place if it is ours alone; else a child, partial unless there is nothing below it. */
 static int write_object(struct map_store *store, uint64_t id, uint32_t object, unsigned mask,
-	const uint32_t tokens[MODEL_GRANULES])
+	const uint32_t tokens[MODEL_CLUSTERS])
 {
 	struct map_head head;
 	struct map_entry entry;
-	struct map_presence presence;
+	struct map_bitmap bitmap;
 	int rc = open_ready(store, id, &head);
 	const struct map_volume *volume = &head.volume;
 	if (rc == 0 && object < map_objects(volume))
@@ -280,24 +280,25 @@ static int write_object(struct map_store *store, uint64_t id, uint32_t object, u
 		entry = (struct map_entry){0};
 	if (rc != 0)
 		return rc;
-	bool ours = is_ours(volume, entry), all = mask == (1u << MODEL_GRANULES) - 1;
-	struct map_news news = {.object = object, .epoch = ours ? entry.epoch : volume->epoch};
+	bool ours = is_ours(volume, entry), all = mask == (1u << MODEL_CLUSTERS) - 1;
+	struct map_delta deltas = {.object = object, .epoch = ours ? entry.epoch : volume->epoch};
 	if (ours && entry.flags & MAP_PARTIAL) {
-		rc = map_presence_read(store, id, entry.epoch, object, &presence);
-		news.parent_owner = presence.parent_owner;
-		news.parent_epoch = presence.parent_epoch;
-		news.parent_flags = presence.parent_flags;
-		news.flags = MAP_PARTIAL;
+		rc = map_bitmap_read(store, id, entry.epoch, object, &bitmap);
+		deltas.parent_owner = bitmap.parent_owner;
+		deltas.parent_epoch = bitmap.parent_epoch;
+		deltas.parent_flags = bitmap.parent_flags;
+		deltas.flags = MAP_PARTIAL;
 	} else if (!ours && !all && !map_entry_is_hole(entry) && !(entry.flags & MAP_ZERO)) {
-		news.parent_owner = volume->owners[entry.owner];
-		news.parent_epoch = entry.epoch;
-		news.parent_flags = entry.flags;
-		news.flags = MAP_PARTIAL;
+		deltas.parent_owner = volume->owners[entry.owner];
+		deltas.parent_epoch = entry.epoch;
+		deltas.parent_flags = entry.flags;
+		deltas.flags = MAP_PARTIAL;
 	}
-	news.has[0] = mask;
+	deltas.has[0] = mask;
 	if (rc == 0 && !(volume->flags & MAP_SNAPSHOT) && object < map_objects(volume))
-		rc = write_granules(store, (struct xseg_key){id, news.epoch, object}, mask, tokens);
-	return rc == 0 ? map_update(store, id, &news, 1, &head) : rc;
+		rc = write_clusters(
+			store, (struct xseg_key){id, deltas.epoch, object}, mask, tokens);
+	return rc == 0 ? map_update(store, id, &deltas, 1, &head) : rc;
 }
 
 /* The name may be used again in this epoch: nothing may lie there. */
@@ -310,9 +311,9 @@ static int clear_object(struct map_store *store, uint64_t id, uint32_t object, u
 		rc = map_tree_entry(store, &head.volume, object, &entry);
 	if (rc != 0)
 		return rc;
-	struct map_news news = {.object = object, .flags = flags, .epoch = head.volume.epoch};
+	struct map_delta deltas = {.object = object, .flags = flags, .epoch = head.volume.epoch};
 	bool ours = is_ours(&head.volume, entry);
-	rc = map_update(store, id, &news, 1, &head);
+	rc = map_update(store, id, &deltas, 1, &head);
 	if (rc == 0 && ours)
 		rc = store->discard(store, (struct xseg_key){id, entry.epoch, object});
 	return rc;
@@ -325,7 +326,7 @@ static int run_flatten(struct map_store *store, uint64_t id)
 	if (rc == 0 && head.volume.flags & MAP_SNAPSHOT)
 		return -EPERM;
 	for (unsigned i = 0; i < MODEL_OBJECTS && rc == 0; i++) {
-		uint32_t tokens[MODEL_GRANULES];
+		uint32_t tokens[MODEL_CLUSTERS];
 		struct map_entry entry;
 		if (objects[i] >= map_objects(&head.volume))
 			continue;
@@ -333,10 +334,10 @@ static int run_flatten(struct map_store *store, uint64_t id)
 		if (rc == 0)
 			rc = read_object(store, &head.volume, objects[i], tokens);
 		if (rc == 0 && entry.flags & MAP_ZERO)
-			rc = clear_object(store, id, objects[i], MAP_NEWS_HOLE);
+			rc = clear_object(store, id, objects[i], MAP_UPDATE_HOLE);
 		else if (rc == 0 && !map_entry_is_hole(entry))
 			rc = write_object(
-				store, id, objects[i], (1u << MODEL_GRANULES) - 1, tokens);
+				store, id, objects[i], (1u << MODEL_CLUSTERS) - 1, tokens);
 		if (rc == 0)
 			rc = open_ready(store, id, &head);
 	}
@@ -345,15 +346,15 @@ static int run_flatten(struct map_store *store, uint64_t id)
 
 static int run_data(struct map_store *store, const struct model_op *op)
 {
-	uint32_t tokens[MODEL_GRANULES];
-	for (unsigned i = 0; i < MODEL_GRANULES; i++)
+	uint32_t tokens[MODEL_CLUSTERS];
+	for (unsigned i = 0; i < MODEL_CLUSTERS; i++)
 		tokens[i] = op->token;
 	if (op->kind == MODEL_FLATTEN)
 		return run_flatten(store, op->id);
 	if (op->kind == MODEL_WRITE)
 		return write_object(store, op->id, objects[op->object], op->mask, tokens);
 	return clear_object(store, op->id, objects[op->object],
-		op->kind == MODEL_ZERO ? MAP_ZERO : MAP_NEWS_HOLE);
+		op->kind == MODEL_ZERO ? MAP_ZERO : MAP_UPDATE_HOLE);
 }
 
 int model_run(struct map_store *store, const struct model_op *op, bool fresh)
@@ -366,23 +367,24 @@ int model_run(struct map_store *store, const struct model_op *op, bool fresh)
 		.object_size = MODEL_OBJECT_SIZE,
 		.state = XSEG_VOLUME_READY,
 		.name = model_name(op->name)};
-	int rc = fresh && model_is_data(op->kind) ? map_epoch(store, op->id, false, &head) : 0;
+	int rc = fresh && model_is_data(op->kind) ? map_change_epoch(store, op->id, false, &head)
+						  : 0;
 	if (rc != 0)
 		return rc;
 	switch (op->kind) {
 	case MODEL_CREATE: return map_create(store, &create, &head);
-	case MODEL_SNAPSHOT: return map_snapshot(store, op->id, &create, &head);
-	case MODEL_CLONE: return map_clone(store, op->id, &create, &head);
-	case MODEL_ROLLBACK: return map_rollback(store, op->id, op->other, &head);
-	case MODEL_RESIZE: return map_resize(store, op->id, bytes, &head);
+	case MODEL_SNAPSHOT: return map_create_snapshot(store, op->id, &create, &head);
+	case MODEL_CLONE: return map_create_clone(store, op->id, &create, &head);
+	case MODEL_ROLLBACK: return map_change_rollback(store, op->id, op->other, &head);
+	case MODEL_RESIZE: return map_change_resize(store, op->id, bytes, &head);
 	case MODEL_RENAME: return map_rename(store, op->id, model_name(op->name));
 	case MODEL_REMOVE: return map_remove(store, op->id, &number);
 	case MODEL_PROTECT:
-		return map_flags(
+		return map_change_flags(
 			store, op->id, op->flag ? MAP_PROTECTED : 0, op->flag ? 0 : MAP_PROTECTED);
-	case MODEL_EPOCH: return map_epoch(store, op->id, op->flag, &head);
+	case MODEL_EPOCH: return map_change_epoch(store, op->id, op->flag, &head);
 	case MODEL_CLEANUP: return map_cleanup(store, MODEL_CREATED_NS + 1, &number);
-	case MODEL_DETACH: return map_detach(store, op->id);
+	case MODEL_DETACH: return map_change_detach(store, op->id);
 	default: return run_data(store, op);
 	}
 }
@@ -390,7 +392,7 @@ int model_run(struct map_store *store, const struct model_op *op, bool fresh)
 bool model_is_flat(struct map_store *store, uint64_t id)
 {
 	struct map_head head;
-	bool flat = map_open(store, id, &head) == 0;
+	bool flat = map_record_open(store, id, &head) == 0;
 	for (unsigned i = 0; i < MAP_TOP_REFS && flat; i++)
 		if (!map_ref_is_hole(head.volume.top[i]))
 			flat = head.volume.top[i].owner == head.volume.self;
@@ -421,16 +423,16 @@ static bool differs(bool loud, const char *what, uint64_t id, uint64_t found, ui
 static bool match_data(struct map_store *store, const struct map_volume *volume,
 	const struct model_volume *a, const struct model_volume *b, bool loud)
 {
-	uint32_t tokens[MODEL_GRANULES];
+	uint32_t tokens[MODEL_CLUSTERS];
 	for (unsigned i = 0; i < MODEL_OBJECTS; i++) {
 		if (objects[i] >= a->size)
 			continue;
 		int rc = read_object(store, volume, objects[i], tokens);
 		if (rc != 0)
 			return differs(loud, "error of an object", a->id, (uint64_t)-rc, 0);
-		for (unsigned j = 0; j < MODEL_GRANULES; j++)
+		for (unsigned j = 0; j < MODEL_CLUSTERS; j++)
 			if (tokens[j] != a->data[i][j] && tokens[j] != (b ? b : a)->data[i][j])
-				return differs(loud, "a granule", a->id, tokens[j], a->data[i][j]);
+				return differs(loud, "a cluster", a->id, tokens[j], a->data[i][j]);
 	}
 	return true;
 }
@@ -440,7 +442,7 @@ static bool match_volume(struct map_store *store, const struct model_volume *a,
 {
 	struct map_head head;
 	uint64_t id = 0;
-	int rc = map_open(store, a->id, &head);
+	int rc = map_record_open(store, a->id, &head);
 	if (a->removing && (rc != 0 || head.volume.state != XSEG_VOLUME_REMOVING))
 		return differs(loud, "error of a half removed one", a->id, (uint64_t)-rc, 0);
 	if (a->removing)
@@ -454,7 +456,7 @@ static bool match_volume(struct map_store *store, const struct model_volume *a,
 		return differs(loud, "flags", a->id, head.volume.flags, flags);
 	if (head.volume.parent != a->parent)
 		return differs(loud, "parent", a->id, head.volume.parent, a->parent);
-	if (map_find(store, model_name(a->name), &id) != 0 || id != a->id)
+	if (map_name_find(store, model_name(a->name), &id) != 0 || id != a->id)
 		return differs(loud, "id of its name", a->id, id, a->id);
 	return match_data(store, &head.volume, a, b, loud);
 }
@@ -472,9 +474,10 @@ static bool match_names(struct map_store *store, const struct model *model, bool
 	for (unsigned i = 0; i < MODEL_NAMES; i++) {
 		struct map_head head;
 		uint64_t id = 0;
-		if (bearer_of(model, i) || map_find(store, model_name(i), &id) == -ENOENT)
+		if (bearer_of(model, i) || map_name_find(store, model_name(i), &id) == -ENOENT)
 			continue;
-		if (map_open(store, id, &head) != 0 || head.volume.state != XSEG_VOLUME_REMOVING)
+		if (map_record_open(store, id, &head) != 0 ||
+			head.volume.state != XSEG_VOLUME_REMOVING)
 			return differs(loud, "name of nobody", i, id, 0);
 	}
 	return true;
@@ -491,7 +494,7 @@ bool model_match(struct map_memory *memory, const struct model *a, const struct 
 		if (volume->there && !match_volume(store, volume, other, loud))
 			return false;
 	}
-	must(map_each(store, count_ready, &count) == 0);
+	must(map_record_each(store, count_ready, &count) == 0);
 	if (count + half != model_count(a))
 		return differs(loud, "count", 0, count + half, model_count(a));
 	return match_names(store, a, loud);
@@ -503,38 +506,38 @@ static void see_removal(struct map_store *store, struct model_volume *volume)
 {
 	struct map_head head;
 	uint64_t id = 0;
-	int rc = map_open(store, volume->id, &head);
+	int rc = map_record_open(store, volume->id, &head);
 	must(rc == 0 || rc == -ENOENT);
 	if (rc == -ENOENT) {
 		*volume = (struct model_volume){0};
 		return;
 	}
 	volume->removing = head.volume.state == XSEG_VOLUME_REMOVING;
-	if (volume->removing &&
-		(volume->name == MODEL_NAMES ||
-			map_find(store, model_name(volume->name), &id) != 0 || id != volume->id))
+	if (volume->removing && (volume->name == MODEL_NAMES ||
+					map_name_find(store, model_name(volume->name), &id) != 0 ||
+					id != volume->id))
 		volume->name = MODEL_NAMES;
 }
 
 /*
- * Granule by granule, what was there or what was written. Whoever opens the volume next writes
+ * Cluster by cluster, what was there or what was written. Whoever opens the volume next writes
  * under other names, and with its flush all stays as it was read.
  */
 static bool see_data(struct map_store *store, struct model_volume *volume,
 	const struct model_volume *after, unsigned object)
 {
-	uint32_t tokens[MODEL_GRANULES];
+	uint32_t tokens[MODEL_CLUSTERS];
 	struct map_head head;
-	must(map_epoch(store, volume->id, false, &head) == 0);
+	must(map_change_epoch(store, volume->id, false, &head) == 0);
 	must(store->flush(store, volume->id) == 0);
 	if (objects[object] >= volume->size)
 		return true;
 	if (read_object(store, &head.volume, objects[object], tokens) != 0)
 		return false;
-	for (unsigned i = 0; i < MODEL_GRANULES; i++) {
+	for (unsigned i = 0; i < MODEL_CLUSTERS; i++) {
 		uint32_t *token = &volume->data[object][i];
 		if (tokens[i] != *token && tokens[i] != after->data[object][i])
-			return differs(true, "a granule", volume->id, tokens[i], *token);
+			return differs(true, "a cluster", volume->id, tokens[i], *token);
 		*token = tokens[i];
 	}
 	return true;
@@ -592,7 +595,7 @@ bool model_leftover(struct map_memory *memory, const struct model *model)
 {
 	struct needs needs = {0};
 	must(model->next_id - MODEL_ID < 4096);
-	must(map_each(&memory->store, count_needs, &needs) == 0);
+	must(map_record_each(&memory->store, count_needs, &needs) == 0);
 	if (count_records(&memory->store, XSEG_EPOCH_VOLUME) != needs.records)
 		return !differs(true, "records", 0, 0, needs.records);
 	if (count_records(&memory->store, XSEG_EPOCH_NAME) != needs.names)

@@ -3,7 +3,7 @@
  * Volumes as everybody thinks of them: names, sizes and contents in plain tables; and a composer of
  * a few lines, which writes and reads objects of volumes in a store through their maps.
  *
- * Objects have four granules; what is looked at is a few objects far apart. A granule's contents
+ * Objects have four clusters; what is looked at is a few objects far apart. A cluster's contents
  * are a token, 0: zeros.
  *
  * Units: sizes in objects. Errors: 0 or -errno. Ownership: caller's. Threads: one. Blocking: none.
@@ -17,8 +17,8 @@
 #define MODEL_VOLUMES 10u
 #define MODEL_NAMES 12u
 #define MODEL_OBJECTS 7u
-#define MODEL_GRANULES 4u
-#define MODEL_OBJECT_SIZE (MODEL_GRANULES * MAP_GRANULE)
+#define MODEL_CLUSTERS 4u
+#define MODEL_OBJECT_SIZE (MODEL_CLUSTERS * MAP_CLUSTER)
 #define MODEL_ID 0x1000u /* of the first volume; they are never given twice */
 #define MODEL_CREATED_NS 100u
 
@@ -28,7 +28,7 @@ struct model_volume {
 	unsigned name; /* MODEL_NAMES: a half removed one's is free again */
 	uint64_t id, parent;
 	uint32_t size;
-	uint32_t data[MODEL_OBJECTS][MODEL_GRANULES];
+	uint32_t data[MODEL_OBJECTS][MODEL_CLUSTERS];
 };
 
 struct model {

@@ -101,12 +101,12 @@ static struct model_op any_op(struct world *w)
 
 static void tell(struct world *w)
 {
-	struct map_news news = {.object = model_object(w->write.object), .epoch = w->epoch};
+	struct map_delta deltas = {.object = model_object(w->write.object), .epoch = w->epoch};
 	struct map_head head;
 	if (!w->pending)
 		return;
 	w->pending = false;
-	if (map_update(&w->memory->store, w->write.id, &news, 1, &head) == 0 &&
+	if (map_update(&w->memory->store, w->write.id, &deltas, 1, &head) == 0 &&
 		model_apply(&w->model, &w->write) != 0)
 		w->broken = true;
 }
@@ -124,7 +124,7 @@ static void write_untold(struct world *w)
 	const struct model_volume *volume = model_find(&w->model, op.id);
 	if (w->pending || !volume || volume->snapshot || object >= volume->size)
 		return;
-	must(map_open(store, op.id, &head) == 0);
+	must(map_record_open(store, op.id, &head) == 0);
 	w->broken = map_tree_entry(store, &head.volume, object, &entry) != 0;
 	if (w->broken)
 		return;
@@ -135,11 +135,11 @@ static void write_untold(struct world *w)
 	struct model after = w->model;
 	must(model_apply(&after, &op) == 0);
 	const uint32_t *data = model_find(&after, op.id)->data[op.object];
-	for (unsigned i = 0; i < MODEL_GRANULES; i++) {
+	for (unsigned i = 0; i < MODEL_CLUSTERS; i++) {
 		for (unsigned j = 0; j < countof(sector); j++)
 			sector[j] = data[i];
 		struct xseg_key key = {op.id, head.volume.epoch, object};
-		must(store->write(store, key, i * MAP_GRANULE, sector, sizeof(sector)) == 0);
+		must(store->write(store, key, i * MAP_CLUSTER, sector, sizeof(sector)) == 0);
 	}
 	must(store->flush(store, op.id) == 0);
 	w->write = op;
@@ -153,7 +153,7 @@ static int raise_epoch(void *context, uint64_t id, int error, const struct map_h
 	struct map_head now;
 	must(error == 0);
 	if (!(head->volume.flags & MAP_SNAPSHOT) && head->volume.state == XSEG_VOLUME_READY)
-		must(map_epoch(&w->memory->store, id, false, &now) == 0);
+		must(map_change_epoch(&w->memory->store, id, false, &now) == 0);
 	return 0;
 }
 
@@ -171,7 +171,8 @@ static void do_killed(struct world *w, const struct model_op *op)
 	bool killed = memory->cut;
 	if (killed && lost) {
 		map_memory_lose(memory, any(w, 3));
-		must(map_each(&memory->store, raise_epoch, w) == 0); /* all are opened anew */
+		must(map_record_each(&memory->store, raise_epoch, w) ==
+			0); /* all are opened anew */
 	} else {
 		map_memory_heal(memory);
 	}
@@ -213,19 +214,18 @@ static int lie_read(
 	struct map_store *store, struct xseg_key key, uint32_t offset, void *to, uint32_t length)
 {
 	const struct world *w = world_of(store);
-	struct map_presence presence;
+	struct map_bitmap bitmap;
 	int rc = w->truth.read(store, key, offset, to, length);
-	if (w->lie != LIE_PARENTS || !(key.epoch & MAP_EPOCH_MAP) ||
-		key.object < MAP_NUMBER_PRESENCE)
+	if (w->lie != LIE_PARENTS || !(key.epoch & MAP_EPOCH_MAP) || key.object < MAP_NUMBER_BITMAP)
 		return rc;
-	for (uint32_t at = 0; at < length; at += MAP_PRESENCE_SIZE) {
+	for (uint32_t at = 0; at < length; at += MAP_BITMAP_SIZE) {
 		uint8_t *bytes = (uint8_t *)to + at;
-		if (map_presence_decode(bytes, &presence) != 0)
+		if (map_format_bitmap_decode(bytes, &bitmap) != 0)
 			continue;
-		presence.parent_owner = presence.owner;
-		presence.parent_epoch = presence.epoch;
-		presence.parent_flags = 0;
-		map_presence_encode(&presence, bytes);
+		bitmap.parent_owner = bitmap.owner;
+		bitmap.parent_epoch = bitmap.epoch;
+		bitmap.parent_flags = 0;
+		map_format_bitmap_encode(&bitmap, bytes);
 	}
 	return rc;
 }
@@ -236,12 +236,12 @@ static int lie_get(struct map_store *store, struct xseg_key key, uint8_t to[XSEG
 	const struct world *w = world_of(store);
 	struct map_volume volume;
 	int rc = w->truth.get(store, key, to, version);
-	if (rc < 0 || w->lie < LIE_EPOCHS || map_volume_decode(to, (size_t)rc, &volume) != 0)
+	if (rc < 0 || w->lie < LIE_EPOCHS || map_format_volume_decode(to, (size_t)rc, &volume) != 0)
 		return rc;
 	if (w->lie == LIE_ROOTS && volume.flags & MAP_SNAPSHOT)
 		return -ENOENT;
 	volume.epoch += w->lie == LIE_EPOCHS ? 1000 : 0;
-	map_volume_encode(&volume, to);
+	map_format_volume_encode(&volume, to);
 	return rc;
 }
 
@@ -317,13 +317,13 @@ static int reach_entry(struct map_walk *walk, uint32_t object, struct map_entry 
 	struct map_store *store = &reach->w->memory->store;
 	if (entry.flags & MAP_ZERO)
 		return 0;
-	struct map_presence at = {.parent_owner = reach->volume->owners[entry.owner],
+	struct map_bitmap at = {.parent_owner = reach->volume->owners[entry.owner],
 		.parent_epoch = entry.epoch,
 		.parent_flags = entry.flags};
 	reach_key(reach, (struct xseg_key){at.parent_owner, at.parent_epoch, object});
 	while (at.parent_flags & MAP_PARTIAL) {
-		reach_key(reach, map_presence_key(at.parent_owner, at.parent_epoch, object));
-		must(map_presence_read(store, at.parent_owner, at.parent_epoch, object, &at) == 0);
+		reach_key(reach, map_bitmap_key(at.parent_owner, at.parent_epoch, object));
+		must(map_bitmap_read(store, at.parent_owner, at.parent_epoch, object, &at) == 0);
 		reach_key(reach, (struct xseg_key){at.parent_owner, at.parent_epoch, object});
 	}
 	return 0;
@@ -370,10 +370,10 @@ static void settle(struct world *w)
 	tell(w);
 	must(map_cleanup(&w->memory->store, MODEL_CREATED_NS + 1, &deleted) == 0);
 	must(model_apply(&w->model, &(struct model_op){.kind = MODEL_CLEANUP}) == 0);
-	must(map_each(&w->memory->store, raise_epoch, w) == 0);
+	must(map_record_each(&w->memory->store, raise_epoch, w) == 0);
 	memset(&reach, 0, sizeof(reach));
 	reach.w = w;
-	must(map_each(&w->memory->store, reach_volume, &reach) == 0);
+	must(map_record_each(&w->memory->store, reach_volume, &reach) == 0);
 	qsort(reach.keys, reach.count, sizeof(reach.keys[0]), compare_keys);
 	for (unsigned i = 0; i < reach.count; i++)
 		if (i == 0 || compare_keys(&reach.keys[i - 1], &reach.keys[i]) != 0)
@@ -384,7 +384,7 @@ static void settle(struct world *w)
 	cr_assert(reads_right(w));
 	cr_assert_eq(sweep_once(w, true), 0);
 	for (unsigned i = 0; i < MAP_FINDINGS; i++)
-		cr_assert_eq(w->sweep.found[i], 0, "%s", map_finding_name(i));
+		cr_assert_eq(w->sweep.found[i], 0, "%s", map_fsck_finding_name(i));
 }
 
 /* False: something reads as it should not. */

@@ -88,7 +88,7 @@ static int check_visit(struct map_walk *walk, uint32_t object, struct map_entry 
 	struct check *check = walk->context;
 	int place = place_of(check->world, object);
 	cr_assert(place >= (int)check->next, "object %u out of order, or never written", object);
-	cr_assert(map_entry_same(entry, check->model->entries[place]));
+	cr_assert(map_format_entry_same(entry, check->model->entries[place]));
 	check->next = (unsigned)place + 1;
 	check->found++;
 	return 0;
@@ -121,7 +121,7 @@ static void check_tree(struct world *w, struct map_memory *memory, const struct 
 	struct map_walk walk = {.visit = check_visit, .context = &check};
 	unsigned expected = count_entries(w, model, 0, UINT64_MAX), counted = 0;
 	cr_assert_eq(map_objects(volume), model->objects);
-	cr_assert_eq(map_volume_check(volume), 0);
+	cr_assert_eq(map_format_volume_check(volume), 0);
 	cr_assert_eq(map_tree_walk(&memory->store, volume, 0, &walk), 0);
 	cr_assert_eq(check.found, expected);
 	for (unsigned i = 0; i < MAP_TOP_REFS; i++)
@@ -130,7 +130,7 @@ static void check_tree(struct world *w, struct map_memory *memory, const struct 
 	unsigned place = (unsigned)any(w, PLACES);
 	struct map_entry entry;
 	cr_assert_eq(map_tree_entry(&memory->store, volume, w->places[place], &entry), 0);
-	cr_assert(map_entry_same(entry, model->entries[place]));
+	cr_assert(map_format_entry_same(entry, model->entries[place]));
 }
 
 /* The volume as the store has it, and all that was frozen. */
@@ -174,7 +174,7 @@ static void check_diff(struct world *w, const struct frozen *frozen)
 	for (unsigned i = from; i < PLACES; i++)
 		difference.expected[i] = !same_object(&frozen->volume, frozen->model.entries[i],
 			&w->head.volume, w->model.entries[i]);
-	cr_assert_eq(map_tree_diff(&w->memory->store, &frozen->volume, &w->head.volume,
+	cr_assert_eq(map_diff_trees(&w->memory->store, &frozen->volume, &w->head.volume,
 			     w->places[from], check_differs, &difference),
 		0);
 	for (unsigned i = 0; i < PLACES; i++)
@@ -341,8 +341,8 @@ static void spoil_record(struct world *w, uint64_t id, const struct model *old)
 static bool same_head(const struct map_head *a, const struct map_head *b)
 {
 	uint8_t x[MAP_RECORD_SIZE], y[MAP_RECORD_SIZE];
-	map_volume_encode(&a->volume, x);
-	map_volume_encode(&b->volume, y);
+	map_format_volume_encode(&a->volume, x);
+	map_format_volume_encode(&b->volume, y);
 	return memcmp(x, y, sizeof(x)) == 0 && a->version[0] == b->version[0] &&
 	       a->version[1] == b->version[1];
 }

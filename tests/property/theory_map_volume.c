@@ -145,7 +145,7 @@ static void check_cleanup(
 	law(w, op, cut, rc == 0 && deleted == 0);
 }
 
-/* Data are written granule by granule; all else is one or the other. */
+/* Data are written cluster by cluster; all else is one or the other. */
 static bool is_old_or_new(struct map_memory *memory, const struct model_op *op,
 	const struct model *before, const struct model *after)
 {

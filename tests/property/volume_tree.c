@@ -202,7 +202,7 @@ static void draw_place(struct tree *tree, struct client_request *request)
 	uint64_t first = draw(tree, sectors);
 	uint32_t count = 1 + (uint32_t)draw(tree, limits[draw(tree, countof(limits))]);
 	switch (draw(tree, 4)) {
-	case 0: /* whole granules */
+	case 0: /* whole clusters */
 		first &= ~7ull;
 		count = (count + 7) & ~7u;
 		break;

@@ -176,7 +176,7 @@ def dirty(path):
     size = handle.get_size()
     expect("nothing yet", changed(handle, monday, 0, size), [])
     handle.pwrite(b"n" * 4096, 12 * KIB)
-    expect("a granule", changed(handle, monday, 0, size), [(12 * KIB, 4 * KIB)])
+    expect("a cluster", changed(handle, monday, 0, size), [(12 * KIB, 4 * KIB)])
     handle.pwrite(b"n" * 512, 16 * KIB + 512)
     expect("part of the next", changed(handle, monday, 0, size), [(12 * KIB, 8 * KIB)])
     handle.pwrite(b"n" * 4096, 17 * MIB)
@@ -215,7 +215,7 @@ def many(path):
     for at in range(4 * MIB, 12 * MIB, 8 * KIB):
         handle.pwrite(b"z" * 4096, at)
         want.append((at, 4 * KIB))
-    expect("every second granule", changed(handle, monday, 0, size), want)
+    expect("every second cluster", changed(handle, monday, 0, size), want)
     handle.shutdown()
 
 

@@ -7,15 +7,15 @@
   volume_edges.py SOCKET size NAME BYTES
   volume_edges.py SOCKET behind NAME                      behind its end nothing is written
   volume_edges.py SOCKET crowd PREFIX COUNT OBJECT        a few clients at a time: each writes its
-                    number behind its number of granules, then all of them, and GOLD, are read
-  volume_edges.py SOCKET levels NAME COUNT                granule i says i + 1: COUNT levels
+                    number behind its number of clusters, then all of them, and GOLD, are read
+  volume_edges.py SOCKET levels NAME COUNT                cluster i says i + 1: COUNT levels
 """
 
 import sys
 
 import nbd
 
-GRANULE = 4096
+CLUSTER = 4096
 
 
 def connect(name):
@@ -30,14 +30,14 @@ def expect(what, got, want):
         sys.exit(f"{what}: {str(got)[:200]}, not {str(want)[:200]}")
 
 
-def put(name, offset, byte, length=GRANULE):
+def put(name, offset, byte, length=CLUSTER):
     handle = connect(name)
     handle.pwrite(bytes([int(byte)]) * int(length), int(offset))
     handle.flush()
     handle.shutdown()
 
 
-def holds(name, offset, byte, length=GRANULE):
+def holds(name, offset, byte, length=CLUSTER):
     handle = connect(name)
     expect(f"{name} at {offset}", bytes(handle.pread(int(length), int(offset))),
            bytes([int(byte)]) * int(length))
@@ -64,29 +64,29 @@ def behind(name):
 
 
 def crowd(prefix, count, stretch):
-    """Each clone has a granule of its own; what it shares it must go on seeing."""
+    """Each clone has a cluster of its own; what it shares it must go on seeing."""
     count, stretch, few = int(count), int(stretch), 8
     for first in range(0, count, few):
         numbers = range(first, min(first + few, count))
         handles = [connect(f"{prefix}{number}") for number in numbers]
         for number, handle in zip(numbers, handles):
-            handle.pwrite(bytes([number + 100]) * GRANULE, number * GRANULE)
+            handle.pwrite(bytes([number + 100]) * CLUSTER, number * CLUSTER)
         for handle in handles:
             handle.flush()
             handle.shutdown()
     for number in range(count):
         handle = connect(f"{prefix}{number}")
         data = bytearray(b"\1" * stretch)
-        data[number * GRANULE:(number + 1) * GRANULE] = bytes([number + 100]) * GRANULE
+        data[number * CLUSTER:(number + 1) * CLUSTER] = bytes([number + 100]) * CLUSTER
         expect(f"clone {number}", bytes(handle.pread(stretch, 0)), bytes(data))
         handle.shutdown()
 
 
 def levels(name, count):
     handle = connect(name)
-    wanted = b"".join(bytes([level + 1]) * GRANULE for level in range(int(count)))
+    wanted = b"".join(bytes([level + 1]) * CLUSTER for level in range(int(count)))
     expect(name, bytes(handle.pread(len(wanted), 0)), wanted)
-    expect(f"{name}, behind", bytes(handle.pread(GRANULE, len(wanted))), bytes(GRANULE))
+    expect(f"{name}, behind", bytes(handle.pread(CLUSTER, len(wanted))), bytes(CLUSTER))
     handle.shutdown()
 
 

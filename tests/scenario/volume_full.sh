@@ -109,7 +109,7 @@ must v clone base@gold vm
 # the first who opens a volume needs space for a record
 tap_is "a clone is its parent" "$(io vm hash:0:2048)" "$want"
 leave 0
-tap_is "copying up: whole granules, parts of one, objects that are not there" \
+tap_is "copying up: whole clusters, parts of one, objects that are not there" \
     "$(io vm write:0:4 write:64:0.5 write:4096:4 flush fua:128:4 trim:192:64 flush)" \
     "ENOSPC ENOSPC ENOSPC ok ENOSPC ok ENOSPC "
 tap_is "what was there is still there" "$(io vm hash:0:192)" "$(io base hash:0:192)"

@@ -10,7 +10,7 @@ snapshots and clones are made. Each must hold all groups up to one of them, any 
 group after it, and nothing else; and no group may be missing that had been answered when it was
 asked for. They are looked at as soon as they are there, and again when all is over.
 
-Pieces of 4 KiB lie 5 KiB apart, so that they straddle granules and objects. A piece that was never
+Pieces of 4 KiB lie 5 KiB apart, so that they straddle clusters and objects. A piece that was never
 written holds what the caller has put there: that of group 0.
 """
 

@@ -209,7 +209,8 @@ static void apart_start(struct crig *crig, const char *options)
 	const struct host_config config = {
 		.segment = crig->rig.seg.name, .lanes = 1, .workers = 2, .drain_ns = 120000000000u};
 	memset(&crig->apart, 0, sizeof(crig->apart));
-	ck_assert_msg(host_add(&crig->apart, crig_specs(crig, options)[0], why) == 0, "%s", why);
+	ck_assert_msg(
+		spec_host_add(&crig->apart, crig_specs(crig, options)[0], why) == 0, "%s", why);
 	ck_assert_msg(host_start(&crig->apart, &config, why) == 0, "%s", why);
 	crig->is_apart = true;
 }

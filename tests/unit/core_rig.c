@@ -312,7 +312,7 @@ static void rig_serve(struct rig *rig, unsigned lanes, const char *const *specs)
 {
 	char why[WHY_SIZE] = "";
 	for (; *specs; specs++)
-		ck_assert_msg(host_add(&rig->host, *specs, why) == 0, "%s", why);
+		ck_assert_msg(spec_host_add(&rig->host, *specs, why) == 0, "%s", why);
 	const struct host_config config = {
 		.segment = rig->seg.name, .lanes = lanes, .workers = 2, .drain_ns = 120000000000u};
 	ck_assert_msg(host_start(&rig->host, &config, why) == 0, "%s", why);

@@ -278,13 +278,13 @@ int rig_look(const char *path, const struct rig_replay **replay)
 	struct cache_journal_config config = {path, RIG_SIZE, RIG_OWNER, RIG_SHARDS};
 	struct journal_log log = {.fd = -1, .path = strdup(path)};
 	struct journal_volumes volumes = {.touched = 0};
-	ck_assert_int_eq(journal_volumes_open(&volumes), 0);
+	ck_assert_int_eq(journal_volume_open(&volumes), 0);
 	rig_result.count = 0;
 	*replay = &rig_result;
-	int error = journal_log_open(&log, &config, &why);
-	error = error ? error : journal_log_scan(&log, &volumes, &why);
-	error = error ? error : journal_log_replay(&log, &volumes, rig_take, &rig_result);
-	journal_log_close(&log);
+	int error = journal_file_open(&log, &config, &why);
+	error = error ? error : journal_scan(&log, &volumes, &why);
+	error = error ? error : journal_scan_replay(&log, &volumes, rig_take, &rig_result);
+	journal_file_close(&log);
 	free(volumes.items);
 	free(log.path);
 	return error;

@@ -11,7 +11,7 @@
 #include "tests/lib/map_memory.h"
 #include "tests/lib/unit.h"
 
-#define OBJECT (4 * MAP_GRANULE)
+#define OBJECT (4 * MAP_CLUSTER)
 #define A 0xa1ull
 #define B 0xb2ull
 #define SNAP 0x51ull
@@ -61,14 +61,14 @@ static inline void snapshot(uint64_t id, uint64_t snap, const char *name)
 {
 	struct map_create what = create_of(snap, 0, name);
 	struct map_head head;
-	ck_assert_int_eq(map_snapshot(store, id, &what, &head), 0);
+	ck_assert_int_eq(map_create_snapshot(store, id, &what, &head), 0);
 }
 
 static inline void clone(uint64_t id, uint64_t new, const char *name)
 {
 	struct map_create what = create_of(new, 0, name);
 	struct map_head head;
-	ck_assert_int_eq(map_clone(store, id, &what, &head), 0);
+	ck_assert_int_eq(map_create_clone(store, id, &what, &head), 0);
 }
 
 static inline void remove_volume(uint64_t id)
@@ -84,11 +84,11 @@ static inline struct map_head head_of(uint64_t id)
 	return head;
 }
 
-static inline void put_data(struct xseg_key key, uint32_t granule)
+static inline void put_data(struct xseg_key key, uint32_t cluster)
 {
-	uint8_t bytes[MAP_GRANULE];
-	memset(bytes, (int)(key.epoch + granule + 1), sizeof(bytes));
-	ck_assert_int_eq(store->write(store, key, granule * MAP_GRANULE, bytes, sizeof(bytes)), 0);
+	uint8_t bytes[MAP_CLUSTER];
+	memset(bytes, (int)(key.epoch + cluster + 1), sizeof(bytes));
+	ck_assert_int_eq(store->write(store, key, cluster * MAP_CLUSTER, bytes, sizeof(bytes)), 0);
 	ck_assert_int_eq(store->flush(store, key.volume), 0);
 }
 
@@ -112,28 +112,28 @@ static inline struct xseg_key place_of(uint64_t id, uint32_t object)
 static inline struct xseg_key write_whole(uint64_t id, uint32_t object)
 {
 	struct map_head head = head_of(id);
-	struct map_news news = {.object = object, .epoch = head.volume.epoch};
-	put_data((struct xseg_key){id, news.epoch, object}, 0);
-	ck_assert_int_eq(map_update(store, id, &news, 1, &head), 0);
+	struct map_delta deltas = {.object = object, .epoch = head.volume.epoch};
+	put_data((struct xseg_key){id, deltas.epoch, object}, 0);
+	ck_assert_int_eq(map_update(store, id, &deltas, 1, &head), 0);
 	return place_of(id, object);
 }
 
-/* One granule of an object that is another's, or frozen. */
-static inline struct xseg_key write_part(uint64_t id, uint32_t object, uint32_t granule)
+/* One cluster of an object that is another's, or frozen. */
+static inline struct xseg_key write_part(uint64_t id, uint32_t object, uint32_t cluster)
 {
 	struct map_head head = head_of(id);
 	struct map_entry below = entry_of(id, object);
-	struct map_news news = {
+	struct map_delta deltas = {
 		.object = object,
 		.flags = MAP_PARTIAL,
 		.epoch = head.volume.epoch,
 		.parent_owner = head.volume.owners[below.owner],
 		.parent_epoch = below.epoch,
 		.parent_flags = below.flags,
-		.has = {1ull << granule},
+		.has = {1ull << cluster},
 	};
-	put_data((struct xseg_key){id, news.epoch, object}, granule);
-	ck_assert_int_eq(map_update(store, id, &news, 1, &head), 0);
+	put_data((struct xseg_key){id, deltas.epoch, object}, cluster);
+	ck_assert_int_eq(map_update(store, id, &deltas, 1, &head), 0);
 	return place_of(id, object);
 }
 
@@ -144,7 +144,7 @@ static inline void put_entries(
 	struct map_head head = head_of(id);
 	struct map_ref *ref = &head.volume.top[page];
 	uint8_t bytes[MAP_PAGE_SIZE];
-	map_page_encode(entries, bytes);
+	map_format_page_encode(entries, bytes);
 	*ref = (struct map_ref){.epoch = head.volume.epoch,
 		.crc = crc32c(0, bytes, sizeof(bytes)),
 		.owner = head.volume.self,
@@ -187,7 +187,7 @@ static inline void fsck(bool repair)
 static inline const struct map_report *ck_found(enum map_finding finding, bool repaired)
 {
 	ck_assert_uint_eq(reported, 1);
-	ck_assert_str_eq(map_finding_name(reports[0].finding), map_finding_name(finding));
+	ck_assert_str_eq(map_fsck_finding_name(reports[0].finding), map_fsck_finding_name(finding));
 	ck_assert_uint_eq(sweep.found[finding], 1);
 	ck_assert_int_eq(reports[0].repaired, repaired);
 	return &reports[0];
@@ -197,7 +197,7 @@ static inline void ck_clean(void)
 {
 	fsck(false);
 	if (reported > 0)
-		ck_abort_msg("%s of %llx", map_finding_name(reports[0].finding),
+		ck_abort_msg("%s of %llx", map_fsck_finding_name(reports[0].finding),
 			(unsigned long long)reports[0].volume);
 }
 
@@ -212,7 +212,7 @@ static inline void make_families(struct xseg_key waste[2])
 		write_whole(id, 0);
 		waste[i] = (struct xseg_key){id, head_of(id).volume.epoch, 5};
 		put_data(waste[i], 0);
-		ck_assert_int_eq(map_epoch(store, id, true, &head), 0);
+		ck_assert_int_eq(map_change_epoch(store, id, true, &head), 0);
 	}
 }
 

@@ -11,7 +11,7 @@
 #include "tests/lib/unit.h"
 
 #define SIZE (64u << 20)
-#define OBJECT (1u << 20) /* four words of presence */
+#define OBJECT (1u << 20) /* four words of bitmap */
 
 static struct map_memory *memory;
 static struct map_store *store;
@@ -46,27 +46,27 @@ static inline int create(uint64_t id, const char *name, uint64_t size)
 static inline int snapshot(uint64_t id, uint64_t made, const char *name)
 {
 	struct map_create create = create_of(made, name);
-	return map_snapshot(store, id, &create, &head);
+	return map_create_snapshot(store, id, &create, &head);
 }
 
 static inline int clone_of(uint64_t id, uint64_t made, const char *name, uint64_t size)
 {
 	struct map_create create = create_of(made, name);
 	create.size = size;
-	return map_clone(store, id, &create, &head);
+	return map_create_clone(store, id, &create, &head);
 }
 
 static inline uint64_t find(const char *name)
 {
 	uint64_t id = 0;
-	int rc = map_find(store, name, &id);
+	int rc = map_name_find(store, name, &id);
 	ck_assert(rc == 0 || rc == -ENOENT);
 	return rc == 0 ? id : 0;
 }
 
 static inline struct map_volume *volume(uint64_t id)
 {
-	ck_assert_int_eq(map_open(store, id, &head), 0);
+	ck_assert_int_eq(map_record_open(store, id, &head), 0);
 	return &head.volume;
 }
 
@@ -76,7 +76,7 @@ static inline void put_name(const char *name, uint64_t id)
 	uint8_t bytes[MAP_NAME_RECORD_SIZE];
 	uint64_t version = 0;
 	strcpy(record.name, name);
-	map_name_encode(&record, bytes);
+	map_format_name_encode(&record, bytes);
 	ck_assert_int_eq(store->put(store, map_name_key(name), bytes, sizeof(bytes), &version), 0);
 }
 

@@ -406,11 +406,11 @@ struct map_home mrig_home(uint64_t id)
 	return home;
 }
 
-int mrig_news(struct mrig *mrig, uint64_t id, uint32_t object, uint32_t epoch)
+int mrig_publish(struct mrig *mrig, uint64_t id, uint32_t object, uint32_t epoch)
 {
-	struct map_new new = {.object = object, .epoch = epoch};
+	struct map_update new = {.object = object, .epoch = epoch};
 	mrig_data(id, epoch, object, (uint8_t)(object + 1));
-	return mrig_control(mrig, MAP_NEWS, id, 1, &new, sizeof(new));
+	return mrig_control(mrig, MAP_PUBLISH, id, 1, &new, sizeof(new));
 }
 
 uint64_t mrig_word(struct mrig *mrig, uint64_t id, uint32_t object)
@@ -450,7 +450,7 @@ uint8_t mrig_byte(uint64_t id, uint32_t epoch, uint32_t object, uint32_t offset)
 int mrig_other_acquire(uint64_t id, bool force, struct map_home *home)
 {
 	struct map_claim claim = {.owner = 4711,
-		.now_ns = mapper_wall_ns(),
+		.now_ns = mapper_admin_wall_ns(),
 		.lease_ns = 3600000000000u,
 		.host = "elsewhere"};
 	struct map_store *store = &mrig_lock()->store;

@@ -56,7 +56,7 @@ int mrig_acquire(struct mrig *mrig, uint64_t id, struct map_head_info *head);
 /* The home record of a volume, as the store has it. */
 struct map_home mrig_home(uint64_t id);
 /* Object `object` is the volume's own and whole, at epoch `epoch`; its data are in the store. */
-int mrig_news(struct mrig *mrig, uint64_t id, uint32_t object, uint32_t epoch);
+int mrig_publish(struct mrig *mrig, uint64_t id, uint32_t object, uint32_t epoch);
 void mrig_data(uint64_t id, uint32_t epoch, uint32_t object, uint8_t byte);
 /* The first byte at that offset of an object in the store. */
 uint8_t mrig_byte(uint64_t id, uint32_t epoch, uint32_t object, uint32_t offset);

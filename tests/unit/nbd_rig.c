@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The NBD front on a stage of cardboard: what it knows of the core, done the simplest way. */
+/* The NBD front on a receive buffer of cardboard: what it knows of the core, done the simplest way.
+   */
 #include "tests/unit/nbd_rig.h"
 
 #include <base/notify.h>
@@ -499,7 +500,7 @@ struct rig *rig_new(void)
 	rig->nbd = rig->peer.state;
 	struct nbd_shared *shared = rig->peer.shared;
 	shared->single_in = shared->single_out = -1;
-	nbd_clients_init(shared);
+	nbd_control_init(shared);
 	must(rig->ops->start(&rig->peer, why, sizeof(why)) == 0);
 	return rig;
 }

@@ -27,21 +27,21 @@ START_TEST(test_volume_names)
 		"\xc2\x85", "\xf8\x88\x80\x80\x80", "@", "a@", "@a", "a@b@c", "a@b/c"};
 	char longest[VOLUME_NAME_LENGTH_MAX + 2];
 	for (unsigned i = 0; i < countof(good); i++)
-		ck_assert_msg(volume_name_check(good[i]), "good %u", i);
+		ck_assert_msg(name_check_volume(good[i]), "good %u", i);
 	for (unsigned i = 0; i < countof(bad); i++)
-		ck_assert_msg(!volume_name_check(bad[i]), "bad %u", i);
+		ck_assert_msg(!name_check_volume(bad[i]), "bad %u", i);
 	memset(longest, 'x', sizeof(longest));
 	longest[VOLUME_PART_MAX] = 0;
-	ck_assert(volume_name_check(longest));
+	ck_assert(name_check_volume(longest));
 	longest[VOLUME_PART_MAX] = '@';
 	longest[VOLUME_NAME_LENGTH_MAX] = 0;
-	ck_assert(volume_name_check(longest));
+	ck_assert(name_check_volume(longest));
 	longest[VOLUME_NAME_LENGTH_MAX] = 'x';
 	longest[VOLUME_NAME_LENGTH_MAX + 1] = 0;
-	ck_assert(!volume_name_check(longest));
+	ck_assert(!name_check_volume(longest));
 	longest[VOLUME_PART_MAX] = 'x';
 	longest[VOLUME_PART_MAX + 1] = 0;
-	ck_assert(!volume_name_check(longest));
+	ck_assert(!name_check_volume(longest));
 }
 END_TEST
 
@@ -74,11 +74,11 @@ START_TEST(test_make_utf8)
 {
 	char cut[] = "caf\xc3", whole[] = "caf\xc3\xa9 \xe6\x97\xa5",
 	     wild[] = "\xff\xc0\x80x\xed\xa0\x80";
-	text_make_utf8(cut);
+	name_make_utf8(cut);
 	ck_assert_str_eq(cut, "caf?");
-	text_make_utf8(whole);
+	name_make_utf8(whole);
 	ck_assert_str_eq(whole, "caf\xc3\xa9 \xe6\x97\xa5");
-	text_make_utf8(wild);
+	name_make_utf8(wild);
 	ck_assert_str_eq(wild, "???x???");
 }
 END_TEST

@@ -105,8 +105,8 @@ START_TEST(test_stop_in_between)
 			.workers = 1,
 			.drain_ns = 120000000000u};
 		memset(&next, 0, sizeof(next));
-		ck_assert_int_eq(host_add(&next, passing[0], why), 0);
-		ck_assert_int_eq(host_add(&next, passing[1], why), 0);
+		ck_assert_int_eq(spec_host_add(&next, passing[0], why), 0);
+		ck_assert_int_eq(spec_host_add(&next, passing[1], why), 0);
 		ck_assert_msg(host_start(&next, &config, why) == 0, "%s", why);
 		for (unsigned i = 0; i < countof(requests); i++) {
 			ck_assert_int_eq(client_collect(&rig.client, &done), 0);

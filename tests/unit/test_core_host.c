@@ -17,7 +17,7 @@ static int second_start(
 	const struct host_config config = {
 		.segment = rig->seg.name, .lanes = lanes, .workers = 1, .drain_ns = 1000000000u};
 	memset(host, 0, sizeof(*host));
-	int error = host_add(host, spec, why);
+	int error = spec_host_add(host, spec, why);
 	ck_assert_msg(error == 0, "%s", why);
 	return host_start(host, &config, why);
 }
@@ -63,7 +63,7 @@ START_TEST(test_no_segment)
 	char why[WHY_SIZE];
 	const struct host_config config = {.segment = "nosuch", .lanes = 1, .workers = 1};
 	module_register(&rig_store_ops);
-	ck_assert_int_eq(host_add(&host, "a=t_store", why), 0);
+	ck_assert_int_eq(spec_host_add(&host, "a=t_store", why), 0);
 	ck_assert_int_eq(host_start(&host, &config, why), -ENOENT);
 	ck_assert(strstr(why, "nosuch"));
 	host_fini(&host);

@@ -129,7 +129,7 @@ static void heir_put(struct peer *peer, struct job *job, uint32_t bucket, uint32
 	about->bucket = (uint16_t)bucket;
 	atomic_store(&about->valid, 0xff);
 	if (donated)
-		ck_assert_int_eq(job_keep_page(job, page), 0);
+		ck_assert_int_eq(peer_page_keep_job(job, page), 0);
 	else
 		peer_page_keep(peer, page);
 	heir->page[bucket] = page;
@@ -148,7 +148,7 @@ static void heir_write(struct peer *peer, struct job *job)
 static void heir_read(struct peer *peer, struct job *job)
 {
 	struct heir *heir = peer->state;
-	heir->ticket = job_ticket(job);
+	heir->ticket = peer_ticket_of(job);
 	ck_assert(!peer_ticket_spent(peer, heir->ticket));
 	ck_assert_int_eq(job_answer_pages(job, &heir->page[job->offset / XSEG_PAGE],
 				 job->length / XSEG_PAGE),

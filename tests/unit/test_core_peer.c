@@ -143,7 +143,7 @@ START_TEST(test_no_room_for_counters)
 		count++;
 	const struct host_config config = {
 		.segment = rig.seg.name, .lanes = 1, .workers = 1, .drain_ns = 1000000000u};
-	ck_assert_int_eq(host_add(&second, "b=t_store", why), 0);
+	ck_assert_int_eq(spec_host_add(&second, "b=t_store", why), 0);
 	ck_assert_msg(host_start(&second, &config, why) == 0, "%s", why);
 	rig_ask(&rig, "b"); /* it serves all the same */
 	ck_assert_int_eq(rig_do(&rig, XSEG_OP_FLUSH, 0, 0, NULL), 0);

@@ -27,7 +27,7 @@ START_TEST(test_values)
 {
 	char why[WHY_SIZE] = "";
 	register_all();
-	ck_assert_msg(host_add(&host,
+	ck_assert_msg(spec_host_add(&host,
 			      "a=t_store,text=x\\,y=z\\,,list=1,list=tcp:[::1]:5,truth=yes,size=8K,"
 			      "time=1us,choice=red",
 			      why) == 0,
@@ -44,7 +44,7 @@ START_TEST(test_values)
 	ck_assert_uint_eq(o->size, 8192);
 	ck_assert_uint_eq(o->time, 1000);
 	ck_assert_uint_eq(o->choice, 0);
-	host_peer_free(peer);
+	spec_peer_free(peer);
 }
 END_TEST
 
@@ -52,17 +52,17 @@ START_TEST(test_defaults_and_edges)
 {
 	char why[WHY_SIZE] = "";
 	register_all();
-	ck_assert_int_eq(host_add(&host, "a=t_store", why), 0);
+	ck_assert_int_eq(spec_host_add(&host, "a=t_store", why), 0);
 	const struct rig_options *o = host.peers[0].options;
 	ck_assert_uint_eq(o->list.count, 1);
 	ck_assert_str_eq(o->list.item[0], "first");
 	ck_assert_str_eq(o->text, "none");
-	ck_assert_int_eq(host_add(&host, "p=t_pass,edge.below=a", why), 0);
+	ck_assert_int_eq(spec_host_add(&host, "p=t_pass,edge.below=a", why), 0);
 	ck_assert_str_eq(host.peers[1].edge[0].target, "a");
-	ck_assert_int_eq(host_add(&host, "q=t_pass", why), 0);
+	ck_assert_int_eq(spec_host_add(&host, "q=t_pass", why), 0);
 	ck_assert_ptr_null(host.peers[2].edge[0].target);
 	for (unsigned i = 0; i < 3; i++)
-		host_peer_free(&host.peers[i]);
+		spec_peer_free(&host.peers[i]);
 }
 END_TEST
 
@@ -95,13 +95,13 @@ START_TEST(test_refused)
 	};
 	char why[WHY_SIZE] = "";
 	register_all();
-	ck_assert_int_eq(host_add(&host, "good=t_store", why), 0);
+	ck_assert_int_eq(spec_host_add(&host, "good=t_store", why), 0);
 	for (unsigned i = 0; i < countof(cases); i++) {
-		ck_assert_int_lt(host_add(&host, cases[i].spec, why), 0);
+		ck_assert_int_lt(spec_host_add(&host, cases[i].spec, why), 0);
 		ck_assert_msg(strstr(why, cases[i].says), "'%s': %s", cases[i].spec, why);
 		ck_assert_uint_eq(host.peer_count, 1);
 	}
-	host_peer_free(&host.peers[0]);
+	spec_peer_free(&host.peers[0]);
 }
 END_TEST
 
@@ -111,12 +111,12 @@ START_TEST(test_too_many)
 	register_all();
 	for (unsigned i = 0; i < HOST_PEERS_MAX; i++) {
 		snprintf(spec, sizeof(spec), "p%u=t_store", i);
-		ck_assert_int_eq(host_add(&host, spec, why), 0);
+		ck_assert_int_eq(spec_host_add(&host, spec, why), 0);
 	}
-	ck_assert_int_lt(host_add(&host, "one-more=t_store", why), 0);
+	ck_assert_int_lt(spec_host_add(&host, "one-more=t_store", why), 0);
 	ck_assert(strstr(why, "more than 32 peers"));
 	for (unsigned i = 0; i < HOST_PEERS_MAX; i++)
-		host_peer_free(&host.peers[i]);
+		spec_peer_free(&host.peers[i]);
 }
 END_TEST
 

@@ -107,10 +107,10 @@ START_TEST(test_cells)
 	ctl_output_cell(object, &no, false, cell, sizeof(cell));
 	ck_assert_str_eq(cell, "no");
 	json_decref(object);
-	ck_assert_str_eq(ctl_format_time(999, cell, sizeof(cell)), "999 ns");
-	ck_assert_str_eq(ctl_format_time(1000, cell, sizeof(cell)), "1.0 us");
-	ck_assert_str_eq(ctl_format_time(2500000, cell, sizeof(cell)), "2.5 ms");
-	ck_assert_str_eq(ctl_format_time(90000000000, cell, sizeof(cell)), "90.0 s");
+	ck_assert_str_eq(ctl_output_time(999, cell, sizeof(cell)), "999 ns");
+	ck_assert_str_eq(ctl_output_time(1000, cell, sizeof(cell)), "1.0 us");
+	ck_assert_str_eq(ctl_output_time(2500000, cell, sizeof(cell)), "2.5 ms");
+	ck_assert_str_eq(ctl_output_time(90000000000, cell, sizeof(cell)), "90.0 s");
 }
 END_TEST
 

@@ -46,14 +46,14 @@ START_TEST(test_every_verb)
 {
 	for (unsigned i = 0; ctl_verbs[i]; i++) {
 		const struct ctl_verb *verb = ctl_verbs[i];
-		const char *examples = ctl_help_examples(verb);
+		const char *examples = ctl_example_print(verb);
 		char start[80];
 		ck_assert_msg(examples, "%s has no example", name_of(verb));
 		snprintf(start, sizeof(start), "xsegctl %s", name_of(verb));
 		ck_assert_msg(strstr(examples, start), "%s: '%s'", name_of(verb), examples);
 		ck_assert_msg(examples[strlen(examples) - 1] == '\n', "%s", name_of(verb));
 		ck_assert_msg(has(verb, "dry-run") != is_harmless(verb), "%s", name_of(verb));
-		ck_assert_ptr_eq(ctl_verb_find(verb->noun, verb->verb), verb);
+		ck_assert_ptr_eq(ctl_option_verb(verb->noun, verb->verb), verb);
 	}
 }
 END_TEST
@@ -64,7 +64,7 @@ START_TEST(test_destroyers_ask)
 		{"volume", "export"}, {"volume", "rollback"}, {"volume", "resize"},
 		{"volume", "break-lock"}, {"config", "save"}};
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-		ck_assert(has(ctl_verb_find(names[i][0], names[i][1]), "yes"));
+		ck_assert(has(ctl_option_verb(names[i][0], names[i][1]), "yes"));
 }
 END_TEST
 

@@ -35,14 +35,14 @@ static const char *order_of(const struct ctl_map_nodes *nodes)
 START_TEST(test_tree)
 {
 	struct ctl_map_nodes nodes = {0};
-	ctl_map_sort(&nodes);
+	ctl_map_tree_sort(&nodes);
 	node_add(&nodes, 5, 3, 50);
 	node_add(&nodes, 1, 0, 10);
 	node_add(&nodes, 4, 1, 20);
 	node_add(&nodes, 3, 1, 30);
 	node_add(&nodes, 2, 0, 5);
 	node_add(&nodes, 6, 77, 60); /* its parent is not there */
-	ctl_map_sort(&nodes);
+	ctl_map_tree_sort(&nodes);
 	ck_assert_str_eq(order_of(&nodes), "v2:0 v1:0 v4:1 v3:1 v5:2 v6:0");
 	free(nodes.all);
 }
@@ -55,7 +55,7 @@ START_TEST(test_tree_circle)
 	node_add(&nodes, 1, 2, 1);
 	node_add(&nodes, 2, 1, 2);
 	node_add(&nodes, 3, 3, 3);
-	ctl_map_sort(&nodes);
+	ctl_map_tree_sort(&nodes);
 	ck_assert_str_eq(order_of(&nodes), "v3:0 v1:0 v2:1");
 	free(nodes.all);
 }
@@ -66,7 +66,7 @@ START_TEST(test_tree_chain)
 	struct ctl_map_nodes nodes = {0};
 	for (uint64_t i = 0; i < 10000; i++)
 		node_add(&nodes, 10000 - i, 9999 - i, 10000 - i);
-	ctl_map_sort(&nodes);
+	ctl_map_tree_sort(&nodes);
 	for (unsigned i = 0; i < 10000; i++) {
 		ck_assert_uint_eq(nodes.all[i].info.id, i + 1);
 		ck_assert_uint_eq(nodes.all[i].depth, i);
@@ -79,17 +79,17 @@ START_TEST(test_children)
 {
 	struct ctl_map_nodes nodes = {0};
 	char names[256], few[12];
-	ck_assert_uint_eq(ctl_map_children(&nodes, 1, names, sizeof(names)), 0);
+	ck_assert_uint_eq(ctl_map_tree_children(&nodes, 1, names, sizeof(names)), 0);
 	ck_assert_str_eq(names, "");
 	for (uint64_t i = 2; i < 4; i++)
 		node_add(&nodes, i, 1, i);
-	ck_assert_uint_eq(ctl_map_children(&nodes, 1, names, sizeof(names)), 2);
+	ck_assert_uint_eq(ctl_map_tree_children(&nodes, 1, names, sizeof(names)), 2);
 	ck_assert_str_eq(names, "'v2', 'v3'");
 	for (uint64_t i = 4; i < 10; i++)
 		node_add(&nodes, i, 1, i);
-	ck_assert_uint_eq(ctl_map_children(&nodes, 1, names, sizeof(names)), 8);
+	ck_assert_uint_eq(ctl_map_tree_children(&nodes, 1, names, sizeof(names)), 8);
 	ck_assert_str_eq(names, "'v2', 'v3', 'v4', 'v5', 'v6' and 3 more");
-	ck_assert_uint_eq(ctl_map_children(&nodes, 1, few, sizeof(few)), 8);
+	ck_assert_uint_eq(ctl_map_tree_children(&nodes, 1, few, sizeof(few)), 8);
 	ck_assert_uint_eq(strlen(few), sizeof(few) - 1);
 	free(nodes.all);
 }
@@ -159,11 +159,11 @@ START_TEST(test_findings)
 {
 	ck_assert_uint_eq(MAP_FINDINGS, CTL_MAP_FINDINGS);
 	for (unsigned i = 0; i < MAP_FINDINGS; i++) {
-		ck_assert_str_eq(ctl_map_finding_name(i), map_finding_name(i));
-		ck_assert_uint_gt(strlen(ctl_map_finding_meaning(i)), 20);
+		ck_assert_str_eq(ctl_map_sweep_finding_name(i), map_fsck_finding_name(i));
+		ck_assert_uint_gt(strlen(ctl_map_sweep_finding_meaning(i)), 20);
 	}
-	ck_assert_str_eq(ctl_map_finding_name(MAP_FINDINGS), "unknown");
-	ck_assert_ptr_nonnull(ctl_map_finding_meaning(4711));
+	ck_assert_str_eq(ctl_map_sweep_finding_name(MAP_FINDINGS), "unknown");
+	ck_assert_ptr_nonnull(ctl_map_sweep_finding_meaning(4711));
 }
 END_TEST
 

@@ -334,8 +334,8 @@ static void look_everywhere(void)
 	fsck_free(&fsck);
 	free(metrics_text(&rig_seg, METRICS_OPEN, &size));
 	for (uint32_t slot = 0; slot < rig_seg.request_count; slot++)
-		if (trace_take(&rig_seg, slot, &trace) == 0)
-			json_decref(trace_details(&rig_seg, &trace));
+		if (report_trace_take(&rig_seg, slot, &trace) == 0)
+			json_decref(report_trace_details(&rig_seg, &trace));
 	json_decref(report_stats(&rig_seg, NULL));
 }
 

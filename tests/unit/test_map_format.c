@@ -69,9 +69,9 @@ START_TEST(test_volume_round_trip)
 	uint8_t bytes[MAP_RECORD_SIZE], again[MAP_RECORD_SIZE];
 	memset(in.name + strlen(in.name) + 1, 'x', 20); /* what lies behind the name is not kept */
 	memset(bytes, 0xee, sizeof(bytes));
-	map_volume_encode(&in, bytes);
+	map_format_volume_encode(&in, bytes);
 	memset(&out, 0xee, sizeof(out));
-	ck_assert_int_eq(map_volume_decode(bytes, sizeof(bytes), &out), 0);
+	ck_assert_int_eq(map_format_volume_decode(bytes, sizeof(bytes), &out), 0);
 	ck_assert_uint_eq(out.id, in.id);
 	ck_assert_uint_eq(out.size, in.size);
 	ck_assert_uint_eq(out.object_size, in.object_size);
@@ -92,8 +92,8 @@ START_TEST(test_volume_round_trip)
 	ck_assert_int_eq(out.name[strlen(in.name) + 1], 0);
 	ck_assert_mem_eq(out.owners, in.owners, sizeof(in.owners));
 	for (unsigned i = 0; i < MAP_TOP_REFS; i++)
-		ck_assert(map_ref_same(out.top[i], in.top[i]));
-	map_volume_encode(&out, again);
+		ck_assert(map_format_ref_same(out.top[i], in.top[i]));
+	map_format_volume_encode(&out, again);
 	ck_assert_mem_eq(bytes, again, sizeof(bytes));
 }
 END_TEST
@@ -103,7 +103,7 @@ START_TEST(test_volume_places)
 	struct map_volume in = sample();
 	uint8_t b[MAP_RECORD_SIZE];
 	memset(b, 0xee, sizeof(b));
-	map_volume_encode(&in, b);
+	map_format_volume_encode(&in, b);
 	ck_assert_mem_eq(b, "SKVOLUME", 8);
 	ck_assert_mem_eq(b + 8, "\x02\0\0\0", 4);
 	ck_assert_mem_eq(b + 12, "\0\0\x40\0", 4);
@@ -139,13 +139,13 @@ START_TEST(test_volume_every_corrupted_bit)
 {
 	struct map_volume in = sample(), out;
 	uint8_t bytes[MAP_RECORD_SIZE];
-	map_volume_encode(&in, bytes);
+	map_format_volume_encode(&in, bytes);
 	for (size_t bit = 0; bit < sizeof(bytes) * 8; bit++) {
 		bytes[bit / 8] ^= (uint8_t)(1u << (bit % 8));
-		ck_assert_int_eq(map_volume_decode(bytes, sizeof(bytes), &out), -EILSEQ);
+		ck_assert_int_eq(map_format_volume_decode(bytes, sizeof(bytes), &out), -EILSEQ);
 		bytes[bit / 8] ^= (uint8_t)(1u << (bit % 8));
 	}
-	ck_assert_int_eq(map_volume_decode(bytes, sizeof(bytes), &out), 0);
+	ck_assert_int_eq(map_format_volume_decode(bytes, sizeof(bytes), &out), 0);
 }
 END_TEST
 
@@ -154,7 +154,7 @@ START_TEST(test_volume_reserved)
 {
 	struct map_volume in = sample(), out;
 	uint8_t bytes[MAP_RECORD_SIZE];
-	map_volume_encode(&in, bytes);
+	map_format_volume_encode(&in, bytes);
 	for (size_t i = 0; i < sizeof(bytes); i++) {
 		bool name = i >= 64 && i < 312, gap = i >= 334 && i < 512;
 		bool end = i >= 3608 && i < 4092, ref = i == 1552 + 15 || i == 1600 + 15;
@@ -162,11 +162,11 @@ START_TEST(test_volume_reserved)
 			continue;
 		bytes[i] = 1;
 		seal(bytes, sizeof(bytes));
-		ck_assert_int_eq(map_volume_decode(bytes, sizeof(bytes), &out), -EILSEQ);
+		ck_assert_int_eq(map_format_volume_decode(bytes, sizeof(bytes), &out), -EILSEQ);
 		bytes[i] = 0;
 	}
 	seal(bytes, sizeof(bytes));
-	ck_assert_int_eq(map_volume_decode(bytes, sizeof(bytes), &out), 0);
+	ck_assert_int_eq(map_format_volume_decode(bytes, sizeof(bytes), &out), 0);
 }
 END_TEST
 
@@ -174,21 +174,21 @@ START_TEST(test_volume_lengths_and_versions)
 {
 	struct map_volume in = sample(), out;
 	uint8_t bytes[MAP_RECORD_SIZE + 64] = {0};
-	map_volume_encode(&in, bytes);
+	map_format_volume_encode(&in, bytes);
 	for (size_t size = 0; size < sizeof(bytes); size++)
 		if (size != MAP_RECORD_SIZE)
-			ck_assert_int_eq(map_volume_decode(bytes, size, &out), -EILSEQ);
+			ck_assert_int_eq(map_format_volume_decode(bytes, size, &out), -EILSEQ);
 	for (size_t size = 16; size < sizeof(bytes); size++) {
 		uint8_t other[MAP_RECORD_SIZE + 64] = {0};
 		memcpy(other, bytes, size);
 		seal(other, size); /* well sealed, but of another length */
 		if (size != MAP_RECORD_SIZE)
-			ck_assert_int_eq(map_volume_decode(other, size, &out), -EILSEQ);
+			ck_assert_int_eq(map_format_volume_decode(other, size, &out), -EILSEQ);
 	}
 	for (unsigned version = 0; version < 5; version++) {
 		bytes[8] = (uint8_t)version;
 		seal(bytes, MAP_RECORD_SIZE);
-		ck_assert_int_eq(map_volume_decode(bytes, MAP_RECORD_SIZE, &out),
+		ck_assert_int_eq(map_format_volume_decode(bytes, MAP_RECORD_SIZE, &out),
 			version == 2 ? 0 : -EPROTO);
 	}
 }
@@ -202,9 +202,9 @@ START_TEST(test_volume_version_1)
 	old[24 + 3] = 1; /* size */
 	old[32] = XSEG_VOLUME_READY;
 	memcpy(old + 56, "data", 4);
-	ck_assert_int_eq(map_volume_decode(old, sizeof(old), &out), -EILSEQ);
+	ck_assert_int_eq(map_format_volume_decode(old, sizeof(old), &out), -EILSEQ);
 	seal(old, sizeof(old));
-	ck_assert_int_eq(map_volume_decode(old, sizeof(old), &out), -EPROTO);
+	ck_assert_int_eq(map_format_volume_decode(old, sizeof(old), &out), -EPROTO);
 }
 END_TEST
 
@@ -263,9 +263,9 @@ START_TEST(test_volume_bad_field)
 {
 	const struct bad *bad = &bad_fields[_i];
 	struct map_volume volume = sample();
-	ck_assert_int_eq(map_volume_check(&volume), 0);
+	ck_assert_int_eq(map_format_volume_check(&volume), 0);
 	memcpy((char *)&volume + bad->at, &bad->value, bad->size);
-	ck_assert_int_eq(map_volume_check(&volume), -EINVAL);
+	ck_assert_int_eq(map_format_volume_check(&volume), -EINVAL);
 }
 END_TEST
 
@@ -278,10 +278,10 @@ START_TEST(test_volume_bad_contents)
 	struct map_volume in = sample(), out;
 	for (size_t i = 0; i < sizeof(bytes_at) / sizeof(bytes_at[0]); i++) {
 		uint8_t bytes[MAP_RECORD_SIZE];
-		map_volume_encode(&in, bytes);
+		map_format_volume_encode(&in, bytes);
 		memcpy(bytes + bytes_at[i].at, &bytes_at[i].value, bytes_at[i].size);
 		seal(bytes, sizeof(bytes));
-		ck_assert_int_eq(map_volume_decode(bytes, sizeof(bytes), &out), -EILSEQ);
+		ck_assert_int_eq(map_format_volume_decode(bytes, sizeof(bytes), &out), -EILSEQ);
 	}
 }
 END_TEST
@@ -290,36 +290,36 @@ START_TEST(test_volume_limits)
 {
 	struct map_volume volume = sample();
 	volume.top[5] = volume.top[4]; /* the first page beyond the end */
-	ck_assert_int_eq(map_volume_check(&volume), -EINVAL);
+	ck_assert_int_eq(map_format_volume_check(&volume), -EINVAL);
 	volume.size += 512;
-	ck_assert_int_eq(map_volume_check(&volume), 0);
+	ck_assert_int_eq(map_format_volume_check(&volume), 0);
 	memset(volume.top, 0, sizeof(volume.top));
 	volume.size = 0;
-	ck_assert_int_eq(map_volume_check(&volume), 0);
+	ck_assert_int_eq(map_format_volume_check(&volume), 0);
 	volume.size = (uint64_t)MAP_OBJECTS_FLAT * volume.object_size;
-	ck_assert_int_eq(map_volume_check(&volume), 0);
+	ck_assert_int_eq(map_format_volume_check(&volume), 0);
 	volume.size += 512;
-	ck_assert_int_eq(map_volume_check(&volume), -EINVAL);
+	ck_assert_int_eq(map_format_volume_check(&volume), -EINVAL);
 	volume.depth = 2;
-	ck_assert_int_eq(map_volume_check(&volume), 0);
+	ck_assert_int_eq(map_format_volume_check(&volume), 0);
 	volume.top[0] = (struct map_ref){.epoch = 1, .count = 131072};
-	ck_assert_int_eq(map_volume_check(&volume), 0);
+	ck_assert_int_eq(map_format_volume_check(&volume), 0);
 	volume.top[0].count++;
-	ck_assert_int_eq(map_volume_check(&volume), -EINVAL);
+	ck_assert_int_eq(map_format_volume_check(&volume), -EINVAL);
 	volume.top[0].count = 1;
 	volume.size = (uint64_t)MAP_OBJECTS_MAX * volume.object_size;
-	ck_assert_int_eq(map_volume_check(&volume), 0);
+	ck_assert_int_eq(map_format_volume_check(&volume), 0);
 	volume.size += 512;
-	ck_assert_int_eq(map_volume_check(&volume), -EINVAL);
+	ck_assert_int_eq(map_format_volume_check(&volume), -EINVAL);
 	/* a snapshot: nobody's, and frozen as a whole */
 	volume = sample();
 	volume.flags = MAP_SNAPSHOT | MAP_NEW;
 	volume.self = MAP_OWNERS_MAX;
 	volume.id = 99;
 	volume.frozen = volume.epoch;
-	ck_assert_int_eq(map_volume_check(&volume), 0);
+	ck_assert_int_eq(map_format_volume_check(&volume), 0);
 	volume.frozen++;
-	ck_assert_int_eq(map_volume_check(&volume), -EINVAL);
+	ck_assert_int_eq(map_format_volume_check(&volume), -EINVAL);
 }
 END_TEST
 
@@ -332,16 +332,16 @@ START_TEST(test_page)
 	in[1] = (struct map_entry){.epoch = 0x01020304, .owner = 0x7f, .flags = MAP_ZERO};
 	in[511] = (struct map_entry){.epoch = MAP_EPOCH_MAX, .owner = 3, .flags = MAP_PARTIAL};
 	memset(b, 0xee, sizeof(b));
-	map_page_encode(in, b);
+	map_format_page_encode(in, b);
 	ck_zeros(b, 0, 8);
 	ck_assert_mem_eq(b + 8, "\x04\x03\x02\x01\x7f\0\x02\0", 8);
 	ck_zeros(b, 16, 4088);
 	ck_assert_mem_eq(b + 4088, "\xf0\xff\xff\x7f\x03\0\x01\0", 8);
 	memset(out, 0xee, sizeof(out));
-	ck_assert_int_eq(map_page_decode(b, 128, out), 0);
+	ck_assert_int_eq(map_format_page_decode(b, 128, out), 0);
 	for (unsigned i = 0; i < MAP_ENTRIES; i++)
-		ck_assert(map_entry_same(in[i], out[i]));
-	ck_assert_int_eq(map_page_decode(b, 127, out), -EILSEQ);
+		ck_assert(map_format_entry_same(in[i], out[i]));
+	ck_assert_int_eq(map_format_page_decode(b, 127, out), -EILSEQ);
 }
 END_TEST
 
@@ -360,12 +360,12 @@ START_TEST(test_page_bad_entries)
 	};
 	struct map_entry out[MAP_ENTRIES];
 	uint8_t b[MAP_PAGE_SIZE] = {0};
-	ck_assert_int_eq(map_page_decode(b, 2, out), 0);
+	ck_assert_int_eq(map_format_page_decode(b, 2, out), 0);
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
 		for (unsigned at = 0; at < MAP_ENTRIES; at += 73) {
 			memset(b, 0, sizeof(b));
 			memcpy(b + 8 * at, bad[i], 8);
-			ck_assert_int_eq(map_page_decode(b, 2, out), -EILSEQ);
+			ck_assert_int_eq(map_format_page_decode(b, 2, out), -EILSEQ);
 		}
 }
 END_TEST
@@ -378,16 +378,16 @@ START_TEST(test_directory)
 		.epoch = 0x01020304, .crc = 0xa1a2a3a4, .count = 0x103, .owner = 5, .half = 1};
 	in[255] = (struct map_ref){.epoch = MAP_EPOCH_MAX, .count = 512};
 	memset(b, 0xee, sizeof(b));
-	map_directory_encode(in, b);
+	map_format_directory_encode(in, b);
 	ck_zeros(b, 0, 16);
 	ck_assert_mem_eq(b + 16, "\x04\x03\x02\x01\xa4\xa3\xa2\xa1\x03\x01\0\0\x05\0\x01\0", 16);
 	ck_zeros(b, 32, 4080);
 	ck_assert_mem_eq(b + 4080, "\xf0\xff\xff\x7f\0\0\0\0\0\x02\0\0\0\0\0\0", 16);
 	memset(out, 0xee, sizeof(out));
-	ck_assert_int_eq(map_directory_decode(b, 6, out), 0);
+	ck_assert_int_eq(map_format_directory_decode(b, 6, out), 0);
 	for (unsigned i = 0; i < MAP_DIRECTORY_REFS; i++)
-		ck_assert(map_ref_same(in[i], out[i]));
-	ck_assert_int_eq(map_directory_decode(b, 5, out), -EILSEQ);
+		ck_assert(map_format_ref_same(in[i], out[i]));
+	ck_assert_int_eq(map_format_directory_decode(b, 5, out), -EILSEQ);
 }
 END_TEST
 
@@ -408,9 +408,9 @@ START_TEST(test_directory_bad_refs)
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
 		for (unsigned at = 0; at < MAP_DIRECTORY_REFS; at += 51) {
 			memset(b, 0, sizeof(b));
-			ck_assert_int_eq(map_directory_decode(b, 2, out), 0);
+			ck_assert_int_eq(map_format_directory_decode(b, 2, out), 0);
 			memcpy(b + 16 * at, bad[i], 16);
-			ck_assert_int_eq(map_directory_decode(b, 2, out), -EILSEQ);
+			ck_assert_int_eq(map_format_directory_decode(b, 2, out), -EILSEQ);
 		}
 }
 END_TEST
@@ -423,33 +423,33 @@ START_TEST(test_name)
 	uint8_t b[MAP_NAME_RECORD_SIZE];
 	memset(in.name + 8, 'x', 20);
 	memset(b, 0xee, sizeof(b));
-	map_name_encode(&in, b);
+	map_format_name_encode(&in, b);
 	ck_assert_mem_eq(b, "SKVNAME.\x01\0\0\0\0\0\0\0", 16);
 	ck_assert_mem_eq(b + 16, "\x88\x77\x66\x55\x44\x33\x22\x11", 8);
 	ck_assert_mem_eq(b + 24, "disk-\xc3\xa9\0", 8);
 	ck_zeros(b, 32, 280);
 	ck_sealed(b, sizeof(b));
-	ck_assert_int_eq(map_name_decode(b, sizeof(b), &out), 0);
+	ck_assert_int_eq(map_format_name_decode(b, sizeof(b), &out), 0);
 	ck_assert_uint_eq(out.id, ID);
 	ck_assert_str_eq(out.name, in.name);
 	for (size_t bit = 0; bit < sizeof(b) * 8; bit++) {
 		b[bit / 8] ^= (uint8_t)(1u << (bit % 8));
-		ck_assert_int_eq(map_name_decode(b, sizeof(b), &out), -EILSEQ);
+		ck_assert_int_eq(map_format_name_decode(b, sizeof(b), &out), -EILSEQ);
 		b[bit / 8] ^= (uint8_t)(1u << (bit % 8));
 	}
-	ck_assert_int_eq(map_name_decode(b, sizeof(b) - 1, &out), -EILSEQ);
+	ck_assert_int_eq(map_format_name_decode(b, sizeof(b) - 1, &out), -EILSEQ);
 	static const struct bad bad[] = {
 		{12, 1, 4}, {16, 0, 8}, {24, 0, 1}, {24, '\n', 1}, {279, 1, 1}};
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-		map_name_encode(&in, b);
+		map_format_name_encode(&in, b);
 		memcpy(b + bad[i].at, &bad[i].value, bad[i].size);
 		seal(b, sizeof(b));
-		ck_assert_int_eq(map_name_decode(b, sizeof(b), &out), -EILSEQ);
+		ck_assert_int_eq(map_format_name_decode(b, sizeof(b), &out), -EILSEQ);
 	}
-	map_name_encode(&in, b);
+	map_format_name_encode(&in, b);
 	b[8] = 2;
 	seal(b, sizeof(b));
-	ck_assert_int_eq(map_name_decode(b, sizeof(b), &out), -EPROTO);
+	ck_assert_int_eq(map_format_name_decode(b, sizeof(b), &out), -EPROTO);
 }
 END_TEST
 
@@ -476,7 +476,7 @@ START_TEST(test_home)
 	uint8_t b[MAP_HOME_RECORD_SIZE];
 	memset(in.host + 10, 'x', 20);
 	memset(b, 0xee, sizeof(b));
-	map_home_encode(&in, b);
+	map_format_home_encode(&in, b);
 	ck_assert_mem_eq(b, "SKVHOME.\x01\0\0\0\0\0\0\0", 16);
 	ck_assert_mem_eq(b + 16, "\x88\x77\x66\x55\x44\x33\x22\x11", 8);
 	ck_assert_mem_eq(b + 24, "\x08\x07\x06\x05\x04\x03\x02\x01", 8);
@@ -492,7 +492,7 @@ START_TEST(test_home)
 	ck_zeros(b, 168, 508);
 	ck_sealed(b, sizeof(b));
 	memset(&out, 0xee, sizeof(out));
-	ck_assert_int_eq(map_home_decode(b, sizeof(b), &out), 0);
+	ck_assert_int_eq(map_format_home_decode(b, sizeof(b), &out), 0);
 	ck_assert_uint_eq(out.id, in.id);
 	ck_assert_uint_eq(out.term, in.term);
 	ck_assert_uint_eq(out.owner, in.owner);
@@ -507,7 +507,7 @@ START_TEST(test_home)
 	ck_assert_uint_eq(out.lease_ns, in.lease_ns);
 	for (size_t bit = 0; bit < sizeof(b) * 8; bit++) {
 		b[bit / 8] ^= (uint8_t)(1u << (bit % 8));
-		ck_assert_int_eq(map_home_decode(b, sizeof(b), &out), -EILSEQ);
+		ck_assert_int_eq(map_format_home_decode(b, sizeof(b), &out), -EILSEQ);
 		b[bit / 8] ^= (uint8_t)(1u << (bit % 8));
 	}
 }
@@ -520,33 +520,33 @@ START_TEST(test_home_bad)
 	struct map_home in = sample_home(), out;
 	uint8_t b[MAP_HOME_RECORD_SIZE + 8] = {0};
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-		map_home_encode(&in, b);
+		map_format_home_encode(&in, b);
 		memcpy(b + bad[i].at, &bad[i].value, bad[i].size);
 		seal(b, MAP_HOME_RECORD_SIZE);
-		ck_assert_int_eq(map_home_decode(b, MAP_HOME_RECORD_SIZE, &out), -EILSEQ);
+		ck_assert_int_eq(map_format_home_decode(b, MAP_HOME_RECORD_SIZE, &out), -EILSEQ);
 	}
-	map_home_encode(&in, b);
+	map_format_home_encode(&in, b);
 	seal(b, sizeof(b));
-	ck_assert_int_eq(map_home_decode(b, sizeof(b), &out), -EILSEQ);
-	map_home_encode(&in, b);
+	ck_assert_int_eq(map_format_home_decode(b, sizeof(b), &out), -EILSEQ);
+	map_format_home_encode(&in, b);
 	b[8] = 2;
 	seal(b, MAP_HOME_RECORD_SIZE);
-	ck_assert_int_eq(map_home_decode(b, MAP_HOME_RECORD_SIZE, &out), -EPROTO);
+	ck_assert_int_eq(map_format_home_decode(b, MAP_HOME_RECORD_SIZE, &out), -EPROTO);
 	/* a host that would garble a terminal, and one that is too long */
 	memset(in.host, 'h', sizeof(in.host));
 	in.host[1] = '\033';
-	map_home_encode(&in, b);
-	ck_assert_int_eq(map_home_decode(b, MAP_HOME_RECORD_SIZE, &out), 0);
+	map_format_home_encode(&in, b);
+	ck_assert_int_eq(map_format_home_decode(b, MAP_HOME_RECORD_SIZE, &out), 0);
 	ck_assert_uint_eq(strlen(out.host), MAP_HOST_MAX);
 	ck_assert_int_eq(out.host[1], '?');
 }
 END_TEST
 
-/* --- presences ---------------------------------------------------------------------------- */
+/* --- bitmaps ---------------------------------------------------------------------------- */
 
-static struct map_presence sample_presence(void)
+static struct map_bitmap sample_bitmap(void)
 {
-	return (struct map_presence){.owner = ID,
+	return (struct map_bitmap){.owner = ID,
 		.epoch = 0x01020304,
 		.object = 0x00a2a3a4,
 		.sequence = 0x1112131415161718ull,
@@ -556,12 +556,12 @@ static struct map_presence sample_presence(void)
 		.has = {0x4142434445464748ull, [15] = 1ull << 63}};
 }
 
-START_TEST(test_presence)
+START_TEST(test_bitmap)
 {
-	struct map_presence in = sample_presence(), out;
-	uint8_t b[MAP_PRESENCE_SIZE];
+	struct map_bitmap in = sample_bitmap(), out;
+	uint8_t b[MAP_BITMAP_SIZE];
 	memset(b, 0xee, sizeof(b));
-	map_presence_encode(&in, b);
+	map_format_bitmap_encode(&in, b);
 	ck_assert_mem_eq(b, "SKPR\x01\0\0\0", 8);
 	ck_assert_mem_eq(b + 8, "\x88\x77\x66\x55\x44\x33\x22\x11", 8);
 	ck_assert_mem_eq(b + 16, "\x04\x03\x02\x01\xa4\xa3\xa2\0", 8);
@@ -574,7 +574,7 @@ START_TEST(test_presence)
 	ck_zeros(b, 176, 508);
 	ck_sealed(b, sizeof(b));
 	memset(&out, 0xee, sizeof(out));
-	ck_assert_int_eq(map_presence_decode(b, &out), 0);
+	ck_assert_int_eq(map_format_bitmap_decode(b, &out), 0);
 	ck_assert_uint_eq(out.owner, in.owner);
 	ck_assert_uint_eq(out.epoch, in.epoch);
 	ck_assert_uint_eq(out.object, in.object);
@@ -585,29 +585,29 @@ START_TEST(test_presence)
 	ck_assert_mem_eq(out.has, in.has, sizeof(in.has));
 	for (size_t bit = 0; bit < sizeof(b) * 8; bit++) {
 		b[bit / 8] ^= (uint8_t)(1u << (bit % 8));
-		ck_assert_int_eq(map_presence_decode(b, &out), -EILSEQ);
+		ck_assert_int_eq(map_format_bitmap_decode(b, &out), -EILSEQ);
 		b[bit / 8] ^= (uint8_t)(1u << (bit % 8));
 	}
 }
 END_TEST
 
-START_TEST(test_presence_bad)
+START_TEST(test_bitmap_bad)
 {
 	static const struct bad bad[] = {{8, 0, 8}, {16, 0, 4}, {16, 0x7ffffff1, 4},
 		{20, MAP_OBJECTS_MAX, 4}, {24, 0, 8}, {32, 0, 8}, {40, 0, 4}, {40, 0x80000000, 4},
 		{44, 2, 4}, {176, 1, 1}, {507, 1, 1}};
-	struct map_presence in = sample_presence(), out;
-	uint8_t b[MAP_PRESENCE_SIZE];
+	struct map_bitmap in = sample_bitmap(), out;
+	uint8_t b[MAP_BITMAP_SIZE];
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-		map_presence_encode(&in, b);
+		map_format_bitmap_encode(&in, b);
 		memcpy(b + bad[i].at, &bad[i].value, bad[i].size);
 		seal(b, sizeof(b));
-		ck_assert_int_eq(map_presence_decode(b, &out), -EILSEQ);
+		ck_assert_int_eq(map_format_bitmap_decode(b, &out), -EILSEQ);
 	}
-	map_presence_encode(&in, b);
+	map_format_bitmap_encode(&in, b);
 	b[4] = 2;
 	seal(b, sizeof(b));
-	ck_assert_int_eq(map_presence_decode(b, &out), -EPROTO);
+	ck_assert_int_eq(map_format_bitmap_decode(b, &out), -EPROTO);
 }
 END_TEST
 
@@ -626,11 +626,11 @@ START_TEST(test_keys)
 	ck_key(map_name_key("disk"), XXH64("disk", 4, 0), 0xfffffffe, 0);
 	ck_key(map_page_key(ID, 5, 0x7fff), ID, 0x80000005, 0x7fff);
 	ck_key(map_directory_key(ID, 5, 127), ID, 0x80000005, 0x10007f);
-	ck_key(map_presence_key(ID, MAP_EPOCH_MAX, 0xffffff), ID, 0xfffffff0, 0x21ffff);
-	ck_assert_uint_eq(map_presence_offset(0, 0), 0);
-	ck_assert_uint_eq(map_presence_offset(0, 1), 512);
-	ck_assert_uint_eq(map_presence_offset(129, 1), 1536);
-	ck_assert_uint_eq(map_presence_offset(127, 1), 128 * 1024 - 512);
+	ck_key(map_bitmap_key(ID, MAP_EPOCH_MAX, 0xffffff), ID, 0xfffffff0, 0x21ffff);
+	ck_assert_uint_eq(map_bitmap_offset(0, 0), 0);
+	ck_assert_uint_eq(map_bitmap_offset(0, 1), 512);
+	ck_assert_uint_eq(map_bitmap_offset(129, 1), 1536);
+	ck_assert_uint_eq(map_bitmap_offset(127, 1), 128 * 1024 - 512);
 	/* no epoch of a map is one of records */
 	ck_assert_uint_lt(MAP_EPOCH_MAP | MAP_EPOCH_MAX, XSEG_EPOCH_HOME);
 }
@@ -668,8 +668,8 @@ int main(void)
 	UNIT_TEST(suite, test_name);
 	UNIT_TEST(suite, test_home);
 	UNIT_TEST(suite, test_home_bad);
-	UNIT_TEST(suite, test_presence);
-	UNIT_TEST(suite, test_presence_bad);
+	UNIT_TEST(suite, test_bitmap);
+	UNIT_TEST(suite, test_bitmap_bad);
 	UNIT_TEST(suite, test_keys);
 	UNIT_TEST(suite, test_objects);
 	return unit_main(suite);

@@ -115,21 +115,21 @@ START_TEST(test_lost)
 }
 END_TEST
 
-START_TEST(test_bad_presence)
+START_TEST(test_bad_bitmap)
 {
 	struct xseg_key waste[2];
 	make_families(waste);
 	struct xseg_key part = write_part(A, 0, 1);
-	struct xseg_key key = map_presence_key(part.volume, part.epoch, 0);
+	struct xseg_key key = map_bitmap_key(part.volume, part.epoch, 0);
 	ck_assert_int_eq(store->discard(store, key), 0);
 	fsck(true);
-	ck_assert_uint_eq(sweep.found[MAP_FOUND_BAD_PRESENCE], 1);
+	ck_assert_uint_eq(sweep.found[MAP_FOUND_BAD_BITMAP], 1);
 	ck_assert_uint_eq(sweep.found[MAP_FOUND_UNREACHABLE], 1);
 	ck_assert_uint_eq(reported, 2);
 	ck_assert(exists(waste[0]) && !exists(waste[1]));
 	ck_assert_mem_eq(&reports[0].key, &key, sizeof(key));
 	fsck(true);
-	ck_found(MAP_FOUND_BAD_PRESENCE, false);
+	ck_found(MAP_FOUND_BAD_BITMAP, false);
 }
 END_TEST
 
@@ -211,13 +211,13 @@ START_TEST(test_bad_entry_below_directories)
 	ck_assert_int_eq(map_tree_directory(store, &head.volume, 0, refs), 0);
 	get_entries(A, 0, entries);
 	entries[9] = (struct map_entry){.epoch = 999};
-	map_page_encode(entries, bytes);
+	map_format_page_encode(entries, bytes);
 	refs[0].crc = crc32c(0, bytes, sizeof(bytes));
 	refs[0].half = 1;
 	refs[0].count = 7; /* wrong, too */
 	struct xseg_key key = map_page_key(A, refs[0].epoch, 0);
 	ck_assert_int_eq(store->write(store, key, MAP_PAGE_SIZE, bytes, sizeof(bytes)), 0);
-	map_directory_encode(refs, bytes);
+	map_format_directory_encode(refs, bytes);
 	top->crc = crc32c(0, bytes, sizeof(bytes));
 	top->half = !top->half;
 	key = map_directory_key(A, top->epoch, 0);
@@ -258,7 +258,7 @@ static void put_name(const char *name, uint64_t id)
 	uint8_t bytes[MAP_NAME_RECORD_SIZE];
 	uint64_t version = 0;
 	strcpy(record.name, name);
-	map_name_encode(&record, bytes);
+	map_format_name_encode(&record, bytes);
 	ck_assert_int_eq(store->put(store, map_name_key(name), bytes, sizeof(bytes), &version), 0);
 }
 
@@ -284,7 +284,7 @@ START_TEST(test_bad_name)
 	ck_assert(!exists(map_name_key("nobody")) && !exists(map_name_key("other")));
 	ck_clean();
 	uint64_t id = 0;
-	ck_assert_int_eq(map_find(store, "a", &id), 0);
+	ck_assert_int_eq(map_name_find(store, "a", &id), 0);
 	ck_assert_uint_eq(id, A);
 }
 END_TEST
@@ -304,7 +304,7 @@ START_TEST(test_volume_without_name)
 	fsck(true);
 	ck_assert_uint_eq(sweep.found[MAP_FOUND_BAD_NAME], 2);
 	ck_clean();
-	ck_assert_int_eq(map_find(store, "a", &id), 0);
+	ck_assert_int_eq(map_name_find(store, "a", &id), 0);
 	/* taken by somebody else: left */
 	drop_name("a");
 	create(B, 10, "a");
@@ -367,12 +367,12 @@ END_TEST
 START_TEST(test_names_of_findings)
 {
 	for (unsigned i = 0; i < MAP_FINDINGS; i++) {
-		ck_assert_uint_gt(strlen(map_finding_meaning(i)), 30);
+		ck_assert_uint_gt(strlen(map_fsck_finding_meaning(i)), 30);
 		for (unsigned j = 0; j < i; j++)
-			ck_assert_str_ne(map_finding_name(i), map_finding_name(j));
+			ck_assert_str_ne(map_fsck_finding_name(i), map_fsck_finding_name(j));
 	}
-	ck_assert_str_eq(map_finding_name(MAP_FINDINGS), "unknown");
-	ck_assert_str_eq(map_finding_name(MAP_FOUND_UNREACHABLE), "unreachable");
+	ck_assert_str_eq(map_fsck_finding_name(MAP_FINDINGS), "unknown");
+	ck_assert_str_eq(map_fsck_finding_name(MAP_FOUND_UNREACHABLE), "unreachable");
 }
 END_TEST
 
@@ -385,7 +385,7 @@ int main(void)
 	TEST(test_half_record, 2);
 	TEST(test_unreachable, 1);
 	TEST(test_lost, 1);
-	TEST(test_bad_presence, 1);
+	TEST(test_bad_bitmap, 1);
 	TEST(test_overlap, 1);
 	TEST(test_bad_entry, (int)countof(bad_entries));
 	TEST(test_bad_entry_of_snapshot, 1);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What has two halves: the record of a volume, and presences of partial objects. */
+/* What has two halves: the record of a volume, and bitmaps of partial objects. */
 #include <errno.h>
 #include <string.h>
 
@@ -98,11 +98,11 @@ START_TEST(test_head_elsewhere)
 	uint8_t bytes[MAP_RECORD_SIZE];
 	uint64_t version = 0;
 	bool damaged;
-	map_volume_encode(&head.volume, bytes);
+	map_format_volume_encode(&head.volume, bytes);
 	store->put(store, map_volume_key(ID + 1, 1), bytes, sizeof(bytes), &version);
 	ck_assert_int_eq(map_head_read(store, ID + 1, &read, &damaged), -EILSEQ);
 	head.volume.generation = 3;
-	map_volume_encode(&head.volume, bytes);
+	map_format_volume_encode(&head.volume, bytes);
 	version = 0;
 	store->put(store, map_volume_key(ID, 0), bytes, sizeof(bytes), &version);
 	ck_assert_int_eq(map_head_read(store, ID, &read, &damaged), 0);
@@ -183,11 +183,11 @@ START_TEST(test_head_drop_race)
 }
 END_TEST
 
-/* --- presences ---------------------------------------------------------------------------- */
+/* --- bitmaps ---------------------------------------------------------------------------- */
 
-static struct map_presence sample_presence(uint32_t object)
+static struct map_bitmap sample_bitmap(uint32_t object)
 {
-	return (struct map_presence){.owner = ID,
+	return (struct map_bitmap){.owner = ID,
 		.epoch = 3,
 		.object = object,
 		.parent_owner = 5,
@@ -195,87 +195,87 @@ static struct map_presence sample_presence(uint32_t object)
 		.has = {1}};
 }
 
-static int read_presence(uint32_t object, struct map_presence *presence)
+static int read_bitmap(uint32_t object, struct map_bitmap *bitmap)
 {
-	return map_presence_read(store, ID, 3, object, presence);
+	return map_bitmap_read(store, ID, 3, object, bitmap);
 }
 
-START_TEST(test_presence)
+START_TEST(test_bitmap)
 {
-	struct map_presence presence, read;
-	ck_assert_int_eq(read_presence(128, &read), -ENOENT);
+	struct map_bitmap bitmap, read;
+	ck_assert_int_eq(read_bitmap(128, &read), -ENOENT);
 	for (uint32_t object = 127; object < 130; object++) {
-		presence = sample_presence(object);
+		bitmap = sample_bitmap(object);
 		for (unsigned i = 1; i < 5; i++) {
-			presence.has[0] |= 1u << i;
+			bitmap.has[0] |= 1u << i;
 			forget_counts();
-			ck_assert_int_eq(map_presence_write(store, &presence), 0);
+			ck_assert_int_eq(map_bitmap_write(store, &bitmap), 0);
 			ck_assert_uint_eq(memory->mutations, 1);
-			ck_assert_int_eq(read_presence(object, &read), 0);
+			ck_assert_int_eq(read_bitmap(object, &read), 0);
 			ck_assert_uint_eq(read.sequence, i);
-			ck_assert_uint_eq(read.has[0], presence.has[0]);
+			ck_assert_uint_eq(read.has[0], bitmap.has[0]);
 			ck_assert_uint_eq(memory->count[MAP_MEMORY_READ], 1);
 		}
 	}
 	ck_assert_uint_eq(map_memory_objects(memory, ID), 2);
-	ck_assert_int_eq(map_presence_read(store, ID, 4, 128, &read), -ENOENT);
+	ck_assert_int_eq(map_bitmap_read(store, ID, 4, 128, &read), -ENOENT);
 	/* the younger half is damaged: the other; both: an error, of this object alone */
-	struct xseg_key key = map_presence_key(ID, 3, 128);
-	map_memory_corrupt(memory, key, map_presence_offset(128, 0) + 50, 1);
-	ck_assert_int_eq(read_presence(128, &read), 0);
+	struct xseg_key key = map_bitmap_key(ID, 3, 128);
+	map_memory_corrupt(memory, key, map_bitmap_offset(128, 0) + 50, 1);
+	ck_assert_int_eq(read_bitmap(128, &read), 0);
 	ck_assert_uint_eq(read.sequence, 3);
-	map_memory_corrupt(memory, key, map_presence_offset(128, 1) + 50, 1);
-	ck_assert_int_eq(read_presence(128, &read), -EILSEQ);
-	ck_assert_int_eq(read_presence(129, &read), 0);
+	map_memory_corrupt(memory, key, map_bitmap_offset(128, 1) + 50, 1);
+	ck_assert_int_eq(read_bitmap(128, &read), -EILSEQ);
+	ck_assert_int_eq(read_bitmap(129, &read), 0);
 }
 END_TEST
 
 /* Cut off, or the power lost, in the middle of a writing: the one or the other. */
-START_TEST(test_presence_cut)
+START_TEST(test_bitmap_cut)
 {
-	struct map_presence presence = sample_presence(5), read;
+	struct map_bitmap bitmap = sample_bitmap(5), read;
 	for (unsigned i = 1; i < 60; i++) {
-		presence.has[0] = i;
-		ck_assert_int_eq(map_presence_write(store, &presence), 0);
+		bitmap.has[0] = i;
+		ck_assert_int_eq(map_bitmap_write(store, &bitmap), 0);
 		map_memory_lose(memory, i);
-		int rc = read_presence(5, &read);
+		int rc = read_bitmap(5, &read);
 		ck_assert(rc == 0 || (i == 1 && rc == -ENOENT));
 		if (rc == 0)
 			ck_assert(read.has[0] == i || read.has[0] == i - 1);
-		presence.sequence = rc == 0 ? read.sequence : 0;
-		presence.has[0] = i;
+		bitmap.sequence = rc == 0 ? read.sequence : 0;
+		bitmap.has[0] = i;
 		forget_counts();
 		memory->fail_at = 1;
-		uint64_t sequence = presence.sequence;
-		ck_assert_int_eq(map_presence_write(store, &presence), -EIO);
-		ck_assert_uint_eq(presence.sequence, sequence);
-		ck_assert_int_eq(map_presence_write(store, &presence), 0);
+		uint64_t sequence = bitmap.sequence;
+		ck_assert_int_eq(map_bitmap_write(store, &bitmap), -EIO);
+		ck_assert_uint_eq(bitmap.sequence, sequence);
+		ck_assert_int_eq(map_bitmap_write(store, &bitmap), 0);
 		ck_assert_int_eq(store->flush(store, ID), 0);
 	}
 }
 END_TEST
 
 /* One that is whole, but of another object. */
-START_TEST(test_presence_elsewhere)
+START_TEST(test_bitmap_elsewhere)
 {
-	struct map_presence presence = sample_presence(5), read;
-	uint8_t bytes[MAP_PRESENCE_SIZE];
-	presence.sequence = 2;
-	map_presence_encode(&presence, bytes);
-	struct xseg_key key = map_presence_key(ID, 3, 0);
-	store->write(store, key, map_presence_offset(6, 0), bytes, sizeof(bytes));
-	ck_assert_int_eq(read_presence(6, &read), -EILSEQ);
-	store->write(store, key, map_presence_offset(5, 1), bytes, sizeof(bytes));
-	ck_assert_int_eq(read_presence(5, &read), -EILSEQ);
-	store->write(store, key, map_presence_offset(5, 0), bytes, sizeof(bytes));
-	ck_assert_int_eq(read_presence(5, &read), 0);
+	struct map_bitmap bitmap = sample_bitmap(5), read;
+	uint8_t bytes[MAP_BITMAP_SIZE];
+	bitmap.sequence = 2;
+	map_format_bitmap_encode(&bitmap, bytes);
+	struct xseg_key key = map_bitmap_key(ID, 3, 0);
+	store->write(store, key, map_bitmap_offset(6, 0), bytes, sizeof(bytes));
+	ck_assert_int_eq(read_bitmap(6, &read), -EILSEQ);
+	store->write(store, key, map_bitmap_offset(5, 1), bytes, sizeof(bytes));
+	ck_assert_int_eq(read_bitmap(5, &read), -EILSEQ);
+	store->write(store, key, map_bitmap_offset(5, 0), bytes, sizeof(bytes));
+	ck_assert_int_eq(read_bitmap(5, &read), 0);
 	for (unsigned i = 0; i < 2; i++) {
-		struct map_presence other = presence;
+		struct map_bitmap other = bitmap;
 		other.owner += i;
 		other.epoch += !i;
-		map_presence_encode(&other, bytes);
-		store->write(store, key, map_presence_offset(5, 0), bytes, sizeof(bytes));
-		ck_assert_int_eq(read_presence(5, &read), -EILSEQ);
+		map_format_bitmap_encode(&other, bytes);
+		store->write(store, key, map_bitmap_offset(5, 0), bytes, sizeof(bytes));
+		ck_assert_int_eq(read_bitmap(5, &read), -EILSEQ);
 	}
 }
 END_TEST
@@ -291,8 +291,8 @@ int main(void)
 	UNIT_TEST_WITHIN(suite, test_head_version, setup, teardown);
 	UNIT_TEST_WITHIN(suite, test_head_drop, setup, teardown);
 	UNIT_TEST_WITHIN(suite, test_head_drop_race, setup, teardown);
-	UNIT_TEST_WITHIN(suite, test_presence, setup, teardown);
-	UNIT_TEST_WITHIN(suite, test_presence_cut, setup, teardown);
-	UNIT_TEST_WITHIN(suite, test_presence_elsewhere, setup, teardown);
+	UNIT_TEST_WITHIN(suite, test_bitmap, setup, teardown);
+	UNIT_TEST_WITHIN(suite, test_bitmap_cut, setup, teardown);
+	UNIT_TEST_WITHIN(suite, test_bitmap_elsewhere, setup, teardown);
 	return unit_main(suite);
 }

@@ -18,7 +18,7 @@ static struct map_home found;
 static void setup(void)
 {
 	memory = map_memory_create();
-	map_watch_init(&watch);
+	map_home_watch_init(&watch);
 	memset(&found, 0xee, sizeof(found));
 }
 

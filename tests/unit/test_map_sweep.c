@@ -35,7 +35,7 @@ START_TEST(test_what_a_snapshot_had)
 	gc();
 	ck_assert(!exists(old) && exists(new));
 	ck_assert_uint_eq(sweep.deleted, 2); /* and the page of the map */
-	ck_assert_uint_eq(sweep.bytes_freed, MAP_GRANULE + MAP_PAGE_SIZE);
+	ck_assert_uint_eq(sweep.bytes_freed, MAP_CLUSTER + MAP_PAGE_SIZE);
 	ck_assert_uint_eq(sweep.pass, 2);
 	ck_clean();
 }
@@ -53,7 +53,7 @@ START_TEST(test_what_is_being_written)
 	put_data(page, 0);
 	gc();
 	ck_assert(exists(fresh) && exists(page));
-	ck_assert_int_eq(map_epoch(store, A, false, &head), 0);
+	ck_assert_int_eq(map_change_epoch(store, A, false, &head), 0);
 	gc();
 	ck_assert(!exists(fresh) && !exists(page));
 	ck_assert_uint_eq(sweep.deleted, 2);
@@ -153,7 +153,7 @@ static int gc_paced(unsigned at, void (*what)(void), int stop)
 static void roll_back_and_remove(void)
 {
 	struct map_head head;
-	ck_assert_int_eq(map_rollback(store, A, SNAP, &head), 0);
+	ck_assert_int_eq(map_change_rollback(store, A, SNAP, &head), 0);
 	remove_volume(SNAP);
 }
 
@@ -163,9 +163,9 @@ static void hand_on(void)
 	clone(SNAP, B, "b");
 	snapshot(B, SNAP + 1, "b@1");
 	struct map_head head;
-	struct map_news news = {.object = 1, .flags = MAP_NEWS_HOLE};
-	ck_assert_int_eq(map_update(store, B, &news, 1, &head), 0);
-	ck_assert_int_eq(map_detach(store, B), 0);
+	struct map_delta deltas = {.object = 1, .flags = MAP_UPDATE_HOLE};
+	ck_assert_int_eq(map_update(store, B, &deltas, 1, &head), 0);
+	ck_assert_int_eq(map_change_detach(store, B), 0);
 	remove_volume(SNAP);
 }
 
@@ -185,9 +185,9 @@ START_TEST(test_others_meanwhile)
 		create(A, 10, "a");
 		struct xseg_key key = write_whole(A, 1);
 		snapshot(A, SNAP, "a@1");
-		struct map_news news = {.object = 1, .flags = MAP_NEWS_HOLE};
+		struct map_delta deltas = {.object = 1, .flags = MAP_UPDATE_HOLE};
 		struct map_head head;
-		ck_assert_int_eq(map_update(store, A, &news, 1, &head), 0);
+		ck_assert_int_eq(map_update(store, A, &deltas, 1, &head), 0);
 		write_whole(A, 7);
 		ck_assert_int_eq(gc_paced(at, meanwhile[_i], 0), 0);
 		ck_assert_msg(exists(key), "call %u", at);
@@ -210,11 +210,11 @@ static int write_always(struct map_sweep *s)
 	struct map_head head;
 	calls++;
 	for (uint32_t i = 5; calls % 7 == 0 && i < 8; i++) {
-		struct map_news news = {.object = i, .flags = MAP_NEWS_HOLE};
+		struct map_delta deltas = {.object = i, .flags = MAP_UPDATE_HOLE};
 		if (map_entry_is_hole(entry_of(A, i)))
 			write_whole(A, i);
 		else
-			ck_assert_int_eq(map_update(store, A, &news, 1, &head), 0);
+			ck_assert_int_eq(map_update(store, A, &deltas, 1, &head), 0);
 	}
 	return 0;
 }
@@ -240,7 +240,10 @@ START_TEST(test_written_all_the_time)
 END_TEST
 
 /* Its record changes while a page of it turns out to be damaged: it is held all the same. */
-static void touch_snapshot(void) { ck_assert_int_eq(map_flags(store, SNAP, MAP_PROTECTED, 0), 0); }
+static void touch_snapshot(void)
+{
+	ck_assert_int_eq(map_change_flags(store, SNAP, MAP_PROTECTED, 0), 0);
+}
 
 START_TEST(test_damaged_and_changed)
 {
@@ -332,7 +335,7 @@ static void waste_some(void)
 	create(A, 3000, "a");
 	for (uint32_t i = 0; i < 3000; i += 10)
 		put_data((struct xseg_key){A, 1, i}, 0);
-	ck_assert_int_eq(map_epoch(store, A, true, &head), 0);
+	ck_assert_int_eq(map_change_epoch(store, A, true, &head), 0);
 }
 
 START_TEST(test_cut_anywhere)
@@ -387,15 +390,15 @@ START_TEST(test_marks)
 	struct map_marks marks;
 	uint64_t state = 5;
 	unsigned set = 0, again = 0;
-	map_marks_init(&marks, 8u << 20);
-	ck_assert(!map_marks_has(&marks, (struct xseg_key){1, 1, 1}));
+	map_mark_init(&marks, 8u << 20);
+	ck_assert(!map_mark_has(&marks, (struct xseg_key){1, 1, 1}));
 	for (unsigned i = 0; i < 20000; i++) {
 		uint64_t r = random_next(&state);
 		struct xseg_key key = {1 + r % 3, 1 + (r >> 8) % 40, (r >> 16) % 3000};
-		bool had = map_marks_has(&marks, key);
-		int rc = map_marks_set(&marks, key);
+		bool had = map_mark_has(&marks, key);
+		int rc = map_mark_set(&marks, key);
 		ck_assert_int_eq(rc, !had);
-		ck_assert(map_marks_has(&marks, key));
+		ck_assert(map_mark_has(&marks, key));
 		set += rc == 1;
 		again += rc == 0;
 	}
@@ -404,12 +407,12 @@ START_TEST(test_marks)
 	size_t cell = 0;
 	unsigned bit = 0, seen = 0;
 	struct xseg_key key;
-	for (; map_marks_next(&marks, &cell, &bit, &key); seen++)
-		ck_assert(map_marks_has(&marks, key));
+	for (; map_mark_next(&marks, &cell, &bit, &key); seen++)
+		ck_assert(map_mark_has(&marks, key));
 	ck_assert_uint_eq(seen, set);
-	map_marks_begin(&marks, 0, 1);
-	ck_assert(!map_marks_has(&marks, key));
-	map_marks_fini(&marks);
+	map_mark_begin(&marks, 0, 1);
+	ck_assert(!map_mark_has(&marks, key));
+	map_mark_fini(&marks);
 }
 END_TEST
 
@@ -417,31 +420,31 @@ END_TEST
 START_TEST(test_slices)
 {
 	struct map_marks one, two[2];
-	map_marks_init(&one, 1 << 20);
-	map_marks_begin(&one, 3, 4);
+	map_mark_init(&one, 1 << 20);
+	map_mark_begin(&one, 3, 4);
 	for (unsigned i = 0; i < 2; i++) {
-		map_marks_init(&two[i], 1 << 20);
-		map_marks_begin(&two[i], 3 + 4 * i, 8);
+		map_mark_init(&two[i], 1 << 20);
+		map_mark_begin(&two[i], 3 + 4 * i, 8);
 	}
 	unsigned in = 0;
 	for (uint32_t i = 0; i < 4000; i++) {
 		struct xseg_key key = {9, i, i};
-		bool is_in = map_marks_in_slice(&one, key);
+		bool is_in = map_mark_in_slice(&one, key);
 		in += is_in;
-		ck_assert_int_eq(map_marks_set(&one, key), is_in);
-		ck_assert_int_eq(is_in, map_marks_set(&two[0], key) + map_marks_set(&two[1], key));
+		ck_assert_int_eq(map_mark_set(&one, key), is_in);
+		ck_assert_int_eq(is_in, map_mark_set(&two[0], key) + map_mark_set(&two[1], key));
 	}
 	ck_assert_uint_gt(in, 800);
 	ck_assert_uint_lt(in, 1200);
-	map_marks_begin(&one, 0, 1);
+	map_mark_begin(&one, 0, 1);
 	int rc = 0;
 	for (uint32_t i = 0; rc >= 0; i++)
-		rc = map_marks_set(&one, (struct xseg_key){9, i + 1, i});
+		rc = map_mark_set(&one, (struct xseg_key){9, i + 1, i});
 	ck_assert_int_eq(rc, -E2BIG);
 	ck_assert_uint_le(one.capacity * sizeof(*one.cells), 1 << 20);
-	map_marks_fini(&one);
-	map_marks_fini(&two[0]);
-	map_marks_fini(&two[1]);
+	map_mark_fini(&one);
+	map_mark_fini(&two[0]);
+	map_mark_fini(&two[1]);
 }
 END_TEST
 

@@ -152,9 +152,9 @@ START_TEST(test_update_order)
 	forget_counts();
 	ck_assert_int_eq(map_tree_update(store, &head, changes, 5), 0);
 	ck_counts(0, 2, 1, 1);
-	ck_assert(map_entry_same(look(&head, 3000), zero)); /* the last one counts */
-	ck_assert(map_entry_same(look(&head, 7), one));
-	ck_assert(map_entry_same(look(&head, 8), one));
+	ck_assert(map_format_entry_same(look(&head, 3000), zero)); /* the last one counts */
+	ck_assert(map_format_entry_same(look(&head, 7), one));
+	ck_assert(map_format_entry_same(look(&head, 8), one));
 }
 END_TEST
 
@@ -450,7 +450,7 @@ END_TEST
 static int differs(void *context, uint32_t object, struct map_entry before, struct map_entry after)
 {
 	struct seen *seen = context;
-	ck_assert(!map_entry_same(before, after) || before.owner != 0);
+	ck_assert(!map_format_entry_same(before, after) || before.owner != 0);
 	ck_assert_uint_lt(seen->count, 16);
 	seen->objects[seen->count++] = object;
 	return seen->count == seen->stop_at ? 42 : 0;
@@ -460,7 +460,7 @@ static void ck_diff(const struct map_head *a, const struct map_head *b, uint32_t
 	const uint32_t *objects, unsigned count)
 {
 	struct seen seen = {0};
-	ck_assert_int_eq(map_tree_diff(store, &a->volume, &b->volume, from, differs, &seen), 0);
+	ck_assert_int_eq(map_diff_trees(store, &a->volume, &b->volume, from, differs, &seen), 0);
 	ck_assert_uint_eq(seen.count, count);
 	if (count > 0)
 		ck_assert_mem_eq(seen.objects, objects, count * 4);
@@ -489,7 +489,7 @@ START_TEST(test_diff)
 	ck_diff(&copy, &head, 131072, changed + 2, 2);
 	ck_diff(&copy, &head, 500001, NULL, 0);
 	struct seen seen = {.stop_at = 2};
-	ck_assert_int_eq(map_tree_diff(store, &copy.volume, &head.volume, 0, differs, &seen), 42);
+	ck_assert_int_eq(map_diff_trees(store, &copy.volume, &head.volume, 0, differs, &seen), 42);
 	/* a page that was written in place differs, too */
 	struct map_head before = head;
 	set(&head, 4);
@@ -502,7 +502,7 @@ START_TEST(test_diff)
 	ck_diff(&before, &head, 0, &(uint32_t){4}, 1);
 	struct map_head other = make(5, 10);
 	ck_assert_int_eq(
-		map_tree_diff(store, &copy.volume, &other.volume, 0, differs, &seen), -EXDEV);
+		map_diff_trees(store, &copy.volume, &other.volume, 0, differs, &seen), -EXDEV);
 }
 END_TEST
 
@@ -528,7 +528,7 @@ START_TEST(test_diff_depth_and_clones)
 		clone[i].volume.frozen = 0;
 		set(&clone[i], 7);
 	}
-	ck_assert(map_entry_same(look(&clone[0], 7), look(&clone[1], 7)));
+	ck_assert(map_format_entry_same(look(&clone[0], 7), look(&clone[1], 7)));
 	ck_diff(&clone[0], &clone[1], 0, both, 1);
 	set(&clone[1], 9);
 	ck_diff(&clone[0], &clone[1], 0, one, 2);

@@ -8,8 +8,8 @@
 
 static int tell(uint64_t id, uint32_t object, uint32_t epoch, uint32_t flags)
 {
-	struct map_news news = {.object = object, .epoch = epoch, .flags = flags};
-	return map_update(store, id, &news, 1, &head);
+	struct map_delta deltas = {.object = object, .epoch = epoch, .flags = flags};
+	return map_update(store, id, &deltas, 1, &head);
 }
 
 static struct map_entry entry(uint64_t id, uint32_t object)
@@ -31,7 +31,7 @@ START_TEST(test_names)
 		"", "a/b", "-a", "a\n", "a\x7f", "\xff", "\xc3", "\xc0\x80"};
 	for (unsigned i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
 		ck_assert_int_eq(create(1 + i, bad[i], SIZE), -EINVAL);
-		ck_assert_int_eq(map_find(store, bad[i], &child), -EINVAL);
+		ck_assert_int_eq(map_name_find(store, bad[i], &child), -EINVAL);
 	}
 	ck_assert_int_eq(create(20, longest, SIZE), -EINVAL);
 	longest[VOLUME_PART_MAX] = 0;
@@ -44,7 +44,7 @@ START_TEST(test_names)
 	ck_assert_int_eq(map_rename(store, 21, longest), -EEXIST);
 	ck_assert_int_eq(map_rename(store, 20, longest), 0);
 	ck_assert_int_eq(create(22, longest, SIZE), -EEXIST);
-	ck_assert_int_eq(map_open(store, 22, &head), -ENOENT);
+	ck_assert_int_eq(map_record_open(store, 22, &head), -ENOENT);
 	ck_assert_int_eq(map_rename(store, 21, "short"), 0);
 	ck_assert_uint_eq(find("\xe7\xa3\x81\xe7\x9b\x98 1"), 0);
 	ck_assert_uint_eq(find("short"), 21);
@@ -98,12 +98,12 @@ START_TEST(test_names_with_one_hash)
 	char a[65], b[65];
 	same_hash(a, b);
 	ck_assert_str_ne(a, b);
-	ck_assert_uint_eq(map_name_hash(a), map_name_hash(b));
+	ck_assert_uint_eq(map_format_name_hash(a), map_format_name_hash(b));
 	ck_assert_int_eq(create(1, a, SIZE), 0);
 	ck_assert_uint_eq(find(a), 1);
 	ck_assert_uint_eq(find(b), 0);
 	ck_assert_int_eq(create(2, b, SIZE), -ENOTUNIQ);
-	ck_assert_int_eq(map_open(store, 2, &head), -ENOENT);
+	ck_assert_int_eq(map_record_open(store, 2, &head), -ENOENT);
 	ck_assert_int_eq(snapshot(1, 3, b), -ENOTUNIQ);
 	ck_assert_int_eq(map_rename(store, 1, b), -ENOTUNIQ);
 	ck_assert_uint_eq(find(a), 1);
@@ -124,23 +124,23 @@ START_TEST(test_names_as_people_say_them)
 	uint64_t id = 0;
 	setup();
 	ck_assert_int_eq(create(10, "disk", SIZE), 0);
-	ck_assert_int_eq(map_name_store(store, "disk@monday", stored), 0);
+	ck_assert_int_eq(map_shown_store(store, "disk@monday", stored), 0);
 	ck_assert_str_eq(stored, "000000000000000a@monday");
-	ck_assert_int_eq(map_name_store(store, "other@monday", stored), -ENOENT);
+	ck_assert_int_eq(map_shown_store(store, "other@monday", stored), -ENOENT);
 	ck_assert_int_eq(snapshot(10, 11, "000000000000000a@monday"), 0);
 	ck_assert_int_eq(map_rename(store, 10, "plate"), 0);
-	map_name_show(store, volume(11), shown);
+	map_shown_name(store, volume(11), shown);
 	ck_assert_str_eq(shown, "plate@monday");
-	ck_assert_int_eq(map_find_shown(store, "disk@monday", &id), -ENOENT);
-	ck_assert_int_eq(map_find_shown(store, "plate@monday", &id), 0);
+	ck_assert_int_eq(map_shown_find(store, "disk@monday", &id), -ENOENT);
+	ck_assert_int_eq(map_shown_find(store, "plate@monday", &id), 0);
 	ck_assert_uint_eq(id, 11);
-	ck_assert_int_eq(map_find_shown(store, "000000000000000a@monday", &id), 0);
+	ck_assert_int_eq(map_shown_find(store, "000000000000000a@monday", &id), 0);
 	for (size_t i = 0; i < countof(nobody); i++)
-		ck_assert_int_eq(map_find_shown(store, nobody[i], &id), -ENOENT);
+		ck_assert_int_eq(map_shown_find(store, nobody[i], &id), -ENOENT);
 
 	/* as an older store may have it */
 	ck_assert_int_eq(snapshot(10, 12, "plate@old"), 0);
-	ck_assert_int_eq(map_find_shown(store, "plate@old", &id), 0);
+	ck_assert_int_eq(map_shown_find(store, "plate@old", &id), 0);
 	ck_assert_uint_eq(id, 12);
 	teardown();
 }
@@ -157,8 +157,8 @@ START_TEST(test_sizes)
 	huge.size = 16 * tib;
 	ck_assert_int_eq(map_create(store, &huge, &head), 0);
 	ck_assert_uint_eq(head.volume.depth, 2);
-	ck_assert_int_eq(map_resize(store, 9, 64 * tib, &head), 0);
-	ck_assert_int_eq(map_resize(store, 9, 64 * tib + 512, &head), -EFBIG);
+	ck_assert_int_eq(map_change_resize(store, 9, 64 * tib, &head), 0);
+	ck_assert_int_eq(map_change_resize(store, 9, 64 * tib + 512, &head), -EFBIG);
 	huge.id = 10;
 	huge.name = "larger";
 	huge.size = 64 * tib + 512;
@@ -173,16 +173,16 @@ START_TEST(test_sizes)
 	ck_assert_int_eq(tell(2, 4, 1, 0), -EINVAL);
 	ck_assert_int_eq(create(3, "torn", 513), -EINVAL);
 	ck_assert_int_eq(create(0, "nobody", 512), -EINVAL);
-	ck_assert_int_eq(map_resize(store, 2, 513, &head), -EINVAL);
-	ck_assert_int_eq(map_resize(store, 2, OBJECT, &head), 0);
-	ck_assert_int_eq(map_resize(store, 2, 4 * OBJECT, &head), 0);
+	ck_assert_int_eq(map_change_resize(store, 2, 513, &head), -EINVAL);
+	ck_assert_int_eq(map_change_resize(store, 2, OBJECT, &head), 0);
+	ck_assert_int_eq(map_change_resize(store, 2, 4 * OBJECT, &head), 0);
 	ck_assert(map_entry_is_hole(entry(2, 3)));
 	ck_assert_uint_gt(volume(2)->epoch, 1);
 	/* a clone may be larger, not smaller */
 	ck_assert_int_eq(clone_of(2, 4, "small", OBJECT), -EINVAL);
 	ck_assert_int_eq(clone_of(2, 5, "deep", (uint64_t)70000 * OBJECT), 0);
 	ck_assert_uint_eq(volume(5)->depth, 2);
-	ck_assert_int_eq(map_open(store, 4, &head), -ENOENT);
+	ck_assert_int_eq(map_record_open(store, 4, &head), -ENOENT);
 	teardown();
 }
 END_TEST
@@ -197,26 +197,26 @@ START_TEST(test_states_and_flags)
 	ck_assert_int_eq(map_create(store, &create, &head), 0);
 	ck_assert_int_eq(snapshot(1, 2, "snap"), -EBUSY);
 	ck_assert_int_eq(clone_of(1, 2, "snap", 0), -EBUSY);
-	ck_assert_int_eq(map_state(store, 1, XSEG_VOLUME_REMOVING), -EINVAL);
-	ck_assert_int_eq(map_state(store, 1, XSEG_VOLUME_READY), 0);
-	ck_assert_int_eq(map_state(store, 1, XSEG_VOLUME_READY), 0);
-	ck_assert_int_eq(map_state(store, 1, XSEG_VOLUME_IMPORTING), -EINVAL);
-	ck_assert_int_eq(map_flags(store, 1, MAP_SNAPSHOT, 0), -EINVAL);
-	ck_assert_int_eq(map_flags(store, 1, MAP_PROTECTED, MAP_PROTECTED), -EINVAL);
-	ck_assert_int_eq(map_flags(store, 1, MAP_PROTECTED, 0), 0);
-	ck_assert_int_eq(map_limits(store, 1, 100, 200, 300), 0);
+	ck_assert_int_eq(map_change_state(store, 1, XSEG_VOLUME_REMOVING), -EINVAL);
+	ck_assert_int_eq(map_change_state(store, 1, XSEG_VOLUME_READY), 0);
+	ck_assert_int_eq(map_change_state(store, 1, XSEG_VOLUME_READY), 0);
+	ck_assert_int_eq(map_change_state(store, 1, XSEG_VOLUME_IMPORTING), -EINVAL);
+	ck_assert_int_eq(map_change_flags(store, 1, MAP_SNAPSHOT, 0), -EINVAL);
+	ck_assert_int_eq(map_change_flags(store, 1, MAP_PROTECTED, MAP_PROTECTED), -EINVAL);
+	ck_assert_int_eq(map_change_flags(store, 1, MAP_PROTECTED, 0), 0);
+	ck_assert_int_eq(map_change_limits(store, 1, 100, 200, 300), 0);
 	uint64_t generation = volume(1)->generation;
-	ck_assert_int_eq(map_flags(store, 1, MAP_PROTECTED, 0), 0);
-	ck_assert_int_eq(map_limits(store, 1, 100, 200, 300), 0);
+	ck_assert_int_eq(map_change_flags(store, 1, MAP_PROTECTED, 0), 0);
+	ck_assert_int_eq(map_change_limits(store, 1, 100, 200, 300), 0);
 	ck_assert_uint_eq(volume(1)->generation, generation);
 	ck_assert_uint_eq(head.volume.limit_iops, 100);
 	ck_assert_uint_eq(head.volume.limit_bytes, 200);
 	ck_assert_uint_eq(head.volume.limit_burst_ms, 300);
 	ck_assert_int_eq(map_remove(store, 1, &child), -EPERM);
-	ck_assert_int_eq(map_flags(store, 1, 0, MAP_PROTECTED), 0);
+	ck_assert_int_eq(map_change_flags(store, 1, 0, MAP_PROTECTED), 0);
 	ck_assert_int_eq(map_remove(store, 1, &child), 0);
 	ck_assert_int_eq(map_remove(store, 1, &child), 0); /* it has been */
-	ck_assert_int_eq(map_flags(store, 1, MAP_PROTECTED, 0), -ENOENT);
+	ck_assert_int_eq(map_change_flags(store, 1, MAP_PROTECTED, 0), -ENOENT);
 	teardown();
 }
 END_TEST
@@ -246,9 +246,9 @@ START_TEST(test_said_again)
 	ck_assert_int_eq(snapshot(1, 1, "x"), -EINVAL);
 	ck_assert_int_eq(snapshot(2, 4, "x"), -EPERM);
 	ck_assert_int_eq(snapshot(77, 4, "x"), -ENOENT);
-	ck_assert_int_eq(map_rollback(store, 1, 3, &head), -EINVAL);
-	ck_assert_int_eq(map_rollback(store, 3, 2, &head), -EINVAL);
-	ck_assert_int_eq(map_rollback(store, 2, 2, &head), -EPERM);
+	ck_assert_int_eq(map_change_rollback(store, 1, 3, &head), -EINVAL);
+	ck_assert_int_eq(map_change_rollback(store, 3, 2, &head), -EINVAL);
+	ck_assert_int_eq(map_change_rollback(store, 2, 2, &head), -EPERM);
 	ck_assert_int_eq(map_remove(store, 1, &child), -ENOTEMPTY);
 	ck_assert_uint_eq(child, 2);
 	ck_assert_int_eq(map_remove(store, 2, &child), -ENOTEMPTY);
@@ -277,7 +277,7 @@ START_TEST(test_chain_of_snapshots)
 			struct map_entry at = entry(100 + i, object);
 			ck_assert_uint_eq(at.epoch, object > i ? 0 : last + 1);
 		}
-	ck_assert_int_eq(map_rollback(store, 1, 100, &head), 0);
+	ck_assert_int_eq(map_change_rollback(store, 1, 100, &head), 0);
 	ck_assert_uint_eq(head.volume.epoch, 66);
 	ck_assert_uint_eq(head.volume.frozen, 65);
 	ck_assert_uint_eq(entry(1, 0).epoch, 1);
@@ -322,12 +322,12 @@ START_TEST(test_flat_reads_little)
 	ck_assert_int_eq(create(1, "deep", (uint64_t)70000 * OBJECT), 0);
 	for (uint32_t object = 0; object < 70000; object += 4096)
 		ck_assert_int_eq(tell(1, object, 1, 0), 0);
-	ck_assert_int_eq(map_is_flat(store, volume(1), &flat), 0);
+	ck_assert_int_eq(map_change_is_flat(store, volume(1), &flat), 0);
 	ck_assert(flat);
 	ck_assert_int_eq(clone_of(1, 2, "clone", 0), 0);
 	struct map_volume clone = *volume(2);
 	map_memory_heal(memory);
-	ck_assert_int_eq(map_is_flat(store, &clone, &flat), 0);
+	ck_assert_int_eq(map_change_is_flat(store, &clone, &flat), 0);
 	ck_assert(!flat);
 	ck_assert_uint_eq(memory->count[MAP_MEMORY_READ], 0);
 	/* its own directory leads to the parent's page: that is enough */
@@ -335,13 +335,13 @@ START_TEST(test_flat_reads_little)
 	ck_assert_int_eq(tell(2, 5, 1, 0), 0);
 	clone = *volume(2);
 	map_memory_heal(memory);
-	ck_assert_int_eq(map_is_flat(store, &clone, &flat), 0);
+	ck_assert_int_eq(map_change_is_flat(store, &clone, &flat), 0);
 	ck_assert(!flat);
 	ck_assert_uint_le(memory->count[MAP_MEMORY_READ], 2);
-	ck_assert_int_eq(map_detach(store, 2), -ENOTEMPTY);
+	ck_assert_int_eq(map_change_detach(store, 2), -ENOTEMPTY);
 	for (uint32_t object = 0; object < 70000; object += 4096)
 		ck_assert_int_eq(tell(2, object, 1, 0), 0);
-	ck_assert_int_eq(map_detach(store, 2), 0);
+	ck_assert_int_eq(map_change_detach(store, 2), 0);
 	ck_assert_uint_eq(volume(2)->parent, 0);
 	ck_assert_int_eq(map_remove(store, 1, &child), 0);
 	teardown();
@@ -360,7 +360,7 @@ START_TEST(test_objects_of_the_dead)
 	ck_assert_int_eq(clone_of(1, 2, "clone", 0), 0);
 	ck_assert_int_eq(snapshot(2, 3, "snap"), 0);
 	ck_assert_int_eq(tell(2, 0, head.volume.epoch, 0), 0);
-	ck_assert_int_eq(map_detach(store, 2), 0);
+	ck_assert_int_eq(map_change_detach(store, 2), 0);
 	ck_assert_int_eq(map_remove(store, 1, &child), 0);
 	ck_assert(map_memory_exists(memory, (struct xseg_key){1, 1, 0}));
 	ck_assert_uint_eq(volume(3)->owners[entry(3, 0).owner], 1);
@@ -373,26 +373,27 @@ START_TEST(test_objects_of_the_dead)
 }
 END_TEST
 
-/* --- news ------------------------------------------------------------------------------------- */
+/* --- deltas -------------------------------------------------------------------------------------
+   */
 
 static int tell_partial(uint64_t id, uint32_t epoch, uint64_t has)
 {
-	struct map_news news = {.object = 0,
+	struct map_delta deltas = {.object = 0,
 		.epoch = epoch,
 		.flags = MAP_PARTIAL,
 		.parent_owner = 1,
 		.parent_epoch = 1,
 		.has = {has, 0, UINT64_MAX, UINT64_MAX}};
-	return map_update(store, id, &news, 1, &head);
+	return map_update(store, id, &deltas, 1, &head);
 }
 
 static uint64_t has_of(uint64_t id, uint32_t epoch)
 {
-	struct map_presence presence;
-	ck_assert_int_eq(map_presence_read(store, id, epoch, 0, &presence), 0);
-	ck_assert_uint_eq(presence.parent_owner, 1);
-	ck_assert_uint_eq(presence.has[2], UINT64_MAX);
-	return presence.has[0];
+	struct map_bitmap bitmap;
+	ck_assert_int_eq(map_bitmap_read(store, id, epoch, 0, &bitmap), 0);
+	ck_assert_uint_eq(bitmap.parent_owner, 1);
+	ck_assert_uint_eq(bitmap.has[2], UINT64_MAX);
+	return bitmap.has[0];
 }
 
 START_TEST(test_partial)
@@ -417,19 +418,19 @@ START_TEST(test_partial)
 	ck_assert_int_eq(tell(2, 0, 1, 0), -ESTALE);
 	ck_assert_uint_eq(has_of(2, 1), 7);
 	/* a child of ours over it; whole in the end, and partial no more */
-	struct map_news news = {.epoch = 2,
+	struct map_delta deltas = {.epoch = 2,
 		.flags = MAP_PARTIAL,
 		.parent_owner = 2,
 		.parent_epoch = 1,
 		.parent_flags = MAP_PARTIAL,
 		.has = {1}};
-	ck_assert_int_eq(map_update(store, 2, &news, 1, &head), 0);
+	ck_assert_int_eq(map_update(store, 2, &deltas, 1, &head), 0);
 	ck_assert_uint_eq(entry(2, 0).flags, MAP_PARTIAL);
-	memset(news.has, 0xff, sizeof(news.has));
-	ck_assert_int_eq(map_update(store, 2, &news, 1, &head), 0);
+	memset(deltas.has, 0xff, sizeof(deltas.has));
+	ck_assert_int_eq(map_update(store, 2, &deltas, 1, &head), 0);
 	ck_assert_uint_eq(entry(2, 0).flags, 0);
-	news.has[0] = 1;
-	ck_assert_int_eq(map_update(store, 2, &news, 1, &head), 0);
+	deltas.has[0] = 1;
+	ck_assert_int_eq(map_update(store, 2, &deltas, 1, &head), 0);
 	ck_assert_uint_eq(entry(2, 0).flags, 0);
 	ck_assert_uint_eq(entry(3, 0).flags, MAP_PARTIAL);
 	ck_assert_uint_eq(entry(3, 0).epoch, 1);
@@ -437,7 +438,7 @@ START_TEST(test_partial)
 }
 END_TEST
 
-START_TEST(test_refused_news)
+START_TEST(test_refused_deltas)
 {
 	setup();
 	ck_assert_int_eq(create(1, "base", SIZE), 0);
@@ -446,26 +447,27 @@ START_TEST(test_refused_news)
 	ck_assert_int_eq(tell(1, 0, 2, 0), -EINVAL); /* an epoch that is not yet */
 	ck_assert_int_eq(tell(1, 0, 1, 8), -EINVAL);
 	ck_assert_int_eq(tell(1, SIZE / OBJECT, 1, 0), -EINVAL);
-	ck_assert_int_eq(map_epoch(store, 1, false, &head), 0);
+	ck_assert_int_eq(map_change_epoch(store, 1, false, &head), 0);
 	ck_assert_int_eq(tell(1, 0, 1, 0), 0);	     /* the map knows it */
 	ck_assert_int_eq(tell(1, 1, 1, 0), -ESTALE); /* it may be swept by now */
 	ck_assert_int_eq(tell(1, 1, 1, MAP_ZERO), 0);
 	ck_assert_int_eq(tell(1, 1, 1, 0), -ESTALE);
-	ck_assert_int_eq(tell(1, 1, 0, MAP_NEWS_HOLE), 0);
+	ck_assert_int_eq(tell(1, 1, 0, MAP_UPDATE_HOLE), 0);
 	ck_assert(map_entry_is_hole(entry(1, 1)));
 	ck_assert_int_eq(clone_of(1, 2, "clone", 0), 0);
-	struct map_news news = {
+	struct map_delta deltas = {
 		.epoch = 1, .flags = MAP_PARTIAL, .parent_owner = 7, .parent_epoch = 1};
-	ck_assert_int_eq(map_update(store, 2, &news, 1, &head), -EINVAL); /* of a stranger */
-	news.parent_owner = 2;
-	ck_assert_int_eq(map_update(store, 2, &news, 1, &head), -EINVAL); /* of itself */
-	news.parent_owner = 1;
-	news.parent_flags = MAP_ZERO;
-	ck_assert_int_eq(map_update(store, 2, &news, 1, &head), -EINVAL);
-	news.parent_flags = 0;
-	ck_assert_int_eq(map_update(store, 2, &news, 1, &head), 0);
-	news.parent_epoch = 2;
-	ck_assert_int_eq(map_update(store, 2, &news, 1, &head), -EINVAL); /* another than before */
+	ck_assert_int_eq(map_update(store, 2, &deltas, 1, &head), -EINVAL); /* of a stranger */
+	deltas.parent_owner = 2;
+	ck_assert_int_eq(map_update(store, 2, &deltas, 1, &head), -EINVAL); /* of itself */
+	deltas.parent_owner = 1;
+	deltas.parent_flags = MAP_ZERO;
+	ck_assert_int_eq(map_update(store, 2, &deltas, 1, &head), -EINVAL);
+	deltas.parent_flags = 0;
+	ck_assert_int_eq(map_update(store, 2, &deltas, 1, &head), 0);
+	deltas.parent_epoch = 2;
+	ck_assert_int_eq(
+		map_update(store, 2, &deltas, 1, &head), -EINVAL); /* another than before */
 	ck_assert_int_eq(snapshot(1, 3, "snap"), 0);
 	ck_assert_int_eq(tell(3, 0, 1, 0), -EPERM);
 	ck_assert_int_eq(tell(77, 0, 1, 0), -ENOENT);
@@ -474,24 +476,24 @@ START_TEST(test_refused_news)
 }
 END_TEST
 
-/* What a cut-off attempt has left of another object's presence is not taken for this one's. */
-START_TEST(test_leftover_presence)
+/* What a cut-off attempt has left of another object's bitmap is not taken for this one's. */
+START_TEST(test_leftover_bitmap)
 {
 	setup();
 	ck_assert_int_eq(create(1, "base", SIZE), 0);
 	ck_assert_int_eq(clone_of(1, 2, "clone", 0), 0);
-	struct map_presence left = {.owner = 2,
+	struct map_bitmap left = {.owner = 2,
 		.epoch = 1,
 		.sequence = 8,
 		.parent_owner = 1,
 		.parent_epoch = 9,
 		.has = {0xf0}};
-	ck_assert_int_eq(map_presence_write(store, &left), 0);
+	ck_assert_int_eq(map_bitmap_write(store, &left), 0);
 	ck_assert_int_eq(tell_partial(2, 1, 1), 0);
 	ck_assert_uint_eq(has_of(2, 1), 1);
 	/* both halves damaged: of one that the map knows nothing is guessed */
-	map_memory_corrupt(memory, map_presence_key(2, 1, 0), 40, 1);
-	map_memory_corrupt(memory, map_presence_key(2, 1, 0), MAP_PRESENCE_SIZE + 40, 1);
+	map_memory_corrupt(memory, map_bitmap_key(2, 1, 0), 40, 1);
+	map_memory_corrupt(memory, map_bitmap_key(2, 1, 0), MAP_BITMAP_SIZE + 40, 1);
 	ck_assert_int_eq(tell_partial(2, 1, 1), -EILSEQ);
 	teardown();
 }
@@ -532,20 +534,20 @@ START_TEST(test_list_and_damage)
 		ck_assert_int_eq(create(id, name, SIZE), 0);
 	}
 	map_memory_heal(memory);
-	ck_assert_int_eq(map_each(store, see, &seen), 0);
+	ck_assert_int_eq(map_record_each(store, see, &seen), 0);
 	ck_assert_uint_eq(seen.good, 150);
 	ck_assert_uint_le(memory->count[MAP_MEMORY_GET], 150 * 3); /* no names are read */
-	ck_assert_int_gt(map_each(store, stop, NULL), 0);
+	ck_assert_int_gt(map_record_each(store, stop, NULL), 0);
 	map_memory_corrupt(memory, map_volume_key(7, 1), 100, 1);
-	ck_assert_int_eq(map_open(store, 7, &head), 0); /* the other half */
+	ck_assert_int_eq(map_record_open(store, 7, &head), 0); /* the other half */
 	map_memory_corrupt(memory, map_volume_key(7, 0), 100, 1);
-	ck_assert_int_eq(map_open(store, 7, &head), -EILSEQ);
+	ck_assert_int_eq(map_record_open(store, 7, &head), -EILSEQ);
 	seen = (struct seen){0};
-	ck_assert_int_eq(map_each(store, see, &seen), 0);
+	ck_assert_int_eq(map_record_each(store, see, &seen), 0);
 	ck_assert_uint_eq(seen.good, 149);
 	ck_assert_uint_eq(seen.bad, 1);
 	ck_assert_uint_eq(seen.bad_id, 7);
-	ck_assert_int_eq(map_find(store, "v7", &child), -EILSEQ);
+	ck_assert_int_eq(map_name_find(store, "v7", &child), -EILSEQ);
 	ck_assert_int_eq(create(500, "v7", SIZE), -EILSEQ); /* its name stays its own */
 	ck_assert_int_eq(map_cleanup(store, 1000, &deleted), 0);
 	ck_assert_uint_eq(deleted, 0);
@@ -586,7 +588,7 @@ START_TEST(test_cleanup)
 	memory->cut_after = 2;
 	ck_assert_int_eq(create(2, "b", SIZE), -EIO);
 	map_memory_heal(memory);
-	ck_assert_int_eq(map_open(store, 2, &head), -ENOENT);
+	ck_assert_int_eq(map_record_open(store, 2, &head), -ENOENT);
 	ck_assert_int_eq(map_cleanup(store, 100, &deleted), 0);
 	ck_assert_uint_eq(deleted, 0);
 	ck_assert(map_memory_exists(memory, map_volume_key(2, 1)));
@@ -643,8 +645,8 @@ int main(void)
 	UNIT_TEST(suite, test_flat_reads_little);
 	UNIT_TEST(suite, test_objects_of_the_dead);
 	UNIT_TEST(suite, test_partial);
-	UNIT_TEST(suite, test_refused_news);
-	UNIT_TEST(suite, test_leftover_presence);
+	UNIT_TEST(suite, test_refused_deltas);
+	UNIT_TEST(suite, test_leftover_bitmap);
 	UNIT_TEST(suite, test_list_and_damage);
 	UNIT_TEST(suite, test_cleanup);
 	UNIT_TEST(suite, test_cost_of_a_snapshot);

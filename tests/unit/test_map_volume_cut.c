@@ -54,7 +54,7 @@ START_TEST(test_in_the_making)
 	ck_assert_int_eq(map_head_put(store, &head), 0);
 	put_name("undone", 5);
 	ck_assert_uint_eq(find("undone"), 0);
-	ck_assert_int_eq(map_open(store, 5, &head), -ENOENT);
+	ck_assert_int_eq(map_record_open(store, 5, &head), -ENOENT);
 	ck_assert_int_eq(create(6, "undone", SIZE), 0);
 	ck_assert_int_eq(create(5, "again", SIZE), 0);
 	ck_assert_uint_eq(find("undone"), 6);
@@ -71,7 +71,7 @@ START_TEST(test_half_removed)
 	cut_at(2);
 	ck_assert_int_eq(map_remove(store, 2, &child), -EIO);
 	map_memory_heal(memory);
-	ck_assert_int_eq(map_open(store, 2, &head), 0);
+	ck_assert_int_eq(map_record_open(store, 2, &head), 0);
 	ck_assert_uint_eq(head.volume.state, XSEG_VOLUME_REMOVING);
 	ck_assert_int_eq(map_remove(store, 1, &child), -ENOTEMPTY);
 	ck_assert_uint_eq(child, 2);
@@ -134,7 +134,7 @@ static void check_names(int rc_a, int rc_b)
 	struct map_head other;
 	ck_assert_str_eq(volume(1)->name, rc_a == 0 ? "b" : "a");
 	ck_assert_uint_eq(find(head.volume.name), 1);
-	ck_assert_int_eq(map_open(store, 2, &other), rc_b == 0 ? 0 : -ENOENT);
+	ck_assert_int_eq(map_record_open(store, 2, &other), rc_b == 0 ? 0 : -ENOENT);
 	ck_assert(rc_a == 0 ? rc_b == -EEXIST : rc_a == -EEXIST && rc_b == 0);
 	ck_assert_uint_eq(find("b"), rc_a == 0 ? 1 : 2);
 }
@@ -194,15 +194,15 @@ START_TEST(test_race_with_a_removal)
 {
 	bool raced = true;
 	for (unsigned at = 0; raced; at++) {
-		struct map_news news = {.epoch = 1};
+		struct map_delta deltas = {.epoch = 1};
 		setup();
 		ck_assert_int_eq(create(1, "a", SIZE), 0);
 		ck_assert_int_eq(clone_of(1, 2, "b", 0), 0);
-		ck_assert_int_eq(map_update(store, 2, &news, 1, &head), 0);
+		ck_assert_int_eq(map_update(store, 2, &deltas, 1, &head), 0);
 		rival_at = at;
 		rival = remove_2;
 		memory->before = rival_acts;
-		int rc = map_detach(store, 2);
+		int rc = map_change_detach(store, 2);
 		raced = !memory->before;
 		memory->before = NULL;
 		ck_assert(rc == 0 || (raced && rc == -ENOENT));

@@ -58,12 +58,12 @@ START_TEST(acquired_told_looked_up)
 {
 	mrig_begin(&m, 1, "");
 	uint64_t a = make("a", 100 * MIB);
-	ck_assert_int_eq(mrig_news(&m, a, 3, 1), -ESTALE); /* nobody has acquired it */
+	ck_assert_int_eq(mrig_publish(&m, a, 3, 1), -ESTALE); /* nobody has acquired it */
 	struct map_head_info head = acquire(a), once;
 	ck_assert_uint_ge(head.term, 1);
 	ck_assert_uint_eq(head.owners[head.self], a);
-	ck_assert_int_eq(mrig_news(&m, a, 3, head.epoch), 0);
-	ck_assert_int_eq(mrig_news(&m, a, 1000, head.epoch), 0);
+	ck_assert_int_eq(mrig_publish(&m, a, 3, head.epoch), 0);
+	ck_assert_int_eq(mrig_publish(&m, a, 1000, head.epoch), 0);
 	ck_assert_uint_eq(mrig_word(&m, a, 3), map_word(head.epoch, head.self, 0));
 	ck_assert_uint_eq(mrig_word(&m, a, 1000), map_word(head.epoch, head.self, 0));
 	ck_assert_uint_eq(mrig_word(&m, a, 4), 0);
@@ -73,8 +73,8 @@ START_TEST(acquired_told_looked_up)
 	ck_assert_int_eq(mrig_control(&m, MAP_RELEASE, a, 0, NULL, 0), 0);
 	ck_assert_int_eq(mrig_control(&m, MAP_RELEASE, a, 0, NULL, 0), 0);
 	/* nobody else has had it since: it is ours again for that */
-	ck_assert_int_eq(mrig_news(&m, a, 5, once.epoch), 0);
-	ck_assert_uint_eq(mrig_counter(&m, MAPPER_NEWS), 3);
+	ck_assert_int_eq(mrig_publish(&m, a, 5, once.epoch), 0);
+	ck_assert_uint_eq(mrig_counter(&m, MAPPER_PUBLISHED), 3);
 	ck_assert_uint_eq(mrig_counter(&m, MAPPER_ACQUIRES), 2);
 	mrig_end(&m);
 }
@@ -104,7 +104,7 @@ START_TEST(snapshots_and_clones)
 	mrig_begin(&m, 1, "");
 	uint64_t a = make("a", 10 * MIB);
 	struct map_head_info head = acquire(a);
-	ck_assert_int_eq(mrig_news(&m, a, 3, head.epoch), 0);
+	ck_assert_int_eq(mrig_publish(&m, a, 3, head.epoch), 0);
 	struct map_ask snap = ask_of("a@1", 1001);
 	ck_assert_int_eq(mrig_ask(&m, MAP_SNAP, a, &snap), 0);
 	struct map_head_info after = head_out();
@@ -114,7 +114,7 @@ START_TEST(snapshots_and_clones)
 	ck_assert_int_eq(mrig_ask(&m, MAP_SNAP, a, &snap), 0); /* said again */
 	snap.id = 1002;
 	ck_assert_int_eq(mrig_ask(&m, MAP_SNAP, a, &snap), -EEXIST);
-	ck_assert_int_eq(mrig_news(&m, a, 3, after.epoch), 0);
+	ck_assert_int_eq(mrig_publish(&m, a, 3, after.epoch), 0);
 	ck_assert_uint_eq(mrig_word(&m, 1001, 3), map_word(head.epoch, head.self, 0));
 	ck_assert_uint_eq(mrig_word(&m, a, 3), map_word(after.epoch, head.self, 0));
 	struct map_ask clone = ask_of("c", 1003);
@@ -145,7 +145,7 @@ START_TEST(rolled_back_resized_renamed)
 	mrig_begin(&m, 1, "");
 	uint64_t a = make("a", 10 * MIB);
 	struct map_head_info head = acquire(a);
-	ck_assert_int_eq(mrig_news(&m, a, 3, head.epoch), 0);
+	ck_assert_int_eq(mrig_publish(&m, a, 3, head.epoch), 0);
 	ck_assert_int_eq(mrig_control(&m, MAP_RELEASE, a, 0, NULL, 0), 0);
 	struct map_ask snap = ask_of("a@1", 1001), ask = {.size = 30 * MIB};
 	ck_assert_int_eq(mrig_ask(&m, MAP_SNAP, a, &snap), 0);
@@ -203,30 +203,30 @@ START_TEST(protected_and_limited)
 }
 END_TEST
 
-/* Granules 0 and 2 of object 3 of the clone are its own. */
+/* Clusters 0 and 2 of object 3 of the clone are its own. */
 static struct map_head_info make_partial(uint64_t *clone, struct map_head_info *parent)
 {
 	uint64_t a = make("a", 10 * MIB);
 	*parent = acquire(a);
-	ck_assert_int_eq(mrig_news(&m, a, 3, parent->epoch), 0);
-	ck_assert_int_eq(mrig_news(&m, a, 7, parent->epoch), 0);
+	ck_assert_int_eq(mrig_publish(&m, a, 3, parent->epoch), 0);
+	ck_assert_int_eq(mrig_publish(&m, a, 7, parent->epoch), 0);
 	struct map_ask ask = ask_of("c", 1003);
 	ck_assert_int_eq(mrig_ask(&m, MAP_CLONE, a, &ask), 0);
 	struct map_head_info head = acquire(*clone = 1003);
-	struct map_new new = {.object = 3,
+	struct map_update new = {.object = 3,
 		.flags = MAP_PARTIAL,
 		.epoch = head.epoch,
 		.parent_epoch = parent->epoch,
 		.parent_owner = a,
 		.has = {5}};
 	struct xseg_key key = {.volume = *clone, .epoch = head.epoch, .object = 3};
-	uint8_t bytes[MAP_GRANULE];
+	uint8_t bytes[MAP_CLUSTER];
 	memset(bytes, 99, sizeof(bytes));
 	struct map_store *store = &mrig_lock()->store;
 	store->write(store, key, 0, bytes, sizeof(bytes));
-	store->write(store, key, 2 * MAP_GRANULE, bytes, sizeof(bytes));
+	store->write(store, key, 2 * MAP_CLUSTER, bytes, sizeof(bytes));
 	mrig_unlock();
-	ck_assert_int_eq(mrig_control(&m, MAP_NEWS, *clone, 1, &new, sizeof(new)), 0);
+	ck_assert_int_eq(mrig_control(&m, MAP_PUBLISH, *clone, 1, &new, sizeof(new)), 0);
 	return head;
 }
 
@@ -237,8 +237,8 @@ START_TEST(partial_objects_flattened)
 	mrig_begin(&m, 1, "");
 	struct map_head_info head = make_partial(&c, &parent);
 	struct map_object objects[2] = {{c, head.epoch, 3}, {c, head.epoch, 4}};
-	struct map_presence_info infos[2];
-	ck_assert_int_eq(mrig_control(&m, MAP_PRESENCE, c, 2, objects, sizeof(objects)), 0);
+	struct map_bitmap_info infos[2];
+	ck_assert_int_eq(mrig_control(&m, MAP_BITMAP, c, 2, objects, sizeof(objects)), 0);
 	ck_assert_uint_eq(m.size, sizeof(infos));
 	memcpy(infos, m.out, sizeof(infos));
 	ck_assert_int_eq(infos[0].error, 0);
@@ -246,7 +246,7 @@ START_TEST(partial_objects_flattened)
 	ck_assert_uint_eq(infos[0].parent_owner, parent.id);
 	ck_assert_uint_eq(infos[0].parent_epoch, parent.epoch);
 	ck_assert_int_eq(infos[1].error, -ENOENT);
-	ck_assert_int_eq(mrig_control(&m, MAP_PRESENCE, c, MAP_PRESENCE_MAX + 1, NULL, 0), -EINVAL);
+	ck_assert_int_eq(mrig_control(&m, MAP_BITMAP, c, MAP_BITMAP_MAX + 1, NULL, 0), -EINVAL);
 	struct map_detail detail;
 	ck_assert_int_eq(mrig_control(&m, MAP_DETAIL, c, 0, NULL, 0), 0);
 	ck_assert_uint_eq(m.size, sizeof(detail));
@@ -254,7 +254,7 @@ START_TEST(partial_objects_flattened)
 	ck_assert_uint_eq(detail.objects, 2);
 	ck_assert_uint_eq(detail.own, 1);
 	ck_assert_uint_eq(detail.shared, 1);
-	ck_assert_uint_eq(detail.allocated, 2 * MAP_GRANULE);
+	ck_assert_uint_eq(detail.allocated, 2 * MAP_CLUSTER);
 	ck_assert_str_eq(detail.parent_name, "a");
 	ck_assert_uint_ne(detail.home.owner, 0);
 	word = mrig_word(&m, c, 3);
@@ -268,8 +268,8 @@ START_TEST(partial_objects_flattened)
 	word = mrig_word(&m, c, 7);
 	ck_assert_uint_eq(map_word_owner(word), head.self);
 	ck_assert_int_eq(mrig_byte(c, head.epoch, 3, 0), 99);
-	ck_assert_int_eq(mrig_byte(c, head.epoch, 3, MAP_GRANULE), 4);
-	ck_assert_int_eq(mrig_byte(c, head.epoch, 3, 2 * MAP_GRANULE), 99);
+	ck_assert_int_eq(mrig_byte(c, head.epoch, 3, MAP_CLUSTER), 4);
+	ck_assert_int_eq(mrig_byte(c, head.epoch, 3, 2 * MAP_CLUSTER), 99);
 	ck_assert_int_eq(mrig_byte(c, head.epoch, 3, MRIG_OBJECT - XSEG_SECTOR), 4);
 	ck_assert_int_eq(mrig_byte(c, map_word_epoch(word), 7, MRIG_OBJECT - XSEG_SECTOR), 8);
 	ck_assert_int_eq(mrig_control(&m, MAP_DETAIL, c, 0, NULL, 0), 0);
@@ -284,15 +284,15 @@ START_TEST(partial_objects_flattened)
 END_TEST
 
 /* Of an owner, epoch or object that cannot be: the store is not asked for what lies there. */
-START_TEST(presences_of_nothing)
+START_TEST(bitmaps_of_nothing)
 {
 	const struct map_object objects[] = {{0, 1, 1}, {7, 0, 1}, {7, MAP_EPOCH_MAX + 1, 1},
 		{7, XSEG_EPOCH_NAME - MAP_EPOCH_MAP, 0}, {7, 1, MAP_OBJECTS_MAX}};
-	struct map_presence_info infos[countof(objects)];
+	struct map_bitmap_info infos[countof(objects)];
 	mrig_begin(&m, 1, "");
 	uint64_t a = make("a", MIB);
 	ck_assert_int_eq(
-		mrig_control(&m, MAP_PRESENCE, a, countof(objects), objects, sizeof(objects)), 0);
+		mrig_control(&m, MAP_BITMAP, a, countof(objects), objects, sizeof(objects)), 0);
 	ck_assert_uint_eq(m.size, sizeof(infos));
 	memcpy(infos, m.out, sizeof(infos));
 	for (unsigned i = 0; i < countof(objects); i++)
@@ -308,7 +308,7 @@ START_TEST(flattened_some_at_a_time)
 	uint64_t a = make("a", 10 * MIB), next = 0;
 	struct map_head_info head = acquire(a);
 	for (uint32_t i = 0; i < 40; i++)
-		ck_assert_int_eq(mrig_news(&m, a, i, head.epoch), 0);
+		ck_assert_int_eq(mrig_publish(&m, a, i, head.epoch), 0);
 	struct map_ask ask = ask_of("c", 1003);
 	ck_assert_int_eq(mrig_ask(&m, MAP_CLONE, a, &ask), 0);
 	for (unsigned i = 0; i < 3; i++) {
@@ -327,16 +327,16 @@ START_TEST(flattened_some_at_a_time)
 }
 END_TEST
 
-START_TEST(differences_by_granule)
+START_TEST(differences_by_cluster)
 {
 	struct map_head_info parent;
 	struct map_stretch stretches[4];
 	uint64_t c;
 	mrig_begin(&m, 1, "");
 	struct map_head_info head = make_partial(&c, &parent);
-	ck_assert_int_eq(mrig_news(&m, c, 9, head.epoch), 0);
-	struct map_new hole = {.object = 7, .flags = MAP_NEWS_HOLE, .epoch = head.epoch};
-	ck_assert_int_eq(mrig_control(&m, MAP_NEWS, c, 1, &hole, sizeof(hole)), 0);
+	ck_assert_int_eq(mrig_publish(&m, c, 9, head.epoch), 0);
+	struct map_update hole = {.object = 7, .flags = MAP_UPDATE_HOLE, .epoch = head.epoch};
+	ck_assert_int_eq(mrig_control(&m, MAP_PUBLISH, c, 1, &hole, sizeof(hole)), 0);
 	struct map_ask ask = {.id = parent.id};
 	ck_assert_int_eq(mrig_ask(&m, MAP_DIFF, c, &ask), 0);
 	ck_assert_uint_eq(m.size, sizeof(stretches));
@@ -344,9 +344,9 @@ START_TEST(differences_by_granule)
 	memcpy(stretches, m.out, sizeof(stretches));
 	uint64_t third = 3 * MRIG_OBJECT;
 	ck_assert_uint_eq(stretches[0].offset, third);
-	ck_assert_uint_eq(stretches[0].length, MAP_GRANULE);
-	ck_assert_uint_eq(stretches[1].offset, third + 2 * MAP_GRANULE);
-	ck_assert_uint_eq(stretches[1].length, MAP_GRANULE);
+	ck_assert_uint_eq(stretches[0].length, MAP_CLUSTER);
+	ck_assert_uint_eq(stretches[1].offset, third + 2 * MAP_CLUSTER);
+	ck_assert_uint_eq(stretches[1].length, MAP_CLUSTER);
 	ck_assert_uint_eq(stretches[2].offset, 7 * MRIG_OBJECT);
 	ck_assert_uint_eq(stretches[2].length, MRIG_OBJECT);
 	ck_assert_uint_eq(stretches[2].flags, XSEG_STATUS_ZERO);
@@ -364,7 +364,7 @@ START_TEST(cut_in_the_middle_of_an_object)
 	mrig_begin(&m, 1, "");
 	uint64_t a = make("a", 10 * MIB);
 	struct map_head_info head = acquire(a);
-	ck_assert_int_eq(mrig_news(&m, a, 3, head.epoch), 0);
+	ck_assert_int_eq(mrig_publish(&m, a, 3, head.epoch), 0);
 	struct map_ask snap = ask_of("a@1", 1001), ask = {.size = 3 * MRIG_OBJECT + 1024};
 	ck_assert_int_eq(mrig_ask(&m, MAP_SNAP, a, &snap), 0);
 	ck_assert_int_eq(mrig_ask(&m, MAP_RESIZE, a, &ask), 0);
@@ -372,7 +372,7 @@ START_TEST(cut_in_the_middle_of_an_object)
 	ck_assert_uint_gt(map_word_epoch(word), head.epoch); /* the snapshot's is left as it is */
 	ck_assert_int_eq(mrig_byte(a, map_word_epoch(word), 3, 512), 4);
 	ck_assert_int_eq(mrig_byte(a, map_word_epoch(word), 3, 1024), 0);
-	ck_assert_int_eq(mrig_byte(a, map_word_epoch(word), 3, MAP_GRANULE), 0);
+	ck_assert_int_eq(mrig_byte(a, map_word_epoch(word), 3, MAP_CLUSTER), 0);
 	ck_assert_int_eq(mrig_byte(a, head.epoch, 3, 1024), 4);
 	ask.size = 3 * MRIG_OBJECT + 512; /* now it is its own: in place */
 	ck_assert_int_eq(mrig_ask(&m, MAP_RESIZE, a, &ask), 0);
@@ -394,8 +394,8 @@ START_TEST(nonsense_refused)
 	ck_assert_int_eq(mrig_control(&m, MAP_PAGE, a, 1000000, NULL, 0), -EINVAL);
 	ck_assert_int_eq(mrig_control(&m, MAP_PAGE, a, UINT64_MAX, NULL, 0), -EINVAL);
 	ck_assert_int_eq(mrig_control(&m, MAP_PAGE, 77, 0, NULL, 0), -ENOENT);
-	ck_assert_int_eq(mrig_control(&m, MAP_NEWS, a, UINT64_MAX, NULL, 0), -EINVAL);
-	ck_assert_int_eq(mrig_control(&m, MAP_NEWS, a, 0, NULL, 0), -EINVAL);
+	ck_assert_int_eq(mrig_control(&m, MAP_PUBLISH, a, UINT64_MAX, NULL, 0), -EINVAL);
+	ck_assert_int_eq(mrig_control(&m, MAP_PUBLISH, a, 0, NULL, 0), -EINVAL);
 	ck_assert_int_eq(mrig_control(&m, MAP_RELEASE, 0, 0, NULL, 0), -EINVAL);
 	ck_assert_int_eq(mrig_ask(&m, MAP_SNAP, a, &ask), -EINVAL);	/* no name */
 	ck_assert_int_eq(mrig_ask(&m, MAP_RESIZE, 0, &ask), -EINVAL);	/* of which? */
@@ -408,32 +408,33 @@ START_TEST(nonsense_refused)
 	memset(ask.name, 'x', VOLUME_PART_MAX);
 	ck_assert_int_eq(mrig_ask(&m, MAP_RESIZE, 0, &ask), -ENOENT);
 	struct map_head_info head = acquire(a);
-	struct map_new twice[2] = {
+	struct map_update twice[2] = {
 		{.object = 1, .epoch = head.epoch}, {.object = 1, .epoch = head.epoch}};
-	ck_assert_int_eq(mrig_control(&m, MAP_NEWS, a, 2, twice, sizeof(twice)), -EINVAL);
+	ck_assert_int_eq(mrig_control(&m, MAP_PUBLISH, a, 2, twice, sizeof(twice)), -EINVAL);
 	twice[1].object = 100000;
-	ck_assert_int_eq(mrig_control(&m, MAP_NEWS, a, 2, twice, sizeof(twice)), -EINVAL);
+	ck_assert_int_eq(mrig_control(&m, MAP_PUBLISH, a, 2, twice, sizeof(twice)), -EINVAL);
 	ck_assert_uint_eq(mrig_word(&m, a, 1), 0);
 	mrig_end(&m);
 }
 END_TEST
 
-/* Both orders of news, and a whole request full of them. */
+/* Both orders of deltas, and a whole request full of them. */
 START_TEST(much_news_at_once)
 {
 	enum { COUNT = 2000 };
 	mrig_begin(&m, 1, "");
 	uint64_t a = make("a", 1024 * MIB);
 	struct map_head_info head = acquire(a);
-	struct map_new *news = calloc(COUNT, sizeof(*news));
-	must(news);
+	struct map_update *deltas = calloc(COUNT, sizeof(*deltas));
+	must(deltas);
 	for (uint32_t i = 0; i < COUNT; i++)
-		news[i] = (struct map_new){.object = (COUNT - i) * 3, .epoch = head.epoch};
-	ck_assert_int_eq(mrig_control(&m, MAP_NEWS, a, COUNT, news, COUNT * sizeof(*news)), 0);
-	free(news);
+		deltas[i] = (struct map_update){.object = (COUNT - i) * 3, .epoch = head.epoch};
+	ck_assert_int_eq(
+		mrig_control(&m, MAP_PUBLISH, a, COUNT, deltas, COUNT * sizeof(*deltas)), 0);
+	free(deltas);
 	for (uint32_t i = 0; i < 3 * COUNT; i += 512)
 		ck_assert_uint_eq(mrig_word(&m, a, i) != 0, i > 0 && i % 3 == 0);
-	ck_assert_uint_eq(mrig_counter(&m, MAPPER_NEWS), COUNT);
+	ck_assert_uint_eq(mrig_counter(&m, MAPPER_PUBLISHED), COUNT);
 	mrig_end(&m);
 }
 END_TEST
@@ -453,7 +454,7 @@ static int sweep(uint64_t flags, uint64_t rate)
 	return mrig_control(&m, MAP_SWEEP, 0, flags, &ask, sizeof(ask));
 }
 
-/* A look into a map costs one read, news no GET. */
+/* A look into a map costs one read, deltas no GET. */
 START_TEST(little_is_asked_of_the_store)
 {
 	mrig_begin(&m, 1, "");
@@ -462,7 +463,7 @@ START_TEST(little_is_asked_of_the_store)
 	RIG_UNTIL(!sweep_state().running);
 	uint64_t a = make("a", 1024 * MIB);
 	struct map_head_info head = acquire(a);
-	ck_assert_int_eq(mrig_news(&m, a, 3, head.epoch), 0);
+	ck_assert_int_eq(mrig_publish(&m, a, 3, head.epoch), 0);
 	struct map_memory *memory = mrig_lock();
 	memset(memory->count, 0, sizeof(memory->count));
 	mrig_unlock();
@@ -474,8 +475,8 @@ START_TEST(little_is_asked_of_the_store)
 	memset(memory->count, 0, sizeof(memory->count));
 	mrig_unlock();
 	for (unsigned i = 0; i < 10; i++) {
-		struct map_new new = {.object = 512 + i, .epoch = head.epoch};
-		ck_assert_int_eq(mrig_control(&m, MAP_NEWS, a, 1, &new, sizeof(new)), 0);
+		struct map_update new = {.object = 512 + i, .epoch = head.epoch};
+		ck_assert_int_eq(mrig_control(&m, MAP_PUBLISH, a, 1, &new, sizeof(new)), 0);
 	}
 	memory = mrig_lock();
 	ck_assert_uint_eq(memory->count[MAP_MEMORY_GET], 0);
@@ -515,9 +516,9 @@ START_TEST(swept_while_asked_for_other_things)
 	}
 	uint64_t a = make("a", 10 * MIB);
 	struct map_head_info head = acquire(a);
-	ck_assert_int_eq(mrig_news(&m, a, 3, head.epoch), 0);
-	struct map_new hole = {.object = 3, .flags = MAP_NEWS_HOLE, .epoch = head.epoch};
-	ck_assert_int_eq(mrig_control(&m, MAP_NEWS, a, 1, &hole, sizeof(hole)), 0);
+	ck_assert_int_eq(mrig_publish(&m, a, 3, head.epoch), 0);
+	struct map_update hole = {.object = 3, .flags = MAP_UPDATE_HOLE, .epoch = head.epoch};
+	ck_assert_int_eq(mrig_control(&m, MAP_PUBLISH, a, 1, &hole, sizeof(hole)), 0);
 	head = acquire(a); /* the epoch is over: what it left may go */
 	ck_assert_int_eq(mrig_control(&m, MAP_RELEASE, a, 0, NULL, 0), 0);
 	ck_assert_uint_eq(sweep_state().running, 0);
@@ -544,11 +545,11 @@ START_TEST(checked_while_written)
 	uint64_t a = make("a", 100ull * 512 * MRIG_OBJECT);
 	struct map_head_info head = acquire(a);
 	for (unsigned page = 0; page < 100; page++)
-		ck_assert_int_eq(mrig_news(&m, a, page * 512, head.epoch), 0);
+		ck_assert_int_eq(mrig_publish(&m, a, page * 512, head.epoch), 0);
 	for (unsigned round = 0; round < 10; round++) {
 		ck_assert_int_eq(sweep(MAP_SWEEP_START | MAP_SWEEP_EXPLAIN, 10000), 0);
 		for (unsigned i = 1; i == 1 || sweep_state().running; i++)
-			ck_assert_int_eq(mrig_news(&m, a, 99 * 512 + i % 500, head.epoch), 0);
+			ck_assert_int_eq(mrig_publish(&m, a, 99 * 512 + i % 500, head.epoch), 0);
 		ck_assert_int_eq(sweep_state().error, 0);
 		ck_assert_uint_eq(sweep_state().findings, 0);
 	}
@@ -584,9 +585,9 @@ int main(void)
 	UNIT_TEST(suite, rolled_back_resized_renamed);
 	UNIT_TEST(suite, protected_and_limited);
 	UNIT_TEST(suite, partial_objects_flattened);
-	UNIT_TEST(suite, presences_of_nothing);
+	UNIT_TEST(suite, bitmaps_of_nothing);
 	UNIT_TEST(suite, flattened_some_at_a_time);
-	UNIT_TEST(suite, differences_by_granule);
+	UNIT_TEST(suite, differences_by_cluster);
 	UNIT_TEST(suite, cut_in_the_middle_of_an_object);
 	UNIT_TEST(suite, nonsense_refused);
 	UNIT_TEST(suite, much_news_at_once);

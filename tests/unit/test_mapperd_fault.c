@@ -71,13 +71,13 @@ START_TEST(taken_away)
 	mrig_begin(&m, 1, "");
 	uint64_t a = make("a", 10 * MIB);
 	struct map_head_info head = acquire(a);
-	ck_assert_int_eq(mrig_news(&m, a, 3, head.epoch), 0);
+	ck_assert_int_eq(mrig_publish(&m, a, 3, head.epoch), 0);
 	ck_assert_int_eq(mrig_other_acquire(a, true, &home), 0);
 	struct map_store *store = &mrig_lock()->store;
-	ck_assert_int_eq(map_epoch(store, a, false, &other), 0);
+	ck_assert_int_eq(map_change_epoch(store, a, false, &other), 0);
 	mrig_unlock();
-	ck_assert_int_eq(mrig_news(&m, a, 4, head.epoch), -ESTALE);
-	ck_assert_int_eq(mrig_news(&m, a, 4, other.volume.epoch), -ESTALE);
+	ck_assert_int_eq(mrig_publish(&m, a, 4, head.epoch), -ESTALE);
+	ck_assert_int_eq(mrig_publish(&m, a, 4, other.volume.epoch), -ESTALE);
 	ck_assert_uint_eq(mrig_word(&m, a, 4), 0);
 	RIG_UNTIL(mrig_counter(&m, MAPPER_LOST) == 1);
 	ck_assert_int_eq(mrig_control(&m, MAP_RELEASE, a, 0, NULL, 0), 0);
@@ -93,12 +93,12 @@ START_TEST(taken_away_just_now)
 	mrig_begin(&m, 1, "");
 	uint64_t a = make("a", 10 * MIB);
 	struct map_head_info head = acquire(a);
-	ck_assert_int_eq(mrig_news(&m, a, 3, head.epoch), 0);
+	ck_assert_int_eq(mrig_publish(&m, a, 3, head.epoch), 0);
 	ck_assert_int_eq(mrig_other_acquire(a, true, &home), 0);
 	struct map_store *store = &mrig_lock()->store;
-	ck_assert_int_eq(map_flags(store, a, MAP_PROTECTED, 0), 0);
+	ck_assert_int_eq(map_change_flags(store, a, MAP_PROTECTED, 0), 0);
 	mrig_unlock();
-	ck_assert_int_eq(mrig_news(&m, a, 4, head.epoch), -ESTALE);
+	ck_assert_int_eq(mrig_publish(&m, a, 4, head.epoch), -ESTALE);
 	ck_assert_uint_eq(mrig_word(&m, a, 4), 0);
 	mrig_end(&m);
 }
@@ -112,15 +112,15 @@ START_TEST(looked_at_while_another_writes)
 	mrig_begin(&m, 1, "");
 	uint64_t a = make("a", 10 * MIB);
 	struct map_head_info head = acquire(a);
-	ck_assert_int_eq(mrig_news(&m, a, 3, head.epoch), 0);
+	ck_assert_int_eq(mrig_publish(&m, a, 3, head.epoch), 0);
 	ck_assert_int_eq(mrig_control(&m, MAP_RELEASE, a, 0, NULL, 0), 0);
 	ck_assert_int_eq(mrig_control(&m, MAP_ACQUIRE, a, MAP_READ_ONLY, NULL, 0), 0);
 	ck_assert_uint_ne(mrig_word(&m, a, 3), 0);
 	ck_assert_int_eq(mrig_other_acquire(a, false, &home), 0);
 	for (uint32_t i = 0; i < 6; i++) { /* over both halves of the page, and again */
-		struct map_news news = {.object = 10 + i, .epoch = head.epoch};
+		struct map_delta deltas = {.object = 10 + i, .epoch = head.epoch};
 		struct map_store *store = &mrig_lock()->store;
-		ck_assert_int_eq(map_update(store, a, &news, 1, &other), 0);
+		ck_assert_int_eq(map_update(store, a, &deltas, 1, &other), 0);
 		mrig_unlock();
 	}
 	ck_assert_uint_ne(mrig_word(&m, a, 15), 0);
@@ -135,11 +135,11 @@ START_TEST(overtaken_and_still_ours)
 	mrig_begin(&m, 1, "");
 	uint64_t a = make("a", 10 * MIB);
 	struct map_head_info head = acquire(a);
-	ck_assert_int_eq(mrig_news(&m, a, 3, head.epoch), 0);
+	ck_assert_int_eq(mrig_publish(&m, a, 3, head.epoch), 0);
 	struct map_store *store = &mrig_lock()->store;
-	ck_assert_int_eq(map_flags(store, a, MAP_PROTECTED, 0), 0);
+	ck_assert_int_eq(map_change_flags(store, a, MAP_PROTECTED, 0), 0);
 	mrig_unlock();
-	ck_assert_int_eq(mrig_news(&m, a, 4, head.epoch), 0);
+	ck_assert_int_eq(mrig_publish(&m, a, 4, head.epoch), 0);
 	ck_assert_uint_ne(mrig_word(&m, a, 3), 0);
 	ck_assert_uint_ne(mrig_word(&m, a, 4), 0);
 	ck_assert_int_eq(mrig_remove(&m, a), -EPERM); /* that change is there, too */
@@ -161,7 +161,7 @@ START_TEST(leases_are_renewed_and_inherited)
 	RIG_UNTIL(mrig_counter(&m, MAPPER_RENEWALS) >= 1);
 	/* as a mapper that was killed in the middle of a change leaves it */
 	struct map_claim claim = {.owner = mrig_home(a).owner,
-		.now_ns = mapper_wall_ns(),
+		.now_ns = mapper_admin_wall_ns(),
 		.lease_ns = 3600000000000u,
 		.host = "this one" MAPPER_PASSING};
 	struct map_home home;
@@ -171,22 +171,22 @@ START_TEST(leases_are_renewed_and_inherited)
 	until = mrig_home(a).until_ns;
 	RIG_UNTIL(mrig_home(a).until_ns > until); /* nobody has asked for it */
 	RIG_UNTIL(mrig_home(b).owner == 0);
-	ck_assert_int_eq(mrig_news(&m, a, 3, head.epoch), 0);
+	ck_assert_int_eq(mrig_publish(&m, a, 3, head.epoch), 0);
 	after = acquire(a);
 	ck_assert_uint_eq(after.term, head.term);
 	mrig_end(&m);
 }
 END_TEST
 
-/* Before it has looked through the records a successor is told of news. */
-START_TEST(news_for_a_successor)
+/* Before it has looked through the records a successor gets updates. */
+START_TEST(deltas_for_a_successor)
 {
 	mrig_begin(&m, 1, "");
 	uint64_t a = make("a", 10 * MIB);
 	struct map_head_info head = acquire(a);
 	for (unsigned i = 0; i < 10; i++) {
 		mrig_again(&m, "");
-		ck_assert_int_eq(mrig_news(&m, a, i, head.epoch), 0);
+		ck_assert_int_eq(mrig_publish(&m, a, i, head.epoch), 0);
 	}
 	mrig_end(&m);
 }
@@ -200,7 +200,7 @@ START_TEST(a_lost_lease_is_noticed)
 	struct map_head_info head = acquire(a);
 	ck_assert_int_eq(mrig_other_acquire(a, true, &home), 0);
 	RIG_UNTIL(mrig_counter(&m, MAPPER_LOST) == 1);
-	ck_assert_int_eq(mrig_news(&m, a, 3, head.epoch), -ESTALE);
+	ck_assert_int_eq(mrig_publish(&m, a, 3, head.epoch), -ESTALE);
 	mrig_end(&m);
 }
 END_TEST
@@ -293,7 +293,7 @@ static void findings_none(void)
 	for (uint64_t i = 0; i < state.findings; i++)
 		ck_assert_msg(found[i].finding == MAP_FOUND_UNREACHABLE ||
 				      found[i].finding == MAP_FOUND_BAD_NAME,
-			"%s", map_finding_name(found[i].finding));
+			"%s", map_fsck_finding_name(found[i].finding));
 	ck_assert_int_eq(state.error, 0);
 }
 
@@ -311,7 +311,7 @@ START_TEST(cut_off_and_asked_again)
 		uint64_t a = make("a", 10 * MIB);
 		struct map_head_info head = acquire(a);
 		for (uint32_t i = 0; i < 5; i++)
-			ck_assert_int_eq(mrig_news(&m, a, i, head.epoch), 0);
+			ck_assert_int_eq(mrig_publish(&m, a, i, head.epoch), 0);
 		ck_assert_int_eq(mrig_control(&m, MAP_RELEASE, a, 0, NULL, 0), 0);
 		struct map_memory *memory = mrig_lock();
 		map_memory_heal(memory);
@@ -357,9 +357,9 @@ static void *work(void *context)
 	uint64_t state = w->index + 1;
 	for (unsigned i = 0; i < 100 && !atomic_load(w->stop) && w->error == 0; i++) {
 		unsigned v = random_next(&state) % VOLUMES;
-		struct map_new new = {.object = i * CLIENTS + w->index, .epoch = w->epochs[v]};
-		w->error =
-			mrig_ask_at(&w->client, &w->m, MAP_NEWS, w->ids[v], 1, &new, sizeof(new));
+		struct map_update new = {.object = i * CLIENTS + w->index, .epoch = w->epochs[v]};
+		w->error = mrig_ask_at(
+			&w->client, &w->m, MAP_PUBLISH, w->ids[v], 1, &new, sizeof(new));
 		if (w->error == 0)
 			w->error = mrig_ask_at(&w->client, &w->m, MAP_PAGE, w->ids[v], 0, NULL, 0);
 		uint64_t word;
@@ -490,7 +490,7 @@ START_TEST(looks_pass_what_is_slow)
 	RIG_UNTIL(
 		atomic_load(&mrig_held) >= 2); /* what the mapper does by itself may be held, too */
 	mrig_word(&m, b, 0);
-	ck_assert_int_eq(mrig_news(&m, b, 1, head.epoch), 0);
+	ck_assert_int_eq(mrig_publish(&m, b, 1, head.epoch), 0);
 	atomic_store(&mrig_hold, false);
 	for (unsigned i = 0; i < 3; i++) {
 		ck_assert_int_eq(client_collect(&others[i], &done), 0);
@@ -510,7 +510,7 @@ int main(void)
 	UNIT_TEST(suite, looked_at_while_another_writes);
 	UNIT_TEST(suite, overtaken_and_still_ours);
 	UNIT_TEST(suite, leases_are_renewed_and_inherited);
-	UNIT_TEST(suite, news_for_a_successor);
+	UNIT_TEST(suite, deltas_for_a_successor);
 	UNIT_TEST(suite, a_lost_lease_is_noticed);
 	UNIT_LOOP_TEST(suite, cut_off_and_asked_again, countof(steps));
 	UNIT_TEST(suite, many_clients_many_volumes);

@@ -39,7 +39,7 @@ static struct map_head_info acquire(struct client *client, uint64_t id)
 
 static int holds(const uint64_t *ids, unsigned count)
 {
-	return mrig_control(&m, MAP_HOLDS, 0, count, ids, count * (uint32_t)sizeof(*ids));
+	return mrig_control(&m, MAP_LEASES, 0, count, ids, count * (uint32_t)sizeof(*ids));
 }
 
 /* So many renewals from now on: more than a lease's time. */
@@ -67,7 +67,7 @@ START_TEST(what_the_dead_had_is_given_back)
 	ck_assert_uint_ne(mrig_home(b).owner, 0);
 	ck_assert_int_eq(mrig_other_acquire(b, false, &home), -EBUSY);
 	/* nobody else had it: what is still to be told of it can be */
-	ck_assert_int_eq(mrig_news(&m, a, 3, head.epoch), 0);
+	ck_assert_int_eq(mrig_publish(&m, a, 3, head.epoch), 0);
 	ck_assert_uint_ne(mrig_home(a).owner, 0);
 	ck_assert_uint_eq(mrig_home(a).line, head.line);
 	ck_assert_uint_eq(mrig_counter(&m, MAPPER_LEFT), 1);
@@ -86,11 +86,11 @@ START_TEST(what_another_had_since_is_not_told)
 	client_close(&other);
 	UNTIL(mrig_home(a).owner == 0);
 	ck_assert_int_eq(mrig_other_acquire(a, false, &home), 0);
-	ck_assert_int_eq(mrig_news(&m, a, 3, head.epoch), -ESTALE);
+	ck_assert_int_eq(mrig_publish(&m, a, 3, head.epoch), -ESTALE);
 	struct map_store *store = &mrig_lock()->store;
 	ck_assert_int_eq(map_home_release(store, a, home.owner, home.term), 0);
 	mrig_unlock();
-	ck_assert_int_eq(mrig_news(&m, a, 3, head.epoch), -ESTALE);
+	ck_assert_int_eq(mrig_publish(&m, a, 3, head.epoch), -ESTALE);
 	ck_assert_uint_eq(mrig_home(a).owner, 0);
 	mrig_end(&m);
 }
@@ -116,7 +116,7 @@ START_TEST(a_successor_is_told)
 	renewals(4);
 	ck_assert_uint_ne(mrig_home(b).owner, 0);
 	ck_assert_int_eq(holds(ids, 0), 0);
-	ck_assert_int_eq(mrig_control(&m, MAP_HOLDS, 0, 1u << 30, ids, sizeof(ids)), -EINVAL);
+	ck_assert_int_eq(mrig_control(&m, MAP_LEASES, 0, 1u << 30, ids, sizeof(ids)), -EINVAL);
 	mrig_end(&m);
 }
 END_TEST

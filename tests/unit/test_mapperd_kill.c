@@ -91,10 +91,10 @@ static void removal(struct question *q, uint64_t id)
 	q->request = (struct client_request){.op = XSEG_OP_REMOVE, .key.volume = id};
 }
 
-static void news(struct question *q, uint64_t id, uint32_t object, uint32_t epoch)
+static void deltas(struct question *q, uint64_t id, uint32_t object, uint32_t epoch)
 {
-	struct map_new new = {.object = object, .epoch = epoch};
-	control(q, MAP_NEWS, id, 1, &new, sizeof(new));
+	struct map_update new = {.object = object, .epoch = epoch};
+	control(q, MAP_PUBLISH, id, 1, &new, sizeof(new));
 }
 
 static const struct map_head_info *head_in(const struct question *q)
@@ -209,14 +209,14 @@ static void live(uint64_t id, const char *point)
 	ck_assert_int_eq(answered(&q, point), 0);
 	uint32_t epoch = head_in(&q)->epoch;
 	uint64_t term = head_in(&q)->term;
-	news(&q, id, 7, epoch);
+	deltas(&q, id, 7, epoch);
 	ck_assert_int_eq(answered(&q, point), 0);
 	snprintf(name, sizeof(name), "v%llu@s", (unsigned long long)id);
 	ask(&q, MAP_SNAP, id, name, id + 1, 0);
 	ck_assert_int_eq(answered(&q, point), 0);
 	ck_assert_uint_gt(head_in(&q)->epoch, epoch);
 	ck_assert_uint_eq(head_in(&q)->term, term);
-	news(&q, id, 8, head_in(&q)->epoch);
+	deltas(&q, id, 8, head_in(&q)->epoch);
 	ck_assert_int_eq(answered(&q, point), 0);
 	snprintf(name, sizeof(name), "c%llu", (unsigned long long)id);
 	ask(&q, MAP_CLONE, id + 1, name, id + 2, 0);
@@ -307,9 +307,9 @@ END_TEST
 
 static const char *const points[] = {"mapper.job.answered", "mapper.acquire.home",
 	"mapper.acquire.epoch", "mapper.release.home", "mapper.lease.guarded",
-	"mapper.news.durable", "mapper.create.done", "mapper.snapshot.done", "mapper.clone.done",
+	"mapper.update.durable", "mapper.create.done", "mapper.snapshot.done", "mapper.clone.done",
 	"mapper.rollback.done", "mapper.resize.done", "mapper.remove.done", "mapper.flatten.copied",
-	"mapper.flatten.told"};
+	"mapper.flatten.updated"};
 
 /* Its next process ends there, and only there. */
 START_TEST(killed_at_a_point)

@@ -155,7 +155,7 @@ START_TEST(test_error_values)
 		NBD_ENOMEM, NBD_EINVAL, NBD_ENOSPC, NBD_ENOSPC, NBD_ENOSPC, NBD_ENOTSUP,
 		NBD_ESHUTDOWN, NBD_EIO, NBD_EIO, NBD_EIO};
 	for (unsigned i = 0; i < countof(in); i++)
-		ck_assert_int_eq(nbd_error_of(in[i]), out[i]);
+		ck_assert_int_eq(nbd_command_error(in[i]), out[i]);
 }
 END_TEST
 

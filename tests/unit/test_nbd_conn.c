@@ -632,7 +632,7 @@ START_TEST(test_composer_started_anew)
 END_TEST
 
 /* The keeper's part between two rigs: what one has stored the next is handed. */
-static void hand_over(void)
+static void notice_over(void)
 {
 	char names[RIG_KEPT_MAX * 65] = "", number[16];
 	for (unsigned i = 0; i < rig_keeper.count; i++) {
@@ -676,7 +676,7 @@ START_TEST(test_passed_on)
 	ck_assert_uint_eq(rig_keeper.count, 2);
 	ck_assert_uint_eq(rig->submitted[XSEG_OP_FLUSH], 0);
 	rig_free(rig);
-	hand_over();
+	notice_over();
 	rig = rig_new();
 	ck_assert(rig_receive(rig, fd, reply, sizeof(reply)));
 	ck_assert_uint_eq(reply[15], 0x22);
@@ -715,7 +715,7 @@ START_TEST(test_not_passed_on)
 	fd = client(rig, true, true);
 	rig_keeper.there = rig_keeper.successor = true;
 	rig_free(rig);
-	hand_over();
+	notice_over();
 	rig = rig_new();
 	rig->fail[XSEG_OP_OPEN] = -ENOENT;
 	ck_assert(rig_closed(rig, fd));

@@ -90,7 +90,8 @@ static void owner_act(struct owner *o)
 	}
 }
 
-/* Feeds at most `cut` bytes at a time (0: random) as a stage would: what is left stays in front. */
+/* Feeds at most `cut` bytes at a time (0: random) as a receive buffer would: what is left stays in
+   front. */
 static size_t owner_feed(
 	struct owner *o, const uint8_t *data, size_t size, unsigned cut, uint64_t *seed)
 {

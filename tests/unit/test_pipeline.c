@@ -204,26 +204,26 @@ START_TEST(test_argument)
 {
 	ck_assert_int_eq(
 		load("[peer a]\nrole = r\nx = 1,2\ny = \\\nedge.z = b\n[peer b]\nrole=s\n"), 0);
-	char *text = pipeline_peer_argument(pipeline_peer_find(&pipeline, "a"));
+	char *text = pipeline_text_argument(pipeline_peer_find(&pipeline, "a"));
 	ck_assert_str_eq(text, "a=r,x=1\\,2,y=\\\\,edge.z=b");
 	pipeline_free(&pipeline);
 	ck_assert_int_eq(load("[peer b]\nrole = s\n"), 0);
-	ck_assert_int_eq(pipeline_peer_parse(&pipeline, text, &fault), 0);
+	ck_assert_int_eq(pipeline_text_parse(&pipeline, text, &fault), 0);
 	ck_assert_str_eq(option("a", "y"), "\\");
 	pipeline_free(&pipeline);
 	free(text);
 	ck_assert_int_eq(load("[peer b]\nrole = s\n"), 0);
-	ck_assert_int_eq(pipeline_peer_parse(&pipeline, "a=r,x=1\\,2,edge.z=b", &fault), 0);
+	ck_assert_int_eq(pipeline_text_parse(&pipeline, "a=r,x=1\\,2,edge.z=b", &fault), 0);
 	ck_assert_str_eq(option("a", "x"), "1,2");
 	ck_assert_str_eq(option("a", "edge.z"), "b");
 	static const char *const bad[] = {
 		"", "=", "c", "c=", "c=r,", "c=r,x", "c=r,=1", "c/d=r", "=r"};
 	for (size_t i = 0; i < countof(bad); i++) {
-		ck_assert_msg(pipeline_peer_parse(&pipeline, bad[i], &fault) == -FAULT_USAGE,
+		ck_assert_msg(pipeline_text_parse(&pipeline, bad[i], &fault) == -FAULT_USAGE,
 			"'%s'", bad[i]);
 		ck_assert_uint_eq(pipeline.peer_count, 2);
 	}
-	ck_assert_int_eq(pipeline_peer_parse(&pipeline, "a=r", &fault), -FAULT_CONFLICT);
+	ck_assert_int_eq(pipeline_text_parse(&pipeline, "a=r", &fault), -FAULT_CONFLICT);
 	pipeline_free(&pipeline);
 }
 END_TEST

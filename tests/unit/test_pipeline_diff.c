@@ -35,7 +35,7 @@ static const char *diff(const char *from, const char *to)
 	for (unsigned i = 0; i < plan.count; i++) {
 		size_t n = strlen(out);
 		snprintf(out + n, sizeof(out) - n, "%s%s %s", n ? "; " : "",
-			pipeline_action_name(plan.steps[i].action), plan.steps[i].object);
+			pipeline_diff_action_name(plan.steps[i].action), plan.steps[i].object);
 	}
 	pipeline_free(&have);
 	pipeline_free(&want);
@@ -91,7 +91,7 @@ START_TEST(test_begin)
 	ck_assert_str_eq(diff(ALL, HEAD MEM0 VOL0 NBD0 "begin = late\n"), "restart nbd0");
 	load(&have, ALL CACHE0 "begin = passing\n");
 	pipeline_running_begun(&have);
-	char *text = pipeline_text(&have, &fault);
+	char *text = pipeline_write_text(&have, &fault);
 	ck_assert_ptr_nonnull(text);
 	ck_assert_ptr_null(strstr(text, "begin"));
 	ck_assert_ptr_nonnull(strstr(text, "size = 8M"));
@@ -199,12 +199,12 @@ START_TEST(test_round_trip)
 				"[host low]\nlanes = 2\nworkers = 3\nrestart = never\n" MEM0 VOL0
 				"x = a, b; c # d\n" NBD0 "listen = tcp:[::1]:1\n";
 	load(&have, text);
-	char *once = pipeline_text(&have, &fault);
+	char *once = pipeline_write_text(&have, &fault);
 	ck_assert_ptr_nonnull(once);
 	load(&want, once);
 	ck_assert_int_eq(pipeline_diff(&have, &want, &plan, &fault), 0);
 	ck_assert_uint_eq(plan.count, 0);
-	char *twice = pipeline_text(&want, &fault);
+	char *twice = pipeline_write_text(&want, &fault);
 	ck_assert_str_eq(once, twice);
 	ck_assert_str_eq(want.huge, "/mnt/h");
 	ck_assert_uint_eq(pipeline_host_find(&want, "low")->workers, 3);
@@ -222,7 +222,7 @@ START_TEST(test_unsayable)
 		load(&have, ALL);
 		struct pipeline_peer *peer = &have.peers[0];
 		ck_assert_int_eq(pipeline_option_add(peer, "x", values[i], 0, 0), 0);
-		ck_assert_msg(!pipeline_text(&have, &fault), "'%s'", values[i]);
+		ck_assert_msg(!pipeline_write_text(&have, &fault), "'%s'", values[i]);
 		ck_assert_int_eq(fault.code, FAULT_FAILED);
 		pipeline_free(&have);
 	}

@@ -95,11 +95,11 @@ START_TEST(test_fallback)
 	ck_assert_ptr_null(pipeline_keep_second(&pipeline, "a", "y"));
 	ck_assert_ptr_null(pipeline_keep_second(&pipeline, "nix", "x"));
 	ck_assert_str_eq(pipeline.hosts[pipeline.order[2]].name, "a");
-	char *text = pipeline_peer_argument(pipeline_peer_find(&pipeline, "a"));
+	char *text = pipeline_text_argument(pipeline_peer_find(&pipeline, "a"));
 	ck_assert_str_eq(text, "a=r,edge.x=b,size=1");
 	free(text);
 	/* but a file does */
-	text = pipeline_text(&pipeline, &fault);
+	text = pipeline_write_text(&pipeline, &fault);
 	ck_assert_ptr_nonnull(text);
 	pipeline_free(&pipeline);
 	ck_assert_int_eq(load(text), 0);
@@ -114,7 +114,7 @@ END_TEST
 START_TEST(test_written)
 {
 	ck_assert_int_eq(load("[host h]\nwatchdog=30s\n[peer a]\nrole=r\nhost=h\n"), 0);
-	char *text = pipeline_text(&pipeline, &fault);
+	char *text = pipeline_write_text(&pipeline, &fault);
 	pipeline_free(&pipeline);
 	ck_assert_int_eq(load(text), 0);
 	ck_assert_uint_eq(keep_of("a").watchdog_ns, 30 * SECOND);

@@ -136,7 +136,7 @@ START_TEST(test_snapshot)
 	ck_assert_int_eq(rig_volume_named(&b, XSEG_OP_OPEN, 0, "disk@1", &info), -EROFS);
 	ck_assert_int_eq(ask(MAP_SNAP, id, "disk@1", 0), -EEXIST);
 	ck_assert_int_eq(rig_volume(&b, XSEG_OP_REMOVE, 0, snap, &info), -EBUSY);
-	put(id, 0, 5, OBJECT); /* a refusal leaves nothing held */
+	put(id, 0, 5, OBJECT); /* a refusal leaves nothing quiesced */
 	is(snap, 0, 1, OBJECT);
 }
 END_TEST
@@ -370,14 +370,14 @@ START_TEST(test_words)
 	ck_assert_int_eq(control(&b, MAP_DETAIL, id, 0, NULL), 0);
 	struct map_detail detail;
 	memcpy(&detail, out + MAP_ANSWER_AT, sizeof(detail));
-	ck_assert_uint_eq(detail.objects, 1); /* it was told first */
+	ck_assert_uint_eq(detail.objects, 1); /* it was published first */
 	ck_assert_int_eq(
 		control(&b, MAP_FLAGS, id, (uint64_t)XSEG_VOLUME_PROTECTED << 32, NULL), 0);
 	ck_assert_int_eq(io(&a, XSEG_OP_CLOSE, id, 0, NULL, 0), 0);
 	ck_assert_int_eq(rig_volume(&b, XSEG_OP_REMOVE, 0, id, &info), 0);
 	ck_assert_int_eq(control(&b, MAP_ACQUIRE, id, 0, NULL), -EOPNOTSUPP);
 	ck_assert_int_eq(control(&b, MAP_ACQUIRE, id, MAP_READ_ONLY, NULL), -ENOENT);
-	ck_assert_int_eq(control(&b, MAP_NEWS, id, 1, NULL), -EOPNOTSUPP);
+	ck_assert_int_eq(control(&b, MAP_PUBLISH, id, 1, NULL), -EOPNOTSUPP);
 	ck_assert_int_eq(control(&b, MAP_CONTROLS, id, 1, NULL), -EOPNOTSUPP);
 }
 END_TEST
@@ -399,7 +399,7 @@ START_TEST(test_limits)
 	ck_assert_int_eq(control(&b, MAP_LIMITS, id, 0, &question), 0);
 	ck_assert_uint_ge(sixty_writes(id), 480000000u);
 	ck_assert_int_eq(ask(MAP_SNAP, id, "slow@1", 0), 0);
-	question.limits = (struct map_limits){0};
+	question.limits = (struct map_change_limits){0};
 	ck_assert_int_eq(control(&b, MAP_LIMITS, id, 0, &question), 0);
 	/* a busy machine may be as slow at times, a limit is so always */
 	bool fast = false;
@@ -469,7 +469,7 @@ START_TEST(test_lost)
 }
 END_TEST
 
-/* Who was at work before the composer was killed goes on; what was noted is told. */
+/* Who was at work before the composer was killed goes on; what was recorded is published. */
 START_TEST(test_killed)
 {
 	uint64_t id = make("disk", 64 * OBJECT);
@@ -494,7 +494,7 @@ START_TEST(test_killed)
 }
 END_TEST
 
-/* Nobody asks for it again: what was noted is told all the same, and it is given back. */
+/* Nobody asks for it again: what was recorded is published all the same, and it is given back. */
 START_TEST(test_adopted)
 {
 	uint64_t id = make("disk", 64 * OBJECT);
@@ -523,7 +523,7 @@ static uint32_t kept_pages(void)
 	return usage.pages_kept;
 }
 
-/* Told to stop, it tells what it has noted, and keeps nothing. */
+/* Asked to stop, it publishes what it has recorded, and keeps nothing. */
 START_TEST(test_stopped)
 {
 	uint64_t id = make("disk", 64 * OBJECT);

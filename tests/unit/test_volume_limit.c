@@ -2,8 +2,8 @@
 /* So much in a second and no more: the arithmetic of it, with a clock of the test's own. */
 #include <errno.h>
 
-#include "peers/volume/volume_hold.h"
 #include "peers/volume/volume_limit.h"
+#include "peers/volume/volume_quiesce.h"
 #include "tests/lib/unit.h"
 
 #define MS 1000000ull
@@ -19,24 +19,24 @@ uint64_t peer_now_ns(const struct peer *peer)
 	return 0;
 }
 
-struct volume *volume_find(struct peer *peer, uint64_t id)
+struct volume *volume_table_lookup(struct peer *peer, uint64_t id)
 {
 	(void)peer, (void)id;
 	return NULL;
 }
 
-void volume_hold_aside(struct peer *peer, const struct job *job, bool aside)
+void volume_quiesce_aside(struct peer *peer, const struct job *job, bool aside)
 {
 	(void)peer, (void)job, (void)aside;
 }
 
 static void set(uint64_t iops, uint64_t bytes, uint64_t burst_ms)
 {
-	struct map_limits limits = {.iops = iops, .bytes = bytes, .burst_ms = burst_ms};
+	struct map_change_limits limits = {.iops = iops, .bytes = bytes, .burst_ms = burst_ms};
 	ck_assert_int_eq(volume_limit_set(&limit, &limits), 0);
 }
 
-/* How many of that size go from `from` to `to`, when each waits as long as it is told. */
+/* How many of that size go from `from` to `to`, when each waits as long as it is published. */
 static uint64_t count_taken(uint64_t from, uint64_t to, uint64_t bytes)
 {
 	uint64_t count = 0;

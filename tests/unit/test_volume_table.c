@@ -4,7 +4,7 @@
 #include <string.h>
 #include <xseg/registry.h>
 
-#include "peers/volume/volume_hold.h"
+#include "peers/volume/volume_quiesce.h"
 #include "tests/lib/unit.h"
 
 #define SHARDS 3
@@ -21,7 +21,7 @@ uint64_t peer_now_ns(const struct peer *peer)
 	return 0;
 }
 
-void volume_hold_aside(struct peer *peer, const struct job *job, bool aside)
+void volume_quiesce_aside(struct peer *peer, const struct job *job, bool aside)
 {
 	(void)peer, (void)job, (void)aside;
 }
@@ -41,14 +41,14 @@ static void table_setup(void)
 	for (int i = 0; i < SHARDS; i++) {
 		peers[i] = (struct peer){.state = &shards[i], .shared = &shared};
 		TAILQ_INIT(&shards[i].loads);
-		ck_assert_int_eq(volume_cache_open(&shards[i]), 0);
+		ck_assert_int_eq(volume_table_cache_open(&shards[i]), 0);
 	}
 }
 
 static void table_teardown(void)
 {
 	for (int i = 0; i < SHARDS; i++)
-		volume_cache_close(&peers[i]);
+		volume_table_cache_close(&peers[i]);
 	volume_table_close(&shared);
 	xseg_segment_leave(&seg);
 }
@@ -74,7 +74,7 @@ static void insert(uint64_t id)
 	ck_assert_int_eq(volume_table_insert(&shared, &head, shared.gone), 0);
 	struct volume *volume = volume_table_find(&shared, id);
 	volume->acquired = true;
-	LIST_INSERT_HEAD(&shared.acquired, volume, ours);
+	LIST_INSERT_HEAD(&shared.acquired, volume, lease);
 }
 
 static struct volume_client living_client(void)
@@ -88,20 +88,20 @@ static struct volume_client living_client(void)
 
 static void remove_volume(struct peer *peer, uint64_t id)
 {
-	struct volume *volume = volume_find(peer, id);
+	struct volume *volume = volume_table_lookup(peer, id);
 	ck_assert_ptr_nonnull(volume);
-	ck_assert_int_eq(volume_remove_begin(peer, volume), 0);
-	volume_remove_end(peer, id);
+	ck_assert_int_eq(volume_table_remove_begin(peer, volume), 0);
+	volume_table_remove_end(peer, id);
 }
 
 START_TEST(test_find)
 {
-	ck_assert_ptr_null(volume_find(&peers[0], 0));
-	ck_assert_ptr_null(volume_find(&peers[0], 5));
+	ck_assert_ptr_null(volume_table_lookup(&peers[0], 0));
+	ck_assert_ptr_null(volume_table_lookup(&peers[0], 5));
 	insert(5);
-	struct volume *volume = volume_find(&peers[0], 5);
+	struct volume *volume = volume_table_lookup(&peers[0], 5);
 	ck_assert_ptr_nonnull(volume);
-	ck_assert_ptr_eq(volume, volume_find(&peers[1], 5));
+	ck_assert_ptr_eq(volume, volume_table_lookup(&peers[1], 5));
 	ck_assert_ptr_eq(volume, volume_cached(&shards[0], 5));
 	ck_assert_uint_eq(volume->refs, 2);
 	ck_assert_uint_eq(volume->object_shift, 12);
@@ -118,11 +118,11 @@ START_TEST(test_many)
 	for (unsigned i = 0; i < countof(ids); i++) {
 		ids[i] = i % 3 == 0 ? random_next(&seed) : i % 3 == 1 ? (i + 1ull) << 32 : i + 1;
 		insert(ids[i]);
-		ck_assert_ptr_nonnull(volume_find(&peers[i % SHARDS], ids[i]));
+		ck_assert_ptr_nonnull(volume_table_lookup(&peers[i % SHARDS], ids[i]));
 	}
 	for (unsigned i = 0; i < countof(ids); i++)
 		for (int j = 0; j < SHARDS; j++) {
-			struct volume *volume = volume_find(&peers[j], ids[i]);
+			struct volume *volume = volume_table_lookup(&peers[j], ids[i]);
 			ck_assert_ptr_nonnull(volume);
 			ck_assert_uint_eq(volume->id, ids[i]);
 			ck_assert_ptr_eq(volume, volume_cached(&shards[j], ids[i]));
@@ -132,10 +132,10 @@ START_TEST(test_many)
 		remove_volume(&peers[0], ids[i]);
 	for (unsigned i = 0; i < countof(ids); i++)
 		for (int j = 0; j < SHARDS; j++)
-			ck_assert((volume_find(&peers[j], ids[i]) != NULL) == (i % 2 == 1));
+			ck_assert((volume_table_lookup(&peers[j], ids[i]) != NULL) == (i % 2 == 1));
 	insert(77777);
 	for (int j = 0; j < SHARDS; j++) {
-		ck_assert_ptr_nonnull(volume_find(&peers[j], 77777));
+		ck_assert_ptr_nonnull(volume_table_lookup(&peers[j], 77777));
 		ck_assert_uint_eq(shards[j].used, countof(ids) / 2 + 1);
 	}
 	ck_assert_uint_eq(shared.count, countof(ids) / 2 + 1);
@@ -148,7 +148,7 @@ START_TEST(test_head)
 	struct map_head_info head = head_of(6), bad;
 	struct xseg_volume_info info;
 	insert(6);
-	struct volume *volume = volume_find(&peers[0], 6);
+	struct volume *volume = volume_table_lookup(&peers[0], 6);
 	ck_assert_uint_eq(volume->epoch, 5);
 	ck_assert_uint_eq(volume->frozen, 3);
 	ck_assert_ptr_nonnull(volume->pages);
@@ -156,21 +156,21 @@ START_TEST(test_head)
 	head.epoch = 7;
 	head.state = XSEG_VOLUME_REMOVING;
 	strcpy(head.name, "other");
-	ck_assert_int_eq(volume_head_set(&peers[0], volume, &head, false), 0);
+	ck_assert_int_eq(volume_table_head_set(&peers[0], volume, &head, false), 0);
 	ck_assert_uint_eq(volume->epoch, 5); /* somebody may be at work on it */
 	ck_assert_uint_eq(volume->size, 1000 * 4096 + 512);
 	ck_assert_uint_eq(volume->state, XSEG_VOLUME_REMOVING);
-	ck_assert_int_eq(volume_head_set(&peers[0], volume, &head, true), 0);
+	ck_assert_int_eq(volume_table_head_set(&peers[0], volume, &head, true), 0);
 	ck_assert_uint_eq(volume->epoch, 7);
-	volume_describe(&peers[0], volume, &info);
+	volume_open_describe(&peers[0], volume, &info);
 	ck_assert_uint_eq(info.size, 8192);
 	ck_assert_str_eq(info.name, "other");
 #define REFUSED(change) \
 	do { \
 		bad = head; \
 		change; \
-		ck_assert_int_eq(volume_head_check(&bad), -EILSEQ); \
-		ck_assert_int_eq(volume_head_set(&peers[0], volume, &bad, true), -EILSEQ); \
+		ck_assert_int_eq(volume_table_head_check(&bad), -EILSEQ); \
+		ck_assert_int_eq(volume_table_head_set(&peers[0], volume, &bad, true), -EILSEQ); \
 		ck_assert_int_eq(volume_table_insert(&shared, &bad, shared.gone), -EILSEQ); \
 	} while (0)
 	REFUSED(bad.id = 0);
@@ -187,45 +187,45 @@ START_TEST(test_head)
 	REFUSED(memset(bad.name, 'x', sizeof(bad.name)));
 	bad = head;
 	bad.object_size = 8192;
-	ck_assert_int_eq(volume_head_set(&peers[0], volume, &bad, true), -EILSEQ);
+	ck_assert_int_eq(volume_table_head_set(&peers[0], volume, &bad, true), -EILSEQ);
 }
 END_TEST
 
-/* Who is let in at once may write, too: so not into what is not ours, held, limited or lost. */
+/* Who is let in at once may write, too: so not into what is not ours, quiesced, limited or lost. */
 START_TEST(test_admitted)
 {
 	struct volume_client a = living_client();
 	struct map_head_info head = head_of(7);
 	insert(7);
-	struct volume *volume = volume_find(&peers[0], 7);
+	struct volume *volume = volume_table_lookup(&peers[0], 7);
 	uint64_t bit = 1ull << a.lane;
-	volume_admit(volume, a);
+	volume_open_admit(volume, a);
 	ck_assert_uint_eq(volume->admitted, bit);
 	head.limits.iops = 10;
-	ck_assert_int_eq(volume_head_set(&peers[0], volume, &head, false), 0);
+	ck_assert_int_eq(volume_table_head_set(&peers[0], volume, &head, false), 0);
 	ck_assert_uint_eq(volume->admitted, 0);
-	volume_admit(volume, a);
-	ck_assert_int_eq(volume_opened(&peers[0], volume, a, true, 0), 0);
+	volume_open_admit(volume, a);
+	ck_assert_int_eq(volume_open_add(&peers[0], volume, a, true, 0), 0);
 	ck_assert_uint_eq(volume->admitted, 0);
 	head.limits.iops = 0;
-	ck_assert_int_eq(volume_head_set(&peers[0], volume, &head, false), 0);
+	ck_assert_int_eq(volume_table_head_set(&peers[0], volume, &head, false), 0);
 	volume->acquired = false;
-	volume_admit(volume, a);
+	volume_open_admit(volume, a);
 	ck_assert_uint_eq(volume->admitted, 0);
 	volume->acquired = true;
 	volume->lost = true;
-	volume_admit(volume, a);
+	volume_open_admit(volume, a);
 	ck_assert_uint_eq(volume->admitted, 0);
 	volume->lost = false;
-	volume->hold = (struct volume_hold *)volume;
-	volume_admit(volume, a);
+	volume->quiesce = (struct volume_quiesce *)volume;
+	volume_open_admit(volume, a);
 	ck_assert_uint_eq(volume->admitted, 0);
-	volume->hold = NULL;
-	volume_admit(volume, a);
+	volume->quiesce = NULL;
+	volume_open_admit(volume, a);
 	ck_assert_uint_eq(volume->admitted, bit);
-	ck_assert(!volume_is_unused(&peers[0], volume));
+	ck_assert(!volume_open_is_unused(&peers[0], volume));
 	xseg_lane_release(&seg, a.lane);
-	ck_assert(volume_is_unused(&peers[0], volume));
+	ck_assert(volume_open_is_unused(&peers[0], volume));
 }
 END_TEST
 
@@ -237,7 +237,7 @@ START_TEST(test_stale_load)
 	uint64_t gone = shared.gone;
 	remove_volume(&peers[0], 8);
 	ck_assert_int_eq(volume_table_insert(&shared, &head, gone), -EAGAIN);
-	ck_assert_ptr_null(volume_find(&peers[1], 8));
+	ck_assert_ptr_null(volume_table_lookup(&peers[1], 8));
 }
 END_TEST
 
@@ -247,18 +247,18 @@ START_TEST(test_opened_again)
 	struct volume_client a = living_client(), b = living_client();
 	struct xseg_volume_info info;
 	insert(9);
-	struct volume *volume = volume_find(&peers[0], 9);
-	volume_admit(volume, a); /* it works on, first */
+	struct volume *volume = volume_table_lookup(&peers[0], 9);
+	volume_open_admit(volume, a); /* it works on, first */
 	for (int i = 0; i < 2; i++)
-		ck_assert_int_eq(volume_opened(&peers[0], volume, a, true, 3), 0);
-	ck_assert_int_eq(volume_opened(&peers[0], volume, a, true, 0), 0);
-	volume_describe(&peers[0], volume, &info);
+		ck_assert_int_eq(volume_open_add(&peers[0], volume, a, true, 3), 0);
+	ck_assert_int_eq(volume_open_add(&peers[0], volume, a, true, 0), 0);
+	volume_open_describe(&peers[0], volume, &info);
 	ck_assert_uint_eq(info.opens, 4);
 	for (unsigned i = 4; i > 0; i--) {
-		ck_assert_uint_eq(volume_opens(&peers[0], volume, b), i);
-		ck_assert(volume_closed(&peers[0], volume, a) == (i == 1));
+		ck_assert_uint_eq(volume_open_count(&peers[0], volume, b), i);
+		ck_assert(volume_open_remove(&peers[0], volume, a) == (i == 1));
 	}
-	ck_assert_uint_eq(volume_opens(&peers[0], volume, b), 0);
+	ck_assert_uint_eq(volume_open_count(&peers[0], volume, b), 0);
 }
 END_TEST
 
@@ -267,25 +267,25 @@ START_TEST(test_opens)
 	struct volume_client a = living_client(), b = living_client(), dead = {40, 3};
 	struct xseg_volume_info info;
 	insert(9);
-	struct volume *volume = volume_find(&peers[0], 9);
-	ck_assert_int_eq(volume_opened(&peers[0], volume, a, true, 0), 0);
-	ck_assert_int_eq(volume_opened(&peers[1], volume, a, false, 0), 0);
-	ck_assert_int_eq(volume_opened(&peers[2], volume, dead, true, 0), 0);
+	struct volume *volume = volume_table_lookup(&peers[0], 9);
+	ck_assert_int_eq(volume_open_add(&peers[0], volume, a, true, 0), 0);
+	ck_assert_int_eq(volume_open_add(&peers[1], volume, a, false, 0), 0);
+	ck_assert_int_eq(volume_open_add(&peers[2], volume, dead, true, 0), 0);
 	ck_assert((volume->admitted >> a.lane) & 1);
 	ck_assert((volume->admitted >> 40) & 1);
-	volume_describe(&peers[0], volume, &info);
+	volume_open_describe(&peers[0], volume, &info);
 	ck_assert_uint_eq(info.opens, 2); /* the dead do not count */
 	ck_assert(!((volume->admitted >> 40) & 1));
-	ck_assert_uint_eq(volume_opens(&peers[0], volume, a), 2);
-	ck_assert(!volume_closed(&peers[0], volume, a));
-	ck_assert_uint_eq(volume_opens(&peers[0], volume, b), 1);
-	ck_assert(volume_closed(&peers[0], volume, a));
-	ck_assert_uint_eq(volume_opens(&peers[0], volume, b), 0);
-	ck_assert_int_eq(volume_remove_begin(&peers[0], volume), 0);
+	ck_assert_uint_eq(volume_open_count(&peers[0], volume, a), 2);
+	ck_assert(!volume_open_remove(&peers[0], volume, a));
+	ck_assert_uint_eq(volume_open_count(&peers[0], volume, b), 1);
+	ck_assert(volume_open_remove(&peers[0], volume, a));
+	ck_assert_uint_eq(volume_open_count(&peers[0], volume, b), 0);
+	ck_assert_int_eq(volume_table_remove_begin(&peers[0], volume), 0);
 	ck_assert_uint_eq(volume->admitted, 0);
-	ck_assert(volume_is_leaving(volume));
-	ck_assert_int_eq(volume_opened(&peers[0], volume, a, false, 0), -EBUSY);
-	ck_assert_int_eq(volume_remove_begin(&peers[0], volume), -EBUSY);
+	ck_assert(volume_open_is_leaving(volume));
+	ck_assert_int_eq(volume_open_add(&peers[0], volume, a, false, 0), -EBUSY);
+	ck_assert_int_eq(volume_table_remove_begin(&peers[0], volume), -EBUSY);
 }
 END_TEST
 
@@ -295,16 +295,17 @@ START_TEST(test_implied)
 	struct volume_client a = living_client(), b = living_client();
 	struct xseg_volume_info info;
 	insert(10);
-	struct volume *volume = volume_find(&peers[0], 10);
-	volume_admit(volume, a);
-	volume_describe(&peers[0], volume, &info);
+	struct volume *volume = volume_table_lookup(&peers[0], 10);
+	volume_open_admit(volume, a);
+	volume_open_describe(&peers[0], volume, &info);
 	ck_assert_uint_eq(info.opens, 1);
-	ck_assert_uint_eq(volume_opens(&peers[0], volume, b), 1);
-	volume_closed(&peers[0], volume, a);
+	ck_assert_uint_eq(volume_open_count(&peers[0], volume, b), 1);
+	volume_open_remove(&peers[0], volume, a);
 	ck_assert_uint_eq(volume->admitted, 0); /* another connection of his shows itself again */
-	volume_admit(volume, a);
-	ck_assert_uint_eq(volume_opens(&peers[0], volume, a), 0); /* he himself may remove it */
-	ck_assert_uint_eq(volume_opens(&peers[0], volume, b), 1);
+	volume_open_admit(volume, a);
+	ck_assert_uint_eq(
+		volume_open_count(&peers[0], volume, a), 0); /* he himself may remove it */
+	ck_assert_uint_eq(volume_open_count(&peers[0], volume, b), 1);
 }
 END_TEST
 
@@ -314,15 +315,15 @@ START_TEST(test_lane_again)
 	struct volume_client a = living_client(), b;
 	struct xseg_volume_info info;
 	insert(11);
-	struct volume *volume = volume_find(&peers[0], 11);
+	struct volume *volume = volume_table_lookup(&peers[0], 11);
 	for (int i = 0; i < 5; i++)
-		ck_assert_int_eq(volume_opened(&peers[0], volume, a, true, 0), 0);
+		ck_assert_int_eq(volume_open_add(&peers[0], volume, a, true, 0), 0);
 	xseg_lane_release(&seg, a.lane);
 	b = living_client();
 	ck_assert_uint_eq(b.lane, a.lane);
 	ck_assert_uint_ne(b.epoch, a.epoch);
-	ck_assert_int_eq(volume_opened(&peers[0], volume, b, true, 0), 0);
-	volume_describe(&peers[0], volume, &info);
+	ck_assert_int_eq(volume_open_add(&peers[0], volume, b, true, 0), 0);
+	volume_open_describe(&peers[0], volume, &info);
 	ck_assert_uint_eq(info.opens, 1);
 }
 END_TEST
@@ -331,19 +332,19 @@ START_TEST(test_states)
 {
 	struct map_head_info head = head_of(12);
 	insert(12);
-	struct volume *volume = volume_find(&peers[0], 12);
+	struct volume *volume = volume_table_lookup(&peers[0], 12);
 	/* a removal that could not even begin */
-	ck_assert_int_eq(volume_remove_begin(&peers[0], volume), 0);
-	ck_assert_int_eq(volume_head_set(&peers[0], volume, &head, true), 0);
+	ck_assert_int_eq(volume_table_remove_begin(&peers[0], volume), 0);
+	ck_assert_int_eq(volume_table_head_set(&peers[0], volume, &head, true), 0);
 	ck_assert_uint_eq(volume->state, XSEG_VOLUME_REMOVING);
-	volume_remove_stop(&peers[0], 12, XSEG_VOLUME_READY);
+	volume_table_remove_stop(&peers[0], 12, XSEG_VOLUME_READY);
 	ck_assert_uint_eq(volume->state, XSEG_VOLUME_READY);
 	/* one that failed halfway may be tried again */
-	ck_assert_int_eq(volume_remove_begin(&peers[0], volume), 0);
-	volume_remove_stop(&peers[0], 12, XSEG_VOLUME_REMOVING);
-	ck_assert_int_eq(volume_remove_begin(&peers[0], volume), 0);
-	volume_remove_end(&peers[0], 12);
-	ck_assert_ptr_null(volume_find(&peers[0], 12));
+	ck_assert_int_eq(volume_table_remove_begin(&peers[0], volume), 0);
+	volume_table_remove_stop(&peers[0], 12, XSEG_VOLUME_REMOVING);
+	ck_assert_int_eq(volume_table_remove_begin(&peers[0], volume), 0);
+	volume_table_remove_end(&peers[0], 12);
+	ck_assert_ptr_null(volume_table_lookup(&peers[0], 12));
 	ck_assert(LIST_EMPTY(&shared.acquired));
 }
 END_TEST
@@ -358,11 +359,11 @@ START_TEST(test_configured)
 	uint64_t id = volume_table_configured_id(&shared, "v13");
 	ck_assert_uint_ne(id, 0);
 	ck_assert_uint_eq(volume_table_configured_id(&shared, "v14"), 0);
-	struct volume *volume = volume_find(&peers[0], id);
+	struct volume *volume = volume_table_lookup(&peers[0], id);
 	ck_assert_ptr_null(volume->pages);
-	ck_assert_int_eq(volume_remove_begin(&peers[0], volume), -EPERM);
+	ck_assert_int_eq(volume_table_remove_begin(&peers[0], volume), -EPERM);
 	struct xseg_volume_info info;
-	volume_describe(&peers[0], volume, &info);
+	volume_open_describe(&peers[0], volume, &info);
 	ck_assert_uint_eq(info.flags, XSEG_VOLUME_FIXED);
 	ck_assert_uint_eq(info.objects, 10);
 }
@@ -375,10 +376,10 @@ START_TEST(test_read_only)
 	head.flags = XSEG_VOLUME_SNAPSHOT;
 	head.self = MAP_OWNERS; /* it has no objects of its own */
 	ck_assert_int_eq(volume_table_insert(&shared, &head, 0), 0);
-	struct volume *volume = volume_find(&peers[0], 14);
+	struct volume *volume = volume_table_lookup(&peers[0], 14);
 	ck_assert(volume->read_only);
-	ck_assert_int_eq(volume_opened(&peers[0], volume, a, true, 0), -EROFS);
-	ck_assert_int_eq(volume_opened(&peers[0], volume, a, false, 0), 0);
+	ck_assert_int_eq(volume_open_add(&peers[0], volume, a, true, 0), -EROFS);
+	ck_assert_int_eq(volume_open_add(&peers[0], volume, a, false, 0), 0);
 	ck_assert_uint_ne(volume->admitted, 0); /* nobody can write to it anyway */
 }
 END_TEST

@@ -69,15 +69,15 @@ extern const struct ctl_option ctl_option_yes, ctl_option_dry_run, ctl_option_pr
 extern const struct ctl_option *const ctl_options_common[]; /* NULL at the end */
 
 /* Value of an option of this verb: NULL when it was not given. */
-const char *ctl_value(const struct ctl *ctl, const char *name);
-bool ctl_given(const struct ctl *ctl, const char *name);
-int ctl_value_size(
+const char *ctl_option_value(const struct ctl *ctl, const char *name);
+bool ctl_option_given(const struct ctl *ctl, const char *name);
+int ctl_option_size(
 	struct ctl *ctl, const char *name, uint64_t *size); /* unchanged when not given */
-int ctl_value_count(struct ctl *ctl, const char *name, uint64_t max, uint64_t *count);
+int ctl_option_number(struct ctl *ctl, const char *name, uint64_t max, uint64_t *count);
 /* Fills ctl from argv; 0, -code, or CTL_SHOWN when help or the like was printed. */
 #define CTL_SHOWN 100
-int ctl_parse(struct ctl *ctl, int argc, char **argv);
-const struct ctl_verb *ctl_verb_find(const char *noun, const char *verb);
+int ctl_option_parse(struct ctl *ctl, int argc, char **argv);
+const struct ctl_verb *ctl_option_verb(const char *noun, const char *verb);
 
 extern const struct ctl_verb *const ctl_verbs[]; /* NULL at the end; ctl_table.c */
 
@@ -87,7 +87,7 @@ void ctl_help(void);
 void ctl_help_noun(const char *noun);
 void ctl_help_verb(const struct ctl_verb *verb);
 void ctl_help_man(void);
-int ctl_help_completion(struct ctl *ctl);
+int ctl_complete(struct ctl *ctl);
 
 /* --- questions and interrupts (ctl_ask.c) --- */
 
@@ -95,15 +95,15 @@ int ctl_help_completion(struct ctl *ctl);
    said as in "remove volume 'disk' and all its data". */
 int ctl_ask(struct ctl *ctl, const char *deed);
 /* SIGINT, SIGTERM and SIGHUP set a flag from now on. */
-void ctl_interrupt_catch(void);
-bool ctl_interrupted(void);
+void ctl_ask_interrupt_catch(void);
+bool ctl_ask_interrupted(void);
 /* While something is undone it is as if nobody had said it; the signal, to be put back. */
-int ctl_interrupt_hold(void);
-void ctl_interrupt_resume(int signal);
-int ctl_interrupted_by(void); /* the signal, or 0 */
+int ctl_ask_interrupt_block(void);
+void ctl_ask_interrupt_resume(int signal);
+int ctl_ask_interrupted_by(void); /* the signal, or 0 */
 /* Until fd is ready (POLLIN, POLLOUT) or ^C; false: ^C. A signal just before a read is not lost. */
-bool ctl_interrupt_wait(int fd, short events);
-int ctl_interrupted_fault(struct ctl *ctl, const char *object);
+bool ctl_ask_interrupt_wait(int fd, short events);
+int ctl_ask_interrupted_fault(struct ctl *ctl, const char *object);
 
 /* --- pipeline files (ctl_config.c) --- */
 
@@ -113,9 +113,9 @@ int ctl_config_check_file(struct ctl *ctl, const char *path);
 /* --- the segment (ctl_join.c) --- */
 
 /* Which: -s, $SKERRY_SEGMENT, or the only one there is. */
-int ctl_segment_name(struct ctl *ctl, char name[NAME_LENGTH_MAX + 1]);
+int ctl_join_segment_name(struct ctl *ctl, char name[NAME_LENGTH_MAX + 1]);
 /* The run folder of the segment's keeper, as the segment says, unless SKERRY_RUN_DIR is set. */
-void ctl_run_dir_find(const char *segment);
+void ctl_join_run_dir(const char *segment);
 int ctl_join(struct ctl *ctl, struct xseg *seg);
 /* A client of the composer: the peer of role "volume", or --via. */
 int ctl_join_composer(struct ctl *ctl, struct client *client);

@@ -16,7 +16,7 @@ static volatile sig_atomic_t interrupted_by;
 int ctl_ask(struct ctl *ctl, const char *deed)
 {
 	char answer[16] = "";
-	if (ctl_given(ctl, "yes"))
+	if (ctl_option_given(ctl, "yes"))
 		return 0;
 	if (!isatty(STDIN_FILENO) || !isatty(STDERR_FILENO))
 		return fault_set(&ctl->fault, FAULT_USAGE, NULL, "say --yes",
@@ -30,7 +30,7 @@ int ctl_ask(struct ctl *ctl, const char *deed)
 
 static void on_interrupt(int signal) { interrupted_by = signal; }
 
-void ctl_interrupt_catch(void)
+void ctl_ask_interrupt_catch(void)
 {
 	static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
 	/* no SA_RESTART: waits end; once: who presses ^C again does not want to wait */
@@ -39,20 +39,20 @@ void ctl_interrupt_catch(void)
 		sigaction(signals[i], &action, NULL);
 }
 
-int ctl_interrupted_by(void) { return interrupted_by; }
+int ctl_ask_interrupted_by(void) { return interrupted_by; }
 
-int ctl_interrupt_hold(void)
+int ctl_ask_interrupt_block(void)
 {
 	int signal = interrupted_by;
 	interrupted_by = 0;
 	return signal;
 }
 
-void ctl_interrupt_resume(int signal) { interrupted_by = signal; }
+void ctl_ask_interrupt_resume(int signal) { interrupted_by = signal; }
 
-bool ctl_interrupted(void) { return interrupted_by != 0; }
+bool ctl_ask_interrupted(void) { return interrupted_by != 0; }
 
-bool ctl_interrupt_wait(int fd, short events)
+bool ctl_ask_interrupt_wait(int fd, short events)
 {
 	while (!interrupted_by) {
 		struct pollfd one = {.fd = fd, .events = events};
@@ -62,7 +62,7 @@ bool ctl_interrupt_wait(int fd, short events)
 	return false;
 }
 
-int ctl_interrupted_fault(struct ctl *ctl, const char *object)
+int ctl_ask_interrupted_fault(struct ctl *ctl, const char *object)
 {
 	return fault_set(&ctl->fault, FAULT_FAILED, object, NULL, "interrupted (SIG%s)",
 		sigabbrev_np(interrupted_by));

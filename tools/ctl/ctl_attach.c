@@ -235,7 +235,7 @@ static void place_choose(const json_t *rows, struct place *place)
 
 static int run_attach(struct ctl *ctl)
 {
-	const char *volume = ctl->argv[0], *how = ctl_value(ctl, "print");
+	const char *volume = ctl->argv[0], *how = ctl_option_value(ctl, "print");
 	struct place place;
 	if (!how)
 		return fault_set(&ctl->fault, FAULT_USAGE, volume,

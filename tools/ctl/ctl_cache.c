@@ -43,11 +43,11 @@ static json_t *list_one(struct ctl *ctl, const char *segment, const char *name)
 	int rc = client_open(&client, segment, name, why);
 	if (!rc) {
 		client.timeout_ns = ctl->timeout_given ? ctl->timeout_ns : 2000000000u;
-		rc = ctl_cache_state(&client, &state);
+		rc = ctl_cache_ask_state(&client, &state);
 		client_close(&client);
 	}
 	if (!rc)
-		return ctl_cache_state_json(name, &state);
+		return ctl_cache_ask_state_json(name, &state);
 	return json_pack("{s:s, s:s, s:s, s:s}", "name", name, "phase", "unknown", "health",
 		"silent", "reason", why[0] ? why : strerror(-rc));
 }
@@ -93,7 +93,7 @@ struct ask {
 
 static int volume_id(struct ask *ask)
 {
-	const char *name = ctl_value(ask->ctl, "volume");
+	const char *name = ctl_option_value(ask->ctl, "volume");
 	struct xseg_volume_info info;
 	struct client client;
 	if (!name)
@@ -115,23 +115,23 @@ static int ask_open(struct ctl *ctl, struct ask *ask)
 	*ask = (struct ask){.ctl = ctl, .name = ctl->argv[0]};
 	int rc = volume_id(ask);
 	if (!rc)
-		rc = ctl_cache_open(ctl, ask->name, &ask->client);
+		rc = ctl_cache_ask_open(ctl, ask->name, &ask->client);
 	if (rc)
 		return rc;
-	int error = ctl_cache_state(&ask->client, &ask->state);
+	int error = ctl_cache_ask_state(&ask->client, &ask->state);
 	if (!error)
 		return 0;
 	client_close(&ask->client);
-	return ctl_cache_fault(ctl, ask->name, "asked", error);
+	return ctl_cache_ask_fault(ctl, ask->name, "asked", error);
 }
 
 /* Asked for, and the client closed. */
-static int ask_do(struct ask *ask, struct ctl_cache_call *call, const char *what)
+static int ask_do(struct ask *ask, struct ctl_cache_ask_call *call, const char *what)
 {
-	bool plan = ctl_given(ask->ctl, "dry-run");
-	int error = plan ? 0 : ctl_cache_call(&ask->client, call);
+	bool plan = ctl_option_given(ask->ctl, "dry-run");
+	int error = plan ? 0 : ctl_cache_ask_call(&ask->client, call);
 	client_close(&ask->client);
-	return error ? ctl_cache_fault(ask->ctl, ask->name, what, error) : 0;
+	return error ? ctl_cache_ask_fault(ask->ctl, ask->name, what, error) : 0;
 }
 
 /* The row of the volume among those that the cache knows; -ENOENT: it has nothing of it. */
@@ -139,7 +139,7 @@ static int volume_state(struct ask *ask, struct cache_volume_state *state)
 {
 	struct cache_volume_state *all;
 	uint32_t count;
-	int rc = ctl_cache_volumes(&ask->client, &all, &count);
+	int rc = ctl_cache_ask_volumes(&ask->client, &all, &count);
 	bool found = false;
 	for (uint32_t i = 0; !rc && i < count && !found; i++) {
 		found = all[i].volume == ask->volume;
@@ -182,8 +182,8 @@ static json_t *volume_json(const struct cache_volume_state *v, const char *name)
 	char id[24];
 	snprintf(id, sizeof(id), "%016llx", (unsigned long long)v->volume);
 	json_t *out = json_pack("{s:s, s:s, s:s, s:s, s:i, s:I, s:I}", "volume", name ? name : id,
-		"id", id, "mode", ctl_cache_word(ctl_cache_modes, v->setting.mode), "ack",
-		ctl_cache_word(ctl_cache_acks, v->setting.ack), "share", (int)v->setting.share,
+		"id", id, "mode", ctl_cache_ask_word(ctl_cache_modes, v->setting.mode), "ack",
+		ctl_cache_ask_word(ctl_cache_acks, v->setting.ack), "share", (int)v->setting.share,
 		"used", (json_int_t)v->used, "dirty", (json_int_t)v->dirty);
 	json_object_update_new(out,
 		json_pack("{s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "hit_percent",
@@ -253,20 +253,20 @@ static int run_stats(struct ctl *ctl)
 	int rc = ask_open(ctl, &ask);
 	if (rc)
 		return rc;
-	int error = ctl_cache_volumes(&ask.client, &all, &count);
+	int error = ctl_cache_ask_volumes(&ask.client, &all, &count);
 	client_close(&ask.client);
 	if (error) {
 		free(all);
-		return ctl_cache_fault(ctl, ask.name, "asked", error);
+		return ctl_cache_ask_fault(ctl, ask.name, "asked", error);
 	}
-	if (ctl_given(ctl, "volumes")) {
+	if (ctl_option_given(ctl, "volumes")) {
 		json_t *rows = json_array();
 		for (uint32_t i = 0; i < count; i++)
 			json_array_append_new(rows, volume_json(&all[i], NULL));
 		names_add(ctl, rows);
 		ctl_output_rows(ctl, "volumes", rows, volume_columns, countof(volume_columns));
 	} else {
-		json_t *out = ctl_cache_state_json(ask.name, &ask.state);
+		json_t *out = ctl_cache_ask_state_json(ask.name, &ask.state);
 		total(out, all, count);
 		ctl_output_one(ctl, out, stats_columns, countof(stats_columns));
 	}
@@ -289,11 +289,11 @@ static const struct ctl_column mode_columns[] = {{"name", "name", CTL_TEXT},
 static int mode_wanted(struct ctl *ctl, struct cache_setting *setting)
 {
 	uint64_t share = setting->share;
-	const char *ack = ctl_value(ctl, "ack");
-	int mode = ctl->argc > 1 ? ctl_cache_number(ctl_cache_modes, ctl->argv[1])
+	const char *ack = ctl_option_value(ctl, "ack");
+	int mode = ctl->argc > 1 ? ctl_cache_ask_number(ctl_cache_modes, ctl->argv[1])
 				 : (int)setting->mode;
-	int number = ack ? ctl_cache_number(ctl_cache_acks, ack) : (int)setting->ack;
-	int rc = ctl_value_count(ctl, "share", 100, &share);
+	int number = ack ? ctl_cache_ask_number(ctl_cache_acks, ack) : (int)setting->ack;
+	int rc = ctl_option_number(ctl, "share", 100, &share);
 	if (mode < 0)
 		return fault_set(&ctl->fault, FAULT_USAGE, ctl->argv[1],
 			"writeback, writethrough or writearound", "'%s' is no mode", ctl->argv[1]);
@@ -317,7 +317,7 @@ static int run_mode(struct ctl *ctl)
 	if (!error)
 		now = volume.setting;
 	wanted = now;
-	rc = error && error != -ENOENT ? ctl_cache_fault(ctl, ask.name, "asked", error)
+	rc = error && error != -ENOENT ? ctl_cache_ask_fault(ctl, ask.name, "asked", error)
 				       : mode_wanted(ctl, &wanted);
 	if (rc) {
 		client_close(&ask.client);
@@ -325,16 +325,17 @@ static int run_mode(struct ctl *ctl)
 	}
 	bool differs =
 		now.mode != wanted.mode || now.ack != wanted.ack || now.share != wanted.share;
-	struct ctl_cache_call call = {.what = CACHE_SET, .volume = ask.volume, .setting = &wanted};
+	struct ctl_cache_ask_call call = {
+		.what = CACHE_SET, .volume = ask.volume, .setting = &wanted};
 	rc = ask_do(&ask, &call, "set");
 	if (rc)
 		return rc;
-	const char *name = ctl_value(ctl, "volume");
-	bool plan = ctl_given(ctl, "dry-run");
+	const char *name = ctl_option_value(ctl, "volume");
+	bool plan = ctl_option_given(ctl, "dry-run");
 	ctl_output_one(ctl,
 		json_pack("{s:s, s:s?, s:s, s:s, s:i, s:b, s:b}", "name", ask.name, "volume", name,
-			"mode", ctl_cache_word(ctl_cache_modes, wanted.mode), "ack",
-			ctl_cache_word(ctl_cache_acks, wanted.ack), "share", (int)wanted.share,
+			"mode", ctl_cache_ask_word(ctl_cache_modes, wanted.mode), "ack",
+			ctl_cache_ask_word(ctl_cache_acks, wanted.ack), "share", (int)wanted.share,
 			"changed", differs && !plan, "dry_run", plan),
 		mode_columns, countof(mode_columns));
 	return 0;
@@ -374,19 +375,19 @@ static int run_flush(struct ctl *ctl)
 {
 	struct ask ask;
 	uint64_t used, dirty;
-	bool plan = ctl_given(ctl, "dry-run");
+	bool plan = ctl_option_given(ctl, "dry-run");
 	int rc = ask_open(ctl, &ask);
 	if (rc)
 		return rc;
 	amount(&ask, &used, &dirty);
-	struct ctl_cache_call call = {.what = CACHE_FLUSH, .volume = ask.volume};
+	struct ctl_cache_ask_call call = {.what = CACHE_FLUSH, .volume = ask.volume};
 	ask.client.timeout_ns = ctl->timeout_given ? ctl->timeout_ns : LONG_NS;
 	rc = ask_do(&ask, &call, "flushed");
 	if (!rc)
 		ctl_output_one(ctl,
 			json_pack("{s:s, s:s?, s:I, s:b, s:b}", "name", ask.name, "volume",
-				ctl_value(ctl, "volume"), "dirty", (json_int_t)dirty, "changed",
-				dirty && !plan, "dry_run", plan),
+				ctl_option_value(ctl, "volume"), "dirty", (json_int_t)dirty,
+				"changed", dirty && !plan, "dry_run", plan),
 			flush_columns, countof(flush_columns));
 	return rc;
 }
@@ -402,19 +403,19 @@ static int run_drop(struct ctl *ctl)
 {
 	struct ask ask;
 	uint64_t used, dirty;
-	bool plan = ctl_given(ctl, "dry-run");
+	bool plan = ctl_option_given(ctl, "dry-run");
 	int rc = ask_open(ctl, &ask);
 	if (rc)
 		return rc;
 	amount(&ask, &used, &dirty);
-	struct ctl_cache_call call = {.what = CACHE_DROP, .volume = ask.volume};
+	struct ctl_cache_ask_call call = {.what = CACHE_DROP, .volume = ask.volume};
 	rc = ask_do(&ask, &call, "dropped");
 	uint64_t dropped = plan ? (used > dirty ? used - dirty : 0) : call.value * XSEG_PAGE;
 	if (!rc)
 		ctl_output_one(ctl,
 			json_pack("{s:s, s:s?, s:I, s:b, s:b}", "name", ask.name, "volume",
-				ctl_value(ctl, "volume"), "dropped", (json_int_t)dropped, "changed",
-				dropped && !plan, "dry_run", plan),
+				ctl_option_value(ctl, "volume"), "dropped", (json_int_t)dropped,
+				"changed", dropped && !plan, "dry_run", plan),
 			drop_columns, countof(drop_columns));
 	return rc;
 }
@@ -435,7 +436,7 @@ static int run_resize(struct ctl *ctl)
 {
 	struct ask ask;
 	uint64_t size;
-	bool plan = ctl_given(ctl, "dry-run");
+	bool plan = ctl_option_given(ctl, "dry-run");
 	if (size_parse(ctl->argv[1], &size) || size < XSEG_PAGE)
 		return fault_set(&ctl->fault, FAULT_USAGE, ctl->argv[1], "write e.g. 512M, 4G",
 			"'%s' is no size for a cache", ctl->argv[1]);
@@ -451,7 +452,7 @@ static int run_resize(struct ctl *ctl)
 			(unsigned long long)size, (unsigned long long)most);
 		return -FAULT_USAGE;
 	}
-	struct ctl_cache_call call = {.what = CACHE_RESIZE, .number = size};
+	struct ctl_cache_ask_call call = {.what = CACHE_RESIZE, .number = size};
 	ask.client.timeout_ns = ctl->timeout_given ? ctl->timeout_ns : LONG_NS;
 	rc = ask_do(&ask, &call, "resized");
 	if (!rc)
@@ -472,20 +473,20 @@ const struct ctl_verb ctl_cache_resize = {"cache", "resize", "CACHE SIZE", 2, 2,
 static int run_policy(struct ctl *ctl)
 {
 	struct ask ask;
-	bool plan = ctl_given(ctl, "dry-run");
-	int policy = ctl_cache_number(ctl_cache_policies, ctl->argv[1]);
+	bool plan = ctl_option_given(ctl, "dry-run");
+	int policy = ctl_cache_ask_number(ctl_cache_policies, ctl->argv[1]);
 	if (policy < 0)
 		return fault_set(&ctl->fault, FAULT_USAGE, ctl->argv[1], "lru, s3fifo or clock2q",
 			"'%s' is no policy", ctl->argv[1]);
 	int rc = ask_open(ctl, &ask);
 	if (rc)
 		return rc;
-	struct ctl_cache_call call = {.what = CACHE_POLICY, .number = (uint64_t)policy};
+	struct ctl_cache_ask_call call = {.what = CACHE_POLICY, .number = (uint64_t)policy};
 	rc = ask_do(&ask, &call, "told its policy");
 	if (!rc)
 		ctl_output_one(ctl,
 			json_pack("{s:s, s:s, s:s, s:b, s:b}", "name", ask.name, "from",
-				ctl_cache_word(ctl_cache_policies, ask.state.policy), "policy",
+				ctl_cache_ask_word(ctl_cache_policies, ask.state.policy), "policy",
 				ctl->argv[1], "changed",
 				ask.state.policy != (uint32_t)policy && !plan, "dry_run", plan),
 			policy_columns, countof(policy_columns));

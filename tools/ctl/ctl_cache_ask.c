@@ -20,7 +20,7 @@ const char *const ctl_cache_acks[] = {"blocker", "journal", "volatile", NULL};
 const char *const ctl_cache_policies[] = {"lru", "s3fifo", "clock2q", NULL};
 const char *const ctl_cache_healths[] = {"well", "store-fails", "store-slow", "full", NULL};
 
-const char *ctl_cache_word(const char *const *names, uint32_t value)
+const char *ctl_cache_ask_word(const char *const *names, uint32_t value)
 {
 	for (uint32_t i = 0; names[i]; i++)
 		if (i == value)
@@ -28,7 +28,7 @@ const char *ctl_cache_word(const char *const *names, uint32_t value)
 	return "unknown";
 }
 
-int ctl_cache_number(const char *const *names, const char *word)
+int ctl_cache_ask_number(const char *const *names, const char *word)
 {
 	for (int i = 0; names[i]; i++)
 		if (!strcmp(names[i], word))
@@ -38,7 +38,7 @@ int ctl_cache_number(const char *const *names, const char *word)
 
 /* --- requests --------------------------------------------------------------------------- */
 
-int ctl_cache_call(struct client *client, struct ctl_cache_call *call)
+int ctl_cache_ask_call(struct client *client, struct ctl_cache_ask_call *call)
 {
 	uint32_t size = CACHE_ANSWER_AT + call->out_size;
 	uint8_t *buffer = calloc(1, size);
@@ -68,7 +68,8 @@ int ctl_cache_call(struct client *client, struct ctl_cache_call *call)
 	return rc;
 }
 
-int ctl_cache_start(struct client *client, enum cache_control what, struct ctl_cache_asked *asked)
+int ctl_cache_ask_start(
+	struct client *client, enum cache_control what, struct ctl_cache_asked *asked)
 {
 	memset(asked, 0, sizeof(*asked));
 	asked->request = (struct client_request){.op = XSEG_OP_CONTROL,
@@ -79,20 +80,21 @@ int ctl_cache_start(struct client *client, enum cache_control what, struct ctl_c
 	return client_start(client, &asked->request);
 }
 
-int ctl_cache_state(struct client *client, struct cache_state *state)
+int ctl_cache_ask_state(struct client *client, struct cache_state *state)
 {
-	struct ctl_cache_call call = {
+	struct ctl_cache_ask_call call = {
 		.what = CACHE_STATE, .out = state, .out_size = sizeof(*state)};
-	int rc = ctl_cache_call(client, &call);
+	int rc = ctl_cache_ask_call(client, &call);
 	if (!rc && (call.got < sizeof(*state) || state->version != 1))
 		return -EPROTO;
 	return rc;
 }
 
-int ctl_cache_volumes(struct client *client, struct cache_volume_state **volumes, uint32_t *count)
+int ctl_cache_ask_volumes(
+	struct client *client, struct cache_volume_state **volumes, uint32_t *count)
 {
 	struct cache_volume_state *all = NULL;
-	struct ctl_cache_call call = {
+	struct ctl_cache_ask_call call = {
 		.what = CACHE_VOLUMES, .out_size = VOLUMES_AT_ONCE * sizeof(*all)};
 	uint32_t known = 0;
 	int rc;
@@ -100,12 +102,12 @@ int ctl_cache_volumes(struct client *client, struct cache_volume_state **volumes
 		must(all = realloc(all, (known + VOLUMES_AT_ONCE) * sizeof(*all)));
 		uint64_t cursor = call.number;
 		call.out = all + known;
-		rc = ctl_cache_call(client, &call);
+		rc = ctl_cache_ask_call(client, &call);
 		known += rc ? 0 : call.got / sizeof(*all);
 		call.number = call.value;
 		if (!rc && cursor && call.value == cursor)
 			rc = -EPROTO; /* it would never end */
-	} while (!rc && call.number && !ctl_interrupted());
+	} while (!rc && call.number && !ctl_ask_interrupted());
 	*volumes = all;
 	*count = known;
 	return rc;
@@ -127,7 +129,7 @@ static int find(struct ctl *ctl, const struct xseg *seg, const char *name)
 	return 0;
 }
 
-int ctl_cache_open(struct ctl *ctl, const char *name, struct client *client)
+int ctl_cache_ask_open(struct ctl *ctl, const char *name, struct client *client)
 {
 	char segment[NAME_LENGTH_MAX + 1], why[XSEG_WHY_SIZE] = "";
 	struct xseg seg;
@@ -146,7 +148,7 @@ int ctl_cache_open(struct ctl *ctl, const char *name, struct client *client)
 	return 0;
 }
 
-int ctl_cache_fault(struct ctl *ctl, const char *name, const char *what, int error)
+int ctl_cache_ask_fault(struct ctl *ctl, const char *name, const char *what, int error)
 {
 	const char *hint = NULL, *why = strerror(-error);
 	if (error == -ETIMEDOUT) {
@@ -164,7 +166,7 @@ int ctl_cache_fault(struct ctl *ctl, const char *name, const char *what, int err
 
 /* --- words ------------------------------------------------------------------------------ */
 
-void ctl_cache_reason(const struct cache_state *state, char *out, size_t out_size)
+void ctl_cache_ask_reason(const struct cache_state *state, char *out, size_t out_size)
 {
 	char dirty[32];
 	out[0] = 0;
@@ -183,15 +185,15 @@ void ctl_cache_reason(const struct cache_state *state, char *out, size_t out_siz
 		snprintf(out, out_size, "it is not well (%u)", state->health);
 }
 
-json_t *ctl_cache_state_json(const char *name, const struct cache_state *state)
+json_t *ctl_cache_ask_state_json(const char *name, const struct cache_state *state)
 {
 	char reason[160];
-	ctl_cache_reason(state, reason, sizeof(reason));
+	ctl_cache_ask_reason(state, reason, sizeof(reason));
 	json_t *out = json_pack("{s:s, s:s, s:s, s:s, s:s, s:i}", "name", name, "phase",
-		ctl_cache_word(ctl_cache_phases, state->phase), "policy",
-		ctl_cache_word(ctl_cache_policies, state->policy), "mode",
-		ctl_cache_word(ctl_cache_modes, state->setting.mode), "ack",
-		ctl_cache_word(ctl_cache_acks, state->setting.ack), "share",
+		ctl_cache_ask_word(ctl_cache_phases, state->phase), "policy",
+		ctl_cache_ask_word(ctl_cache_policies, state->policy), "mode",
+		ctl_cache_ask_word(ctl_cache_modes, state->setting.mode), "ack",
+		ctl_cache_ask_word(ctl_cache_acks, state->setting.ack), "share",
 		(int)state->setting.share);
 	json_object_update_new(out,
 		json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:s, s:s, s:i}", "size",
@@ -200,14 +202,14 @@ json_t *ctl_cache_state_json(const char *name, const struct cache_state *state)
 			"objects", (json_int_t)state->objects, "objects_max",
 			(json_int_t)state->objects_max, "waiting", (json_int_t)state->waiting,
 			"journal", (json_int_t)state->journal, "lanes", (int)state->lanes, "health",
-			ctl_cache_word(ctl_cache_healths, state->health), "reason", reason, "error",
-			state->error < 0 ? -state->error : 0));
+			ctl_cache_ask_word(ctl_cache_healths, state->health), "reason", reason,
+			"error", state->error < 0 ? -state->error : 0));
 	return out;
 }
 
 /* --- status ----------------------------------------------------------------------------- */
 
-void ctl_cache_status(const struct ctl *ctl, const char *segment, json_t *peer)
+void ctl_cache_ask_status(const struct ctl *ctl, const char *segment, json_t *peer)
 {
 	const char *name = json_string_value(json_object_get(peer, "name"));
 	char why[XSEG_WHY_SIZE], reason[160] = "it does not answer";
@@ -217,12 +219,12 @@ void ctl_cache_status(const struct ctl *ctl, const char *segment, json_t *peer)
 		return; /* no lane is free: that says nothing of the cache */
 	bool quick = ctl->timeout_given && ctl->timeout_ns < STATUS_LIMIT_NS;
 	client.timeout_ns = quick ? ctl->timeout_ns : STATUS_LIMIT_NS;
-	int rc = ctl_cache_state(&client, &state);
+	int rc = ctl_cache_ask_state(&client, &state);
 	client_close(&client);
 	if (!rc)
-		ctl_cache_reason(&state, reason, sizeof(reason));
+		ctl_cache_ask_reason(&state, reason, sizeof(reason));
 	if (!rc)
-		json_object_set_new(peer, "cache", ctl_cache_state_json(name, &state));
+		json_object_set_new(peer, "cache", ctl_cache_ask_state_json(name, &state));
 	if (reason[0])
 		report_set_health(peer, "degraded", reason);
 }

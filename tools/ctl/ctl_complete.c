@@ -15,7 +15,7 @@ static void complete_words(const struct ctl_verb *verb)
 		printf(" --%s", ctl_options_common[i]->name);
 }
 
-bool ctl_help_first(unsigned index)
+bool ctl_complete_first(unsigned index)
 {
 	for (unsigned i = 0; i < index; i++)
 		if (!strcmp(ctl_verbs[i]->noun, ctl_verbs[index]->noun))
@@ -37,7 +37,7 @@ static void complete_nouns(void)
 {
 	printf("\tlocal nouns=\"help");
 	for (unsigned i = 0; ctl_verbs[i]; i++)
-		if (ctl_help_first(i))
+		if (ctl_complete_first(i))
 			printf(" %s", ctl_verbs[i]->noun);
 	puts("\"");
 }
@@ -46,7 +46,7 @@ static void complete_verbs(void)
 {
 	puts("\tcase $noun in");
 	for (unsigned i = 0; ctl_verbs[i]; i++) {
-		if (!ctl_help_first(i) || !ctl_verbs[i]->verb)
+		if (!ctl_complete_first(i) || !ctl_verbs[i]->verb)
 			continue;
 		printf("\t%s) verbs=\"", ctl_verbs[i]->noun);
 		for (unsigned j = i; ctl_verbs[j]; j++)
@@ -118,7 +118,7 @@ static void zsh_nouns(void)
 {
 	puts("\tnouns=('help:say more of a command'");
 	for (unsigned i = 0; ctl_verbs[i]; i++) {
-		if (!ctl_help_first(i))
+		if (!ctl_complete_first(i))
 			continue;
 		printf("\t\t'%s:", ctl_verbs[i]->noun);
 		if (ctl_verbs[i]->verb)
@@ -137,7 +137,7 @@ static void zsh_verbs(void)
 {
 	puts("\tcase $noun in");
 	for (unsigned i = 0; ctl_verbs[i]; i++) {
-		if (!ctl_help_first(i) || !ctl_verbs[i]->verb)
+		if (!ctl_complete_first(i) || !ctl_verbs[i]->verb)
 			continue;
 		printf("\t%s) verbs=(", ctl_verbs[i]->noun);
 		for (unsigned j = i; ctl_verbs[j]; j++) {
@@ -202,7 +202,7 @@ static void zsh_script(void)
 	puts("\t_arguments $common $options '*:file:_files'\n}\n_xsegctl \"$@\"");
 }
 
-int ctl_help_completion(struct ctl *ctl)
+int ctl_complete(struct ctl *ctl)
 {
 	if (!strcmp(ctl->argv[0], "bash"))
 		bash_script();

@@ -96,7 +96,7 @@ static int file_params(struct ctl *ctl, json_t **params)
 	rc = pipeline_load(&pipeline, ctl->argv[0], &ctl->fault);
 	if (!rc && !ctl->segment && pipeline.segment[0] && !getenv("SKERRY_SEGMENT"))
 		ctl->segment = strdup(pipeline.segment); /* until the process ends */
-	if (!rc && !(text = pipeline_text(&pipeline, &ctl->fault)))
+	if (!rc && !(text = pipeline_write_text(&pipeline, &ctl->fault)))
 		rc = -(int)ctl->fault.code;
 	if (!rc && strlen(text) > RPC_MESSAGE_MAX / 2)
 		rc = fault_set(&ctl->fault, FAULT_FAILED, ctl->argv[0], NULL,
@@ -118,7 +118,7 @@ static int file_params(struct ctl *ctl, json_t **params)
 /* As rows for people, whole as JSON. */
 static void steps_print(struct ctl *ctl, json_t *result)
 {
-	if (ctl_is_json(ctl)) {
+	if (ctl_output_is_json(ctl)) {
 		ctl_output_json(ctl, json_incref(result));
 		return;
 	}
@@ -161,7 +161,7 @@ static int run_apply(struct ctl *ctl)
 	if (rc)
 		return rc;
 	json_object_set_new(params, "timeout_ns", json_integer((json_int_t)ctl->timeout_ns));
-	if (ctl_given(ctl, "dry-run"))
+	if (ctl_option_given(ctl, "dry-run"))
 		json_object_set_new(params, "dry_run", json_true());
 	/* the limit is for each process */
 	ctl->timeout_ns *= PIPELINE_HOSTS_MAX;
@@ -242,7 +242,7 @@ static int save_to(struct ctl *ctl, const char *path, const char *text)
 	static const struct ctl_column columns[] = {{"file", "file", CTL_TEXT},
 		{"changed", "changed", CTL_TEXT}, {"dry_run", "dry run", CTL_TEXT}};
 	char deed[PATH_MAX + 64];
-	bool plan = ctl_given(ctl, "dry-run"), there = access(path, F_OK) == 0;
+	bool plan = ctl_option_given(ctl, "dry-run"), there = access(path, F_OK) == 0;
 	bool changed = !file_says(path, text);
 	snprintf(deed, sizeof(deed), "overwrite '%s'", path);
 	int rc = changed && there && !plan ? ctl_ask(ctl, deed) : 0;
@@ -270,7 +270,7 @@ static int run_save(struct ctl *ctl)
 	must(asprintf(&text, "# Written by 'xsegctl config save'.\n%s", body ? body : "") > 0);
 	if (ctl->argc)
 		rc = save_to(ctl, ctl->argv[0], text);
-	else if (ctl_is_json(ctl))
+	else if (ctl_output_is_json(ctl))
 		ctl_output_json(ctl, json_incref(result));
 	else
 		fputs(text, stdout);

@@ -48,7 +48,7 @@ static void iso_text(const struct timespec *at, char out[40])
 
 static int since_value(struct ctl *ctl, char out[40])
 {
-	const char *text = ctl_value(ctl, "since");
+	const char *text = ctl_option_value(ctl, "since");
 	uint64_t ago_ns;
 	struct timespec now;
 	if (!text)
@@ -87,7 +87,7 @@ static bool wanted(const struct follow *follow, const json_t *event)
 static void print_one(struct ctl *ctl, const json_t *event)
 {
 	char cell[512];
-	if (ctl_is_json(ctl)) {
+	if (ctl_output_is_json(ctl)) {
 		ctl_output_json(ctl, ctl_output_versioned(json_copy((json_t *)event)));
 		return;
 	}
@@ -175,9 +175,10 @@ static void finish(struct ctl *ctl, struct follow *follow)
 static int run(struct ctl *ctl)
 {
 	char name[NAME_LENGTH_MAX + 1];
-	struct follow follow = {.peer = ctl_value(ctl, "peer"), .kind = ctl_value(ctl, "event")};
-	bool goes_on = ctl_given(ctl, "follow");
-	int rc = ctl_segment_name(ctl, name);
+	struct follow follow = {
+		.peer = ctl_option_value(ctl, "peer"), .kind = ctl_option_value(ctl, "event")};
+	bool goes_on = ctl_option_given(ctl, "follow");
+	int rc = ctl_join_segment_name(ctl, name);
 	if (!rc)
 		rc = since_value(ctl, follow.since);
 	if (rc)
@@ -199,7 +200,7 @@ static int run(struct ctl *ctl)
 	if (!goes_on)
 		finish(ctl, &follow);
 	else
-		ctl_interrupt_catch();
+		ctl_ask_interrupt_catch();
 	while (goes_on && !ferror(stdout) && ctl_watch_nap(LOOK_NS))
 		look(ctl, &follow);
 	close_file(&follow);

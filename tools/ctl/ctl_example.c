@@ -113,7 +113,7 @@ static const struct {
 			       "xsegctl completion zsh >~/.zfunc/_xsegctl\n"},
 };
 
-const char *ctl_help_examples(const struct ctl_verb *verb)
+const char *ctl_example_print(const struct ctl_verb *verb)
 {
 	for (size_t i = 0; i < countof(examples); i++)
 		if (examples[i].verb == verb)

@@ -138,28 +138,29 @@ static int target_image(struct export *export)
 {
 	struct ctl *ctl = export->ctl;
 	bool based = export->since.id != 0;
-	int rc = ctl_image_make(ctl, export->temporary, export->info.size, based);
-	return rc ? rc : ctl_image_open(ctl, export->temporary, "qcow2", true, &export->image);
+	int rc = ctl_volume_image_make(ctl, export->temporary, export->info.size, based);
+	return rc ? rc
+		  : ctl_volume_image_open(ctl, export->temporary, "qcow2", true, &export->image);
 }
 
 /* "monday.qcow2", beside it: what the last export was most likely called. */
 static int target_base(struct export *export)
 {
 	char base[VOLUME_NAME_LENGTH_MAX + 16];
-	const char *given = ctl_value(export->ctl, "base");
+	const char *given = ctl_option_value(export->ctl, "base");
 	if (!export->since.id)
 		return 0;
 	snprintf(base, sizeof(base), "%s.qcow2", export->since.name);
-	return ctl_image_base(export->ctl, export->temporary, given ? given : base);
+	return ctl_volume_image_base(export->ctl, export->temporary, given ? given : base);
 }
 
 /* qemu-nbd has written all and ended. */
 static int image_finish(struct export *export)
 {
-	int error = ctl_image_flush(&export->image);
+	int error = ctl_volume_image_flush(&export->image);
 	int rc = error ? target_fault(export, "written", -error) : 0;
 	if (!rc)
-		rc = ctl_image_close(export->ctl, export->path, &export->image);
+		rc = ctl_volume_image_close(export->ctl, export->path, &export->image);
 	return rc ? rc : target_base(export);
 }
 
@@ -193,7 +194,8 @@ static int target_finish(struct export *export)
 			"'%s' has become %lld bytes long, not %llu", export->path,
 			(long long)st.st_size, (unsigned long long)export->info.size);
 	/* a file that has come up meanwhile stays */
-	unsigned flags = export->replace || ctl_given(export->ctl, "yes") ? 0 : RENAME_NOREPLACE;
+	unsigned flags =
+		export->replace || ctl_option_given(export->ctl, "yes") ? 0 : RENAME_NOREPLACE;
 	if (renameat2(AT_FDCWD, export->temporary, AT_FDCWD, export->path, flags))
 		return target_fault(export, "made", errno);
 	export->temporary[0] = 0;
@@ -203,7 +205,7 @@ static int target_finish(struct export *export)
 static void target_close(struct export *export)
 {
 	struct fault first = export->ctl->fault;
-	if (ctl_image_close(export->ctl, export->path, &export->image))
+	if (ctl_volume_image_close(export->ctl, export->path, &export->image))
 		export->ctl->fault = first; /* only after another one */
 	if (export->temporary[0])
 		unlink(export->temporary);
@@ -215,8 +217,8 @@ static int write_all(struct export *export, const uint8_t *data, uint32_t length
 {
 	while (length) {
 		uint32_t piece = export->pipe && length > PIPE_BUF ? PIPE_BUF : length;
-		if (export->pipe && !ctl_interrupt_wait(export->fd, POLLOUT))
-			return ctl_interrupted_fault(export->ctl, export->path);
+		if (export->pipe && !ctl_ask_interrupt_wait(export->fd, POLLOUT))
+			return ctl_ask_interrupted_fault(export->ctl, export->path);
 		ssize_t n = export->stream ? write(export->fd, data, piece)
 					   : pwrite(export->fd, data, piece, (off_t)offset);
 		if (n < 0 && errno == EINTR)
@@ -242,9 +244,10 @@ static int image_piece(struct export *export, const struct piece *piece)
 		bool any = ctl_copy_run(piece->buffer, length, &at, &run);
 		at = any ? at : length;
 		if (at > from && export->since.id)
-			error = ctl_image_zero(&export->image, at - from, piece->offset + from);
+			error = ctl_volume_image_zero(
+				&export->image, at - from, piece->offset + from);
 		if (any && !error)
-			error = ctl_image_write(
+			error = ctl_volume_image_write(
 				&export->image, piece->buffer + at, run, piece->offset + at);
 		at += any ? run : 0;
 	}
@@ -318,8 +321,8 @@ static int piece_room(struct export *export)
 	int rc = write_ready(export);
 	while (!rc && export->used == export->plan.depth)
 		rc = collect(export);
-	if (!rc && ctl_interrupted())
-		rc = ctl_interrupted_fault(export->ctl, export->info.name);
+	if (!rc && ctl_ask_interrupted())
+		rc = ctl_ask_interrupted_fault(export->ctl, export->info.name);
 	return rc;
 }
 
@@ -353,7 +356,8 @@ static int add_extent(struct export *export, uint64_t offset, uint64_t length, b
 {
 	int rc = 0;
 	if (zero && !export->stream) {
-		int error = export->since.id ? ctl_image_zero(&export->image, length, offset) : 0;
+		int error = export->since.id ? ctl_volume_image_zero(&export->image, length, offset)
+					     : 0;
 		export->written += length;
 		return error ? target_fault(export, "written", -error) : 0;
 	}
@@ -448,7 +452,7 @@ static int copy_since(struct export *export)
 	int error = ctl_map_diff(&asking, export->since.id, export->info.id, since_stretch, export);
 	client_close(&asking);
 	if (error == -EINTR)
-		return ctl_interrupted_fault(export->ctl, export->info.name);
+		return ctl_ask_interrupted_fault(export->ctl, export->info.name);
 	if (error < 0)
 		return ctl_map_fault(export->ctl, &export->info, "cannot be compared", error, NULL);
 	return error ? -(int)export->ctl->fault.code : 0;
@@ -462,8 +466,8 @@ static int copy_all(struct export *export)
 	while (!rc && offset < export->info.size) {
 		rc = export_window(export, offset, &looked);
 		offset += looked;
-		if (!rc && ctl_interrupted())
-			rc = ctl_interrupted_fault(export->ctl, export->info.name);
+		if (!rc && ctl_ask_interrupted())
+			rc = ctl_ask_interrupted_fault(export->ctl, export->info.name);
 	}
 	return rc;
 }
@@ -501,7 +505,7 @@ static int volume_open(struct export *export, const char *name)
 			"xsegctl: note: volume '%s' is open elsewhere; what is written "
 			"meanwhile may be in the image or not\n",
 			name);
-	const char *since = ctl_value(ctl, "since");
+	const char *since = ctl_option_value(ctl, "since");
 	rc = since ? ctl_volume_find(ctl, &export->client, since, &export->since) : 0;
 	if (rc)
 		return rc;
@@ -589,7 +593,7 @@ static int target_ask(struct export *export)
 	struct stat st;
 	if (!strcmp(export->path, "-") || stat(export->path, &st) || S_ISDIR(st.st_mode))
 		return 0;
-	return ctl_given(export->ctl, "dry-run") ? 0 : target_exists(export);
+	return ctl_option_given(export->ctl, "dry-run") ? 0 : target_exists(export);
 }
 
 /* An image that is not raw is a file. */
@@ -597,16 +601,17 @@ static int format_check(struct export *export)
 {
 	struct ctl *ctl = export->ctl;
 	struct stat st;
-	const char *format = ctl_value(ctl, "format"), *since = ctl_value(ctl, "since");
+	const char *format = ctl_option_value(ctl, "format"),
+		   *since = ctl_option_value(ctl, "since");
 	bool raw = format && !strcmp(format, "raw");
 	export->qcow2 = since || (format && !raw);
 	if (since && raw)
 		return fault_set(&ctl->fault, FAULT_USAGE, export->path, NULL,
 			"--since makes a qcow2 image: raw has no word for what is elsewhere");
-	if (ctl_given(ctl, "base") && !since)
+	if (ctl_option_given(ctl, "base") && !since)
 		return fault_set(
 			&ctl->fault, FAULT_USAGE, export->path, NULL, "--base goes with --since");
-	if (since && !volume_name_check(since))
+	if (since && !name_check_volume(since))
 		return ctl_volume_name_check(ctl, since);
 	bool file = strcmp(export->path, "-") && (stat(export->path, &st) || S_ISREG(st.st_mode));
 	if (export->qcow2 && !file)
@@ -636,7 +641,7 @@ static int run_export(struct ctl *ctl)
 		rc = format_check(export);
 	if (!rc)
 		rc = target_ask(export);
-	if (!rc && ctl_given(ctl, "dry-run"))
+	if (!rc && ctl_option_given(ctl, "dry-run"))
 		rc = plan(export);
 	else if (!rc)
 		rc = ctl_work_run(&work,

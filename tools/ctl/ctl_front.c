@@ -26,7 +26,7 @@ static const struct ctl_column columns[] = {{"client", "CLIENT", CTL_TEXT},
 	{"volume", "VOLUME", CTL_TEXT}, {"front", "FRONT", CTL_TEXT},
 	{"read_only", "READ ONLY", CTL_TEXT}, {"for_ns", "FOR", CTL_TIME}};
 
-bool ctl_is_front(const char *role) { return !strncmp(role, "front_", 6); }
+bool ctl_front_is(const char *role) { return !strncmp(role, "front_", 6); }
 
 /* --- clients -------------------------------------------------------------------------------- */
 
@@ -44,7 +44,7 @@ static void name_volumes(struct gather *gather)
 	struct client client;
 	if (!ctl_join_composer(gather->ctl, &client)) {
 		client.timeout_ns = LIMIT_NS;
-		if (ctl_map_list(&client, &gather->nodes))
+		if (ctl_map_tree_list(&client, &gather->nodes))
 			gather->nodes.count = 0;
 		client_close(&client);
 	}
@@ -69,7 +69,7 @@ static void add(struct gather *gather, const char *front, struct front_client *f
 	if (!json_array_size(gather->rows))
 		name_volumes(gather);
 	found->who[sizeof(found->who) - 1] = 0;
-	text_make_utf8(found->who);
+	name_make_utf8(found->who);
 	json_array_append_new(gather->rows,
 		json_pack("{s:s, s:s, s:s, s:b, s:I}", "client", found->who, "volume",
 			name_of(gather, found->volume, id), "front", front, "read_only",
@@ -120,7 +120,7 @@ static int clients(struct ctl *ctl, const struct ctl_front_wish *wish, json_t **
 		with.pid = 0;
 	for (uint32_t i = 0; i < XSEG_PEERS_MAX; i++)
 		if (xseg_peer_view(&seg, i, &view) && view.life == XSEG_LIFE_ALIVE &&
-			ctl_is_front(view.role) && (!wish->peer || view.pid == with.pid))
+			ctl_front_is(view.role) && (!wish->peer || view.pid == with.pid))
 			gather_front(&gather, seg.name, view.name);
 	xseg_segment_leave(&seg);
 	free(gather.nodes.all);
@@ -174,7 +174,7 @@ static void addresses_of(json_t *rows, const char *segment, const char *front, c
 	for (size_t i = 0; i < got && i < AT_ONCE; i++) {
 		struct front_address *address = &data.address[i];
 		address->text[sizeof(address->text) - 1] = 0;
-		text_make_utf8(address->text);
+		name_make_utf8(address->text);
 		json_array_append_new(rows, json_pack("{s:s, s:i, s:s}", "front", front, "flags",
 						    (int)address->flags, "text", address->text));
 	}
@@ -188,7 +188,7 @@ json_t *ctl_front_addresses(struct ctl *ctl, const char *volume)
 	int rc = ctl_join(ctl, &seg);
 	for (uint32_t i = 0; !rc && i < XSEG_PEERS_MAX; i++)
 		if (xseg_peer_view(&seg, i, &view) && view.life == XSEG_LIFE_ALIVE &&
-			ctl_is_front(view.role))
+			ctl_front_is(view.role))
 			addresses_of(rows, seg.name, view.name, volume);
 	if (!rc)
 		xseg_segment_leave(&seg);
@@ -243,7 +243,7 @@ int ctl_front_ask(struct ctl *ctl, const struct ctl_front_wish *wish, const char
 {
 	char list[1024], text[1280];
 	json_t *rows;
-	if (ctl_given(ctl, "yes") || ctl_given(ctl, "dry-run"))
+	if (ctl_option_given(ctl, "yes") || ctl_option_given(ctl, "dry-run"))
 		return 0;
 	if (attached(ctl, wish, &rows))
 		return 0;
@@ -291,7 +291,7 @@ void ctl_front_status(const char *segment, json_t *peer)
 	int rc = client_do(&client, &request);
 	client_close(&client);
 	check.name[VOLUME_NAME_LENGTH_MAX] = 0;
-	text_make_utf8(check.name);
+	name_make_utf8(check.name);
 	if (rc == 0)
 		reason_of(&check, reason, sizeof(reason));
 	else if (rc != -ETIMEDOUT)

@@ -66,7 +66,7 @@ static json_t *owners_report(const struct xseg *seg, const struct fsck *fsck)
 		char peers[256];
 		if (!o->there)
 			continue;
-		trace_lane_peers(seg, i, peers, sizeof(peers));
+		report_trace_lane_peers(seg, i, peers, sizeof(peers));
 		json_array_append_new(rows,
 			json_pack("{s:i, s:i, s:s, s:s, s:{s:i, s:i, s:i, s:i}, s:{s:i, s:i, s:i}}",
 				"lane", (int)i, "pid", (int)o->pid, "peers", peers, "state",
@@ -200,12 +200,12 @@ static int run_joined(struct ctl *ctl, const struct xseg *seg)
 	uint64_t limit = SHOWN;
 	json_t *repaired = NULL;
 	struct fsck fsck;
-	int rc = ctl_value_count(ctl, "limit", SHOWN_MAX, &limit);
+	int rc = ctl_option_number(ctl, "limit", SHOWN_MAX, &limit);
 	if (!rc)
 		rc = check(ctl, seg, &fsck);
 	if (rc)
 		return rc;
-	if (ctl_given(ctl, "repair"))
+	if (ctl_option_given(ctl, "repair"))
 		rc = repair(ctl, seg, &fsck, &repaired);
 	if (rc) {
 		fsck_free(&fsck);
@@ -216,7 +216,7 @@ static int run_joined(struct ctl *ctl, const struct xseg *seg)
 		json_object_set_new(out, "repaired", repaired);
 	rc = fsck.problem_count ? FAULT_FAILED : 0;
 	fsck_free(&fsck);
-	if (ctl_is_json(ctl)) {
+	if (ctl_output_is_json(ctl)) {
 		ctl_output_json(ctl, ctl_output_versioned(out));
 		return rc;
 	}

@@ -6,8 +6,8 @@
 #include "tools/ctl/ctl.h"
 
 /* Is the verb at this place of the table the first of its noun? */
-bool ctl_help_first(unsigned index);
+bool ctl_complete_first(unsigned index);
 /* Whole command lines, each ended by a newline; NULL: none (a mistake, tests find it). */
-const char *ctl_help_examples(const struct ctl_verb *verb);
+const char *ctl_example_print(const struct ctl_verb *verb);
 
 #endif

@@ -27,7 +27,7 @@ static int volume_alone(struct import *import)
 	uint64_t until = clock_now_ns() + limit;
 	int rc = ctl_volume_find(ctl, &import->client, import->info.name, &now);
 	while (!rc && now.id == import->info.id && now.opens > 1 && clock_now_ns() < until &&
-		!ctl_interrupted()) {
+		!ctl_ask_interrupted()) {
 		poll(NULL, 0, 50);
 		rc = ctl_volume_find(ctl, &import->client, import->info.name, &now);
 	}
@@ -54,7 +54,8 @@ static int resume_check(struct import *import, const struct xseg_volume_info *fo
 			"choose another name, or remove it with 'xsegctl volume rm'",
 			"volume '%s' exists", name);
 	if (found->size != import->info.size ||
-		(ctl_given(ctl, "object-size") && found->object_size != import->info.object_size))
+		(ctl_option_given(ctl, "object-size") &&
+			found->object_size != import->info.object_size))
 		return fault_set(&ctl->fault, FAULT_CONFLICT, name,
 			"'xsegctl volume rm' removes it",
 			"volume '%s' is half imported, and was to have %llu bytes in objects of %u",
@@ -171,7 +172,7 @@ static int make_ready(struct import *import)
 static void volume_undo(struct import *import)
 {
 	struct fault first = import->ctl->fault;
-	bool keep = import->resumed || ctl_given(import->ctl, "keep");
+	bool keep = import->resumed || ctl_option_given(import->ctl, "keep");
 	ctl_copy_drain(import->ctl, &import->client);
 	ctl_copy_patience(import->ctl, &import->client);
 	ctl_volume_tell(&import->client, XSEG_OP_CLOSE, import->info.id, 0);
@@ -217,7 +218,7 @@ static int import_into(struct ctl_work *work, void *context)
 	for (unsigned i = 0; i < import->plan.depth; i++)
 		import->idle[import->idle_count++] = &import->requests[i];
 	if (!ctl_import_is_raw(import))
-		rc = ctl_image_open(
+		rc = ctl_volume_image_open(
 			import->ctl, import->path, import->format, false, &import->image);
 	if (!rc)
 		rc = volume_make(import);
@@ -225,7 +226,7 @@ static int import_into(struct ctl_work *work, void *context)
 		rc = ctl_import_copy(import);
 	if (!ctl_import_is_raw(import)) {
 		struct fault first = import->ctl->fault;
-		int closed = ctl_image_close(import->ctl, import->path, &import->image);
+		int closed = ctl_volume_image_close(import->ctl, import->path, &import->image);
 		if (rc)
 			import->ctl->fault = first;
 		rc = rc ? rc : closed;
@@ -309,7 +310,7 @@ static int import_run(struct import *import)
 		.context = import,
 		.columns = import_columns,
 		.column_count = countof(import_columns) - 1};
-	if (ctl_given(ctl, "dry-run"))
+	if (ctl_option_given(ctl, "dry-run"))
 		return plan(import);
 	return ctl_work_run(
 		&work, json_pack("{s:s, s:s}", "volume", ctl->argv[1], "file", import->path));
@@ -320,10 +321,10 @@ static int base_find(struct import *import)
 {
 	struct ctl *ctl = import->ctl;
 	struct xseg_volume_info *base = &import->base;
-	const char *name = ctl_value(ctl, "base");
+	const char *name = ctl_option_value(ctl, "base");
 	if (!name)
 		return 0;
-	if (ctl_given(ctl, "object-size"))
+	if (ctl_option_given(ctl, "object-size"))
 		return fault_set(&ctl->fault, FAULT_USAGE, name, NULL,
 			"--base and --object-size do not go together: a clone has the objects of "
 			"its source");
@@ -361,9 +362,9 @@ static int run_import(struct ctl *ctl)
 	import.present = malloc(CTL_COPY_CHUNK_MAX);
 	must(import.buffer && import.present);
 	if (!rc)
-		rc = ctl_import_open(&import);
+		rc = ctl_import_source_open(&import);
 	if (!rc)
-		rc = ctl_import_size(&import);
+		rc = ctl_import_source_size(&import);
 	if (!rc)
 		rc = base_find(&import);
 	if (!rc)

@@ -45,15 +45,15 @@ struct import {
 
 /* Not one that qemu reads for us. */
 bool ctl_import_is_raw(const struct import *import);
-int ctl_import_open(struct import *import);
+int ctl_import_source_open(struct import *import);
 /* How large the volume will be. */
-int ctl_import_size(struct import *import);
+int ctl_import_source_size(struct import *import);
 /* Moves `at` over holes; false at the end. */
-bool ctl_import_data(struct import *import);
+bool ctl_import_source_data(struct import *import);
 /* Up to the next chunk's boundary; *got 0 at the end. The rest of the last block is zeros. */
-int ctl_import_read(struct import *import, uint32_t *got);
+int ctl_import_source_read(struct import *import, uint32_t *got);
 /* Nobody may have changed it under us. */
-int ctl_import_unchanged(struct import *import);
+int ctl_import_source_unchanged(struct import *import);
 
 /* --- the copy (ctl_import_copy.c) --- */
 

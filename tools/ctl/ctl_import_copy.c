@@ -193,7 +193,7 @@ static int write_chunk(struct import *import, uint32_t got)
 static int next(struct import *import, bool *more)
 {
 	uint64_t from = import->at, found;
-	*more = ctl_import_data(import);
+	*more = ctl_import_source_data(import);
 	if (!import->compare || !import->seekable)
 		return 0;
 	uint64_t limit = import->at < import->source_size ? import->at : import->source_size;
@@ -211,8 +211,8 @@ static int copy_source(struct import *import)
 	bool more;
 	int rc = next(import, &more);
 	while (!rc && more) {
-		rc = ctl_import_read(import, &got);
-		if (rc || got == 0 || ctl_interrupted())
+		rc = ctl_import_source_read(import, &got);
+		if (rc || got == 0 || ctl_ask_interrupted())
 			break;
 		rc = write_chunk(import, got);
 		ctl_work_progress(import->work, import->at,
@@ -247,7 +247,7 @@ static int clear_rest(struct import *import)
 	uint64_t begin = (import->at + XSEG_SECTOR - 1) / XSEG_SECTOR * XSEG_SECTOR;
 	int rc = 0;
 	import->at = begin;
-	while (!rc && !ctl_interrupted()) {
+	while (!rc && !ctl_ask_interrupted()) {
 		rc = present_data(import, import->at, import->info.size, &import->at);
 		if (rc || import->at >= import->info.size)
 			break;
@@ -259,13 +259,13 @@ static int clear_rest(struct import *import)
 int ctl_import_copy(struct import *import)
 {
 	int rc = copy_source(import);
-	if (!rc && !ctl_interrupted())
-		rc = ctl_import_unchanged(import);
+	if (!rc && !ctl_ask_interrupted())
+		rc = ctl_import_source_unchanged(import);
 	if (!rc && import->compare)
 		rc = clear_rest(import);
 	while (!rc && import->idle_count < import->plan.depth)
 		rc = collect(import);
-	if (!rc && ctl_interrupted())
-		rc = ctl_interrupted_fault(import->ctl, import->info.name);
+	if (!rc && ctl_ask_interrupted())
+		rc = ctl_ask_interrupted_fault(import->ctl, import->info.name);
 	return rc;
 }

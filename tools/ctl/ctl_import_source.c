@@ -35,7 +35,7 @@ static const char *format_of_name(const char *path)
 
 static int format_choose(struct import *import, bool regular)
 {
-	const char *given = ctl_value(import->ctl, "format"),
+	const char *given = ctl_option_value(import->ctl, "format"),
 		   *named = regular ? format_of_name(import->path) : "raw";
 	if (!given && strcmp(named, "raw"))
 		return fault_set(&import->ctl->fault, FAULT_USAGE, import->path,
@@ -57,11 +57,11 @@ static int source_format(struct import *import, bool regular)
 	if (!regular)
 		return fault_set(&import->ctl->fault, FAULT_USAGE, import->path, NULL,
 			"--format %s: '%s' is no file", import->format, import->path);
-	return ctl_image_look(import->ctl, import->path, import->format,
-		ctl_given(import->ctl, "allow-backing"), &import->source_size);
+	return ctl_volume_image_look(import->ctl, import->path, import->format,
+		ctl_option_given(import->ctl, "allow-backing"), &import->source_size);
 }
 
-int ctl_import_open(struct import *import)
+int ctl_import_source_open(struct import *import)
 {
 	struct stat st;
 	import->fd = strcmp(import->path, "-") ? open(import->path, O_RDONLY | O_CLOEXEC)
@@ -88,14 +88,14 @@ int ctl_import_open(struct import *import)
 	return 0;
 }
 
-int ctl_import_size(struct import *import)
+int ctl_import_source_size(struct import *import)
 {
 	struct ctl *ctl = import->ctl;
 	uint64_t size = import->source_size;
-	int rc = ctl_value_size(ctl, "size", &size);
+	int rc = ctl_option_size(ctl, "size", &size);
 	if (rc)
 		return rc;
-	if (!import->seekable && !ctl_given(ctl, "size"))
+	if (!import->seekable && !ctl_option_given(ctl, "size"))
 		return fault_set(&ctl->fault, FAULT_USAGE, import->path,
 			"say how large the volume shall be, e.g. --size 10G",
 			"the size of what comes in is not known beforehand");
@@ -117,12 +117,12 @@ int ctl_import_size(struct import *import)
 	return 0;
 }
 
-bool ctl_import_data(struct import *import)
+bool ctl_import_source_data(struct import *import)
 {
 	if (!import->seekable)
 		return true;
 	if (!ctl_import_is_raw(import)) {
-		import->at = ctl_image_data(&import->image, import->at);
+		import->at = ctl_volume_image_data(&import->image, import->at);
 		return import->at < import->source_size;
 	}
 	off_t data = lseek(import->fd, (off_t)import->at, SEEK_DATA);
@@ -139,19 +139,20 @@ static int image_read(struct import *import, uint32_t room, uint32_t *got)
 {
 	uint64_t left = import->source_size - import->at;
 	*got = left < room ? (uint32_t)left : room;
-	int error = *got ? ctl_image_read(&import->image, import->buffer, *got, import->at) : 0;
+	int error =
+		*got ? ctl_volume_image_read(&import->image, import->buffer, *got, import->at) : 0;
 	memset(import->buffer + *got, 0, -*got % XSEG_SECTOR);
 	return error ? source_fault(import, "read", -error) : 0;
 }
 
-int ctl_import_read(struct import *import, uint32_t *got)
+int ctl_import_source_read(struct import *import, uint32_t *got)
 {
 	uint32_t room = import->plan.chunk - (uint32_t)(import->at % import->plan.chunk);
 	*got = 0;
 	if (!ctl_import_is_raw(import))
 		return image_read(import, room, got);
-	while (*got < room && !ctl_interrupted()) {
-		if (!import->seekable && !ctl_interrupt_wait(import->fd, POLLIN))
+	while (*got < room && !ctl_ask_interrupted()) {
+		if (!import->seekable && !ctl_ask_interrupt_wait(import->fd, POLLIN))
 			break;
 		ssize_t n = import->seekable ? pread(import->fd, import->buffer + *got, room - *got,
 						       (off_t)(import->at + *got))
@@ -173,7 +174,7 @@ int ctl_import_read(struct import *import, uint32_t *got)
 	return 0;
 }
 
-int ctl_import_unchanged(struct import *import)
+int ctl_import_source_unchanged(struct import *import)
 {
 	if (!ctl_import_is_raw(import)) /* qemu-nbd would have said so */
 		return 0;

@@ -51,7 +51,7 @@ static int run_list(struct ctl *ctl)
 {
 	char segment[NAME_LENGTH_MAX + 1];
 	json_t *result = NULL, *jobs;
-	int rc = ctl_segment_name(ctl, segment);
+	int rc = ctl_join_segment_name(ctl, segment);
 	if (rc)
 		return rc;
 	rc = ctl_rpc_call(ctl, segment, "job.list", NULL, &result);
@@ -70,7 +70,7 @@ static int run_show(struct ctl *ctl)
 	json_t *job;
 	int rc = id_argument(ctl, &id);
 	if (!rc)
-		rc = ctl_segment_name(ctl, segment);
+		rc = ctl_join_segment_name(ctl, segment);
 	if (!rc)
 		rc = job_ask(ctl, segment, id, &job);
 	if (!rc)
@@ -103,8 +103,8 @@ static int job_wait(struct ctl *ctl, const char *segment, unsigned id, json_t **
 		json_decref(*job);
 		*job = NULL;
 		poll(NULL, 0, LOOK_MS);
-		if (ctl_interrupted())
-			return ctl_interrupted_fault(ctl, ctl->argv[0]);
+		if (ctl_ask_interrupted())
+			return ctl_ask_interrupted_fault(ctl, ctl->argv[0]);
 		if (ctl->timeout_given && clock_now_ns() > end_ns)
 			return fault_set(&ctl->fault, FAULT_TIMEOUT, ctl->argv[0],
 				"it goes on; --timeout sets how long to wait",
@@ -125,8 +125,8 @@ static int run_wait(struct ctl *ctl)
 	json_t *job = NULL;
 	int rc = id_argument(ctl, &id);
 	if (!rc)
-		rc = ctl_segment_name(ctl, segment);
-	ctl_interrupt_catch();
+		rc = ctl_join_segment_name(ctl, segment);
+	ctl_ask_interrupt_catch();
 	if (!rc)
 		rc = job_wait(ctl, segment, id, &job);
 	if (rc)
@@ -161,12 +161,12 @@ static int run_tidy(struct ctl *ctl)
 	unsigned id = 0;
 	int rc = ctl->argc ? id_argument(ctl, &id) : 0;
 	if (!rc)
-		rc = ctl_segment_name(ctl, segment);
+		rc = ctl_join_segment_name(ctl, segment);
 	if (rc)
 		return rc;
 	json_t *rows = json_array();
 	lost_rows(segment, rows);
-	if (!ctl_given(ctl, "dry-run"))
+	if (!ctl_option_given(ctl, "dry-run"))
 		rc = id ? ctl_work_tidy(ctl, segment, id) : ctl_work_tidy_all(ctl, segment);
 	if (rc)
 		json_decref(rows);

@@ -34,7 +34,7 @@ static int visit(const char *name, void *context)
 	return 0;
 }
 
-void ctl_run_dir_find(const char *segment)
+void ctl_join_run_dir(const char *segment)
 {
 	char run_dir[XSEG_RUN_DIR_MAX + 1] = "";
 	const char *given = getenv("SKERRY_RUN_DIR");
@@ -70,18 +70,18 @@ static int segment_name(struct ctl *ctl, char name[NAME_LENGTH_MAX + 1])
 	return 0;
 }
 
-int ctl_segment_name(struct ctl *ctl, char name[NAME_LENGTH_MAX + 1])
+int ctl_join_segment_name(struct ctl *ctl, char name[NAME_LENGTH_MAX + 1])
 {
 	int rc = segment_name(ctl, name);
 	if (!rc)
-		ctl_run_dir_find(name);
+		ctl_join_run_dir(name);
 	return rc;
 }
 
 int ctl_join(struct ctl *ctl, struct xseg *seg)
 {
 	char name[NAME_LENGTH_MAX + 1], why[XSEG_WHY_SIZE] = "";
-	int rc = ctl_segment_name(ctl, name);
+	int rc = ctl_join_segment_name(ctl, name);
 	if (rc)
 		return rc;
 	rc = xseg_segment_join(name, seg, why);
@@ -166,7 +166,7 @@ static bool comes_back(struct ctl *ctl, const char *segment, const char *name)
  */
 static int find_composer(struct ctl *ctl, const struct xseg *seg, char name[NAME_LENGTH_MAX + 1])
 {
-	const char *via = ctl_value(ctl, "via");
+	const char *via = ctl_option_value(ctl, "via");
 	uint64_t until = clock_now_ns() + (ctl->timeout_given ? ctl->timeout_ns : COMES_NS);
 	for (;;) {
 		bool dead = false;
@@ -174,7 +174,7 @@ static int find_composer(struct ctl *ctl, const struct xseg *seg, char name[NAME
 			snprintf(name, NAME_LENGTH_MAX + 1, "%s", via);
 		int rc = via ? check_via(ctl, seg, via, &dead)
 			     : choose_composer(ctl, seg, name, &dead);
-		if (!dead || clock_now_ns() >= until || ctl_interrupted() ||
+		if (!dead || clock_now_ns() >= until || ctl_ask_interrupted() ||
 			!comes_back(ctl, seg->name, name))
 			return rc;
 		memset(&ctl->fault, 0, sizeof(ctl->fault));

@@ -52,7 +52,7 @@ static int wait_effect(
 				"peer '%s' (pid %d) has not looked at it within %.1f s", peer->name,
 				(int)peer->pid, (double)ctl->timeout_ns / 1e9);
 		if (!ctl_watch_nap(LOOK_NS))
-			return ctl_interrupted_fault(ctl, peer->name);
+			return ctl_ask_interrupted_fault(ctl, peer->name);
 	}
 	return 0;
 }
@@ -79,7 +79,7 @@ static int set_level(
 	if (rc)
 		return rc;
 	*changed = atomic_exchange(&seg->peers[view->index].log_level, level) != level;
-	ctl_interrupt_catch();
+	ctl_ask_interrupt_catch();
 	return wait_effect(ctl, seg, view, level);
 }
 

@@ -248,7 +248,7 @@ int ctl_map_open(
 
 /* --- JSON ------------------------------------------------------------------------------- */
 
-json_t *ctl_map_limits_json(const struct map_limits *limits)
+json_t *ctl_map_limits_json(const struct map_change_limits *limits)
 {
 	return json_pack("{s:I, s:I, s:I}", "iops", (json_int_t)limits->iops, "bandwidth",
 		(json_int_t)limits->bytes, "burst_ns", (json_int_t)(limits->burst_ms * 1000000u));
@@ -261,7 +261,7 @@ json_t *ctl_map_owner_json(const struct map_owner *owner)
 		return json_null();
 	snprintf(id, sizeof(id), "%016llx", (unsigned long long)owner->owner);
 	snprintf(host, sizeof(host), "%s", owner->host);
-	text_make_utf8(host);
+	name_make_utf8(host);
 	return json_pack("{s:s, s:s, s:I, s:I, s:I}", "host", host, "owner", id, "term",
 		(json_int_t)owner->term, "since_ns", (json_int_t)owner->since_ns, "until_ns",
 		(json_int_t)owner->until_ns);

@@ -60,13 +60,15 @@ struct ctl_map_nodes {
 	size_t count;
 };
 /* All volumes. The caller frees nodes->all. */
-int ctl_map_list(struct client *client, struct ctl_map_nodes *nodes);
+int ctl_map_tree_list(struct client *client, struct ctl_map_nodes *nodes);
 /* Every parent before its children, those by age; depth is set. */
-void ctl_map_sort(struct ctl_map_nodes *nodes);
+void ctl_map_tree_sort(struct ctl_map_nodes *nodes);
 /* "'a', 'b' and 3 more": the children of `id`; how many there are. */
-size_t ctl_map_children(const struct ctl_map_nodes *nodes, uint64_t id, char *out, size_t out_size);
+size_t ctl_map_tree_children(
+	const struct ctl_map_nodes *nodes, uint64_t id, char *out, size_t out_size);
 /* A fault that names the children, or 0 when there are none. */
-int ctl_map_childless(struct ctl *ctl, struct client *client, const struct xseg_volume_info *info);
+int ctl_map_tree_childless(
+	struct ctl *ctl, struct client *client, const struct xseg_volume_info *info);
 
 /* --- what differs (ctl_map_diff.c) --- */
 
@@ -78,7 +80,7 @@ int ctl_map_diff(struct client *client, uint64_t since, uint64_t volume, ctl_map
 /* --- texts --- */
 
 void ctl_map_date(uint64_t ns, char *out, size_t out_size);
-json_t *ctl_map_limits_json(const struct map_limits *limits);
+json_t *ctl_map_limits_json(const struct map_change_limits *limits);
 /* JSON null when nobody has it. */
 json_t *ctl_map_owner_json(const struct map_owner *owner);
 

@@ -38,7 +38,7 @@ int ctl_map_diff(struct client *client, uint64_t since, uint64_t volume, ctl_map
 		call.number = call.value;
 		if (!rc)
 			rc = visit_all(&call, stretches, visit, context);
-		if (!rc && ctl_interrupted())
+		if (!rc && ctl_ask_interrupted())
 			rc = -EINTR;
 	}
 	free(stretches);
@@ -93,7 +93,7 @@ static int diff(struct ctl *ctl, struct client *client, const struct xseg_volume
 	if (error) {
 		json_decref(rows.rows);
 		return error == -EINTR
-			       ? ctl_interrupted_fault(ctl, volume->name)
+			       ? ctl_ask_interrupted_fault(ctl, volume->name)
 			       : ctl_map_fault(ctl, volume, "cannot be compared", error, NULL);
 	}
 	rows_end(&rows);
@@ -110,7 +110,7 @@ static int run_diff(struct ctl *ctl)
 		rc = ctl_map_open(ctl, ctl->argv[1], &client, &volume);
 	if (rc)
 		return rc;
-	ctl_interrupt_catch();
+	ctl_ask_interrupt_catch();
 	rc = diff(ctl, &client, &volume);
 	client_close(&client);
 	return rc;

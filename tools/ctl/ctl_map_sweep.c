@@ -40,7 +40,7 @@ static const struct {
 		false},
 	{"half-record", "one of two copies of the volume's record is damaged; the other counts",
 		false},
-	{"bad-presence", "what a partial object has of its own cannot be read", false},
+	{"bad-bitmap", "what a partial object has of its own cannot be read", false},
 	{"overlap", "a volume may still write to what another one takes for frozen", false},
 	{"bad-entry", "an entry of the map that cannot be; it can be made a hole", false},
 	{"bad-name", "a name without a volume, or a volume without its name", false},
@@ -48,12 +48,12 @@ static const struct {
 	{"bad-count", "a count of entries in the map is wrong; it can be put right", false},
 };
 
-const char *ctl_map_finding_name(unsigned finding)
+const char *ctl_map_sweep_finding_name(unsigned finding)
 {
 	return finding < CTL_MAP_FINDINGS ? findings[finding].name : "unknown";
 }
 
-const char *ctl_map_finding_meaning(unsigned finding)
+const char *ctl_map_sweep_finding_meaning(unsigned finding)
 {
 	return finding < CTL_MAP_FINDINGS ? findings[finding].meaning
 					  : "the mapper is newer than this program";
@@ -122,7 +122,7 @@ static int sweep_look(struct client *client, struct sweep *sweep, struct answer 
 	uint32_t count;
 	uint64_t next;
 	int error = sweep_state(client, 0, answer, &count, &next);
-	while (!error && answer->state.run != sweep->run && !ctl_interrupted()) {
+	while (!error && answer->state.run != sweep->run && !ctl_ask_interrupted()) {
 		error = sweep_start(client, sweep);
 		if (!error)
 			error = sweep_state(client, 0, answer, &count, &next);
@@ -137,11 +137,11 @@ static int sweep_wait(struct ctl *ctl, struct client *client, const char *what, 
 	struct answer *answer = malloc(sizeof(*answer));
 	struct ctl_progress progress;
 	int error = answer ? 0 : -ENOMEM;
-	ctl_interrupt_catch();
+	ctl_ask_interrupt_catch();
 	ctl_progress_begin(&progress, ctl, what, "objects", 0);
 	while (!error) {
 		error = sweep_look(client, sweep, answer);
-		if (error || !answer->state.running || ctl_interrupted())
+		if (error || !answer->state.running || ctl_ask_interrupted())
 			break;
 		ctl_progress_show(&progress, answer->state.objects);
 		poll(NULL, 0, LOOK_MS);
@@ -150,10 +150,10 @@ static int sweep_wait(struct ctl *ctl, struct client *client, const char *what, 
 		*state = answer->state;
 	ctl_progress_end(&progress, error ? 0 : answer->state.objects);
 	free(answer);
-	if (!error && ctl_interrupted() && state->running) {
+	if (!error && ctl_ask_interrupted() && state->running) {
 		if (stop)
 			sweep_start(client, &(struct sweep){.flags = MAP_SWEEP_STOP});
-		return ctl_interrupted_fault(ctl, NULL);
+		return ctl_ask_interrupted_fault(ctl, NULL);
 	}
 	return error ? sweep_fault(ctl, what, error) : 0;
 }
@@ -202,7 +202,7 @@ static uint64_t gc_held(struct client *client)
 		if (sweep_state(client, from, answer, &count, &next))
 			break;
 		for (uint32_t i = 0; i < count && !held; i++)
-			if (strcmp(ctl_map_finding_name(answer->findings[i].finding),
+			if (strcmp(ctl_map_sweep_finding_name(answer->findings[i].finding),
 				    "bad-record") == 0)
 				held = answer->findings[i].volume;
 	}
@@ -223,7 +223,7 @@ static int gc_end_said(struct ctl *ctl, struct client *client, const struct map_
 
 static int gc(struct ctl *ctl, struct client *client, uint64_t rate)
 {
-	bool plan = ctl_given(ctl, "dry-run");
+	bool plan = ctl_option_given(ctl, "dry-run");
 	struct map_sweep_state state = {0};
 	/* without REPAIR it only counts */
 	struct sweep sweep = {
@@ -232,7 +232,7 @@ static int gc(struct ctl *ctl, struct client *client, uint64_t rate)
 	uint64_t next;
 	int error = sweep_start(client, &sweep);
 	int rc = error ? sweep_fault(ctl, "the sweep", error) : 0;
-	if (!rc && (plan || ctl_given(ctl, "wait"))) {
+	if (!rc && (plan || ctl_option_given(ctl, "wait"))) {
 		rc = sweep_wait(ctl, client, "gc", plan, &sweep, &state);
 	} else if (!rc) {
 		struct answer *answer = calloc(1, sizeof(*answer));
@@ -253,7 +253,7 @@ static int run_gc(struct ctl *ctl)
 {
 	struct client client;
 	uint64_t rate = 0;
-	int rc = ctl_value_count(ctl, "rate", 1000000000u, &rate);
+	int rc = ctl_option_number(ctl, "rate", 1000000000u, &rate);
 	if (!rc)
 		rc = ctl_join_composer(ctl, &client);
 	if (rc)
@@ -312,7 +312,7 @@ static void caches_open(struct check *check)
 			XSEG_LIFE_ALIVE)
 			continue;
 		memcpy(edge, seg->edges[i].name, XSEG_EDGE_NAME_MAX);
-		if (ctl_edge_target(seg, edge, to) || !to[0] || !(colon = strchr(edge, ':')) ||
+		if (ctl_plug_target(seg, edge, to) || !to[0] || !(colon = strchr(edge, ':')) ||
 			strcmp(colon, ":store"))
 			continue;
 		*colon = 0;
@@ -341,7 +341,8 @@ static bool is_above(struct check *check, const struct map_finding_info *found)
 
 static void finding_add(struct check *check, const struct map_finding_info *found)
 {
-	if (strcmp(ctl_map_finding_name(found->finding), "lost") == 0 && is_above(check, found)) {
+	if (strcmp(ctl_map_sweep_finding_name(found->finding), "lost") == 0 &&
+		is_above(check, found)) {
 		check->cached++;
 		return;
 	}
@@ -356,9 +357,10 @@ static void finding_add(struct check *check, const struct map_finding_info *foun
 	check->left += !found->repaired && !harmless;
 	json_array_append_new(check->rows,
 		json_pack("{s:s, s:s, s:s, s:I, s:s, s:b, s:s}", "finding",
-			ctl_map_finding_name(found->finding), "volume", name ? name : id, "id", id,
-			"object", (json_int_t)found->object, "key", key, "repaired",
-			found->repaired != 0, "meaning", ctl_map_finding_meaning(found->finding)));
+			ctl_map_sweep_finding_name(found->finding), "volume", name ? name : id,
+			"id", id, "object", (json_int_t)found->object, "key", key, "repaired",
+			found->repaired != 0, "meaning",
+			ctl_map_sweep_finding_meaning(found->finding)));
 }
 
 static int findings_read(struct check *check)
@@ -428,14 +430,14 @@ static void check_print(struct check *check, bool plan)
 			ctl, "list", check->rows, finding_columns, countof(finding_columns));
 	}
 	check->rows = NULL;
-	if (!ctl_is_json(ctl))
+	if (!ctl_output_is_json(ctl))
 		fprintf(stderr,
 			"%llu volumes, %llu pages of maps, %llu objects: %llu faults; %llu objects "
 			"that nobody needs\n",
 			(unsigned long long)state->volumes, (unsigned long long)state->pages,
 			(unsigned long long)state->objects, (unsigned long long)check->damaged,
 			(unsigned long long)check->garbage);
-	if (!ctl_is_json(ctl) && check->cached)
+	if (!ctl_output_is_json(ctl) && check->cached)
 		fprintf(stderr, "%llu objects are in a cache and not yet in the store\n",
 			(unsigned long long)check->cached);
 }
@@ -443,11 +445,12 @@ static void check_print(struct check *check, bool plan)
 static int fsck(struct check *check)
 {
 	struct ctl *ctl = check->ctl;
-	bool plan = ctl_given(ctl, "dry-run"), repair = ctl_given(ctl, "repair") && !plan;
+	bool plan = ctl_option_given(ctl, "dry-run"),
+	     repair = ctl_option_given(ctl, "repair") && !plan;
 	struct sweep sweep = {
 		.flags = MAP_SWEEP_START | MAP_SWEEP_EXPLAIN | (repair ? MAP_SWEEP_REPAIR : 0)};
 	int rc = check_volume(check, &sweep.volume);
-	int error = rc ? 0 : ctl_map_list(&check->client, &check->nodes);
+	int error = rc ? 0 : ctl_map_tree_list(&check->client, &check->nodes);
 	if (!rc && !error)
 		error = sweep_start(&check->client, &sweep);
 	if (error)

@@ -7,7 +7,7 @@
 
 #define CTL_MAP_FINDINGS 11u
 
-const char *ctl_map_finding_name(unsigned finding);
-const char *ctl_map_finding_meaning(unsigned finding); /* a sentence */
+const char *ctl_map_sweep_finding_name(unsigned finding);
+const char *ctl_map_sweep_finding_meaning(unsigned finding); /* a sentence */
 
 #endif

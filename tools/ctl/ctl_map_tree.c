@@ -27,7 +27,7 @@ static int nodes_add(struct ctl_map_nodes *nodes, const struct xseg_volume_info 
 	return 0;
 }
 
-int ctl_map_list(struct client *client, struct ctl_map_nodes *nodes)
+int ctl_map_tree_list(struct client *client, struct ctl_map_nodes *nodes)
 {
 	static struct xseg_volume_info infos[LIST_AT_ONCE];
 	uint64_t cursor = 0;
@@ -170,7 +170,7 @@ static void order_below(struct order *order, size_t root)
 	}
 }
 
-void ctl_map_sort(struct ctl_map_nodes *nodes)
+void ctl_map_tree_sort(struct ctl_map_nodes *nodes)
 {
 	struct order order;
 	if (nodes->count == 0)
@@ -190,7 +190,8 @@ void ctl_map_sort(struct ctl_map_nodes *nodes)
 
 /* --- children --------------------------------------------------------------------------- */
 
-size_t ctl_map_children(const struct ctl_map_nodes *nodes, uint64_t id, char *out, size_t out_size)
+size_t ctl_map_tree_children(
+	const struct ctl_map_nodes *nodes, uint64_t id, char *out, size_t out_size)
 {
 	size_t count = 0, length = 0;
 	out[0] = 0;
@@ -206,13 +207,14 @@ size_t ctl_map_children(const struct ctl_map_nodes *nodes, uint64_t id, char *ou
 	return count;
 }
 
-int ctl_map_childless(struct ctl *ctl, struct client *client, const struct xseg_volume_info *info)
+int ctl_map_tree_childless(
+	struct ctl *ctl, struct client *client, const struct xseg_volume_info *info)
 {
 	struct ctl_map_nodes nodes;
 	char names[512];
-	int rc = ctl_map_list(client, &nodes);
-	ctl_map_sort(&nodes);
-	size_t count = ctl_map_children(&nodes, info->id, names, sizeof(names));
+	int rc = ctl_map_tree_list(client, &nodes);
+	ctl_map_tree_sort(&nodes);
+	size_t count = ctl_map_tree_children(&nodes, info->id, names, sizeof(names));
 	free(nodes.all);
 	if (rc)
 		return ctl_map_fault(ctl, info, "cannot be asked for its children", rc, NULL);

@@ -228,10 +228,10 @@ static int serve(struct ctl *ctl, struct exporter *exporter, const char *where)
 static int run(struct ctl *ctl)
 {
 	struct exporter exporter = {0};
-	const char *where = ctl_value(ctl, "listen");
+	const char *where = ctl_option_value(ctl, "listen");
 	char why[XSEG_WHY_SIZE] = "";
 	size_t size;
-	int rc = ctl_segment_name(ctl, exporter.name);
+	int rc = ctl_join_segment_name(ctl, exporter.name);
 	if (rc)
 		return rc;
 	rc = join(&exporter, why);
@@ -243,7 +243,8 @@ static int run(struct ctl *ctl)
 		rc = serve(ctl, &exporter, where);
 	} else {
 		char *text = metrics_text(&exporter.seg,
-			ctl_given(ctl, "prometheus") ? METRICS_PROMETHEUS : METRICS_OPEN, &size);
+			ctl_option_given(ctl, "prometheus") ? METRICS_PROMETHEUS : METRICS_OPEN,
+			&size);
 		fwrite(text, 1, size, stdout);
 		free(text);
 	}

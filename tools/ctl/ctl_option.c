@@ -54,26 +54,29 @@ static int option_index(const struct ctl *ctl, const char *name)
 	return -1;
 }
 
-const char *ctl_value(const struct ctl *ctl, const char *name)
+const char *ctl_option_value(const struct ctl *ctl, const char *name)
 {
 	int i = option_index(ctl, name);
 	return i < 0 ? NULL : ctl->values[i];
 }
 
-bool ctl_given(const struct ctl *ctl, const char *name) { return ctl_value(ctl, name) != NULL; }
-
-int ctl_value_size(struct ctl *ctl, const char *name, uint64_t *size)
+bool ctl_option_given(const struct ctl *ctl, const char *name)
 {
-	const char *text = ctl_value(ctl, name);
+	return ctl_option_value(ctl, name) != NULL;
+}
+
+int ctl_option_size(struct ctl *ctl, const char *name, uint64_t *size)
+{
+	const char *text = ctl_option_value(ctl, name);
 	if (text && size_parse(text, size))
 		return fault_set(&ctl->fault, FAULT_USAGE, text, "write e.g. 4096, 4K, 1.5G",
 			"--%s: '%s' is not a size", name, text);
 	return 0;
 }
 
-int ctl_value_count(struct ctl *ctl, const char *name, uint64_t max, uint64_t *count)
+int ctl_option_number(struct ctl *ctl, const char *name, uint64_t max, uint64_t *count)
 {
-	const char *text = ctl_value(ctl, name);
+	const char *text = ctl_option_value(ctl, name);
 	char *end;
 	if (!text)
 		return 0;
@@ -267,7 +270,7 @@ static int options_read(struct ctl *ctl, int argc, char **argv)
 
 /* --- nouns and verbs -------------------------------------------------------------------- */
 
-const struct ctl_verb *ctl_verb_find(const char *noun, const char *verb)
+const struct ctl_verb *ctl_option_verb(const char *noun, const char *verb)
 {
 	if (verb && !strcmp(verb, "ls"))
 		verb = "list";
@@ -337,7 +340,7 @@ static int help_asked(struct ctl *ctl, int argc, char **argv)
 		return ctl_help(), CTL_SHOWN;
 	if (!noun_known(argv[1]))
 		return noun_unknown(ctl, argv[1]);
-	const struct ctl_verb *verb = ctl_verb_find(argv[1], argc > 2 ? argv[2] : NULL);
+	const struct ctl_verb *verb = ctl_option_verb(argv[1], argc > 2 ? argv[2] : NULL);
 	if (verb)
 		ctl_help_verb(verb);
 	else if (argc > 2)
@@ -352,7 +355,7 @@ static int verb_read(struct ctl *ctl, int argc, char **argv)
 	const char *second = argc > 1 ? argv[1] : NULL;
 	if (!noun_known(argv[0]))
 		return noun_unknown(ctl, argv[0]);
-	ctl->verb = ctl_verb_find(argv[0], second);
+	ctl->verb = ctl_option_verb(argv[0], second);
 	if (ctl->verb)
 		return 0;
 	if (second && (!strcmp(second, "--help") || !strcmp(second, "-h")))
@@ -388,7 +391,7 @@ static void format_guess(struct ctl *ctl, int argc, char **argv)
 	}
 }
 
-int ctl_parse(struct ctl *ctl, int argc, char **argv)
+int ctl_option_parse(struct ctl *ctl, int argc, char **argv)
 {
 	format_guess(ctl, argc, argv);
 	enum ctl_format guessed = ctl->format;

@@ -13,14 +13,14 @@
 
 #define WIDE_COLUMNS 100
 
-bool ctl_is_json(const struct ctl *ctl)
+bool ctl_output_is_json(const struct ctl *ctl)
 {
 	return ctl->format == CTL_JSON || ctl->format == CTL_JSONL;
 }
 
 /* --- cells ------------------------------------------------------------------------------ */
 
-const char *ctl_format_time(uint64_t ns, char *buffer, size_t buffer_size)
+const char *ctl_output_time(uint64_t ns, char *buffer, size_t buffer_size)
 {
 	if (ns < 1000)
 		snprintf(buffer, buffer_size, "%llu ns", (unsigned long long)ns);
@@ -58,7 +58,7 @@ static void number_cell(uint64_t value, unsigned kind, char *out, size_t out_siz
 	if (kind == CTL_SIZE)
 		size_format(value, out, out_size);
 	else if (kind == CTL_TIME)
-		ctl_format_time(value, out, out_size);
+		ctl_output_time(value, out, out_size);
 	else if (kind == CTL_DATE)
 		format_date(value, out, out_size);
 	else
@@ -241,7 +241,7 @@ void ctl_output_rows(const struct ctl *ctl, const char *key, json_t *rows,
 void ctl_output_one(
 	const struct ctl *ctl, json_t *object, const struct ctl_column *columns, size_t count)
 {
-	if (ctl_is_json(ctl)) {
+	if (ctl_output_is_json(ctl)) {
 		ctl_output_json(ctl, ctl_output_versioned(object));
 		return;
 	}

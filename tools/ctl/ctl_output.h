@@ -42,10 +42,10 @@ void ctl_output_lines(const struct ctl *ctl, const json_t *object, const struct 
 void ctl_output_json(const struct ctl *ctl, json_t *object);
 /* "schema_version" first, then what `object` has; steals. */
 json_t *ctl_output_versioned(json_t *object);
-bool ctl_is_json(const struct ctl *ctl);
+bool ctl_output_is_json(const struct ctl *ctl);
 /* One cell as text: what tables show, or with `raw` what CSV does. */
 void ctl_output_cell(
 	const json_t *row, const struct ctl_column *column, bool raw, char *out, size_t out_size);
-const char *ctl_format_time(uint64_t ns, char *buffer, size_t buffer_size);
+const char *ctl_output_time(uint64_t ns, char *buffer, size_t buffer_size);
 
 #endif

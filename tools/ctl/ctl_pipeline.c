@@ -85,7 +85,7 @@ static void keeper_exec(const struct up *up, int report)
 	char program[PATH_MAX], fd[16], timeout[32];
 	char *argv[] = {program, "--report-fd", fd, "--timeout", timeout, NULL, NULL, NULL, NULL};
 	unsigned count = 5;
-	if (!ctl_given(up->ctl, "unguarded"))
+	if (!ctl_option_given(up->ctl, "unguarded"))
 		argv[count++] = "--guarded";
 	argv[count++] = (char *)up->name;
 	argv[count++] = (char *)up->path;
@@ -163,8 +163,8 @@ static int keeper_wait(struct up *up, char text[REPORT_MAX])
 	uint64_t end_ns = clock_now_ns() + up->hosts * (up->ctl->timeout_ns + STOP_NS) + GRACE_NS;
 	while (length < REPORT_MAX - 1) {
 		struct pollfd one = {.fd = up->report, .events = POLLIN};
-		if (ctl_interrupted())
-			return ctl_interrupted_fault(up->ctl, up->name);
+		if (ctl_ask_interrupted())
+			return ctl_ask_interrupted_fault(up->ctl, up->name);
 		if (clock_now_ns() > end_ns)
 			return fault_set(&up->ctl->fault, FAULT_TIMEOUT, up->name,
 				"--timeout sets the limit", "the keeper is not done in time");
@@ -239,7 +239,7 @@ static int up_print(struct up *up, bool changed)
 			"config "
 			"apply %s' brings in what has changed\n",
 			up->name, up->ctl->argv[0]);
-	if (!changed && !ctl_is_json(up->ctl))
+	if (!changed && !ctl_output_is_json(up->ctl))
 		fprintf(stderr, "xsegctl: segment '%s' is up already\n", up->name);
 	return ctl_status_print(up->ctl, status);
 }
@@ -293,11 +293,11 @@ static int run_up(struct ctl *ctl)
 	if (rc != -FAULT_KEEPER_AWAY)
 		return rc;
 	memset(&ctl->fault, 0, sizeof(ctl->fault));
-	if (ctl_given(ctl, "dry-run"))
+	if (ctl_option_given(ctl, "dry-run"))
 		return up_plan(&up);
-	if (ctl_given(ctl, "foreground"))
+	if (ctl_option_given(ctl, "foreground"))
 		return up_foreground(&up);
-	ctl_interrupt_catch();
+	ctl_ask_interrupt_catch();
 	rc = up_start(&up);
 	return rc ? rc : up_print(&up, true);
 }
@@ -339,13 +339,13 @@ static int run_down(struct ctl *ctl)
 	if (ctl->argc)
 		ctl->segment = ctl->argv[0];
 	uint64_t discard = 0;
-	int rc = ctl_segment_name(ctl, name);
+	int rc = ctl_join_segment_name(ctl, name);
 	if (!rc)
-		rc = ctl_value_size(ctl, "discard-dirty", &discard);
+		rc = ctl_option_size(ctl, "discard-dirty", &discard);
 	if (rc)
 		return rc;
 	json_t *params = json_pack("{s:I, s:b, s:I}", "timeout_ns", (json_int_t)ctl->timeout_ns,
-		"dry_run", ctl_given(ctl, "dry-run"), "discard_dirty", (json_int_t)discard);
+		"dry_run", ctl_option_given(ctl, "dry-run"), "discard_dirty", (json_int_t)discard);
 	const struct ctl_front_wish all = {0};
 	char deed[64];
 	snprintf(deed, sizeof(deed), "stop segment '%s'", name);
@@ -357,7 +357,7 @@ static int run_down(struct ctl *ctl)
 	}
 	/* the limit is for each process; the whole may take as many times as long */
 	ctl->timeout_ns = ctl->timeout_ns * PIPELINE_HOSTS_MAX + GRACE_NS;
-	ctl_interrupt_catch();
+	ctl_ask_interrupt_catch();
 	rc = ctl_rpc_call(ctl, name, "down", params, &result);
 	if (rc == -FAULT_KEEPER_AWAY)
 		return down_absent(ctl, name);

@@ -37,7 +37,7 @@ static const struct ctl_column step_columns[] = {{"action", "ACTION", CTL_TEXT},
 
 /* --- what plug and unplug share ------------------------------------------------------------- */
 
-int ctl_edge_target(const struct xseg *seg, const char *edge, char to[NAME_LENGTH_MAX + 1])
+int ctl_plug_target(const struct xseg *seg, const char *edge, char to[NAME_LENGTH_MAX + 1])
 {
 	uint32_t index;
 	int rc = xseg_edge_find(seg, edge, &index);
@@ -66,15 +66,15 @@ void ctl_plug_edges(struct ctl_plug *plug)
 			XSEG_LIFE_ALIVE)
 			continue;
 		memcpy(name, seg->edges[i].name, XSEG_EDGE_NAME_MAX);
-		if (!ctl_edge_target(seg, name, to) && !strcmp(to, plug->name))
+		if (!ctl_plug_target(seg, name, to) && !strcmp(to, plug->name))
 			snprintf(plug->edges[plug->edge_count++], sizeof(name), "%s", name);
 	}
 }
 
 int ctl_plug_check(struct ctl_plug *plug, const char *what)
 {
-	if (ctl_interrupted())
-		return ctl_interrupted_fault(plug->ctl, plug->name);
+	if (ctl_ask_interrupted())
+		return ctl_ask_interrupted_fault(plug->ctl, plug->name);
 	if (!plug->until_ns || clock_now_ns() < plug->until_ns)
 		return 0;
 	return fault_set(&plug->ctl->fault, FAULT_TIMEOUT, plug->name,
@@ -89,7 +89,7 @@ int ctl_plug_ask(struct ctl_plug *plug, const char *method, json_t *params, json
 	do {
 		memset(&plug->ctl->fault, 0, sizeof(plug->ctl->fault));
 		rc = ctl_rpc_call(plug->ctl, plug->seg.name, method, json_deep_copy(kept), result);
-		if (!rc || !plug->ctl->fault.again || ctl_interrupted())
+		if (!rc || !plug->ctl->fault.again || ctl_ask_interrupted())
 			break;
 		nanosleep(&(struct timespec){.tv_nsec = AGAIN_NS}, NULL);
 	} while (!plug->until_ns || clock_now_ns() < plug->until_ns);
@@ -152,8 +152,8 @@ static int option_append(struct plug *plug, const char *text)
 static int read_wish(struct plug *plug)
 {
 	struct ctl *ctl = plug->plug.ctl;
-	const char *at = ctl_value(ctl, "at"), *name = ctl_value(ctl, "name");
-	int rc = ctl_value_count(ctl, "lanes", XSEG_PORT_LANES_MAX, &plug->lanes);
+	const char *at = ctl_option_value(ctl, "at"), *name = ctl_option_value(ctl, "name");
+	int rc = ctl_option_number(ctl, "lanes", XSEG_PORT_LANES_MAX, &plug->lanes);
 	if (strcmp(ctl->argv[0], CTL_CACHE_ROLE))
 		return fault_set(&ctl->fault, FAULT_USAGE, ctl->argv[0],
 			"xsegctl plug cached --at PEER:EDGE",
@@ -202,7 +202,7 @@ static bool half_plugged(struct plug *plug, const char *name, const char *store)
 	snprintf(edge, sizeof(edge), "%s:store", name);
 	snprintf(other.name, sizeof(other.name), "%s", name);
 	ctl_plug_edges(&other);
-	return other.edge_count == 0 && !ctl_edge_target(&plug->plug.seg, edge, to) &&
+	return other.edge_count == 0 && !ctl_plug_target(&plug->plug.seg, edge, to) &&
 	       !strcmp(to, store);
 }
 
@@ -255,7 +255,7 @@ static int look_store(struct plug *plug, const char *to)
 	struct ctl_plug *p = &plug->plug;
 	char edge[2 * NAME_LENGTH_MAX + 8], store[NAME_LENGTH_MAX + 1];
 	snprintf(edge, sizeof(edge), "%s:store", p->name);
-	int rc = ctl_edge_target(&p->seg, edge, store);
+	int rc = ctl_plug_target(&p->seg, edge, store);
 	if (plug->in_path) {
 		snprintf(p->store, sizeof(p->store), "%s", store);
 		return store[0] ? 0
@@ -275,7 +275,7 @@ static int look(struct plug *plug)
 	char to[NAME_LENGTH_MAX + 1];
 	json_t *list = NULL;
 	int rc = ctl_plug_ask(p, "peer.list", NULL, &list);
-	if (!rc && ctl_edge_target(&p->seg, p->edges[0], to))
+	if (!rc && ctl_plug_target(&p->seg, p->edges[0], to))
 		rc = edge_unknown(plug);
 	else if (!rc && strcmp(strchr(p->edges[0], ':') + 1, "store"))
 		rc = fault_set(&p->ctl->fault, FAULT_USAGE, p->edges[0], "e.g. --at vol0:store",
@@ -332,7 +332,7 @@ static int options_compare(struct plug *plug)
 	pipeline_init(&want);
 	int rc = 0;
 	if (!pipeline_running_host(&have, view.pid, plug->plug.name) && have.peer_count == 1 &&
-		!pipeline_peer_parse(&want, argument, &ignored))
+		!pipeline_text_parse(&want, argument, &ignored))
 		rc = options_same(plug, &have, &want);
 	pipeline_free(&have);
 	pipeline_free(&want);
@@ -365,35 +365,35 @@ static int start(struct plug *plug)
 static int phase_of(struct plug *plug, struct client *client, uint32_t *phase)
 {
 	struct cache_state state;
-	int error = ctl_cache_state(client, &state);
+	int error = ctl_cache_ask_state(client, &state);
 	*phase = error ? CACHE_PASSING : state.phase;
-	return error ? ctl_cache_fault(plug->plug.ctl, plug->plug.name, "asked", error) : 0;
+	return error ? ctl_cache_ask_fault(plug->plug.ctl, plug->plug.name, "asked", error) : 0;
 }
 
 /* One that cached for somebody else, or by itself, must not know anything when it comes in. */
 static int begin_passing(struct plug *plug, struct client *client)
 {
-	struct ctl_cache_call drain = {.what = CACHE_DRAIN};
+	struct ctl_cache_ask_call drain = {.what = CACHE_DRAIN};
 	uint32_t phase;
 	int rc = phase_of(plug, client, &phase);
 	if (rc || phase == CACHE_PASSING)
 		return rc;
-	int error = ctl_cache_call(client, &drain);
-	return error ? ctl_cache_fault(plug->plug.ctl, plug->plug.name, "drained", error) : 0;
+	int error = ctl_cache_ask_call(client, &drain);
+	return error ? ctl_cache_ask_fault(plug->plug.ctl, plug->plug.name, "drained", error) : 0;
 }
 
 /* A drain that was not waited for goes on to its end; then it can begin. */
 static int begin_caching(struct plug *plug, struct client *client)
 {
-	struct ctl_cache_call begin = {.what = CACHE_BEGIN};
+	struct ctl_cache_ask_call begin = {.what = CACHE_BEGIN};
 	int error, rc = 0;
-	while (!rc && (error = ctl_cache_call(client, &begin)) == -EBUSY) {
+	while (!rc && (error = ctl_cache_ask_call(client, &begin)) == -EBUSY) {
 		nanosleep(&(struct timespec){.tv_nsec = AGAIN_NS}, NULL);
 		rc = ctl_plug_check(&plug->plug, "it still drains");
 	}
 	if (rc)
 		return rc;
-	return error ? ctl_cache_fault(plug->plug.ctl, plug->plug.name, "begun", error) : 0;
+	return error ? ctl_cache_ask_fault(plug->plug.ctl, plug->plug.name, "begun", error) : 0;
 }
 
 /* Whoever stands above says to the cache in which term it may write to its volumes; not all do. */
@@ -451,14 +451,14 @@ static void undo(struct plug *plug)
 	struct fault first = p->ctl->fault;
 	bool changed;
 	int rc = 0;
-	int signal = ctl_interrupt_hold();
+	int signal = ctl_ask_interrupt_block();
 	p->until_ns = clock_now_ns() + p->ctl->timeout_ns;
 	if (plug->switched)
 		rc = ctl_plug_switch(p, p->store, &changed);
 	if (plug->started && !rc)
 		rc = ctl_unplug_rest(p, false);
 	p->ctl->fault = first;
-	ctl_interrupt_resume(signal);
+	ctl_ask_interrupt_resume(signal);
 	if (rc)
 		fault_hint(&p->ctl->fault,
 			"'%s' is left and passes everything on; say it again, or 'xsegctl unplug "
@@ -474,7 +474,7 @@ static int steps(struct plug *plug, bool *changed)
 		rc = start(plug);
 	*changed = plug->started;
 	if (!rc)
-		rc = ctl_cache_open(plug->plug.ctl, plug->plug.name, &client);
+		rc = ctl_cache_ask_open(plug->plug.ctl, plug->plug.name, &client);
 	if (rc)
 		return rc;
 	rc = put_in(plug, &client, changed);
@@ -520,7 +520,7 @@ static int plan(struct plug *plug)
 	rc = look(plug);
 	if (!rc)
 		rc = options_compare(plug);
-	if (!rc && plug->serves && !ctl_cache_open(p->ctl, p->name, &client)) {
+	if (!rc && plug->serves && !ctl_cache_ask_open(p->ctl, p->name, &client)) {
 		rc = phase_of(plug, &client, &phase);
 		client_close(&client);
 	}
@@ -543,7 +543,7 @@ static int run(struct ctl *ctl)
 	struct plug plug = {.plug.ctl = ctl};
 	struct ctl_work work = {.ctl = ctl,
 		.kind = "cache.plug",
-		.object = ctl_value(ctl, "at"),
+		.object = ctl_option_value(ctl, "at"),
 		.keeper_only = true,
 		.body = body,
 		.context = &plug,
@@ -554,7 +554,7 @@ static int run(struct ctl *ctl)
 		return rc;
 	if (ctl->timeout_given)
 		plug.plug.until_ns = clock_now_ns() + ctl->timeout_ns;
-	if (ctl_given(ctl, "dry-run"))
+	if (ctl_option_given(ctl, "dry-run"))
 		return plan(&plug);
 	return ctl_work_run(&work, json_pack("{s:s}", "name", plug.plug.name));
 }

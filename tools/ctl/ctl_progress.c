@@ -15,7 +15,7 @@
 
 static enum ctl_progress_mode mode_of(const struct ctl *ctl)
 {
-	const char *how = ctl_value(ctl, "progress");
+	const char *how = ctl_option_value(ctl, "progress");
 	bool terminal = isatty(STDERR_FILENO) == 1;
 	if (!how || !strcmp(how, "auto"))
 		return terminal ? CTL_PROGRESS_BAR : CTL_PROGRESS_NONE;

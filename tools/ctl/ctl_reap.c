@@ -28,11 +28,11 @@ static int run_reap(struct ctl *ctl)
 		{"kept", "pages still read", CTL_COUNT}, {"took_ns", "time", CTL_TIME},
 		{"changed", "changed", CTL_TEXT}, {"dry_run", "dry run", CTL_TEXT}};
 	char name[NAME_LENGTH_MAX + 1];
-	bool dry_run = ctl_given(ctl, "dry-run");
+	bool dry_run = ctl_option_given(ctl, "dry-run");
 	json_t *result = NULL;
 	if (ctl->argc)
 		ctl->segment = ctl->argv[0];
-	int rc = ctl_segment_name(ctl, name);
+	int rc = ctl_join_segment_name(ctl, name);
 	if (rc)
 		return rc;
 	rc = ctl_rpc_call(

@@ -53,13 +53,13 @@ static const struct remote remotes[] = {
 int ctl_remote_call(struct ctl *ctl, const char *method, json_t *params, json_t **result)
 {
 	char name[NAME_LENGTH_MAX + 1];
-	int rc = ctl_segment_name(ctl, name);
+	int rc = ctl_join_segment_name(ctl, name);
 	if (rc) {
 		json_decref(params);
 		return rc;
 	}
 	ctl->timeout_ns += GRACE_NS;
-	ctl_interrupt_catch();
+	ctl_ask_interrupt_catch();
 	return ctl_rpc_call(ctl, name, method, params, result);
 }
 
@@ -73,8 +73,9 @@ static int option_add(struct ctl *ctl, const struct ctl_option *option, json_t *
 	if (!option->argument)
 		return json_object_set_new(params, name, json_true());
 	if (strcmp(option->argument, "N"))
-		return json_object_set_new(params, name, json_string(ctl_value(ctl, option->name)));
-	int rc = ctl_value_count(ctl, option->name, INT32_MAX, &count);
+		return json_object_set_new(
+			params, name, json_string(ctl_option_value(ctl, option->name)));
+	int rc = ctl_option_number(ctl, option->name, INT32_MAX, &count);
 	return rc ? rc : json_object_set_new(params, name, json_integer((json_int_t)count));
 }
 

@@ -28,7 +28,7 @@ static int connect_keeper(struct ctl *ctl, const char *segment, int *fd)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	char path[PATH_LENGTH_MAX];
-	ctl_run_dir_find(segment);
+	ctl_join_run_dir(segment);
 	if (path_run(path, segment, "xsegd.sock") || strlen(path) >= sizeof(address.sun_path))
 		return fault_set(&ctl->fault, FAULT_FAILED, segment,
 			"choose a shorter SKERRY_RUN_DIR", "the socket's path is too long");
@@ -60,8 +60,8 @@ static int wait_for(struct ctl *ctl, int fd, short events, uint64_t end_ns, cons
 	for (;;) {
 		struct pollfd one = {.fd = fd, .events = events};
 		uint64_t now_ns = clock_now_ns();
-		if (ctl_interrupted())
-			return ctl_interrupted_fault(ctl, method);
+		if (ctl_ask_interrupted())
+			return ctl_ask_interrupted_fault(ctl, method);
 		if (now_ns >= end_ns)
 			return fault_set(&ctl->fault, FAULT_TIMEOUT, method,
 				"the keeper goes on with it; --timeout sets the limit",

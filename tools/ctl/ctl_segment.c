@@ -61,15 +61,15 @@ static int make_config(struct ctl *ctl, struct xseg_config *config)
 	uint64_t lanes = 0, requests = 0;
 	int rc = name_argument(ctl, &config->name);
 	config->size = 1ull << 30;
-	config->huge_dir = ctl_value(ctl, "huge");
+	config->huge_dir = ctl_option_value(ctl, "huge");
 	if (!rc)
-		rc = ctl_value_size(ctl, "size", &config->size);
+		rc = ctl_option_size(ctl, "size", &config->size);
 	if (!rc)
-		rc = ctl_value_count(ctl, "lanes", XSEG_LANES_MAX, &lanes);
+		rc = ctl_option_number(ctl, "lanes", XSEG_LANES_MAX, &lanes);
 	if (!rc)
-		rc = ctl_value_count(ctl, "requests", 1u << 20, &requests);
+		rc = ctl_option_number(ctl, "requests", 1u << 20, &requests);
 	if (!rc && (config->size < XSEG_SIZE_MIN || config->size > XSEG_SIZE_MAX))
-		rc = fault_set(&ctl->fault, FAULT_USAGE, ctl_value(ctl, "size"), NULL,
+		rc = fault_set(&ctl->fault, FAULT_USAGE, ctl_option_value(ctl, "size"), NULL,
 			"--size: a segment has 8M to 1T");
 	config->lanes = (uint32_t)lanes;
 	config->requests = (uint32_t)requests;
@@ -81,7 +81,7 @@ static int compare_existing(
 	struct ctl *ctl, const struct xseg_config *config, const struct xseg *seg)
 {
 	/* sizes were rounded up when it was made, to huge pages at most */
-	if (ctl_given(ctl, "size") &&
+	if (ctl_option_given(ctl, "size") &&
 		(seg->size < config->size || seg->size - config->size >= (2u << 20)))
 		return fault_set(&ctl->fault, FAULT_CONFLICT, config->name,
 			"destroy it first, or use it as it is",
@@ -130,7 +130,7 @@ static int run_create(struct ctl *ctl)
 	char why[XSEG_WHY_SIZE] = "";
 	struct xseg seg;
 	int rc = make_config(ctl, &config);
-	if (!rc && ctl_given(ctl, "dry-run"))
+	if (!rc && ctl_option_given(ctl, "dry-run"))
 		return create_plan(ctl, &config);
 	if (rc)
 		return rc;
@@ -183,7 +183,7 @@ static int refuse_dirty(struct ctl *ctl, const char *name, const struct xseg *se
 {
 	struct kept kept;
 	uint64_t discard = 0;
-	int rc = ctl_value_size(ctl, "discard-dirty", &discard);
+	int rc = ctl_option_size(ctl, "discard-dirty", &discard);
 	kept_count(seg, XSEG_NONE, &kept);
 	if (rc || kept.dirty == 0 || kept.dirty == discard)
 		return rc;
@@ -217,7 +217,7 @@ static int run_destroy(struct ctl *ctl)
 			return rc;
 	}
 	snprintf(deed, sizeof(deed), "destroy segment '%s' and what lies in it", name);
-	bool plan = ctl_given(ctl, "dry-run");
+	bool plan = ctl_option_given(ctl, "dry-run");
 	rc = plan ? 0 : ctl_ask(ctl, deed);
 	if (!rc && !plan) {
 		int gone = xseg_segment_destroy(name, why);
@@ -393,7 +393,7 @@ static int run_dump(struct ctl *ctl)
 		"lanes", dump_lanes(&seg), "ports", dump_ports(&seg), "peers", report_peers(&seg),
 		"edges", report_edges(&seg));
 	xseg_segment_leave(&seg);
-	if (ctl_is_json(ctl))
+	if (ctl_output_is_json(ctl))
 		ctl_output_json(ctl, json_incref(dump));
 	else
 		dump_text(ctl, dump);

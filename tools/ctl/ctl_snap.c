@@ -25,7 +25,7 @@ static void made_print(struct ctl *ctl, const char *name, const struct xseg_volu
 	uint64_t id, uint64_t size, bool changed)
 {
 	char text[24];
-	bool plan = ctl_given(ctl, "dry-run");
+	bool plan = ctl_option_given(ctl, "dry-run");
 	snprintf(text, sizeof(text), "%016llx", (unsigned long long)id);
 	json_t *out = json_pack("{s:s, s:s, s:I, s:b, s:b}", "name", name, "volume", source->name,
 		"size", (json_int_t)size, "changed", changed && !plan, "dry_run", plan);
@@ -86,7 +86,7 @@ static int hook_fault(
 
 static int hook_run(struct ctl *ctl, const char *option, const char *volume)
 {
-	const char *command = ctl_value(ctl, option);
+	const char *command = ctl_option_value(ctl, option);
 	char *argv[] = {"/bin/sh", "-c", (char *)(uintptr_t)command, NULL};
 	struct program_result result;
 	if (!command)
@@ -101,7 +101,7 @@ static int hook_run(struct ctl *ctl, const char *option, const char *volume)
 
 static int hooks_check(struct ctl *ctl)
 {
-	if (ctl_given(ctl, "freeze") == ctl_given(ctl, "thaw"))
+	if (ctl_option_given(ctl, "freeze") == ctl_option_given(ctl, "thaw"))
 		return 0;
 	return fault_set(&ctl->fault, FAULT_USAGE, NULL, NULL,
 		"--freeze and --thaw go together: what is frozen must go on");
@@ -115,12 +115,12 @@ static int snapshot_held(struct ctl *ctl, struct client *client,
 	const struct xseg_volume_info *volume, const struct map_ask *ask)
 {
 	struct ctl_map_call call = {.what = MAP_SNAP, .volume = volume->id, .ask = ask};
-	bool hooks = ctl_given(ctl, "freeze");
+	bool hooks = ctl_option_given(ctl, "freeze");
 	if (hooks)
-		ctl_interrupt_catch();
+		ctl_ask_interrupt_catch();
 	int rc = hook_run(ctl, "freeze", volume->name);
-	if (!rc && ctl_interrupted())
-		rc = ctl_interrupted_fault(ctl, volume->name);
+	if (!rc && ctl_ask_interrupted())
+		rc = ctl_ask_interrupted_fault(ctl, volume->name);
 	if (!rc)
 		rc = ctl_map_do(ctl, client, volume, "cannot be snapshotted", &call);
 	struct fault first = ctl->fault;
@@ -151,11 +151,11 @@ static int snapshot(struct ctl *ctl, struct client *client, const struct xseg_vo
 	if (!rc)
 		rc = name_free(ctl, client, name, &found);
 	ask_make(&ask, name, 0);
-	if (!rc && !ctl_given(ctl, "dry-run"))
+	if (!rc && !ctl_option_given(ctl, "dry-run"))
 		rc = snapshot_held(ctl, client, volume, &ask);
 	if (!rc)
-		made_print(ctl, name, volume, ctl_given(ctl, "dry-run") ? 0 : ask.id, volume->size,
-			true);
+		made_print(ctl, name, volume, ctl_option_given(ctl, "dry-run") ? 0 : ask.id,
+			volume->size, true);
 	return rc;
 }
 
@@ -207,7 +207,7 @@ static int clone_exists(struct ctl *ctl, struct client *client,
 static int clone_size(struct ctl *ctl, const struct xseg_volume_info *source, uint64_t *size)
 {
 	*size = source->size;
-	int rc = ctl_value_size(ctl, "size", size);
+	int rc = ctl_option_size(ctl, "size", size);
 	if (!rc && (*size < source->size || *size % XSEG_SECTOR))
 		rc = fault_set(&ctl->fault, FAULT_USAGE, source->name, NULL,
 			"--size: a multiple of %u, and not below the %llu bytes of '%s'",
@@ -233,7 +233,7 @@ static int clone(struct ctl *ctl, struct client *client, const struct xseg_volum
 		return clone_exists(ctl, client, source, &found, size);
 	ask_make(&ask, name, size == source->size ? 0 : size);
 	struct ctl_map_call call = {.what = MAP_CLONE, .volume = source->id, .ask = &ask};
-	bool plan = ctl_given(ctl, "dry-run");
+	bool plan = ctl_option_given(ctl, "dry-run");
 	if (!rc && !plan)
 		rc = ctl_map_do(ctl, client, source, "cannot be cloned", &call);
 	if (!rc)
@@ -294,14 +294,14 @@ static int rollback_ask(struct ctl *ctl, const struct xseg_volume_info *volume,
 	snprintf(deed, sizeof(deed),
 		"lose all that was written to volume '%s' since %s, when '%s' was made",
 		volume->name, since, snapshot->name);
-	return ctl_given(ctl, "dry-run") ? 0 : ctl_ask(ctl, deed);
+	return ctl_option_given(ctl, "dry-run") ? 0 : ctl_ask(ctl, deed);
 }
 
 static int rollback(struct ctl *ctl, struct client *client, const struct xseg_volume_info *volume)
 {
 	struct xseg_volume_info snapshot;
 	int rc = ctl_volume_find(ctl, client, ctl->argv[0], &snapshot);
-	bool plan = ctl_given(ctl, "dry-run");
+	bool plan = ctl_option_given(ctl, "dry-run");
 	if (!rc)
 		rc = ctl_map_changeable(ctl, volume);
 	if (!rc && !(snapshot.flags & XSEG_VOLUME_SNAPSHOT))

@@ -33,7 +33,7 @@ static int ask(struct ctl *ctl, const char *peer, json_t **stats)
 {
 	char name[NAME_LENGTH_MAX + 1];
 	struct xseg seg;
-	int rc = ctl_segment_name(ctl, name);
+	int rc = ctl_join_segment_name(ctl, name);
 	if (rc)
 		return rc;
 	rc = ctl_rpc_call(
@@ -88,7 +88,7 @@ static void add_histograms(json_t *rows, const json_t *peer, bool all)
 static void print(struct ctl *ctl, const json_t *stats)
 {
 	json_t *counters = json_array(), *histograms = json_array(), *peer;
-	bool all = ctl_given(ctl, "all");
+	bool all = ctl_option_given(ctl, "all");
 	size_t i;
 	json_array_foreach (json_object_get(stats, "peers"), i, peer) {
 		add_counters(counters, peer, all);
@@ -167,8 +167,8 @@ static int run_volumes(struct ctl *ctl)
 		xseg_segment_leave(&seg);
 	}
 	json_array_foreach (volumes, k, volume)
-		volume_rows(rows, volume, ctl_given(ctl, "all"));
-	if (!rc && ctl_is_json(ctl))
+		volume_rows(rows, volume, ctl_option_given(ctl, "all"));
+	if (!rc && ctl_output_is_json(ctl))
 		ctl_output_rows(ctl, "volumes", json_incref(volumes), NULL, 0);
 	else if (!rc)
 		ctl_output_table(ctl, rows, volume_columns, countof(volume_columns));
@@ -227,7 +227,7 @@ static json_t *rates_report(
 static void print_rates(struct ctl *ctl, const json_t *peers)
 {
 	json_t *counters = json_array(), *histograms = json_array(), *peer, *row;
-	bool all = ctl_given(ctl, "all");
+	bool all = ctl_option_given(ctl, "all");
 	size_t i, k;
 	json_array_foreach (peers, i, peer) {
 		add_counters(counters, peer, true);
@@ -260,7 +260,7 @@ static void show_rates(
 		json_array_append_new(
 			peers, rates_report(peer, watch_peer_before(before, peer), seconds));
 	}
-	if (ctl_is_json(ctl))
+	if (ctl_output_is_json(ctl))
 		ctl_output_json(
 			ctl, json_pack("{s:i, s:I, s:O}", "schema_version", CTL_SCHEMA_VERSION,
 				     "interval_ns", (json_int_t)(now->time_ns - before->time_ns),
@@ -287,11 +287,12 @@ static int run_watch(struct ctl *ctl)
 	struct xseg seg;
 	int argc = ctl->argc;
 	/* `--watch 2s`, as people write it */
-	if (argc && !*ctl_value(ctl, "watch") && !parse_time(ctl->argv[argc - 1], &watch.every_ns))
+	if (argc && !*ctl_option_value(ctl, "watch") &&
+		!parse_time(ctl->argv[argc - 1], &watch.every_ns))
 		argc--;
-	int rc = ctl_value_time(ctl, "watch", &watch.every_ns);
+	int rc = ctl_watch_time(ctl, "watch", &watch.every_ns);
 	if (!rc)
-		rc = ctl_value_count(ctl, "count", UINT32_MAX, &watch.count);
+		rc = ctl_option_number(ctl, "count", UINT32_MAX, &watch.count);
 	if (!rc && argc > 1)
 		rc = fault_set(&ctl->fault, FAULT_USAGE, ctl->argv[1], NULL,
 			"'%s' is one too many: xsegctl stats [PEER] --watch", ctl->argv[1]);
@@ -313,9 +314,9 @@ static int run_watch(struct ctl *ctl)
 static int run(struct ctl *ctl)
 {
 	json_t *stats;
-	if (ctl_given(ctl, "watch"))
+	if (ctl_option_given(ctl, "watch"))
 		return run_watch(ctl);
-	if (ctl_given(ctl, "volumes"))
+	if (ctl_option_given(ctl, "volumes"))
 		return run_volumes(ctl);
 	if (ctl->argc > 1)
 		return fault_set(&ctl->fault, FAULT_USAGE, ctl->argv[1], NULL,
@@ -323,7 +324,7 @@ static int run(struct ctl *ctl)
 	int rc = ask(ctl, ctl->argc ? ctl->argv[0] : NULL, &stats);
 	if (rc)
 		return rc;
-	if (ctl_is_json(ctl)) {
+	if (ctl_output_is_json(ctl)) {
 		ctl_output_json(ctl, stats);
 		return 0;
 	}

@@ -50,8 +50,8 @@ static void ask_peer(struct ctl *ctl, const char *segment, json_t *peer)
 	if (strcmp(text(peer, "state"), "serving") != 0 || strcmp(text(peer, "health"), "ok") != 0)
 		return;
 	if (!strcmp(role, CTL_CACHE_ROLE))
-		ctl_cache_status(ctl, segment, peer);
-	else if (ctl_is_front(role))
+		ctl_cache_ask_status(ctl, segment, peer);
+	else if (ctl_front_is(role))
 		ctl_front_status(segment, peer);
 }
 
@@ -71,7 +71,7 @@ int ctl_status_ask(struct ctl *ctl, json_t **status)
 {
 	char name[NAME_LENGTH_MAX + 1];
 	struct xseg seg;
-	int rc = ctl_segment_name(ctl, name);
+	int rc = ctl_join_segment_name(ctl, name);
 	if (rc)
 		return rc;
 	rc = ctl_rpc_call(ctl, name, "status", NULL, status);
@@ -112,7 +112,7 @@ int ctl_status_print(const struct ctl *ctl, json_t *status)
 {
 	bool healthy = json_is_true(json_object_get(status, "healthy"));
 	const json_t *peers = json_object_get(status, "peers");
-	if (ctl_is_json(ctl)) {
+	if (ctl_output_is_json(ctl)) {
 		ctl_output_json(ctl, status);
 		return healthy ? 0 : 1;
 	}

@@ -241,7 +241,7 @@ static void print_ops(struct ctl *ctl, const json_t *look, const char *key,
 	json_t *rows = json_array(), *thing;
 	size_t i;
 	json_array_foreach (json_object_get(look, key), i, thing)
-		op_rows(rows, thing, ctl_given(ctl, "all"));
+		op_rows(rows, thing, ctl_option_given(ctl, "all"));
 	if (json_array_size(rows) && ctl->format == CTL_TABLE)
 		putchar('\n');
 	ctl_output_table(ctl, rows, columns, count);
@@ -290,7 +290,8 @@ static void print_lanes(struct ctl *ctl, const json_t *look)
 	json_t *rows = json_array(), *lane;
 	size_t i;
 	json_array_foreach (json_object_get(look, "lanes"), i, lane)
-		if (ctl_given(ctl, "all") || *json_string_value(json_object_get(lane, "peers")))
+		if (ctl_option_given(ctl, "all") ||
+			*json_string_value(json_object_get(lane, "peers")))
 			json_array_append(rows, lane);
 	if (json_array_size(rows) && ctl->format == CTL_TABLE)
 		putchar('\n');
@@ -317,7 +318,7 @@ static void show(
 {
 	struct look look = {.before = before, .now = now, .seconds = seconds};
 	json_t *report = look_report(&look, shown_segment);
-	if (ctl_is_json(ctl)) {
+	if (ctl_output_is_json(ctl)) {
 		ctl_output_json(ctl, report);
 		return;
 	}
@@ -336,19 +337,19 @@ static int run(struct ctl *ctl)
 {
 	struct xseg seg;
 	struct ctl_watch watch = {.every_ns = EVERY_NS, .show = show};
-	bool live = isatty(STDOUT_FILENO) && ctl->format == CTL_TABLE && !ctl_given(ctl, "once") &&
-		    !ctl_given(ctl, "batch");
-	int rc = ctl_value_time(ctl, "interval", &watch.every_ns);
+	bool live = isatty(STDOUT_FILENO) && ctl->format == CTL_TABLE &&
+		    !ctl_option_given(ctl, "once") && !ctl_option_given(ctl, "batch");
+	int rc = ctl_watch_time(ctl, "interval", &watch.every_ns);
 	if (!rc)
-		rc = ctl_value_count(ctl, "count", UINT32_MAX, &watch.count);
+		rc = ctl_option_number(ctl, "count", UINT32_MAX, &watch.count);
 	if (!rc)
 		rc = ctl_join(ctl, &seg);
 	if (rc)
 		return rc;
 	watch.live = live;
-	if (!live && !ctl_given(ctl, "batch") && !watch.count)
+	if (!live && !ctl_option_given(ctl, "batch") && !watch.count)
 		watch.count = 1;
-	if (ctl_given(ctl, "once"))
+	if (ctl_option_given(ctl, "once"))
 		watch.count = 1;
 	/* objects that follow one another are told apart by lines */
 	if (ctl->format == CTL_JSON && watch.count != 1)

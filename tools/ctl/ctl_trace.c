@@ -45,7 +45,7 @@ static json_t *path_text(const json_t *trace)
 	snprintf(text, sizeof(text), "%s", json_string_value(json_object_get(trace, "client")));
 	json_array_foreach (hops, i, hop) {
 		size_t n = strlen(text);
-		ctl_format_time((uint64_t)json_integer_value(json_object_get(hop, "stayed_ns")),
+		ctl_output_time((uint64_t)json_integer_value(json_object_get(hop, "stayed_ns")),
 			time, sizeof(time));
 		snprintf(text + n, sizeof(text) - n, " > %s (%s)",
 			json_string_value(json_object_get(hop, "to")), time);
@@ -87,12 +87,12 @@ static bool of_volume(const json_t *trace, uint64_t id, const char *volume)
 static json_t *look_at(const struct xseg *seg, uint32_t slot, const struct wish *wish)
 {
 	struct trace trace;
-	if (trace_take(seg, slot, &trace))
+	if (report_trace_take(seg, slot, &trace))
 		return NULL;
 	bool owned = xseg_word_state(trace.word) == XSEG_REQUEST_OWNED;
-	if ((owned && !wish->all) || trace_age_ns(&trace) < wish->slow_ns)
+	if ((owned && !wish->all) || report_trace_age_ns(&trace) < wish->slow_ns)
 		return NULL;
-	json_t *report = trace_report(seg, &trace);
+	json_t *report = report_trace(seg, &trace);
 	if ((wish->peer && !passes(report, wish->peer)) ||
 		(wish->volume &&
 			!of_volume(report, trace.copy.frame[0].key.volume, wish->volume))) {
@@ -148,7 +148,7 @@ static void print(struct ctl *ctl, json_t *rows)
 {
 	size_t i;
 	json_t *row;
-	if (ctl_is_json(ctl))
+	if (ctl_output_is_json(ctl))
 		json_array_foreach (rows, i, row)
 			json_object_del(row, "path");
 	else if (!json_array_size(rows))
@@ -196,13 +196,13 @@ static int show_one(struct ctl *ctl, const struct xseg *seg)
 	int rc = parse_request(ctl, seg, &slot, &generation);
 	if (rc)
 		return rc;
-	rc = trace_take(seg, slot, &trace);
+	rc = report_trace_take(seg, slot, &trace);
 	if (rc || (generation >= 0 && generation != (long)xseg_word_generation(trace.word)))
 		return fault_set(&ctl->fault, FAULT_NOT_FOUND, ctl->argv[0],
 			"'xsegctl trace' lists what is under way", "request %s has ended",
 			ctl->argv[0]);
-	json_t *details = trace_details(seg, &trace);
-	if (ctl_is_json(ctl)) {
+	json_t *details = report_trace_details(seg, &trace);
+	if (ctl_output_is_json(ctl)) {
 		ctl_output_json(ctl, ctl_output_versioned(details));
 		return 0;
 	}
@@ -221,10 +221,10 @@ static int show_many(struct ctl *ctl, const struct xseg *seg, const struct wish 
 {
 	json_t *seen = json_object();
 	uint64_t end = clock_now_ns() + ctl->timeout_ns;
-	ctl_interrupt_catch();
+	ctl_ask_interrupt_catch();
 	look(seg, wish, seen);
 	while (wish->count && json_object_size(seen) < wish->count && clock_now_ns() < end &&
-		!ctl_interrupted()) {
+		!ctl_ask_interrupted()) {
 		nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
 		look(seg, wish, seen);
 	}
@@ -237,14 +237,14 @@ static int show_many(struct ctl *ctl, const struct xseg *seg, const struct wish 
 
 static int run(struct ctl *ctl)
 {
-	struct wish wish = {.peer = ctl_value(ctl, "peer"),
-		.volume = ctl_value(ctl, "volume"),
-		.all = ctl_given(ctl, "all")};
+	struct wish wish = {.peer = ctl_option_value(ctl, "peer"),
+		.volume = ctl_option_value(ctl, "volume"),
+		.all = ctl_option_given(ctl, "all")};
 	struct xseg_peer_view view;
 	struct xseg seg;
-	int rc = ctl_value_time(ctl, "slow", &wish.slow_ns);
+	int rc = ctl_watch_time(ctl, "slow", &wish.slow_ns);
 	if (!rc)
-		rc = ctl_value_count(ctl, "count", COUNT_MAX, &wish.count);
+		rc = ctl_option_number(ctl, "count", COUNT_MAX, &wish.count);
 	if (!rc)
 		rc = ctl_join(ctl, &seg);
 	if (rc)

@@ -77,9 +77,9 @@ static int drain_look(struct unplug *unplug, const struct cache_state *state)
 /* It goes on as it did before. */
 static void drain_undo(struct client *client)
 {
-	struct ctl_cache_call call = {.what = CACHE_BEGIN};
+	struct ctl_cache_ask_call call = {.what = CACHE_BEGIN};
 	client->timeout_ns = LOOK_NS * 10;
-	ctl_cache_call(client, &call);
+	ctl_cache_ask_call(client, &call);
 }
 
 static int drain_wait(
@@ -90,7 +90,7 @@ static int drain_wait(
 	while (!rc && !drain->answered) {
 		client->timeout_ns = LOOK_NS * 10;
 		/* one that was killed answers again when it has been started again */
-		if (!ctl_cache_state(client, &state))
+		if (!ctl_cache_ask_state(client, &state))
 			rc = drain_look(unplug, &state);
 		else
 			rc = ctl_plug_check(&unplug->plug, "it does not answer");
@@ -113,7 +113,7 @@ static int drain(struct unplug *unplug)
 	struct ctl_cache_asked *asked = calloc(1, sizeof(*asked));
 	struct client client;
 	must(asked);
-	int rc = ctl_cache_open(plug->ctl, plug->name, &client);
+	int rc = ctl_cache_ask_open(plug->ctl, plug->name, &client);
 	if (rc) {
 		free(asked);
 		return rc;
@@ -121,14 +121,14 @@ static int drain(struct unplug *unplug)
 	client.timeout_ns = DRAIN_NS;
 	int error;
 	do { /* one that nobody waits for any more may still be under way */
-		error = ctl_cache_start(&client, CACHE_DRAIN, asked);
+		error = ctl_cache_ask_start(&client, CACHE_DRAIN, asked);
 		if (!error)
 			rc = drain_wait(unplug, &client, &asked->request);
 		if (!error && !rc)
 			error = asked->request.result;
 	} while (error == -EBUSY && !rc && !drain_again(unplug, &rc));
 	if (error && !rc)
-		rc = ctl_cache_fault(plug->ctl, plug->name, "drained", error);
+		rc = ctl_cache_ask_fault(plug->ctl, plug->name, "drained", error);
 	if (rc)
 		drain_undo(&client);
 	client_close(&client);
@@ -298,7 +298,7 @@ static int look(struct unplug *unplug)
 			plug->seg.name, plug->name);
 	ctl_plug_edges(plug);
 	snprintf(edge, sizeof(edge), "%s:store", plug->name);
-	if (ctl_edge_target(&plug->seg, edge, plug->store) || !plug->store[0])
+	if (ctl_plug_target(&plug->seg, edge, plug->store) || !plug->store[0])
 		return plug->edge_count == 0
 			       ? 0
 			       : fault_set(&plug->ctl->fault, FAULT_FAILED, plug->name, NULL,
@@ -316,10 +316,10 @@ static int empty_it(struct unplug *unplug)
 		return give_up_check(unplug, kept_dirty(&unplug->plug));
 	if (!unplug->discarding)
 		return drain(unplug);
-	int rc = ctl_cache_open(unplug->plug.ctl, unplug->plug.name, &client);
+	int rc = ctl_cache_ask_open(unplug->plug.ctl, unplug->plug.name, &client);
 	if (rc)
 		return rc;
-	int error = ctl_cache_state(&client, &state);
+	int error = ctl_cache_ask_state(&client, &state);
 	client_close(&client);
 	return give_up_check(unplug, error ? kept_dirty(&unplug->plug) : state.dirty);
 }
@@ -410,8 +410,8 @@ static int run(struct ctl *ctl)
 		.context = &unplug,
 		.columns = unplug_columns,
 		.column_count = countof(unplug_columns)};
-	int rc = ctl_value_size(ctl, "discard-dirty", &unplug.discard);
-	unplug.discarding = ctl_given(ctl, "discard-dirty");
+	int rc = ctl_option_size(ctl, "discard-dirty", &unplug.discard);
+	unplug.discarding = ctl_option_given(ctl, "discard-dirty");
 	if (!rc && !name_check(ctl->argv[0]))
 		rc = fault_set(&ctl->fault, FAULT_USAGE, ctl->argv[0], NULL,
 			"'%s' is no name for a peer", ctl->argv[0]);
@@ -420,7 +420,7 @@ static int run(struct ctl *ctl)
 	snprintf(unplug.plug.name, sizeof(unplug.plug.name), "%s", ctl->argv[0]);
 	if (ctl->timeout_given && unplug.discarding)
 		unplug.plug.until_ns = clock_now_ns() + ctl->timeout_ns;
-	if (ctl_given(ctl, "dry-run"))
+	if (ctl_option_given(ctl, "dry-run"))
 		return plan(&unplug);
 	return ctl_work_run(&work, json_object());
 }

@@ -116,7 +116,7 @@ int ctl_volume_fault(struct ctl *ctl, const char *name, const char *what, int er
 
 int ctl_volume_name_check(struct ctl *ctl, const char *name)
 {
-	if (volume_name_check(name))
+	if (name_check_volume(name))
 		return 0;
 	return fault_set(&ctl->fault, FAULT_USAGE, name, "no '/', no control characters",
 		"'%s' is no name for a volume (at most %u bytes) or a snapshot (VOLUME@SNAP, SNAP "
@@ -159,7 +159,7 @@ int ctl_volume_snap_name_check(struct ctl *ctl, char volume[VOLUME_NAME_LENGTH_M
 static void hint_snapshot(struct ctl *ctl, struct client *client, const char *name)
 {
 	struct ctl_map_nodes nodes;
-	if (strchr(name, '@') || ctl_map_list(client, &nodes))
+	if (strchr(name, '@') || ctl_map_tree_list(client, &nodes))
 		return;
 	for (size_t i = 0; i < nodes.count; i++) {
 		const char *at = strchr(nodes.all[i].info.name, '@');
@@ -235,13 +235,13 @@ json_t *ctl_volume_json(const struct xseg_volume_info *info)
 int ctl_volume_object_size(struct ctl *ctl, uint32_t *object_size)
 {
 	uint64_t size = 0;
-	int rc = ctl_value_size(ctl, "object-size", &size);
-	if (rc || !ctl_given(ctl, "object-size"))
+	int rc = ctl_option_size(ctl, "object-size", &size);
+	if (rc || !ctl_option_given(ctl, "object-size"))
 		return rc;
 	bool power = size && (size & (size - 1)) == 0;
 	if (!power || size < XSEG_PAGE || size > XSEG_OBJECT_MAX)
-		return fault_set(&ctl->fault, FAULT_USAGE, ctl_value(ctl, "object-size"), NULL,
-			"--object-size: a power of two from 4K to 4M");
+		return fault_set(&ctl->fault, FAULT_USAGE, ctl_option_value(ctl, "object-size"),
+			NULL, "--object-size: a power of two from 4K to 4M");
 	*object_size = (uint32_t)size;
 	return 0;
 }
@@ -253,10 +253,10 @@ static int create_wanted(struct ctl *ctl, struct xseg_volume_info *info)
 	if (rc)
 		return rc;
 	snprintf(info->name, sizeof(info->name), "%s", ctl->argv[0]);
-	if (!ctl_given(ctl, "size"))
+	if (!ctl_option_given(ctl, "size"))
 		return fault_set(&ctl->fault, FAULT_USAGE, info->name, "e.g. --size 10G",
 			"a volume needs a size");
-	rc = ctl_value_size(ctl, "size", &info->size);
+	rc = ctl_option_size(ctl, "size", &info->size);
 	if (!rc)
 		rc = ctl_volume_object_size(ctl, &info->object_size);
 	if (!rc && (info->size == 0 || info->size % XSEG_SECTOR))
@@ -273,7 +273,7 @@ static int create_compare(struct ctl *ctl, struct client *client, struct xseg_vo
 	if (rc)
 		return rc;
 	bool same_objects =
-		!ctl_given(ctl, "object-size") || found.object_size == info->object_size;
+		!ctl_option_given(ctl, "object-size") || found.object_size == info->object_size;
 	if (found.size != info->size || !same_objects || found.state != XSEG_VOLUME_READY)
 		return fault_set(&ctl->fault, FAULT_CONFLICT, info->name,
 			"choose another name, or remove it with 'xsegctl volume rm'",
@@ -294,7 +294,7 @@ static int create_plan(struct client *client, const struct xseg_volume_info *inf
 
 static int create(struct ctl *ctl, struct client *client, struct xseg_volume_info *info)
 {
-	bool plan = ctl_given(ctl, "dry-run");
+	bool plan = ctl_option_given(ctl, "dry-run");
 	int made = plan ? create_plan(client, info) : ctl_volume_ask(client, XSEG_OP_CREATE, info);
 	int rc = 0;
 	if (made == -EEXIST)
@@ -316,12 +316,12 @@ static int run_create(struct ctl *ctl)
 {
 	struct xseg_volume_info info;
 	struct client client;
-	if (ctl_given(ctl, "from") && ctl_given(ctl, "object-size"))
+	if (ctl_option_given(ctl, "from") && ctl_option_given(ctl, "object-size"))
 		return fault_set(&ctl->fault, FAULT_USAGE, ctl->argv[0], NULL,
 			"--from and --object-size do not go together: a clone has the objects of "
 			"its source");
-	if (ctl_given(ctl, "from"))
-		return ctl_snap_clone(ctl, ctl_value(ctl, "from"), ctl->argv[0]);
+	if (ctl_option_given(ctl, "from"))
+		return ctl_snap_clone(ctl, ctl_option_value(ctl, "from"), ctl->argv[0]);
 	int rc = create_wanted(ctl, &info);
 	if (!rc)
 		rc = ctl_join_composer(ctl, &client);
@@ -363,7 +363,7 @@ static int rm_refused(
 {
 	struct ctl_map_call call = {.blamed = true};
 	struct map_detail detail;
-	int rc = error == -ENOTEMPTY ? ctl_map_childless(ctl, client, info) : 0;
+	int rc = error == -ENOTEMPTY ? ctl_map_tree_childless(ctl, client, info) : 0;
 	if (rc)
 		return rc;
 	if (error == -EBUSY && ctl_map_detail(client, info->id, &detail) == 0)
@@ -380,7 +380,7 @@ static int rm_plan(struct ctl *ctl, struct client *client, const struct xseg_vol
 	struct map_head_info head;
 	if (ctl_map_head(client, info->id, &head) == -EOPNOTSUPP)
 		return 0;
-	return ctl_map_childless(ctl, client, info);
+	return ctl_map_tree_childless(ctl, client, info);
 }
 
 /* A damaged one has lost its name, and is listed by its id. */
@@ -415,7 +415,7 @@ static int rm(struct ctl *ctl, struct client *client, const char *name)
 		{"dry_run", "dry run", CTL_TEXT}};
 	struct xseg_volume_info info = {0};
 	char deed[384];
-	bool plan = ctl_given(ctl, "dry-run");
+	bool plan = ctl_option_given(ctl, "dry-run");
 	int rc = rm_find(ctl, client, name, &info);
 	if (!rc)
 		rc = rm_allowed(ctl, &info);

@@ -33,13 +33,13 @@ static int resize_ask(struct ctl *ctl, const struct xseg_volume_info *info, uint
 {
 	const struct ctl_front_wish its = {.volume = info->id};
 	char deed[512], from[32], to[32], lost[32];
-	if (size >= info->size || ctl_given(ctl, "dry-run"))
+	if (size >= info->size || ctl_option_given(ctl, "dry-run"))
 		return 0;
 	size_format(info->size, from, sizeof(from));
 	size_format(size, to, sizeof(to));
 	size_format(info->size - size, lost, sizeof(lost));
 	snprintf(deed, sizeof(deed), "shrink volume '%.200s' from %s to %s", info->name, from, to);
-	if (!ctl_given(ctl, "allow-shrink"))
+	if (!ctl_option_given(ctl, "allow-shrink"))
 		return fault_set(&ctl->fault, FAULT_USAGE, info->name, "--allow-shrink does it",
 			"volume '%s' has %s, and %s is less: what lies in its last %s (%llu bytes) "
 			"would be lost",
@@ -52,7 +52,7 @@ static int resize(
 {
 	struct map_ask ask = {.size = size};
 	struct ctl_map_call call = {.what = MAP_RESIZE, .volume = info->id, .ask = &ask};
-	bool plan = ctl_given(ctl, "dry-run"), changed = size != info->size;
+	bool plan = ctl_option_given(ctl, "dry-run"), changed = size != info->size;
 	struct xseg_volume_info wanted = *info;
 	int rc = ctl_map_changeable(ctl, info);
 	wanted.size = size;
@@ -139,7 +139,7 @@ static int rename_to(struct ctl *ctl, struct client *client, const struct xseg_v
 {
 	struct map_ask ask = {0};
 	struct ctl_map_call call = {.what = MAP_RENAME, .volume = info->id, .ask = &ask};
-	bool plan = ctl_given(ctl, "dry-run"), changed = strcmp(name, info->name) != 0;
+	bool plan = ctl_option_given(ctl, "dry-run"), changed = strcmp(name, info->name) != 0;
 	int rc = ctl_map_changeable(ctl, info);
 	snprintf(ask.name, sizeof(ask.name), "%s", name);
 	if (!rc)
@@ -185,7 +185,7 @@ static int protect(struct ctl *ctl, bool wanted)
 {
 	struct xseg_volume_info info;
 	struct client client;
-	bool plan = ctl_given(ctl, "dry-run");
+	bool plan = ctl_option_given(ctl, "dry-run");
 	int rc = ctl_map_open(ctl, ctl->argv[0], &client, &info);
 	if (rc)
 		return rc;
@@ -234,17 +234,17 @@ static const struct ctl_column limit_columns[] = {{"name", "name", CTL_TEXT},
 
 static int limit_count(struct ctl *ctl, uint64_t *count)
 {
-	const char *text = ctl_value(ctl, "iops");
+	const char *text = ctl_option_value(ctl, "iops");
 	if (text && !strcmp(text, "0")) {
 		*count = 0;
 		return 0;
 	}
-	return ctl_value_count(ctl, "iops", 1000000000u, count);
+	return ctl_option_number(ctl, "iops", 1000000000u, count);
 }
 
 static int limit_burst(struct ctl *ctl, uint64_t *ms)
 {
-	const char *text = ctl_value(ctl, "burst");
+	const char *text = ctl_option_value(ctl, "burst");
 	uint64_t ns = 0;
 	if (!text)
 		return 0;
@@ -256,18 +256,18 @@ static int limit_burst(struct ctl *ctl, uint64_t *ms)
 }
 
 /* What is not said stays as it is. */
-static int limit_wanted(struct ctl *ctl, struct map_limits *limits)
+static int limit_wanted(struct ctl *ctl, struct map_change_limits *limits)
 {
 	int rc = limit_count(ctl, &limits->iops);
 	if (!rc)
-		rc = ctl_value_size(ctl, "bandwidth", &limits->bytes);
+		rc = ctl_option_size(ctl, "bandwidth", &limits->bytes);
 	return rc ? rc : limit_burst(ctl, &limits->burst_ms);
 }
 
 static void limit_print(
-	struct ctl *ctl, const char *name, const struct map_limits *limits, bool changed)
+	struct ctl *ctl, const char *name, const struct map_change_limits *limits, bool changed)
 {
-	bool plan = ctl_given(ctl, "dry-run");
+	bool plan = ctl_option_given(ctl, "dry-run");
 	json_t *out = json_pack("{s:s}", "name", name);
 	json_object_update_new(out, ctl_map_limits_json(limits));
 	json_object_set_new(out, "changed", json_boolean(changed && !plan));
@@ -289,7 +289,7 @@ static int limit(struct ctl *ctl, struct client *client, const struct xseg_volum
 		return rc;
 	bool changed = memcmp(&ask.limits, &head.limits, sizeof(ask.limits)) != 0;
 	struct ctl_map_call call = {.what = MAP_LIMITS, .volume = info->id, .ask = &ask};
-	if (changed && !ctl_given(ctl, "dry-run"))
+	if (changed && !ctl_option_given(ctl, "dry-run"))
 		rc = ctl_map_do(ctl, client, info, "cannot be limited", &call);
 	if (!rc)
 		limit_print(ctl, info->name, &ask.limits, changed);
@@ -329,14 +329,14 @@ static int break_ask(struct ctl *ctl, const char *name, const struct map_owner *
 		"take volume '%.200s' away from host '%s', which has it since %s; what it has not "
 		"written yet is lost",
 		name, owner->host, since);
-	return ctl_given(ctl, "dry-run") ? 0 : ctl_ask(ctl, deed);
+	return ctl_option_given(ctl, "dry-run") ? 0 : ctl_ask(ctl, deed);
 }
 
 static int break_lock(struct ctl *ctl, struct client *client, const struct xseg_volume_info *info)
 {
 	struct map_detail detail;
 	struct map_owner had;
-	bool plan = ctl_given(ctl, "dry-run");
+	bool plan = ctl_option_given(ctl, "dry-run");
 	int rc = ctl_map_changeable(ctl, info);
 	int error = rc ? 0 : ctl_map_detail(client, info->id, &detail);
 	if (error)

@@ -39,8 +39,8 @@ static int steps(struct flatten *flatten, struct ctl_work *work)
 		call.number = call.value;
 		uint64_t done = call.value == UINT64_MAX ? size : call.value * object_size;
 		ctl_work_progress(work, done < size ? done : size, size);
-		if (call.value != UINT64_MAX && ctl_interrupted())
-			return ctl_interrupted_fault(flatten->ctl, flatten->info.name);
+		if (call.value != UINT64_MAX && ctl_ask_interrupted())
+			return ctl_ask_interrupted_fault(flatten->ctl, flatten->info.name);
 	} while (call.value != UINT64_MAX);
 	return 0;
 }
@@ -117,7 +117,7 @@ static int run_flatten(struct ctl *ctl)
 		.context = &flatten,
 		.columns = columns,
 		.column_count = countof(columns) - 1};
-	if (ctl_given(ctl, "dry-run"))
+	if (ctl_option_given(ctl, "dry-run"))
 		return plan(&flatten);
 	int rc = look(&flatten, NULL);
 	return rc ? rc : ctl_work_run(&work, json_pack("{s:s}", "volume", ctl->argv[0]));

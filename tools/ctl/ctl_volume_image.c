@@ -103,7 +103,7 @@ static int image_alone(struct ctl *ctl, const char *path, const json_t *info)
 		"'%s' wants data of another file, '%s'", path, other);
 }
 
-int ctl_image_look(
+int ctl_volume_image_look(
 	struct ctl *ctl, const char *path, const char *format, bool backing, uint64_t *size)
 {
 	char plain[PATH_MAX];
@@ -118,11 +118,12 @@ int ctl_image_look(
 	return rc;
 }
 
-int ctl_image_make(struct ctl *ctl, const char *path, uint64_t size, bool based)
+int ctl_volume_image_make(struct ctl *ctl, const char *path, uint64_t size, bool based)
 {
 	char text[24];
 	struct program_result result;
-	/* a base that is never read, so that zeros are written as such; see ctl_image_base() */
+	/* a base that is never read, so that zeros are written as such; see ctl_volume_image_base()
+	   */
 	const char *base = "json:{\"driver\": \"null-co\", \"read-zeroes\": true}";
 	const char *alone[] = {NULL, "create", "-q", "-f", "qcow2", "--", path, text, NULL};
 	const char *above[] = {NULL, "create", "-q", "-f", "qcow2", "-u", "-b", base, "-F",
@@ -134,7 +135,7 @@ int ctl_image_make(struct ctl *ctl, const char *path, uint64_t size, bool based)
 	return rc;
 }
 
-int ctl_image_base(struct ctl *ctl, const char *path, const char *base)
+int ctl_volume_image_base(struct ctl *ctl, const char *path, const char *base)
 {
 	struct program_result result;
 	const char *argv[] = {NULL, "rebase", "-q", "-u", "-f", "qcow2", "-F", "qcow2", "-b", base,
@@ -145,7 +146,7 @@ int ctl_image_base(struct ctl *ctl, const char *path, const char *base)
 	return rc;
 }
 
-uint64_t ctl_image_data(struct ctl_image *image, uint64_t at)
+uint64_t ctl_volume_image_data(struct ctl_image *image, uint64_t at)
 {
 	for (; image->at < json_array_size(image->map); image->at++) {
 		const json_t *part = json_array_get(image->map, image->at);
@@ -263,17 +264,18 @@ static int nbd_do(struct ctl_image *image, unsigned type, uint64_t offset, uint3
 	return rc;
 }
 
-int ctl_image_read(struct ctl_image *image, void *data, uint32_t length, uint64_t offset)
+int ctl_volume_image_read(struct ctl_image *image, void *data, uint32_t length, uint64_t offset)
 {
 	return nbd_do(image, NBD_READ, offset, length, NULL, data);
 }
 
-int ctl_image_write(struct ctl_image *image, const void *data, uint32_t length, uint64_t offset)
+int ctl_volume_image_write(
+	struct ctl_image *image, const void *data, uint32_t length, uint64_t offset)
 {
 	return nbd_do(image, NBD_WRITE, offset, length, data, NULL);
 }
 
-int ctl_image_zero(struct ctl_image *image, uint64_t length, uint64_t offset)
+int ctl_volume_image_zero(struct ctl_image *image, uint64_t length, uint64_t offset)
 {
 	int rc = 0;
 	while (!rc && length) {
@@ -285,7 +287,10 @@ int ctl_image_zero(struct ctl_image *image, uint64_t length, uint64_t offset)
 	return rc;
 }
 
-int ctl_image_flush(struct ctl_image *image) { return nbd_do(image, NBD_FLUSH, 0, 0, NULL, NULL); }
+int ctl_volume_image_flush(struct ctl_image *image)
+{
+	return nbd_do(image, NBD_FLUSH, 0, 0, NULL, NULL);
+}
 
 /* --- qemu-nbd --------------------------------------------------------------------------- */
 
@@ -347,7 +352,7 @@ static int nbd_start(const char *path, const char *format, bool write, struct ct
 	return rc ? rc : nbd_greet(image);
 }
 
-int ctl_image_open(
+int ctl_volume_image_open(
 	struct ctl *ctl, const char *path, const char *format, bool write, struct ctl_image *image)
 {
 	char plain[PATH_MAX];
@@ -361,11 +366,11 @@ int ctl_image_open(
 	int error = nbd_start(path, format, write, image);
 	if (!error)
 		return 0;
-	ctl_image_close(ctl, path, image);
+	ctl_volume_image_close(ctl, path, image);
 	return qemu_fault(ctl, path, "served by qemu-nbd", error, NULL);
 }
 
-int ctl_image_close(struct ctl *ctl, const char *path, struct ctl_image *image)
+int ctl_volume_image_close(struct ctl *ctl, const char *path, struct ctl_image *image)
 {
 	int status = 0;
 	json_decref(image->map);

@@ -83,12 +83,12 @@ static int snapshot_add(
 	return 0;
 }
 
-/* By age. ctl_map_sort() has put those of one parent in that order. */
+/* By age. ctl_map_tree_sort() has put those of one parent in that order. */
 static int snapshots(struct info *info, json_t *rows)
 {
 	uint64_t before = 0;
 	int rc = 0;
-	ctl_map_sort(&info->nodes);
+	ctl_map_tree_sort(&info->nodes);
 	for (size_t i = 0; !rc && i < info->nodes.count; i++) {
 		const struct ctl_map_node *node = &info->nodes.all[i];
 		if (node->parent != info->volume.id || !(node->info.flags & XSEG_VOLUME_SNAPSHOT))
@@ -120,10 +120,10 @@ static int children_add(struct info *info, json_t *out, json_t *rows)
 	char names[512] = "";
 	int rc = 0;
 	if (info->detail.children)
-		rc = ctl_map_list(&info->client, &info->nodes);
+		rc = ctl_map_tree_list(&info->client, &info->nodes);
 	if (!rc && info->detail.children)
 		rc = snapshots(info, rows);
-	ctl_map_children(&info->nodes, info->volume.id, names, sizeof(names));
+	ctl_map_tree_children(&info->nodes, info->volume.id, names, sizeof(names));
 	if (names[0])
 		json_object_set_new(out, "children_names", json_string(names));
 	return rc;
@@ -158,7 +158,7 @@ static int show(struct info *info)
 		json_decref(rows);
 		return rc;
 	}
-	if (ctl_is_json(ctl)) {
+	if (ctl_output_is_json(ctl)) {
 		json_object_set_new(out, "snapshots", rows);
 		ctl_output_json(ctl, ctl_output_versioned(out));
 		return 0;

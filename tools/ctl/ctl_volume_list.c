@@ -58,7 +58,7 @@ static json_t *tree_row(struct ctl *ctl, const struct ctl_map_nodes *nodes, size
 static int list_fault(struct ctl *ctl, int error)
 {
 	if (error == -EINTR)
-		return ctl_interrupted_fault(ctl, NULL);
+		return ctl_ask_interrupted_fault(ctl, NULL);
 	return fault_set(&ctl->fault, fault_code_of_errno(error), NULL,
 		error == -ETIMEDOUT ? "'xsegctl status' says who is not well" : NULL,
 		"volumes cannot be listed: %s",
@@ -69,11 +69,11 @@ static int run_list(struct ctl *ctl)
 {
 	struct ctl_map_nodes nodes;
 	struct client client;
-	bool tree = ctl_given(ctl, "tree");
+	bool tree = ctl_option_given(ctl, "tree");
 	int rc = ctl_join_composer(ctl, &client);
 	if (rc)
 		return rc;
-	int error = ctl_map_list(&client, &nodes);
+	int error = ctl_map_tree_list(&client, &nodes);
 	client_close(&client);
 	if (error) {
 		free(nodes.all);
@@ -81,7 +81,7 @@ static int run_list(struct ctl *ctl)
 	}
 	json_t *rows = json_array();
 	if (tree)
-		ctl_map_sort(&nodes);
+		ctl_map_tree_sort(&nodes);
 	for (size_t i = 0; i < nodes.count; i++)
 		json_array_append_new(rows, tree ? tree_row(ctl, &nodes, i) : row(&nodes.all[i]));
 	free(nodes.all);

@@ -21,9 +21,9 @@ const struct ctl_option ctl_option_once = {
 	"once", '1', NULL, "one look, then end (without a terminal always)", NULL};
 const struct ctl_option ctl_option_count = {"count", 'n', "N", "end after so many looks", NULL};
 
-int ctl_value_time(struct ctl *ctl, const char *name, uint64_t *ns)
+int ctl_watch_time(struct ctl *ctl, const char *name, uint64_t *ns)
 {
-	const char *text = ctl_value(ctl, name);
+	const char *text = ctl_option_value(ctl, name);
 	if (text && *text && parse_time(text, ns))
 		return fault_set(&ctl->fault, FAULT_USAGE, text, "write e.g. 500ms, 2s, 1m",
 			"--%s: '%s' is not a time", name, text);
@@ -33,11 +33,12 @@ int ctl_value_time(struct ctl *ctl, const char *name, uint64_t *ns)
 bool ctl_watch_nap(uint64_t ns)
 {
 	uint64_t end = clock_now_ns() + ns;
-	for (uint64_t now = clock_now_ns(); now < end && !ctl_interrupted(); now = clock_now_ns()) {
+	for (uint64_t now = clock_now_ns(); now < end && !ctl_ask_interrupted();
+		now = clock_now_ns()) {
 		uint64_t left = end - now < NAP_NS ? end - now : NAP_NS;
 		nanosleep(&(struct timespec){.tv_nsec = (long)left}, NULL);
 	}
-	return !ctl_interrupted();
+	return !ctl_ask_interrupted();
 }
 
 /* --- keys, of a live screen ------------------------------------------------------------- */
@@ -68,7 +69,7 @@ static bool keys_nap(uint64_t ns)
 	for (uint64_t now = clock_now_ns(); listening && now < end; now = clock_now_ns()) {
 		struct pollfd key = {.fd = STDIN_FILENO, .events = POLLIN};
 		char c = 0;
-		if (ctl_interrupted())
+		if (ctl_ask_interrupted())
 			return false;
 		if (poll(&key, 1, (int)(NAP_NS / 1000000)) > 0 && read(STDIN_FILENO, &c, 1) <= 0)
 			listening = false;
@@ -76,7 +77,7 @@ static bool keys_nap(uint64_t ns)
 			return false;
 	}
 	uint64_t now = clock_now_ns();
-	return now >= end ? !ctl_interrupted() : ctl_watch_nap(end - now);
+	return now >= end ? !ctl_ask_interrupted() : ctl_watch_nap(end - now);
 }
 
 /* Destroyed, and perhaps made again: what we have mapped is nobody's any more. */
@@ -108,7 +109,7 @@ int ctl_watch_run(struct ctl *ctl, const struct xseg *seg, const struct ctl_watc
 {
 	struct watch before, now;
 	int rc = 0;
-	ctl_interrupt_catch();
+	ctl_ask_interrupt_catch();
 	if (watch->live) {
 		screen_enter();
 		keys_begin();

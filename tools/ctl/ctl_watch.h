@@ -22,7 +22,7 @@ int ctl_watch_run(struct ctl *ctl, const struct xseg *seg, const struct ctl_watc
 /* Sleeps so long; false: ^C. */
 bool ctl_watch_nap(uint64_t ns);
 /* --interval, or `otherwise`. */
-int ctl_value_time(struct ctl *ctl, const char *name, uint64_t *ns);
+int ctl_watch_time(struct ctl *ctl, const char *name, uint64_t *ns);
 
 extern const struct ctl_option ctl_option_interval, ctl_option_once, ctl_option_count;
 

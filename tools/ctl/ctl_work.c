@@ -31,14 +31,14 @@ void ctl_work_progress(struct ctl_work *work, uint64_t done, uint64_t total)
 
 static int body_run(struct ctl_work *work)
 {
-	ctl_interrupt_catch();
+	ctl_ask_interrupt_catch();
 	ctl_progress_begin(
 		&work->progress, work->ctl, strchr(work->kind, '.') + 1, work->object, 0);
 	int rc = work->body(work, work->context);
 	if (work->here)
 		ctl_progress_end(&work->progress, work->done);
 	job_end(&work->job, work->done, work->result ? json_incref(work->result) : NULL,
-		rc ? &work->ctl->fault : NULL, ctl_interrupted());
+		rc ? &work->ctl->fault : NULL, ctl_ask_interrupted());
 	return rc;
 }
 
@@ -122,17 +122,17 @@ static void show(struct ctl_work *work, const char *segment, unsigned id, bool l
 static int worker_wait(struct ctl_work *work, const char *segment, const struct worker *worker)
 {
 	bool told = false;
-	ctl_interrupt_catch();
+	ctl_ask_interrupt_catch();
 	ctl_progress_begin(
 		&work->progress, work->ctl, strchr(work->kind, '.') + 1, work->object, 0);
 	while (waitpid(worker->pid, NULL, WNOHANG) == 0) {
 		struct pollfd one = {.fd = worker->pidfd, .events = POLLIN};
 		poll(&one, 1, LOOK_MS);
 		show(work, segment, worker->id, false);
-		if (ctl_interrupted_by() == SIGHUP)
+		if (ctl_ask_interrupted_by() == SIGHUP)
 			return fault_set(&work->ctl->fault, FAULT_FAILED, work->object, NULL,
 				"job %u goes on without its client", worker->id);
-		if (ctl_interrupted() && !told)
+		if (ctl_ask_interrupted() && !told)
 			told = kill(worker->pid, SIGTERM) == 0;
 	}
 	show(work, segment, worker->id, true);
@@ -180,7 +180,7 @@ static int ready(const struct ctl_work *work, char segment[NAME_LENGTH_MAX + 1])
 {
 	struct ctl *ctl = work->ctl;
 	struct client client;
-	int rc = ctl_segment_name(ctl, segment);
+	int rc = ctl_join_segment_name(ctl, segment);
 	if (rc || work->keeper_only)
 		return rc;
 	rc = ctl_join_composer(ctl, &client);
@@ -201,7 +201,7 @@ int ctl_work_run(struct ctl_work *work, json_t *detail)
 	if (work->here)
 		return run_here(work, segment, detail);
 	rc = worker_start(work, segment, detail, &worker);
-	if (!rc && ctl_given(work->ctl, "detach"))
+	if (!rc && ctl_option_given(work->ctl, "detach"))
 		return detached(work, segment, worker.id);
 	if (!rc)
 		rc = worker_wait(work, segment, &worker);

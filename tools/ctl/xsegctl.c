@@ -15,7 +15,7 @@
 static void tell(const struct ctl *ctl)
 {
 	const struct fault *fault = &ctl->fault;
-	if (ctl_is_json(ctl)) {
+	if (ctl_output_is_json(ctl)) {
 		json_t *error = json_pack("{s:i, s:o}", "schema_version", CTL_SCHEMA_VERSION,
 			"error", fault_to_json(fault));
 		json_dumpf(error, stderr, JSON_COMPACT);
@@ -46,7 +46,7 @@ int main(int argc, char **argv)
 	setlocale(LC_ALL, "");
 	setlocale(LC_NUMERIC, "C");
 	signal(SIGPIPE, SIG_IGN);
-	int rc = ctl_parse(&ctl, argc, argv);
+	int rc = ctl_option_parse(&ctl, argc, argv);
 	if (rc == CTL_SHOWN)
 		return finish(0);
 	if (rc == 0)

@@ -54,7 +54,7 @@ void guard_hand(struct hand *hand, int socket, int pidfd)
 {
 	int rest[] = {socket, pidfd};
 	char text[32];
-	hand_over(hand, rest, 2);
+	notice_over(hand, rest, 2);
 	snprintf(text, sizeof(text), "%d,%d", rest[0], rest[1]);
 	setenv(GUARD_ENVIRONMENT, text, 1);
 }
@@ -108,10 +108,10 @@ static void become_keeper(struct guard *guard, int self)
 	static struct hand hand;
 	char program[PATH_MAX], *argv[HAND_ARGUMENTS_MAX];
 	for (unsigned i = 0; i < guard->count; i++)
-		hand_add(&hand, NULL, guard->names[i], guard->fds[i]);
+		notice_add(&hand, NULL, guard->names[i], guard->fds[i]);
 	guard_hand(&hand, guard->socket, self);
 	if (program_find("xsegd", program) == 0) {
-		hand_arguments(guard->argv, program, argv);
+		notice_arguments(guard->argv, program, argv);
 		execv(program, argv);
 	}
 	log_error(ROOM, "xsegd cannot be run: %s", strerror(errno));

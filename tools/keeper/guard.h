@@ -17,7 +17,7 @@
 
 /* What the environment says, which is then forgotten; false: nothing. */
 bool guard_take(int *socket, int *pidfd);
-/* As hand_over() of both, and so that guard_take() finds them. */
+/* As notice_over() of both, and so that guard_take() finds them. */
 struct hand;
 void guard_hand(struct hand *hand, int socket, int pidfd);
 

@@ -182,7 +182,7 @@ int keeper_check(struct keeper *keeper, const struct pipeline *pipeline, struct 
 /* Would the program take the peers of that process? Waits for it, a few seconds at most. */
 int keeper_check_host(struct keeper *keeper, unsigned host, struct fault *fault);
 /* May an edge of that name lead to a peer of that role? Asks xsegpeer. */
-bool keeper_role_serves(struct keeper *keeper, const char *role, const char *edge);
+bool keeper_check_role_serves(struct keeper *keeper, const char *role, const char *edge);
 
 /* --- keeper_host.c: one process --- */
 void keeper_host_init(struct keeper *keeper, unsigned index);
@@ -326,7 +326,7 @@ void keeper_guard_take(struct keeper *keeper);
 pid_t keeper_guard_pid(const struct keeper *keeper);
 /* We serve: there is to be one. */
 void keeper_guard_open(struct keeper *keeper);
-/* hand_over(), with it. */
+/* notice_over(), with it. */
 void keeper_guard_hand(const struct keeper *keeper, struct hand *hand);
 /* We go, and it with us. */
 void keeper_guard_close(struct keeper *keeper);

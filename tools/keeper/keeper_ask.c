@@ -52,7 +52,7 @@ int keeper_ask_config_apply(struct ask *ask)
 	}
 	rc = keeper_config_apply(ask->keeper, &wish, ask->result, ask->fault);
 	if (rc == KEEPER_LATER)
-		keeper_ask_begin(ask, KEEPER_OP_CONFIG, NULL, wish.path ? wish.path : "");
+		keeper_call_begin(ask, KEEPER_OP_CONFIG, NULL, wish.path ? wish.path : "");
 	return rc;
 }
 

@@ -20,7 +20,7 @@ struct ask {
 /* Is no other operation under way? Else a fault: busy. */
 int keeper_ask_free(struct ask *ask);
 /* It is now; answered by keeper_server_finish(). KEEPER_LATER. */
-int keeper_ask_begin(
+int keeper_call_begin(
 	struct ask *ask, enum keeper_operation kind, struct keeper_host *host, const char *object);
 
 /* --- keeper_ask.c --- */

@@ -125,7 +125,7 @@ static int forget_check(struct ask *ask, const struct keeper_host *host, const c
 	return 0;
 }
 
-int keeper_ask_peer_forget(struct ask *ask)
+int keeper_cache_forget(struct ask *ask)
 {
 	struct keeper *keeper = ask->keeper;
 	const char *name = json_string_value(json_object_get(ask->params, "peer"));

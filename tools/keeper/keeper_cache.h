@@ -25,6 +25,6 @@ int keeper_cache_orphans(const struct keeper *keeper, struct fault *fault);
 int keeper_cache_let_go(const struct keeper *keeper, uint64_t discard, struct fault *fault);
 
 /* A peer that was stopped and that nobody leads to: no part of the pipeline any more. */
-int keeper_ask_peer_forget(struct ask *ask);
+int keeper_cache_forget(struct ask *ask);
 
 #endif

@@ -216,7 +216,7 @@ static int operation_begin(
 
 int keeper_ask_free(struct ask *ask) { return operation_free(ask); }
 
-int keeper_ask_begin(
+int keeper_call_begin(
 	struct ask *ask, enum keeper_operation kind, struct keeper_host *host, const char *object)
 {
 	return operation_begin(ask, kind, host, object);
@@ -306,7 +306,7 @@ static int start_new(struct ask *ask, const char *argument)
 {
 	struct keeper *keeper = ask->keeper;
 	struct pipeline *pipeline = &keeper->pipeline;
-	int rc = pipeline_peer_parse(pipeline, argument, ask->fault);
+	int rc = pipeline_text_parse(pipeline, argument, ask->fault);
 	if (rc)
 		return rc;
 	struct pipeline_peer *peer = &pipeline->peers[pipeline->peer_count - 1];
@@ -545,7 +545,7 @@ static const struct call calls[] = {
 	{"peer.forget", "takes a stopped peer that no edge leads to out of the pipeline",
 		{{"peer", JSON_STRING, true, "its name"},
 			{"dry_run", JSON_TRUE, false, "only check"}},
-		keeper_ask_peer_forget, "schema_version:integer name:string changed:boolean",
+		keeper_cache_forget, "schema_version:integer name:string changed:boolean",
 		"not-found busy"},
 	{"edge.list", "edges and where they lead", {{0}}, run_edge_list,
 		"schema_version:integer edges:array", ""},

@@ -93,7 +93,7 @@ static int check_complain(const struct pipeline *pipeline, const char *line, str
 	const struct pipeline_peer *peer = pipeline_peer_find(pipeline, name);
 	if (!peer)
 		return fault_set(fault, FAULT_USAGE, name, NULL, "%s", text);
-	pipeline_place(pipeline, peer, key[0] ? key : NULL, place, sizeof(place));
+	pipeline_check_place(pipeline, peer, key[0] ? key : NULL, place, sizeof(place));
 	return fault_set(fault, FAULT_USAGE, key[0] ? key : name, NULL, "%s: %s", place, text);
 }
 
@@ -106,7 +106,7 @@ static int check_host(struct keeper *keeper, const struct pipeline *pipeline, un
 	int argc = 4, rc = 0;
 	for (unsigned i = 0; i < pipeline->peer_count; i++)
 		if (pipeline->peers[i].host == host)
-			argv[argc++] = pipeline_peer_argument(&pipeline->peers[i]);
+			argv[argc++] = pipeline_text_argument(&pipeline->peers[i]);
 	int ran = program_run(argv, limit_ns, &result);
 	if (ran) {
 		rc = run_failed(keeper, ran, fault);
@@ -125,14 +125,14 @@ int keeper_check_host(struct keeper *keeper, unsigned host, struct fault *fault)
 	return check_host(keeper, &keeper->pipeline, host, ASK_ONE_NS, fault);
 }
 
-bool keeper_role_serves(struct keeper *keeper, const char *role, const char *edge)
+bool keeper_check_role_serves(struct keeper *keeper, const char *role, const char *edge)
 {
 	struct roles roles = {.keeper = keeper,
 		.names = {(char *)(uintptr_t)role},
 		.count = 1,
 		.described = json_object()};
 	const json_t *described = describe(&roles, role);
-	bool serves = !described || pipeline_role_serves(described, edge);
+	bool serves = !described || pipeline_check_role_serves(described, edge);
 	json_decref(roles.described);
 	return serves;
 }

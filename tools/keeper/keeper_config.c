@@ -104,14 +104,14 @@ static void running(const struct keeper *keeper, bool stopped, struct pipeline *
 	}
 	pipeline_running_begun(out);
 	pipeline_running_edges(out, &keeper->seg);
-	pipeline_order(out);
+	pipeline_check_order(out);
 }
 
 int keeper_config_get(struct keeper *keeper, json_t **result, struct fault *fault)
 {
 	struct pipeline have;
 	running(keeper, false, &have);
-	char *text = pipeline_text(&have, fault);
+	char *text = pipeline_write_text(&have, fault);
 	pipeline_free(&have);
 	if (!text)
 		return -(int)fault->code;
@@ -135,10 +135,10 @@ static json_t *steps_json(const struct keeper_config *config)
 	json_t *steps = json_array();
 	for (unsigned i = 0; i < config->plan.count; i++) {
 		const struct pipeline_step *step = &config->plan.steps[i];
-		json_array_append_new(
-			steps, json_pack("{s:s, s:s, s:s, s:s}", "action",
-				       pipeline_action_name(step->action), "object", step->object,
-				       "reason", step->reason, "state", step_state(config, i)));
+		json_array_append_new(steps,
+			json_pack("{s:s, s:s, s:s, s:s}", "action",
+				pipeline_diff_action_name(step->action), "object", step->object,
+				"reason", step->reason, "state", step_state(config, i)));
 	}
 	return steps;
 }

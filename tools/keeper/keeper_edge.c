@@ -282,7 +282,7 @@ static int target_check(
 	struct xseg_peer_view view;
 	if (xseg_peer_find(&keeper->seg, to, &view) || view.life != XSEG_LIFE_ALIVE)
 		return target_away(keeper, to, fault);
-	if (!keeper_role_serves(keeper, view.role, edge->edge))
+	if (!keeper_check_role_serves(keeper, view.role, edge->edge))
 		return fault_set(fault, FAULT_USAGE, to,
 			"'xsegctl edge list' lists where edges lead",
 			"edge %s:%s cannot lead to '%s': a %s answers no '%s' requests", edge->peer,

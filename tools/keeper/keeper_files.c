@@ -322,5 +322,5 @@ void keeper_files_last_line(const struct keeper_host *host, char *out, size_t ou
 	text[n > 0 ? n : 0] = 0;
 	close(fd);
 	program_last_line(text, out, out_size);
-	text_make_utf8(out);
+	name_make_utf8(out);
 }

@@ -41,7 +41,7 @@ static void become_guard(const struct keeper *keeper, int self)
 	guard_hand(&hand, keeper->guard_socket, self);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	if (program_find("xsegd", program) == 0) {
-		hand_arguments(keeper->argv, program, arguments);
+		notice_arguments(keeper->argv, program, arguments);
 		argv[0] = program;
 		argv[1] = GUARD_OPTION;
 		memcpy(argv + 2, arguments + 1, sizeof(arguments) - sizeof(arguments[0]));
@@ -156,7 +156,7 @@ void keeper_guard_hand(const struct keeper *keeper, struct hand *hand)
 	if (keeper->guard_socket >= 0 && keeper->guard >= 0)
 		guard_hand(hand, keeper->guard_socket, keeper->guard);
 	else
-		hand_over(hand, NULL, 0);
+		notice_over(hand, NULL, 0);
 }
 
 /* It goes when it hears that we do; afterwards nobody has a socket of ours open. */

@@ -15,11 +15,12 @@
 static void collect(const struct keeper *keeper, struct hand *hand)
 {
 	for (unsigned i = 0; i < keeper->activated_count; i++)
-		hand_add(hand, NULL, keeper->activated[i].name, keeper->activated[i].fd);
+		notice_add(hand, NULL, keeper->activated[i].name, keeper->activated[i].fd);
 	for (unsigned i = 0; i < keeper->order_count; i++) {
 		const struct keeper_host *host = &keeper->hosts[keeper->order[i]];
 		for (unsigned j = 0; j < host->fd_count; j++)
-			hand_add(hand, keeper_host_name(host), host->fds[j].name, host->fds[j].fd);
+			notice_add(
+				hand, keeper_host_name(host), host->fds[j].name, host->fds[j].fd);
 	}
 }
 
@@ -41,7 +42,7 @@ void keeper_renew(struct keeper *keeper)
 	keeper_event(keeper, "keeper_stopped",
 		json_pack("{s:i, s:s}", "pid", (int)getpid(), "reason", "becomes a new program"));
 	log_info("keeper", "becomes %s", program);
-	hand_arguments(keeper->argv, program, arguments);
+	notice_arguments(keeper->argv, program, arguments);
 	collect(keeper, &hand);
 	keeper_guard_hand(keeper, &hand); /* from here on there is no way back */
 	execv(program, arguments);

@@ -216,7 +216,7 @@ static int pipeline_from(struct pipeline *pipeline, const json_t *state, struct 
 	pipeline->hash = strtoull(text_of(state, "hash"), NULL, 16);
 	if (rc)
 		return fault_set(fault, FAULT_FAILED, "xsegd.state", NULL, "it is damaged");
-	return pipeline_resolve(pipeline, fault);
+	return pipeline_check_resolve(pipeline, fault);
 }
 
 /* Of this segment as it is: not of one of the same name before it. */

@@ -46,7 +46,7 @@ static char *peer_argument(const struct keeper_host *host, const struct pipeline
 	for (unsigned i = 0; i < peer->option_count; i++)
 		if (!again || !edge_leads(&host->keeper->seg, peer->name, peer->options[i].key))
 			copy.options[copy.option_count++] = peer->options[i];
-	return pipeline_peer_argument(&copy);
+	return pipeline_text_argument(&copy);
 }
 
 static void arguments_make(const struct keeper_host *host, struct arguments *arguments)

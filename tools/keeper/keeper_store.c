@@ -131,8 +131,8 @@ void keeper_store_hand(const struct keeper_host *host)
 	struct keeper_fd fds[2 * NOTIFY_FDS_MAX];
 	unsigned count = collect(host, fds);
 	for (unsigned i = 0; i < count; i++)
-		hand_add(&hand, NULL, fds[i].name, fds[i].fd);
-	hand_over(&hand, NULL, 0);
+		notice_add(&hand, NULL, fds[i].name, fds[i].fd);
+	notice_over(&hand, NULL, 0);
 }
 
 /* --- what they say ----------------------------------------------------------------------- */

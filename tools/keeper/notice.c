@@ -103,7 +103,7 @@ int notice_fd(struct notice *notice)
 
 /* --- handing over ------------------------------------------------------------------------- */
 
-void hand_add(struct hand *hand, const char *host, const char *name, int fd)
+void notice_add(struct hand *hand, const char *host, const char *name, int fd)
 {
 	size_t room = sizeof(hand->names) - hand->length;
 	if (hand->count == HAND_MAX)
@@ -114,7 +114,7 @@ void hand_add(struct hand *hand, const char *host, const char *name, int fd)
 }
 
 /* Out of the way first: one may lie where another shall. */
-void hand_over(struct hand *hand, int *rest, unsigned rest_count)
+void notice_over(struct hand *hand, int *rest, unsigned rest_count)
 {
 	char number[16];
 	int behind = NOTIFY_FD_FIRST + (int)(hand->count + rest_count);
@@ -139,7 +139,7 @@ void hand_over(struct hand *hand, int *rest, unsigned rest_count)
 }
 
 /* Nobody waits for the report of a second start. */
-void hand_arguments(char *const *from, char *program, char *to[HAND_ARGUMENTS_MAX])
+void notice_arguments(char *const *from, char *program, char *to[HAND_ARGUMENTS_MAX])
 {
 	unsigned count = 0;
 	to[count++] = program;

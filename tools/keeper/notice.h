@@ -45,15 +45,15 @@ struct hand {
 };
 
 /* Under that name, or HOST/NAME when host is given; ours stays open. */
-void hand_add(struct hand *hand, const char *host, const char *name, int fd);
+void notice_add(struct hand *hand, const char *host, const char *name, int fd);
 /*
  * All of them lie where the program will look for them, and are named in the environment; behind
  * them those of `rest`, whose numbers change. There is no way back: what lay there is overwritten.
  */
-void hand_over(struct hand *hand, int *rest, unsigned rest_count);
+void notice_over(struct hand *hand, int *rest, unsigned rest_count);
 /* The arguments with which this program was started, for `program`, without what only the first
    one is to do; as many as fit. */
 #define HAND_ARGUMENTS_MAX 32
-void hand_arguments(char *const *from, char *program, char *to[HAND_ARGUMENTS_MAX]);
+void notice_arguments(char *const *from, char *program, char *to[HAND_ARGUMENTS_MAX]);
 
 #endif

@@ -74,7 +74,7 @@ static int set_option(int option, bool *check, struct fault *fault)
 		return 0;
 	case 'c': *check = true; return 0;
 	case OPT_GUARDED: keeper.guarded = true; return 0;
-	case 'h': xsegd_help(); return SHOWN;
+	case 'h': xsegd_man_help(); return SHOWN;
 	case 'V': puts("xsegd (skerry) " PACKAGE_VERSION); return SHOWN;
 	case OPT_MAN: xsegd_man(); return SHOWN;
 	case OPT_CRASH: crash_points_list(stdout); return SHOWN;

@@ -20,7 +20,7 @@ static const struct {
 	{"-V, --version", "", "show the version"},
 };
 
-void xsegd_help(void)
+void xsegd_man_help(void)
 {
 	puts("usage: xsegd [OPTION]... [SEGMENT] FILE\n\n"
 	     "Keeps the pipeline that FILE describes, in the foreground, until "

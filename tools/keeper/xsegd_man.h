@@ -3,7 +3,7 @@
 #ifndef SKERRY_TOOLS_XSEGD_MAN_H
 #define SKERRY_TOOLS_XSEGD_MAN_H
 
-void xsegd_help(void);
+void xsegd_man_help(void);
 void xsegd_man(void);
 
 #endif

@@ -450,7 +450,7 @@ int pipeline_load_text(
 	pipeline_init(pipeline);
 	FILE *stream = *text ? fmemopen((char *)text, strlen(text), "r") : fopen("/dev/null", "re");
 	int rc = read_stream(pipeline, stream, name, fault);
-	return rc ? rc : pipeline_resolve(pipeline, fault);
+	return rc ? rc : pipeline_check_resolve(pipeline, fault);
 }
 
 int pipeline_load(struct pipeline *pipeline, const char *path, struct fault *fault)
@@ -461,7 +461,7 @@ int pipeline_load(struct pipeline *pipeline, const char *path, struct fault *fau
 	if (!rc)
 		rc = read_folder(pipeline, path, fault);
 	if (!rc)
-		rc = pipeline_resolve(pipeline, fault);
+		rc = pipeline_check_resolve(pipeline, fault);
 	return rc;
 }
 

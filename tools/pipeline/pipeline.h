@@ -42,7 +42,7 @@ struct pipeline_peer {
 	char name[NAME_LENGTH_MAX + 1];
 	char *role;
 	unsigned file, line, role_file, role_line;
-	unsigned host; /* index, after pipeline_resolve() */
+	unsigned host; /* index, after pipeline_check_resolve() */
 	char host_name[NAME_LENGTH_MAX + 1];
 	unsigned host_file, host_line;
 	struct pipeline_option options[PIPELINE_OPTIONS_MAX];
@@ -70,7 +70,8 @@ struct pipeline {
 	unsigned peer_count;
 	struct pipeline_host *hosts;
 	unsigned host_count;
-	unsigned order[PIPELINE_HOSTS_MAX]; /* hosts, stores first; after pipeline_resolve() */
+	unsigned
+		order[PIPELINE_HOSTS_MAX]; /* hosts, stores first; after pipeline_check_resolve() */
 	char *files[PIPELINE_FILES_MAX];
 	unsigned file_count;
 	uint64_t hash; /* of all that was read: tells a changed file */
@@ -86,7 +87,7 @@ void pipeline_free(struct pipeline *pipeline);
 int pipeline_group(const char *text, gid_t *group);
 /* A file that loads as this pipeline; malloc'd. NULL and a fault when a value cannot be said in
    one (a newline, " ;"). */
-char *pipeline_text(const struct pipeline *pipeline, struct fault *fault);
+char *pipeline_write_text(const struct pipeline *pipeline, struct fault *fault);
 
 /*
  * Roles, edges and options against what the roles say of themselves. describe(role) gives the
@@ -101,15 +102,15 @@ struct pipeline_roles {
 int pipeline_check(
 	const struct pipeline *pipeline, const struct pipeline_roles *roles, struct fault *fault);
 /* Of a role's description: may an edge of that name lead to it? */
-bool pipeline_role_serves(const json_t *role, const char *edge);
+bool pipeline_check_role_serves(const json_t *role, const char *edge);
 
 /* "NAME=ROLE,key=value,..." as xsegpeer takes it; malloc'd. */
-char *pipeline_peer_argument(const struct pipeline_peer *peer);
+char *pipeline_text_argument(const struct pipeline_peer *peer);
 /* The other way round: adds the peer of such an argument, with a host of its own. */
-int pipeline_peer_parse(struct pipeline *pipeline, const char *argument, struct fault *fault);
+int pipeline_text_parse(struct pipeline *pipeline, const char *argument, struct fault *fault);
 const struct pipeline_peer *pipeline_peer_find(const struct pipeline *pipeline, const char *name);
 /* "FILE:LINE" of an option, or of the peer when `key` is not among its own. */
-void pipeline_place(const struct pipeline *pipeline, const struct pipeline_peer *peer,
+void pipeline_check_place(const struct pipeline *pipeline, const struct pipeline_peer *peer,
 	const char *key, char *out, size_t out_size);
 
 #endif

@@ -16,7 +16,7 @@ static bool option_is_edge(const struct pipeline_option *option)
 	return !strncmp(option->key, "edge.", 5) || pipeline_keep_fallback(option->key);
 }
 
-void pipeline_place(const struct pipeline *pipeline, const struct pipeline_peer *peer,
+void pipeline_check_place(const struct pipeline *pipeline, const struct pipeline_peer *peer,
 	const char *key, char *out, size_t out_size)
 {
 	unsigned file = peer->file, line = peer->line;
@@ -40,7 +40,7 @@ static int place_fail(const struct pipeline *pipeline, const struct pipeline_pee
 	const char *key, struct fault *fault, const char *text)
 {
 	char place[PATH_MAX + 16];
-	pipeline_place(pipeline, peer, key, place, sizeof(place));
+	pipeline_check_place(pipeline, peer, key, place, sizeof(place));
 	return fault_set(fault, FAULT_USAGE, key ? key : peer->name, NULL, "%s: %s", place, text);
 }
 
@@ -162,7 +162,7 @@ static void walk_host(struct walk *walk, unsigned host)
 	p->order[walk->order_count++] = host;
 }
 
-void pipeline_order(struct pipeline *pipeline)
+void pipeline_check_order(struct pipeline *pipeline)
 {
 	struct walk walk = {.pipeline = pipeline};
 	for (unsigned i = 0; i < pipeline->host_count; i++)
@@ -170,7 +170,7 @@ void pipeline_order(struct pipeline *pipeline)
 			walk_host(&walk, i);
 }
 
-int pipeline_resolve(struct pipeline *pipeline, struct fault *fault)
+int pipeline_check_resolve(struct pipeline *pipeline, struct fault *fault)
 {
 	struct walk walk = {.pipeline = pipeline, .fault = fault};
 	int rc = 0;
@@ -195,7 +195,7 @@ int pipeline_resolve(struct pipeline *pipeline, struct fault *fault)
 		if (walk.peers[i] == MARK_NEW)
 			rc = walk_peer(&walk, i);
 	if (!rc)
-		pipeline_order(pipeline);
+		pipeline_check_order(pipeline);
 	return rc;
 }
 
@@ -261,7 +261,7 @@ static bool edge_described(const json_t *role, const char *edge)
 }
 
 /* Does the role answer what goes down that edge? One that does not say answers anything. */
-bool pipeline_role_serves(const json_t *role, const char *edge)
+bool pipeline_check_role_serves(const json_t *role, const char *edge)
 {
 	const char *serves = json_string_value(json_object_get(role, "serves"));
 	return !serves || !strcmp(serves, edge);
@@ -276,7 +276,7 @@ static int check_target(const struct pipeline *pipeline, const struct pipeline_p
 		target && target->role ? roles->describe(roles->context, target->role) : NULL;
 	const char *edge = strchr(option->key, '.') + 1;
 	char text[256];
-	if (!role || pipeline_role_serves(role, edge))
+	if (!role || pipeline_check_role_serves(role, edge))
 		return 0;
 	snprintf(text, sizeof(text),
 		"%.48s leads to '%s', a %.48s, which answers no '%.32s' requests", option->key,

@@ -23,7 +23,7 @@ struct compare {
 	bool full;
 };
 
-const char *pipeline_action_name(enum pipeline_action action)
+const char *pipeline_diff_action_name(enum pipeline_action action)
 {
 	static const char *const names[PIPELINE_ACTIONS] = {
 		"start", "restart", "stop", "switch", "settings", "segment"};

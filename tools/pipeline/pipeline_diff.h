@@ -49,6 +49,6 @@ struct pipeline_plan {
 int pipeline_diff(const struct pipeline *have, const struct pipeline *want,
 	struct pipeline_plan *plan, struct fault *fault);
 /* "start" */
-const char *pipeline_action_name(enum pipeline_action action);
+const char *pipeline_diff_action_name(enum pipeline_action action);
 
 #endif

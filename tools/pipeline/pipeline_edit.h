@@ -30,8 +30,8 @@ struct pipeline_peer *pipeline_peer_copy(
 /* Empty, with the defaults. */
 void pipeline_init(struct pipeline *pipeline);
 /* Only the order: hosts are known, edges may lead to peers of others. */
-void pipeline_order(struct pipeline *pipeline);
+void pipeline_check_order(struct pipeline *pipeline);
 /* Peers to hosts, edges to peers, and the order in which hosts start. */
-int pipeline_resolve(struct pipeline *pipeline, struct fault *fault);
+int pipeline_check_resolve(struct pipeline *pipeline, struct fault *fault);
 
 #endif

@@ -47,7 +47,7 @@ static bool skip_value(char *const *argv, unsigned argc, unsigned *at)
 static int peer_from(struct pipeline *pipeline, const char *argument, unsigned host)
 {
 	struct fault fault = {0};
-	if (pipeline_peer_parse(pipeline, argument, &fault))
+	if (pipeline_text_parse(pipeline, argument, &fault))
 		return -EINVAL;
 	struct pipeline_peer *peer = &pipeline->peers[pipeline->peer_count - 1];
 	peer->host = host;

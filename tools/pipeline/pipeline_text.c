@@ -19,7 +19,7 @@ static void put_escaped(FILE *out, const char *text)
 	}
 }
 
-char *pipeline_peer_argument(const struct pipeline_peer *peer)
+char *pipeline_text_argument(const struct pipeline_peer *peer)
 {
 	char *text = NULL;
 	size_t size;
@@ -87,7 +87,7 @@ static int parse_pieces(
 	return 0;
 }
 
-int pipeline_peer_parse(struct pipeline *pipeline, const char *argument, struct fault *fault)
+int pipeline_text_parse(struct pipeline *pipeline, const char *argument, struct fault *fault)
 {
 	char *text = strdup(argument);
 	must(text);

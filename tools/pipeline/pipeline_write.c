@@ -89,7 +89,7 @@ static int write_peer(FILE *out, const struct pipeline *pipeline, const struct p
 	return 0;
 }
 
-char *pipeline_text(const struct pipeline *pipeline, struct fault *fault)
+char *pipeline_write_text(const struct pipeline *pipeline, struct fault *fault)
 {
 	char *text = NULL;
 	size_t size;

@@ -28,9 +28,9 @@ static int set(struct fault *fault, enum fault_code code, const char *object, co
 	fault->again = false;
 	snprintf(fault->hint, sizeof(fault->hint), "%s", hint ? hint : "");
 	snprintf(fault->object, sizeof(fault->object), "%s", object ? object : "");
-	text_make_utf8(fault->message);
-	text_make_utf8(fault->hint);
-	text_make_utf8(fault->object);
+	name_make_utf8(fault->message);
+	name_make_utf8(fault->hint);
+	name_make_utf8(fault->object);
 	return -(int)code;
 }
 
@@ -61,7 +61,7 @@ void fault_hint(struct fault *fault, const char *format, ...)
 	va_start(list, format);
 	vsnprintf(fault->hint, sizeof(fault->hint), format, list);
 	va_end(list);
-	text_make_utf8(fault->hint);
+	name_make_utf8(fault->hint);
 }
 
 void fault_nearest(struct fault *fault, const char *given, const char *const *names, size_t count,

@@ -73,7 +73,7 @@ static void check_super(const struct xseg *seg, struct fsck *fsck)
 	size_t to = offsetof(struct xseg_superblock, checksum);
 	if (atomic_load(&super->magic) != XSEG_MAGIC ||
 		crc32c(0, (const uint8_t *)super + from, to - from) != super->checksum)
-		fsck_say(fsck, FSCK_SUPERBLOCK, 0, 0,
+		fsck_look_say(fsck, FSCK_SUPERBLOCK, 0, 0,
 			"the superblock is damaged: whoever joins next will refuse it");
 }
 

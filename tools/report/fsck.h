@@ -86,7 +86,7 @@ int fsck_repair(const struct xseg *seg, const struct fsck *fsck, uint64_t limit_
 /* One look; what is found may be on its way somewhere else. `first`: the beats of all lanes at
    the first look. */
 int fsck_look(const struct xseg *seg, const uint64_t first[XSEG_LANES_MAX], struct fsck *fsck);
-void fsck_say(struct fsck *fsck, enum fsck_kind kind, uint32_t index, uint64_t word,
+void fsck_look_say(struct fsck *fsck, enum fsck_kind kind, uint32_t index, uint64_t word,
 	const char *format, ...) __attribute__((format(printf, 5, 6)));
 /* Lanes, peers, ports, edges, rings and blocks (fsck_tables.c). */
 void fsck_tables(const struct xseg *seg, struct fsck *fsck);
@@ -98,6 +98,6 @@ struct fsck_refs {
 	uint16_t *readers; /* answers that name it */
 };
 void fsck_pages(const struct xseg *seg, const struct fsck_refs *refs, struct fsck *fsck);
-bool fsck_lane_dead(const struct fsck *fsck, uint32_t lane, uint16_t epoch);
+bool fsck_look_lane_dead(const struct fsck *fsck, uint32_t lane, uint16_t epoch);
 
 #endif

@@ -27,7 +27,7 @@ struct look {
 	struct fsck_refs refs;
 };
 
-void fsck_say(struct fsck *fsck, enum fsck_kind kind, uint32_t index, uint64_t word,
+void fsck_look_say(struct fsck *fsck, enum fsck_kind kind, uint32_t index, uint64_t word,
 	const char *format, ...)
 {
 	fsck->by_kind[kind]++;
@@ -47,7 +47,7 @@ void fsck_say(struct fsck *fsck, enum fsck_kind kind, uint32_t index, uint64_t w
 	va_end(args);
 }
 
-bool fsck_lane_dead(const struct fsck *fsck, uint32_t lane, uint16_t epoch)
+bool fsck_look_lane_dead(const struct fsck *fsck, uint32_t lane, uint16_t epoch)
 {
 	return lane >= XSEG_LANES_MAX || !fsck->owners[lane].alive ||
 	       fsck->owners[lane].epoch != epoch;
@@ -91,7 +91,7 @@ static void refer(struct look *look, uint32_t slot, uint64_t word, uint32_t page
 	/* both at the same moment, or one has given it to the other meanwhile */
 	if (refs->held[page] && unchanged(look->seg, other, refs->word[page]) &&
 		unchanged(look->seg, slot, word))
-		fsck_say(look->fsck, FSCK_PAGE_TWICE, page, word ^ refs->word[page],
+		fsck_look_say(look->fsck, FSCK_PAGE_TWICE, page, word ^ refs->word[page],
 			"page %u is in requests %u and %u", page, other, slot);
 	if (refs->held[page] < 255)
 		refs->held[page]++;
@@ -100,7 +100,7 @@ static void refer(struct look *look, uint32_t slot, uint64_t word, uint32_t page
 	uint64_t now =
 		atomic_load_explicit(&look->seg->descriptors[page].word, memory_order_acquire);
 	if (xseg_page_state(now) != XSEG_PAGE_HELD && unchanged(look->seg, slot, word))
-		fsck_say(look->fsck, FSCK_PAGE_UNHELD, page, word,
+		fsck_look_say(look->fsck, FSCK_PAGE_UNHELD, page, word,
 			"page %u is in request %u, but its word says %s", page, slot,
 			xseg_page_state(now) == XSEG_PAGE_FREE ? "free" : "stored");
 }
@@ -124,7 +124,7 @@ static bool run_at(
 static void bad_extent(struct look *look, uint32_t slot, uint64_t word)
 {
 	if (unchanged(look->seg, slot, word))
-		fsck_say(look->fsck, FSCK_REQUEST_BAD, slot, word,
+		fsck_look_say(look->fsck, FSCK_REQUEST_BAD, slot, word,
 			"request %u names pages that there are not", slot);
 }
 
@@ -200,7 +200,7 @@ static void look_hint(
 		if (in_ring(&seg->rings[(uint64_t)to * seg->lane_count + from], slot, kind))
 			return;
 	if (unchanged(seg, slot, copy->word))
-		fsck_say(look->fsck, FSCK_REQUEST_HINT, slot, copy->word,
+		fsck_look_say(look->fsck, FSCK_REQUEST_HINT, slot, copy->word,
 			"request %u waits for lane %u, which has no hint of it", slot, to);
 }
 
@@ -208,7 +208,7 @@ static void look_hint(
 
 static void dead_request(struct look *look, uint32_t slot, uint64_t word, const char *whose)
 {
-	fsck_say(look->fsck, FSCK_REQUEST_DEAD, slot, word, "request %u %s", slot, whose);
+	fsck_look_say(look->fsck, FSCK_REQUEST_DEAD, slot, word, "request %u %s", slot, whose);
 }
 
 static void look_submitted(struct look *look, uint32_t slot, const struct copy *copy)
@@ -216,12 +216,12 @@ static void look_submitted(struct look *look, uint32_t slot, const struct copy *
 	const struct xseg_request *r = &copy->request;
 	uint32_t port = xseg_word_owner(copy->word);
 	if (port >= XSEG_PORTS_MAX) {
-		fsck_say(look->fsck, FSCK_REQUEST_BAD, slot, copy->word,
+		fsck_look_say(look->fsck, FSCK_REQUEST_BAD, slot, copy->word,
 			"request %u is submitted to port %u, which there is not", slot, port);
 		return;
 	}
 	look->fsck->submitted[port]++;
-	if (fsck_lane_dead(look->fsck, r->client, r->client_epoch)) {
+	if (fsck_look_lane_dead(look->fsck, r->client, r->client_epoch)) {
 		dead_request(look, slot, copy->word, "is submitted, but its client is gone");
 		return;
 	}
@@ -237,7 +237,7 @@ static void look_owned(struct look *look, uint32_t slot, const struct copy *copy
 {
 	unsigned state = xseg_word_state(copy->word);
 	uint32_t lane = xseg_word_owner(copy->word);
-	if (fsck_lane_dead(look->fsck, lane, xseg_word_epoch(copy->word))) {
+	if (fsck_look_lane_dead(look->fsck, lane, xseg_word_epoch(copy->word))) {
 		dead_request(look, slot, copy->word,
 			state == XSEG_REQUEST_OWNED   ? "is owned by a lane that is gone"
 			: state == XSEG_REQUEST_TAKEN ? "was taken by a lane that is gone"
@@ -252,7 +252,7 @@ static void look_owned(struct look *look, uint32_t slot, const struct copy *copy
 		look_hint(look, slot, copy, lane, XSEG_HINT_REPLY);
 	/* its server still works on it: the reaper waits for that */
 	if (state == XSEG_REQUEST_TAKEN &&
-		fsck_lane_dead(look->fsck, copy->request.client, copy->request.client_epoch))
+		fsck_look_lane_dead(look->fsck, copy->request.client, copy->request.client_epoch))
 		look->fsck->pending++;
 }
 
@@ -271,7 +271,7 @@ static void look_request(struct look *look, uint32_t slot)
 	unsigned state = xseg_word_state(copy.word);
 	if (state >= XSEG_REQUEST_STATES || xseg_word_frame(copy.word) >= XSEG_FRAMES) {
 		look->fsck->requests_bad++;
-		fsck_say(look->fsck, FSCK_REQUEST_BAD, slot, copy.word,
+		fsck_look_say(look->fsck, FSCK_REQUEST_BAD, slot, copy.word,
 			"request %u is in no state (%u, frame %u)", slot, state,
 			xseg_word_frame(copy.word));
 		return;
@@ -321,7 +321,7 @@ int fsck_look(const struct xseg *seg, const uint64_t first[XSEG_LANES_MAX], stru
 			look_request(&look, slot);
 		uint32_t kept = fsck->lanes_alive * (SLOTS_KEPT(seg) + 1);
 		if (fsck->unhinted_slots > kept)
-			fsck_say(fsck, FSCK_SLOT_HINT, 0, 0,
+			fsck_look_say(fsck, FSCK_SLOT_HINT, 0, 0,
 				"%u free request slots have no hint; living lanes keep %u at most",
 				fsck->unhinted_slots, kept);
 		fsck_pages(seg, &look.refs, fsck);

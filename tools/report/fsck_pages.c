@@ -55,21 +55,21 @@ static void check_pins(
 	uint32_t pins = xseg_page_pins(word);
 	fsck->pins += pins;
 	if (pins != readers && pins_wrong(seg, page, word))
-		fsck_say(fsck, FSCK_PAGE_PINS, page, word, "page %u has %u pins, but %u readers",
-			page, pins, readers);
+		fsck_look_say(fsck, FSCK_PAGE_PINS, page, word,
+			"page %u has %u pins, but %u readers", page, pins, readers);
 }
 
 static void check_free(const struct xseg *seg, uint32_t page, uint64_t word, struct fsck *fsck)
 {
 	if (word != 0) {
-		fsck_say(fsck, FSCK_PAGE_BAD, page, word,
+		fsck_look_say(fsck, FSCK_PAGE_BAD, page, word,
 			"page %u is free, but its word names an owner or pins (%016llx)", page,
 			(unsigned long long)word);
 		return;
 	}
 	uint64_t hints = atomic_load_explicit(&seg->page_hints[page / 64], memory_order_relaxed);
 	if (!((hints >> page % 64) & 1u) && word_of(seg, page) == 0)
-		fsck_say(
+		fsck_look_say(
 			fsck, FSCK_PAGE_HINT, page, word, "page %u is free, but has no hint", page);
 }
 
@@ -79,7 +79,7 @@ static void check_kept(const struct xseg *seg, uint32_t page, uint64_t word,
 {
 	uint32_t port = xseg_page_owner(word);
 	if (port >= XSEG_PORTS_MAX || seg->ports[port].name[0] == '\0')
-		fsck_say(fsck, FSCK_PAGE_BAD, page, word,
+		fsck_look_say(fsck, FSCK_PAGE_BAD, page, word,
 			"page %u is kept by port %u, which there is not", page, port);
 	check_pins(seg, page, word, refs->readers[page], fsck);
 }
@@ -90,10 +90,10 @@ static void check_used(const struct xseg *seg, uint32_t page, uint64_t word,
 	static const char *const states[] = {"free", "held", "stored", "retired"};
 	unsigned state = xseg_page_state(word);
 	uint32_t lane = xseg_page_owner(word);
-	bool dead = fsck_lane_dead(fsck, lane, xseg_page_epoch(word));
+	bool dead = fsck_look_lane_dead(fsck, lane, xseg_page_epoch(word));
 	bool needed = refs->held[page] || refs->readers[page];
 	if (dead && !needed) {
-		fsck_say(fsck, FSCK_PAGE_LEAKED, page, word,
+		fsck_look_say(fsck, FSCK_PAGE_LEAKED, page, word,
 			"page %u is %s by lane %u epoch %u, which is gone", page, states[state],
 			lane, xseg_page_epoch(word));
 		return;
@@ -101,10 +101,10 @@ static void check_used(const struct xseg *seg, uint32_t page, uint64_t word,
 	if (state != XSEG_PAGE_HELD)
 		check_pins(seg, page, word, refs->readers[page], fsck);
 	else if (xseg_page_pins(word))
-		fsck_say(fsck, FSCK_PAGE_PINS, page, word, "page %u is held, but has %u pins", page,
-			xseg_page_pins(word));
+		fsck_look_say(fsck, FSCK_PAGE_PINS, page, word, "page %u is held, but has %u pins",
+			page, xseg_page_pins(word));
 	if (state == XSEG_PAGE_RETIRED && xseg_page_pins(word) == 0)
-		fsck_say(fsck, FSCK_PAGE_LEAKED, page, word,
+		fsck_look_say(fsck, FSCK_PAGE_LEAKED, page, word,
 			"page %u is retired, but nobody reads it", page);
 	if (dead)
 		return;
@@ -126,7 +126,7 @@ void fsck_pages(const struct xseg *seg, const struct fsck_refs *refs, struct fsc
 		unsigned state = xseg_page_state(word);
 		if (state >= XSEG_PAGE_STATES) {
 			fsck->pages_bad++;
-			fsck_say(fsck, FSCK_PAGE_BAD, page, word,
+			fsck_look_say(fsck, FSCK_PAGE_BAD, page, word,
 				"page %u is in no state (%016llx)", page, (unsigned long long)word);
 			continue;
 		}

@@ -33,10 +33,10 @@ static void check_lane(const struct xseg *seg, uint32_t lane, struct fsck *fsck)
 		.alive = xseg_lane_alive(seg, lane, (uint16_t)xseg_epoch_of(word))};
 	fsck->lanes_alive += owner->alive;
 	if (life > XSEG_LIFE_DEAD)
-		fsck_say(
+		fsck_look_say(
 			fsck, FSCK_LANE_BAD, lane, word, "lane %u is in no state (%u)", lane, life);
 	else if (owner->there && !owner->alive && life != XSEG_LIFE_DEAD)
-		fsck_say(fsck, FSCK_LANE_DEAD, lane, word,
+		fsck_look_say(fsck, FSCK_LANE_DEAD, lane, word,
 			"lane %u belongs to process %d, which is gone", lane, owner->pid);
 }
 
@@ -47,13 +47,13 @@ static void check_peer(const struct xseg *seg, uint32_t index, struct fsck *fsck
 	uint64_t word = load(&record->word);
 	unsigned life = xseg_life_of(word);
 	if (life > XSEG_LIFE_DEAD)
-		fsck_say(fsck, FSCK_PEER_BAD, index, word, "peer %u is in no state (%u)", index,
-			life);
+		fsck_look_say(fsck, FSCK_PEER_BAD, index, word, "peer %u is in no state (%u)",
+			index, life);
 	else if (life > XSEG_LIFE_JOINING && !named(record->name, name))
-		fsck_say(fsck, FSCK_PEER_BAD, index, word, "peer %u has no name", index);
+		fsck_look_say(fsck, FSCK_PEER_BAD, index, word, "peer %u has no name", index);
 	else if (life > XSEG_LIFE_JOINING && seg->lane_count < 64 &&
 		 record->lanes >> seg->lane_count)
-		fsck_say(fsck, FSCK_PEER_BAD, index, word,
+		fsck_look_say(fsck, FSCK_PEER_BAD, index, word,
 			"peer '%s' runs on lanes that there are not (%llx)", name,
 			(unsigned long long)record->lanes);
 }
@@ -73,17 +73,18 @@ static void check_port_lanes(
 	const struct xseg_port_record *record = &seg->ports[port];
 	uint32_t count = record->lane_count;
 	if (!peer_lives(seg, word)) {
-		fsck_say(fsck, FSCK_PORT_DEAD, port, word,
+		fsck_look_say(fsck, FSCK_PORT_DEAD, port, word,
 			"port '%s' is bound to a peer that is gone", name);
 		return;
 	}
 	if (count == 0 || count > XSEG_PORT_LANES_MAX) {
-		fsck_say(fsck, FSCK_PORT_BAD, port, word, "port '%s' has %u lanes", name, count);
+		fsck_look_say(
+			fsck, FSCK_PORT_BAD, port, word, "port '%s' has %u lanes", name, count);
 		return;
 	}
 	for (uint32_t i = 0; i < count; i++)
 		if (record->lane[i] >= seg->lane_count || !fsck->owners[record->lane[i]].alive)
-			fsck_say(fsck, FSCK_PORT_BAD, port, word,
+			fsck_look_say(fsck, FSCK_PORT_BAD, port, word,
 				"port '%s' leads to lane %u, which nobody runs", name,
 				record->lane[i]);
 }
@@ -97,7 +98,7 @@ static void check_port(const struct xseg *seg, uint32_t port, struct fsck *fsck)
 	if (life <= XSEG_LIFE_JOINING)
 		return;
 	if (life > XSEG_LIFE_DEAD || !named(record->name, name)) {
-		fsck_say(fsck, FSCK_PORT_BAD, port, word,
+		fsck_look_say(fsck, FSCK_PORT_BAD, port, word,
 			life > XSEG_LIFE_DEAD ? "port %u is in no state" : "port %u has no name",
 			port);
 		return;
@@ -107,7 +108,7 @@ static void check_port(const struct xseg *seg, uint32_t port, struct fsck *fsck)
 	for (uint32_t i = 0; i < port; i++)
 		if (xseg_life_of(load(&seg->ports[i].word)) > XSEG_LIFE_JOINING &&
 			named(seg->ports[i].name, other) && !strcmp(name, other))
-			fsck_say(fsck, FSCK_NAME_TWICE, port, word,
+			fsck_look_say(fsck, FSCK_NAME_TWICE, port, word,
 				"ports %u and %u are both named '%s'", i, port, name);
 }
 
@@ -130,7 +131,7 @@ static void check_edge(const struct xseg *seg, uint32_t edge, struct fsck *fsck)
 	if (life == XSEG_LIFE_FREE || (life & 0xffu) == XSEG_LIFE_JOINING)
 		return;
 	if (life != XSEG_LIFE_ALIVE || !edge_name(record, name)) {
-		fsck_say(fsck, FSCK_EDGE_BAD, edge, word,
+		fsck_look_say(fsck, FSCK_EDGE_BAD, edge, word,
 			life != XSEG_LIFE_ALIVE ? "edge %u is in no state" : "edge %u has no name",
 			edge);
 		return;
@@ -138,12 +139,12 @@ static void check_edge(const struct xseg *seg, uint32_t edge, struct fsck *fsck)
 	if (port != XSEG_NONE &&
 		(port >= XSEG_PORTS_MAX ||
 			xseg_life_of(load(&seg->ports[port].word)) == XSEG_LIFE_FREE))
-		fsck_say(fsck, FSCK_EDGE_BAD, edge, word,
+		fsck_look_say(fsck, FSCK_EDGE_BAD, edge, word,
 			"edge '%s' leads to port %u, which there is not", name, port);
 	for (uint32_t i = 0; i < edge; i++)
 		if (atomic_load(&seg->edges[i].life) == XSEG_LIFE_ALIVE &&
 			edge_name(&seg->edges[i], other) && !strcmp(name, other))
-			fsck_say(fsck, FSCK_NAME_TWICE, XSEG_PORTS_MAX + edge, word,
+			fsck_look_say(fsck, FSCK_NAME_TWICE, XSEG_PORTS_MAX + edge, word,
 				"edges %u and %u are both named '%s'", i, edge, name);
 }
 
@@ -162,7 +163,7 @@ static void check_ring(
 			continue;
 		bool placed = (sequence - 1) % XSEG_RING_SLOTS == i;
 		if (!placed || slot->kind > XSEG_HINT_REPLY || slot->request >= seg->request_count)
-			fsck_say(fsck, FSCK_RING_BAD, index, sequence,
+			fsck_look_say(fsck, FSCK_RING_BAD, index, sequence,
 				"ring from lane %u to lane %u: entry %u cannot be (sequence %llu, "
 				"request %u, kind %u)",
 				producer, consumer, i, (unsigned long long)sequence, slot->request,
@@ -172,7 +173,7 @@ static void check_ring(
 	}
 	/* the producer may have gone on since we read the head, never back */
 	if (head > top)
-		fsck_say(fsck, FSCK_RING_BAD, index, head,
+		fsck_look_say(fsck, FSCK_RING_BAD, index, head,
 			"ring from lane %u to lane %u: taken up to %llu, but put up to %llu",
 			producer, consumer, (unsigned long long)head, (unsigned long long)top);
 }
@@ -184,13 +185,13 @@ static void check_blocks(const struct xseg *seg, struct fsck *fsck)
 	for (uint32_t i = 0; i < XSEG_STATS_BLOCKS; i++) {
 		uint64_t word = load(&seg->stats[i].word);
 		if (xseg_life_of(word) > XSEG_LIFE_ALIVE)
-			fsck_say(fsck, FSCK_STATS_BAD, i, word,
+			fsck_look_say(fsck, FSCK_STATS_BAD, i, word,
 				"block %u of counters is in no state (%u)", i, xseg_life_of(word));
 	}
 	for (uint32_t i = 0; i < seg->volume_count; i++) {
 		uint64_t word = load(&seg->volumes[i].word);
 		if (xseg_life_of(word) > XSEG_LIFE_ALIVE)
-			fsck_say(fsck, FSCK_STATS_BAD, XSEG_STATS_BLOCKS + i, word,
+			fsck_look_say(fsck, FSCK_STATS_BAD, XSEG_STATS_BLOCKS + i, word,
 				"block %u of volumes is in no state (%u)", i, xseg_life_of(word));
 	}
 }

@@ -17,7 +17,7 @@
 static const char *const state_names[XSEG_REQUEST_STATES] = {
 	"free", "owned", "submitted", "taken", "done"};
 
-int trace_take(const struct xseg *seg, uint32_t slot, struct trace *trace)
+int report_trace_take(const struct xseg *seg, uint32_t slot, struct trace *trace)
 {
 	const struct xseg_request *request = &seg->requests[slot];
 	for (unsigned i = 0; i < TRIES; i++) {
@@ -38,7 +38,7 @@ int trace_take(const struct xseg *seg, uint32_t slot, struct trace *trace)
 	return -EAGAIN;
 }
 
-uint64_t trace_age_ns(const struct trace *trace)
+uint64_t report_trace_age_ns(const struct trace *trace)
 {
 	uint64_t since = trace->copy.frame[0].time_ns;
 	/* OWNED: not sent yet, or back already; what the frame says is of another life perhaps */
@@ -58,7 +58,7 @@ static void port_name(const struct xseg *seg, uint32_t port, char out[NAME_LENGT
 		snprintf(out, NAME_LENGTH_MAX + 1, "?%u", port);
 }
 
-void trace_lane_peers(const struct xseg *seg, uint32_t lane, char *out, size_t out_size)
+void report_trace_lane_peers(const struct xseg *seg, uint32_t lane, char *out, size_t out_size)
 {
 	out[0] = 0;
 	for (uint32_t i = 0; i < XSEG_PEERS_MAX; i++) {
@@ -72,12 +72,12 @@ void trace_lane_peers(const struct xseg *seg, uint32_t lane, char *out, size_t o
 		snprintf(out, out_size, "lane %u", lane);
 }
 
-void trace_volume_name(const struct xseg *seg, uint64_t volume, char *out, size_t out_size)
+void report_trace_volume_name(const struct xseg *seg, uint64_t volume, char *out, size_t out_size)
 {
 	for (uint32_t i = 0; i < seg->volume_count; i++) {
 		struct xseg_volume_view view;
 		if (xseg_volume_view(seg, i, &view) && view.volume == volume &&
-			volume_name_check(view.name)) {
+			name_check_volume(view.name)) {
 			snprintf(out, out_size, "%s", view.name);
 			return;
 		}
@@ -102,7 +102,7 @@ static json_t *hop_report(const struct xseg *seg, const struct trace *trace, uns
 	bool last = i == frame_last(trace);
 	uint64_t until = last ? trace->now_ns : trace->copy.frame[i + 1].time_ns;
 	port_name(seg, f->port, to);
-	trace_lane_peers(seg, f->from, from, sizeof(from));
+	report_trace_lane_peers(seg, f->from, from, sizeof(from));
 	return json_pack("{s:i, s:s, s:s, s:i, s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "hop", (int)i,
 		"to", to, "from", from, "lane", (int)f->from, "op", xseg_op_name(f->op), "object",
 		(json_int_t)f->key.object, "offset", (json_int_t)f->offset, "length",
@@ -122,11 +122,11 @@ static void owner_text(const struct xseg *seg, const struct trace *trace, char *
 		port_name(seg, owner, name);
 		snprintf(out, size, "%s", name);
 	} else {
-		trace_lane_peers(seg, owner, out, size);
+		report_trace_lane_peers(seg, owner, out, size);
 	}
 }
 
-json_t *trace_report(const struct xseg *seg, const struct trace *trace)
+json_t *report_trace(const struct xseg *seg, const struct trace *trace)
 {
 	const struct xseg_request *r = &trace->copy;
 	const struct xseg_frame *f = &r->frame[0];
@@ -137,23 +137,23 @@ json_t *trace_report(const struct xseg *seg, const struct trace *trace)
 		json_array_append_new(hops, hop_report(seg, trace, i));
 	snprintf(id, sizeof(id), "%u.%u", trace->slot, xseg_word_generation(trace->word));
 	owner_text(seg, trace, owner, sizeof(owner));
-	trace_lane_peers(seg, r->client, client, sizeof(client));
-	trace_volume_name(seg, f->key.volume, volume, sizeof(volume));
+	report_trace_lane_peers(seg, r->client, client, sizeof(client));
+	report_trace_volume_name(seg, f->key.volume, volume, sizeof(volume));
 	json_t *out = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:o}", "request", id,
 		"state", state < XSEG_REQUEST_STATES ? state_names[state] : "corrupt", "owner",
 		owner, "client", client, "op", xseg_op_name(f->op), "volume", volume, "offset",
 		(json_int_t)f->offset, "length", (json_int_t)f->length, "age_ns",
-		(json_int_t)trace_age_ns(trace), "hops", hops);
+		(json_int_t)report_trace_age_ns(trace), "hops", hops);
 	must(out);
 	json_object_set_new(
 		out, "result", state == XSEG_REQUEST_DONE ? json_integer(r->result) : json_null());
 	return out;
 }
 
-json_t *trace_details(const struct xseg *seg, const struct trace *trace)
+json_t *report_trace_details(const struct xseg *seg, const struct trace *trace)
 {
 	const struct xseg_request *r = &trace->copy;
-	json_t *out = trace_report(seg, trace), *pages = json_array();
+	json_t *out = report_trace(seg, trace), *pages = json_array();
 	uint32_t count = r->extent_count < XSEG_EXTENTS ? r->extent_count : XSEG_EXTENTS;
 	for (uint32_t i = 0; i < count; i++)
 		json_array_append_new(

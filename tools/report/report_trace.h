@@ -19,15 +19,15 @@ struct trace {
 	struct xseg_request copy;
 };
 
-int trace_take(const struct xseg *seg, uint32_t slot, struct trace *trace);
+int report_trace_take(const struct xseg *seg, uint32_t slot, struct trace *trace);
 /* Since it was submitted; 0 for one that is not under way. */
-uint64_t trace_age_ns(const struct trace *trace);
-json_t *trace_report(const struct xseg *seg, const struct trace *trace);
+uint64_t report_trace_age_ns(const struct trace *trace);
+json_t *report_trace(const struct xseg *seg, const struct trace *trace);
 /* With all that lies in the slot. */
-json_t *trace_details(const struct xseg *seg, const struct trace *trace);
+json_t *report_trace_details(const struct xseg *seg, const struct trace *trace);
 /* Its name where a front has it open, else its id in hex. */
-void trace_volume_name(const struct xseg *seg, uint64_t volume, char *out, size_t out_size);
+void report_trace_volume_name(const struct xseg *seg, uint64_t volume, char *out, size_t out_size);
 /* Peers that run on this lane: "vol0,mem0". */
-void trace_lane_peers(const struct xseg *seg, uint32_t lane, char *out, size_t out_size);
+void report_trace_lane_peers(const struct xseg *seg, uint32_t lane, char *out, size_t out_size);
 
 #endif

@@ -100,7 +100,7 @@ static void take_volumes(const struct xseg *seg, struct watch *watch)
 			volume = &watch->volumes[watch->volume_count++];
 		volume->volume = view.volume;
 		volume->errors += view.errors;
-		if (volume_name_check(view.name))
+		if (name_check_volume(view.name))
 			memcpy(volume->name, view.name, sizeof(volume->name));
 		for (unsigned op = 0; op < XSEG_VOLUME_OPS; op++) {
 			volume->bytes[op] += view.bytes[op];

@@ -46,7 +46,7 @@ static size_t name_utf8(const unsigned char *p)
 	return good ? size : 0;
 }
 
-void text_make_utf8(char *text)
+void name_make_utf8(char *text)
 {
 	for (unsigned char *p = (unsigned char *)text; *p;) {
 		size_t size = name_utf8(p);
@@ -56,7 +56,7 @@ void text_make_utf8(char *text)
 	}
 }
 
-bool volume_name_check(const char *name)
+bool name_check_volume(const char *name)
 {
 	size_t length = strnlen(name, VOLUME_NAME_LENGTH_MAX + 1), volume = strcspn(name, "@");
 	if (length > VOLUME_NAME_LENGTH_MAX || volume == 0 || volume > VOLUME_PART_MAX ||

@@ -120,7 +120,7 @@ static int open_home(struct peer *first, const char *dir, char *why, size_t why_
 		return error;
 	file_lock(store, FILE_LOCK_FENCE); /* two that begin at once make one */
 	error = file_home_make(store->root, identity);
-	file_unlock(store, FILE_LOCK_FENCE);
+	file_lock_release(store, FILE_LOCK_FENCE);
 	error = error ? error : file_home_note(first, dir, identity);
 	if (error) {
 		snprintf(why, why_size, "it cannot be noted which store '%s' is: %s", dir,

@@ -15,18 +15,18 @@
 
 /* --- names ----------------------------------------------------------------- */
 
-void file_path_volume(char path[FILE_PATH_SIZE], uint64_t volume)
+void file_disk_path_volume(char path[FILE_PATH_SIZE], uint64_t volume)
 {
 	snprintf(path, FILE_PATH_SIZE, "objects/%016llx", (unsigned long long)volume);
 }
 
-void file_path_folder(char path[FILE_PATH_SIZE], uint64_t volume, unsigned folder)
+void file_disk_path_folder(char path[FILE_PATH_SIZE], uint64_t volume, unsigned folder)
 {
 	snprintf(path, FILE_PATH_SIZE, "objects/%016llx/%02x", (unsigned long long)volume,
 		folder % FILE_FOLDERS);
 }
 
-void file_path_object(char path[FILE_PATH_SIZE], const struct xseg_key *key)
+void file_disk_path_object(char path[FILE_PATH_SIZE], const struct xseg_key *key)
 {
 	int used = snprintf(path, FILE_PATH_SIZE, "objects/%016llx/%02x/%08x",
 		(unsigned long long)key->volume, file_folder_of(key->object), key->object);
@@ -56,7 +56,7 @@ int file_disk_open(struct file_store *store, const struct xseg_key *key, int *fd
 {
 	char path[FILE_PATH_SIZE];
 	struct stat s;
-	file_path_object(path, key);
+	file_disk_path_object(path, key);
 	*fd = open_as(store, path, O_RDWR);
 	if (*fd < 0 && errno == EROFS)
 		*fd = open_as(store, path, O_RDONLY);
@@ -86,9 +86,9 @@ static int make_folder(struct file_store *store, const char *path, const char *a
 int file_disk_create(struct file_store *store, const struct xseg_key *key, int *fd)
 {
 	char volume[FILE_PATH_SIZE], folder[FILE_PATH_SIZE], path[FILE_PATH_SIZE];
-	file_path_volume(volume, key->volume);
-	file_path_folder(folder, key->volume, file_folder_of(key->object));
-	file_path_object(path, key);
+	file_disk_path_volume(volume, key->volume);
+	file_disk_path_folder(folder, key->volume, file_folder_of(key->object));
+	file_disk_path_object(path, key);
 	file_lock(store, FILE_LOCK_FOLDERS);
 	int error = make_folder(store, volume, "objects");
 	error = error ? error : make_folder(store, folder, volume);
@@ -97,14 +97,14 @@ int file_disk_create(struct file_store *store, const struct xseg_key *key, int *
 		error = *fd < 0 ? -errno : 0;
 		crash_point("blocker_file.object.made");
 	}
-	file_unlock(store, FILE_LOCK_FOLDERS);
+	file_lock_release(store, FILE_LOCK_FOLDERS);
 	return error == -ENOENT ? -EIO : error;
 }
 
 int file_disk_delete(struct file_store *store, const struct xseg_key *key)
 {
 	char path[FILE_PATH_SIZE];
-	file_path_object(path, key);
+	file_disk_path_object(path, key);
 	if (unlinkat(store->root, path, 0) && errno != ENOENT)
 		return -errno;
 	crash_point("blocker_file.object.deleted");
@@ -112,12 +112,12 @@ int file_disk_delete(struct file_store *store, const struct xseg_key *key)
 		return -EIO;
 	/* empty folders go, too; what is not empty stays by itself */
 	file_lock(store, FILE_LOCK_FOLDERS);
-	file_path_folder(path, key->volume, file_folder_of(key->object));
+	file_disk_path_folder(path, key->volume, file_folder_of(key->object));
 	if (unlinkat(store->root, path, AT_REMOVEDIR) == 0) {
-		file_path_volume(path, key->volume);
+		file_disk_path_volume(path, key->volume);
 		unlinkat(store->root, path, AT_REMOVEDIR);
 	}
-	file_unlock(store, FILE_LOCK_FOLDERS);
+	file_lock_release(store, FILE_LOCK_FOLDERS);
 	return 0;
 }
 
@@ -125,10 +125,10 @@ int file_disk_delete(struct file_store *store, const struct xseg_key *key)
 int file_disk_sync_folder(struct file_store *store, uint64_t volume, unsigned folder)
 {
 	char path[FILE_PATH_SIZE];
-	file_path_folder(path, volume, folder);
+	file_disk_path_folder(path, volume, folder);
 	int error = file_store_sync(store, path);
 	if (error == -ENOENT) {
-		file_path_volume(path, volume);
+		file_disk_path_volume(path, volume);
 		error = file_store_sync(store, path);
 	}
 	if (error == -ENOENT)

@@ -79,7 +79,7 @@ static inline bool file_store_owes(const struct file_store *store)
 /* --- file_lock.c */
 
 void file_lock(struct file_store *store, enum file_lock which);
-void file_unlock(struct file_store *store, enum file_lock which);
+void file_lock_release(struct file_store *store, enum file_lock which);
 /* Without waiting: ours from now on; or is it nobody's? */
 bool file_lock_try(const struct file_store *store, unsigned number);
 bool file_lock_is_free(const struct file_store *store, unsigned number);
@@ -91,9 +91,9 @@ int file_store_sync(const struct file_store *store, const char *path);
 
 /* Which of its volume's folders holds an object: neighbours lie together. */
 static inline unsigned file_folder_of(uint32_t object) { return (object >> 8) % FILE_FOLDERS; }
-void file_path_volume(char path[FILE_PATH_SIZE], uint64_t volume);
-void file_path_folder(char path[FILE_PATH_SIZE], uint64_t volume, unsigned folder);
-void file_path_object(char path[FILE_PATH_SIZE], const struct xseg_key *key);
+void file_disk_path_volume(char path[FILE_PATH_SIZE], uint64_t volume);
+void file_disk_path_folder(char path[FILE_PATH_SIZE], uint64_t volume, unsigned folder);
+void file_disk_path_object(char path[FILE_PATH_SIZE], const struct xseg_key *key);
 
 /* What a change of a file that could only be opened to be read has failed with. */
 static inline int file_disk_write_error(int error) { return error == -EBADF ? -EROFS : error; }
@@ -132,6 +132,6 @@ int file_list(struct file_store *store, struct job *job, uint64_t *next);
 int file_record_cas(struct file_store *store, struct job *job, uint64_t *value);
 int file_record_list(struct file_store *store, struct job *job, uint64_t *next);
 /* `digits` lower-case hexadecimal digits at text, 16 at most. */
-bool file_parse_hex(const char *text, int digits, uint64_t *value);
+bool file_list_parse_hex(const char *text, int digits, uint64_t *value);
 
 #endif

@@ -178,7 +178,7 @@ int file_fence_open(struct file_store *store, uint64_t own, bool alone)
 	error = error ? error : join_crowd(store, alone);
 	if (error)
 		file_fence_close(store, false);
-	file_unlock(store, FILE_LOCK_FENCE);
+	file_lock_release(store, FILE_LOCK_FENCE);
 	fence->why = error;
 	return error;
 }
@@ -371,7 +371,7 @@ int file_fence_claim(struct file_store *store, struct file_fence_claim *claim)
 		return store->shared ? store->fence.why : -EOPNOTSUPP;
 	file_lock(store, FILE_LOCK_FENCE);
 	int error = begin(store, claim);
-	file_unlock(store, FILE_LOCK_FENCE);
+	file_lock_release(store, FILE_LOCK_FENCE);
 	return error;
 }
 
@@ -394,7 +394,7 @@ int file_fence_take(struct file_store *store, const struct file_fence_claim *cla
 		return -errno;
 	file_lock(store, FILE_LOCK_FENCE);
 	int error = end(store, claim);
-	file_unlock(store, FILE_LOCK_FENCE);
+	file_lock_release(store, FILE_LOCK_FENCE);
 	return error;
 }
 
@@ -411,7 +411,7 @@ int file_fence_left(struct file_store *store, uint64_t volume)
 		error = put(fence,
 			(size_t)((const char *)&place->line_left - (const char *)fence->file),
 			&left, sizeof(left));
-	file_unlock(store, FILE_LOCK_FENCE);
+	file_lock_release(store, FILE_LOCK_FENCE);
 	return error;
 }
 
@@ -427,5 +427,5 @@ void file_fence_forget(struct file_store *store, uint64_t volume)
 		(void)put_place(fence, place, (struct fence_place){0});
 		changed(store);
 	}
-	file_unlock(store, FILE_LOCK_FENCE);
+	file_lock_release(store, FILE_LOCK_FENCE);
 }

@@ -16,7 +16,7 @@
  */
 static int compare_keys(const void *a, const void *b) { return store_key_compare(a, b); }
 
-bool file_parse_hex(const char *text, int digits, uint64_t *value)
+bool file_list_parse_hex(const char *text, int digits, uint64_t *value)
 {
 	*value = 0;
 	for (int i = 0; i < digits; i++) {
@@ -34,7 +34,7 @@ bool file_parse_hex(const char *text, int digits, uint64_t *value)
 static bool parse_hex_32(const char *text, uint32_t *value)
 {
 	uint64_t wide;
-	bool good = file_parse_hex(text, 8, &wide);
+	bool good = file_list_parse_hex(text, 8, &wide);
 	*value = (uint32_t)wide;
 	return good;
 }
@@ -80,12 +80,12 @@ static int find_folders(struct file_store *store, uint64_t volume, bool present[
 	const char *name;
 	uint64_t folder;
 	DIR *above;
-	file_path_volume(path, volume);
+	file_disk_path_volume(path, volume);
 	int error = open_folder(store, path, &above);
 	if (error)
 		return error == -ENOENT ? (file_store_alive(store) ? 0 : -EIO) : error;
 	while (next_name(above, &name, &error))
-		if (file_parse_hex(name, 2, &folder) && name[2] == 0)
+		if (file_list_parse_hex(name, 2, &folder) && name[2] == 0)
 			present[folder] = true;
 	closedir(above);
 	return error;
@@ -99,7 +99,7 @@ static int read_folder(struct file_store *store, unsigned folder, struct store_l
 	const struct job *job = list->job;
 	uint32_t first = list->count;
 	DIR *open;
-	file_path_folder(path, job->key.volume, folder);
+	file_disk_path_folder(path, job->key.volume, folder);
 	int error = open_folder(store, path, &open);
 	if (error)
 		return error == -ENOENT ? 0 : error;

@@ -60,7 +60,7 @@ void file_lock(struct file_store *store, enum file_lock which)
 		inherit(store);
 }
 
-void file_unlock(struct file_store *store, enum file_lock which)
+void file_lock_release(struct file_store *store, enum file_lock which)
 {
 	if (store->shared) {
 		file_fence_end(store, which);

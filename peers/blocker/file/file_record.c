@@ -336,7 +336,7 @@ int file_record_cas(struct file_store *store, struct job *job, uint64_t *value)
 	*value = 0;
 	file_lock(store, FILE_LOCK_RECORDS);
 	int result = compare_and_set(store, job, value);
-	file_unlock(store, FILE_LOCK_RECORDS);
+	file_lock_release(store, FILE_LOCK_RECORDS);
 	return result;
 }
 
@@ -346,9 +346,9 @@ int file_record_cas(struct file_store *store, struct job *job, uint64_t *value)
 static bool parse_name(const char *name, struct xseg_key *key)
 {
 	uint64_t epoch, object;
-	if (!file_parse_hex(name, 8, &epoch) || name[8] != '.' ||
-		!file_parse_hex(name + 9, 16, &key->volume) || name[25] != '.' ||
-		!file_parse_hex(name + 26, 8, &object) || name[34] != 0)
+	if (!file_list_parse_hex(name, 8, &epoch) || name[8] != '.' ||
+		!file_list_parse_hex(name + 9, 16, &key->volume) || name[25] != '.' ||
+		!file_list_parse_hex(name + 26, 8, &object) || name[34] != 0)
 		return false;
 	key->epoch = (uint32_t)epoch;
 	key->object = (uint32_t)object;

@@ -14,10 +14,10 @@
 
 #include "peers/front/nbd.h"
 
-#define NBD_AGAIN_NS 100000000u /* between looks */
+#define NBD_REOPEN_NS 100000000u /* between looks */
 
 /* Who serves the composer's port; 0: nobody just now. */
-static uint64_t again_word(const struct nbd *nbd)
+static uint64_t reopen_word(const struct nbd *nbd)
 {
 	const struct xseg *seg = peer_segment(nbd->peer);
 	uint32_t port = xseg_edge_port(seg, nbd->peer->edge[NBD_EDGE_VOLUME]);
@@ -27,28 +27,28 @@ static uint64_t again_word(const struct nbd *nbd)
 	return xseg_life_of(word) == XSEG_LIFE_ALIVE ? word : 0;
 }
 
-static void again_told(struct call *call) { call_end(call); }
+static void reopen_told(struct call *call) { call_end(call); }
 
-static bool again_tell(struct peer *peer, void *context)
+static bool reopen_tell(struct peer *peer, void *context)
 {
 	struct call *call;
 	(void)context;
 	if (call_begin(peer, &call))
 		return false;
 	call->op = XSEG_OP_CLOSE;
-	call_submit(call, NBD_EDGE_VOLUME, again_told);
+	call_submit(call, NBD_EDGE_VOLUME, reopen_told);
 	return true;
 }
 
-static void again_end_one(struct nbd *nbd)
+static void reopen_end_one(struct nbd *nbd)
 {
-	if (--nbd->reopening == 0 && !again_tell(nbd->peer, NULL))
-		peer_retry(nbd->peer, again_tell, NULL);
+	if (--nbd->reopening == 0 && !reopen_tell(nbd->peer, NULL))
+		peer_retry(nbd->peer, reopen_tell, NULL);
 	nbd->again = true;
 }
 
 /* What cannot be opened any more fails when it is used. */
-static void again_opened(struct call *call)
+static void reopen_opened(struct call *call)
 {
 	struct nbd *nbd = nbd_of(call->peer);
 	if (call->result == -ESTALE)
@@ -61,10 +61,10 @@ static void again_opened(struct call *call)
 			nbd->peer->name, (unsigned long long)call->key.volume,
 			strerror(-call->result));
 	call_end(call);
-	again_end_one(nbd);
+	reopen_end_one(nbd);
 }
 
-static bool again_open(struct peer *peer, void *context)
+static bool reopen_open(struct peer *peer, void *context)
 {
 	const struct nbd_export *export = context;
 	struct call *call;
@@ -79,12 +79,12 @@ static bool again_open(struct peer *peer, void *context)
 	call->arg0 = export->users;
 	call->arg1 = export->term;
 	call->flags = export->changers ? 0 : XSEG_F_READ_ONLY;
-	call_submit(call, NBD_EDGE_VOLUME, again_opened);
+	call_submit(call, NBD_EDGE_VOLUME, reopen_opened);
 	return true;
 }
 
 /* A call that opens or closes may be served by either process: first let it come back. */
-static bool again_must_wait(const struct nbd *nbd)
+static bool reopen_must_wait(const struct nbd *nbd)
 {
 	const struct nbd_conn *conn;
 	TAILQ_FOREACH (conn, &nbd->conns, link)
@@ -93,23 +93,23 @@ static bool again_must_wait(const struct nbd *nbd)
 	return false;
 }
 
-void nbd_again_check(struct nbd *nbd)
+void nbd_reopen_check(struct nbd *nbd)
 {
 	struct nbd_export *export;
 	uint64_t now = nbd_now(nbd);
-	if (likely(now - nbd->again_ns < NBD_AGAIN_NS))
+	if (likely(now - nbd->reopen_ns < NBD_REOPEN_NS))
 		return;
-	nbd->again_ns = now;
-	uint64_t word = again_word(nbd);
-	if (likely(word == 0 || word == nbd->composer) || nbd->reopening || again_must_wait(nbd))
+	nbd->reopen_ns = now;
+	uint64_t word = reopen_word(nbd);
+	if (likely(word == 0 || word == nbd->composer) || nbd->reopening || reopen_must_wait(nbd))
 		return;
 	nbd->composer = word;
 	crash_point("front_nbd.again.begun");
 	nbd->reopening = 1; /* ours, so that it is told once */
 	TAILQ_FOREACH (export, &nbd->exports, link) {
 		nbd->reopening++;
-		if (!again_open(nbd->peer, export))
-			peer_retry(nbd->peer, again_open, export);
+		if (!reopen_open(nbd->peer, export))
+			peer_retry(nbd->peer, reopen_open, export);
 	}
-	again_end_one(nbd);
+	reopen_end_one(nbd);
 }

@@ -5,34 +5,34 @@
 
 #include "peers/front/nbd.h"
 
-static int nbd_gate_wait(struct nbd_conn *conn, enum nbd_gate_hold hold)
+static int nbd_gate_wait(struct nbd_conn *conn, enum nbd_range_lock_mode hold)
 {
 	struct nbd_export *export = conn->export;
-	if (hold == NBD_GATE_ALONE && !export->wanted)
+	if (hold == NBD_RANGE_ALONE && !export->wanted)
 		export->wanted = conn;
 	if (!(conn->waits & NBD_WAIT_GATE)) {
-		TAILQ_INSERT_TAIL(&export->waiting, conn, gate_link);
+		TAILQ_INSERT_TAIL(&export->waiting, conn, range_link);
 		nbd_conn_wait(conn, NBD_WAIT_GATE);
 	}
 	return -EAGAIN;
 }
 
-int nbd_gate_enter(struct nbd_request *request, enum nbd_gate_hold hold)
+int nbd_range_lock(struct nbd_request *request, enum nbd_range_lock_mode hold)
 {
 	struct nbd_conn *conn = request->conn;
 	struct nbd_export *export = conn->export;
 	bool others_first = export->holder || (export->wanted && export->wanted != conn);
-	if (unlikely(others_first || (hold == NBD_GATE_ALONE && export->writers)))
+	if (unlikely(others_first || (hold == NBD_RANGE_ALONE && export->writers)))
 		return nbd_gate_wait(conn, hold);
 	if (export->wanted == conn)
 		export->wanted = NULL;
-	if (hold == NBD_GATE_ALONE) {
+	if (hold == NBD_RANGE_ALONE) {
 		export->holder = request;
 	} else {
 		export->writers++;
-		request->gate_count++;
+		request->range_count++;
 	}
-	request->gate = (uint8_t)hold;
+	request->range = (uint8_t)hold;
 	return 0;
 }
 
@@ -40,37 +40,37 @@ static void nbd_gate_open(struct nbd_export *export)
 {
 	struct nbd_conn *conn;
 	while ((conn = TAILQ_FIRST(&export->waiting))) {
-		TAILQ_REMOVE(&export->waiting, conn, gate_link);
+		TAILQ_REMOVE(&export->waiting, conn, range_link);
 		nbd_conn_wake(conn, NBD_WAIT_GATE);
 	}
 }
 
-void nbd_gate_leave(struct nbd_request *request)
+void nbd_range_unlock(struct nbd_request *request)
 {
 	struct nbd_export *export = request->conn->export;
-	if (request->gate == NBD_GATE_NONE)
+	if (request->range == NBD_RANGE_NONE)
 		return;
-	if (request->gate == NBD_GATE_ALONE) {
+	if (request->range == NBD_RANGE_ALONE) {
 		must(export->holder == request);
 		export->holder = NULL;
 	} else {
-		must(export->writers > 0 && request->gate_count > 0);
+		must(export->writers > 0 && request->range_count > 0);
 		export->writers--;
-		request->gate_count--;
+		request->range_count--;
 	}
-	if (!request->gate_count)
-		request->gate = NBD_GATE_NONE;
+	if (!request->range_count)
+		request->range = NBD_RANGE_NONE;
 	if (!export->writers && !TAILQ_EMPTY(&export->waiting))
 		nbd_gate_open(export);
 }
 
-void nbd_gate_forget(struct nbd_conn *conn)
+void nbd_range_forget(struct nbd_conn *conn)
 {
 	struct nbd_export *export = conn->export;
 	if (!export)
 		return;
 	if (conn->waits & NBD_WAIT_GATE) {
-		TAILQ_REMOVE(&export->waiting, conn, gate_link);
+		TAILQ_REMOVE(&export->waiting, conn, range_link);
 		conn->waits &= (uint8_t)~NBD_WAIT_GATE;
 	}
 	if (export->wanted == conn) {

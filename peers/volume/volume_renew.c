@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The mapper renews what a composer has acquired for as long as one says that it has it
- * (MAP_HOLDS): all of it in one request, as often as the mapper wants to hear it. So what a
+ * (MAP_LEASES): all of it in one request, as often as the mapper wants to hear it. So what a
  * predecessor had, and nobody has asked us for, is somebody else's to take after a while.
  */
 #include <errno.h>
@@ -24,10 +24,10 @@ static int gather(struct volume_shared *shared, struct saying *saying)
 	const struct volume *volume;
 	uint32_t room = 0;
 	pthread_mutex_lock(&shared->lock);
-	LIST_FOREACH (volume, &shared->acquired, ours)
+	LIST_FOREACH (volume, &shared->acquired, lease)
 		room++;
 	saying->ids = malloc((room + 1) * sizeof(*saying->ids));
-	LIST_FOREACH (volume, &shared->acquired, ours)
+	LIST_FOREACH (volume, &shared->acquired, lease)
 		if (saying->ids)
 			saying->ids[saying->count++] = volume->id;
 	pthread_mutex_unlock(&shared->lock);
@@ -62,7 +62,7 @@ static void say(struct volume_step *step)
 		return;
 	if (bytes > 0)
 		call_put_bytes(call, 0, saying->ids, bytes);
-	call->arg0 = MAP_HOLDS;
+	call->arg0 = MAP_LEASES;
 	call->arg1 = saying->count;
 	call_submit(call, VOLUME_MAP, said);
 }
@@ -74,7 +74,7 @@ static bool is_heard(const struct peer *peer)
 	return xseg_port_served(seg, xseg_edge_port(seg, peer->edge[VOLUME_MAP]));
 }
 
-bool volume_ours_poll(struct peer *peer)
+bool volume_renew_poll(struct peer *peer)
 {
 	struct volume_shared *shared = volume_shared(peer);
 	struct volume_shard *shard = peer->state;

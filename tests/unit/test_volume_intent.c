@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the mapper has not been told yet: notes in kept pages, over a floor that keeps pages in an
+ * What the mapper has not got yet: intents in kept pages, over a floor that keeps pages in an
  * array and calls until the test answers them. A restart is a table that is thrown away and made
  * of the same pages.
  */
@@ -9,8 +9,8 @@
 #include <string.h>
 #include <xseg/page.h>
 
+#include "peers/volume/volume_intent_priv.h"
 #include "peers/volume/volume_map.h"
-#include "peers/volume/volume_notes.h"
 #include "tests/lib/unit.h"
 
 #define PAGES 64u
@@ -32,7 +32,7 @@ static struct volume *loaded;
 
 static struct call asked;
 static bool is_asked;
-static struct map_new news[2 * 3200];
+static struct map_update updates[2 * 3200];
 
 const struct xseg *peer_segment(const struct peer *peer)
 {
@@ -92,7 +92,7 @@ void peer_wake(struct peer *peer, unsigned shard)
 	woken |= 1u << shard;
 }
 
-struct volume *volume_find(struct peer *peer, uint64_t id)
+struct volume *volume_table_lookup(struct peer *peer, uint64_t id)
 {
 	(void)peer;
 	return loaded && loaded->id == id ? loaded : NULL;
@@ -110,7 +110,7 @@ struct call *volume_step_call(struct volume_step *step, void (*run)(struct volum
 {
 	(void)run;
 	ck_assert(!is_asked);
-	ck_assert_uint_le(bytes, sizeof(news));
+	ck_assert_uint_le(bytes, sizeof(updates));
 	asked = (struct call){.op = op, .key = key, .length = bytes, .context = step};
 	return &asked;
 }
@@ -118,14 +118,14 @@ struct call *volume_step_call(struct volume_step *step, void (*run)(struct volum
 void call_put_bytes(struct call *call, uint32_t at, const void *from, uint32_t length)
 {
 	ck_assert_uint_le(at + length, call->length);
-	memcpy((uint8_t *)news + at, from, length);
+	memcpy((uint8_t *)updates + at, from, length);
 }
 
 void call_submit(struct call *call, unsigned edge, call_done_f *done)
 {
 	ck_assert_uint_eq(edge, VOLUME_MAP);
-	ck_assert_uint_eq(call->arg0, MAP_NEWS);
-	ck_assert_uint_eq(call->length, call->arg1 * sizeof(struct map_new));
+	ck_assert_uint_eq(call->arg0, MAP_PUBLISH);
+	ck_assert_uint_eq(call->length, call->arg1 * sizeof(struct map_update));
 	call->done = done;
 	is_asked = true;
 }
@@ -145,7 +145,7 @@ static void answer(int result)
 static void start(void)
 {
 	char why[256];
-	ck_assert_int_eq(volume_note_open(&peers[0], why, sizeof(why)), 0);
+	ck_assert_int_eq(volume_intent_open(&peers[0], why, sizeof(why)), 0);
 }
 
 static void begin(void)
@@ -162,15 +162,15 @@ static void begin(void)
 
 static void restart(void)
 {
-	volume_note_close(&peers[0]);
+	volume_intent_close(&peers[0]);
 	start();
 }
 
-static void end(void) { volume_note_close(&peers[0]); }
+static void end(void) { volume_intent_close(&peers[0]); }
 
-static struct volume_note note_of(uint32_t object, uint32_t flags)
+static struct volume_intent intent_of(uint32_t object, uint32_t flags)
 {
-	return (struct volume_note){.volume = VOLUME,
+	return (struct volume_intent){.volume = VOLUME,
 		.object = object,
 		.epoch = EPOCH,
 		.flags = flags,
@@ -180,66 +180,66 @@ static struct volume_note note_of(uint32_t object, uint32_t flags)
 
 static void make(uint32_t object, uint32_t flags)
 {
-	struct volume_note note = note_of(object, flags);
-	ck_assert_int_eq(volume_note_make(&peers[0], &note), 0);
+	struct volume_intent intent = intent_of(object, flags);
+	ck_assert_int_eq(volume_intent_make(&peers[0], &intent), 0);
 }
 
-static bool has(uint32_t object, unsigned granule)
+static bool has(uint32_t object, unsigned cluster)
 {
 	uint64_t bits[MAP_HAS_WORDS] = {0};
-	bits[granule / 64] = 1ull << granule % 64;
-	return volume_note_has(&peers[0], VOLUME, object, bits);
+	bits[cluster / 64] = 1ull << cluster % 64;
+	return volume_intent_has(&peers[0], VOLUME, object, bits);
 }
 
 static uint64_t bits_of(uint32_t object)
 {
-	struct volume_note note;
-	ck_assert(volume_note_find(&peers[0], VOLUME, object, &note));
-	return note.has[0];
+	struct volume_intent intent;
+	ck_assert(volume_intent_find(&peers[0], VOLUME, object, &intent));
+	return intent.has[0];
 }
 
 static bool is_there(uint32_t object)
 {
-	struct volume_note note;
-	return volume_note_find(&peers[0], VOLUME, object, &note);
+	struct volume_intent intent;
+	return volume_intent_find(&peers[0], VOLUME, object, &intent);
 }
 
-/* --- telling ------------------------------------------------------------------------------ */
+/* --- publishing ------------------------------------------------------------------------------ */
 
-struct teller {
-	struct volume_tell tell; /* first */
+struct publisher {
+	struct volume_publish publish; /* first */
 	unsigned gathered, done;
 	int error;
 };
 
-static void gathered(struct volume_tell *tell) { ((struct teller *)tell)->gathered++; }
-static void told(struct volume_tell *tell, int error)
+static void gathered(struct volume_publish *publish) { ((struct publisher *)publish)->gathered++; }
+static void published(struct volume_publish *publish, int error)
 {
-	((struct teller *)tell)->done++;
-	((struct teller *)tell)->error = error;
+	((struct publisher *)publish)->done++;
+	((struct publisher *)publish)->error = error;
 }
 
-static void tell_begin(struct teller *teller, unsigned shard)
+static void publish_begin(struct publisher *publisher, unsigned shard)
 {
-	*teller = (struct teller){.tell = {.step.peer = &peers[shard],
-					  .gathered = gathered,
-					  .done = told,
-					  .volume = VOLUME}};
-	volume_tell_begin(&teller->tell);
+	*publisher = (struct publisher){.publish = {.step.peer = &peers[shard],
+						.gathered = gathered,
+						.done = published,
+						.volume = VOLUME}};
+	volume_publish_begin(&publisher->publish);
 }
 
-static void tell_send(struct teller *teller, uint32_t count)
+static void publish_send(struct publisher *publisher, uint32_t count)
 {
-	tell_begin(teller, 0);
-	ck_assert_uint_eq(teller->gathered, 1);
-	ck_assert_uint_eq(teller->tell.count, count);
-	volume_tell_send(&teller->tell);
+	publish_begin(publisher, 0);
+	ck_assert_uint_eq(publisher->gathered, 1);
+	ck_assert_uint_eq(publisher->publish.count, count);
+	volume_publish_send(&publisher->publish);
 	ck_assert(is_asked);
 }
 
 /* --- keeping ------------------------------------------------------------------------------ */
 
-START_TEST(notes_outlive_their_process)
+START_TEST(intents_outlive_their_process)
 {
 	begin();
 	for (uint32_t i = 0; i < 60; i++)
@@ -247,24 +247,24 @@ START_TEST(notes_outlive_their_process)
 	for (uint32_t i = 1; i < 60; i += 2)
 		ck_assert(has(i * 7, 3));
 	ck_assert(has(7, 700));
-	ck_assert(volume_note_any(&peers[0], VOLUME));
-	ck_assert(!volume_note_any(&peers[0], VOLUME + 1));
+	ck_assert(volume_intent_any(&peers[0], VOLUME));
+	ck_assert(!volume_intent_any(&peers[0], VOLUME + 1));
 	restart();
-	ck_assert_uint_eq(atomic_load(&shared.notes->count), 60);
+	ck_assert_uint_eq(atomic_load(&shared.intents->count), 60);
 	for (uint32_t i = 0; i < 60; i++) {
-		struct volume_note note;
-		ck_assert(volume_note_find(&peers[0], VOLUME, i * 7, &note));
-		ck_assert_uint_eq(note.flags, i % 2 ? MAP_WORD_PARTIAL : 0);
-		ck_assert_uint_eq(note.epoch, EPOCH);
-		ck_assert_uint_eq(note.parent_owner, i % 2 ? 0x99 : 0);
+		struct volume_intent intent;
+		ck_assert(volume_intent_find(&peers[0], VOLUME, i * 7, &intent));
+		ck_assert_uint_eq(intent.flags, i % 2 ? MAP_WORD_PARTIAL : 0);
+		ck_assert_uint_eq(intent.epoch, EPOCH);
+		ck_assert_uint_eq(intent.parent_owner, i % 2 ? 0x99 : 0);
 	}
-	struct volume_note note;
-	ck_assert(volume_note_find(&peers[0], VOLUME, 7, &note));
-	ck_assert_uint_eq(note.has[0], 8);
-	ck_assert_uint_eq(note.has[700 / 64], 1ull << 700 % 64);
+	struct volume_intent intent;
+	ck_assert(volume_intent_find(&peers[0], VOLUME, 7, &intent));
+	ck_assert_uint_eq(intent.has[0], 8);
+	ck_assert_uint_eq(intent.has[700 / 64], 1ull << 700 % 64);
 	/* what is free in their pages is used first */
 	uint32_t before = pages_used;
-	for (uint32_t i = 0; i < 3 * NOTES_PER_PAGE - 60; i++)
+	for (uint32_t i = 0; i < 3 * INTENTS_PER_PAGE - 60; i++)
 		make(1000 + i, 0);
 	ck_assert_uint_eq(pages_used, before);
 	make(5000, 0);
@@ -274,23 +274,23 @@ START_TEST(notes_outlive_their_process)
 END_TEST
 
 /* Nothing was read by it, and it may not be in the store. */
-START_TEST(a_child_without_a_granule_is_not_kept)
+START_TEST(a_child_without_a_cluster_is_not_kept)
 {
-	struct volume_note note;
+	struct volume_intent intent;
 	begin();
-	for (uint32_t i = 0; i < 2 * NOTES_PER_PAGE; i++)
+	for (uint32_t i = 0; i < 2 * INTENTS_PER_PAGE; i++)
 		make(i, MAP_WORD_PARTIAL);
 	ck_assert(has(5, 1));
 	restart();
-	ck_assert_uint_eq(atomic_load(&shared.notes->count), 1);
-	ck_assert(volume_note_find(&peers[0], VOLUME, 5, &note));
-	ck_assert(!volume_note_find(&peers[0], VOLUME, 6, &note));
+	ck_assert_uint_eq(atomic_load(&shared.intents->count), 1);
+	ck_assert(volume_intent_find(&peers[0], VOLUME, 5, &intent));
+	ck_assert(!volume_intent_find(&peers[0], VOLUME, 6, &intent));
 	ck_assert_uint_eq(pages_used, 1);
 	end();
 }
 END_TEST
 
-/* Killed when the new note was there and the old one not yet gone. */
+/* Killed when the new intent was there and the old one not yet gone. */
 START_TEST(of_two_the_later_counts)
 {
 	for (unsigned order = 0; order < 2; order++) {
@@ -298,9 +298,9 @@ START_TEST(of_two_the_later_counts)
 		make(1, MAP_WORD_PARTIAL);
 		make(2, 0);
 		ck_assert(has(1, 1));
-		struct volume_note *slots = (struct volume_note *)(void *)memory[0];
-		struct volume_note *later = NULL, *empty = NULL;
-		for (unsigned i = 0; i < NOTES_PER_PAGE; i++) {
+		struct volume_intent *slots = (struct volume_intent *)(void *)memory[0];
+		struct volume_intent *later = NULL, *empty = NULL;
+		for (unsigned i = 0; i < INTENTS_PER_PAGE; i++) {
 			if (slots[i].volume == VOLUME && slots[i].object == 1)
 				later = &slots[i];
 			else if (slots[i].volume == 0 && (!empty || order == 0))
@@ -308,21 +308,21 @@ START_TEST(of_two_the_later_counts)
 		}
 		ck_assert(later && empty);
 		*empty = *later;
-		struct volume_note *older = order ? later : empty;
+		struct volume_intent *older = order ? later : empty;
 		older->changes = later->changes - 1;
 		older->has[0] = 0;
 		restart();
 		ck_assert_uint_eq(bits_of(1), 2);
-		ck_assert_uint_eq(atomic_load(&shared.notes->count), 2);
+		ck_assert_uint_eq(atomic_load(&shared.intents->count), 2);
 		/* the other one is free: it does not come back */
 		restart();
-		ck_assert_uint_eq(atomic_load(&shared.notes->count), 2);
+		ck_assert_uint_eq(atomic_load(&shared.intents->count), 2);
 		/* and what is made from now on is later than all that was found */
 		make(1, MAP_WORD_ZERO);
 		restart();
-		struct volume_note note;
-		ck_assert(volume_note_find(&peers[0], VOLUME, 1, &note));
-		ck_assert_uint_eq(note.flags, MAP_WORD_ZERO);
+		struct volume_intent intent;
+		ck_assert(volume_intent_find(&peers[0], VOLUME, 1, &intent));
+		ck_assert_uint_eq(intent.flags, MAP_WORD_ZERO);
 		end();
 		memset(descriptors, 0, sizeof(descriptors));
 		pages_used = 0;
@@ -340,110 +340,110 @@ START_TEST(pages_of_others_are_left_alone)
 	memset(memory[page], 1, XSEG_PAGE);
 	peer_page_keep(&peers[0], page);
 	start();
-	ck_assert_uint_eq(atomic_load(&shared.notes->count), 1);
+	ck_assert_uint_eq(atomic_load(&shared.intents->count), 1);
 	end();
 }
 END_TEST
 
 START_TEST(without_a_page_nothing_changes)
 {
-	struct volume_note note = note_of(NOTES_PER_PAGE, 0);
+	struct volume_intent intent = intent_of(INTENTS_PER_PAGE, 0);
 	begin();
 	pages_most = 1;
-	for (uint32_t i = 0; i < NOTES_PER_PAGE; i++)
+	for (uint32_t i = 0; i < INTENTS_PER_PAGE; i++)
 		make(i, 0);
-	ck_assert_int_eq(volume_note_make(&peers[0], &note), -EAGAIN);
-	note.object = 3;
-	note.flags = MAP_WORD_ZERO;
-	ck_assert_int_eq(volume_note_make(&peers[0], &note), -EAGAIN);
-	ck_assert(volume_note_find(&peers[0], VOLUME, 3, &note));
-	ck_assert_uint_eq(note.flags, 0);
-	ck_assert(!is_there(NOTES_PER_PAGE));
+	ck_assert_int_eq(volume_intent_make(&peers[0], &intent), -EAGAIN);
+	intent.object = 3;
+	intent.flags = MAP_WORD_ZERO;
+	ck_assert_int_eq(volume_intent_make(&peers[0], &intent), -EAGAIN);
+	ck_assert(volume_intent_find(&peers[0], VOLUME, 3, &intent));
+	ck_assert_uint_eq(intent.flags, 0);
+	ck_assert(!is_there(INTENTS_PER_PAGE));
 	pages_most = 2;
 	make(3, MAP_WORD_ZERO);
 	restart();
-	ck_assert_uint_eq(atomic_load(&shared.notes->count), NOTES_PER_PAGE);
+	ck_assert_uint_eq(atomic_load(&shared.intents->count), INTENTS_PER_PAGE);
 	end();
 }
 END_TEST
 
-/* --- telling ------------------------------------------------------------------------------ */
+/* --- publishing ------------------------------------------------------------------------------ */
 
 START_TEST(what_is_told_is_struck_out)
 {
-	struct teller teller;
+	struct publisher publisher;
 	begin();
 	make(9, 0);
 	make(4, MAP_WORD_PARTIAL);
 	ck_assert(has(4, 1));
-	tell_send(&teller, 2);
+	publish_send(&publisher, 2);
 	ck_assert_uint_eq(asked.arg1, 2);
-	ck_assert_uint_eq(news[0].object, 4);
-	ck_assert_uint_eq(news[0].flags, MAP_WORD_PARTIAL);
-	ck_assert_uint_eq(news[0].parent_owner, 0x99);
-	ck_assert_uint_eq(news[0].has[0], 2);
-	ck_assert_uint_eq(news[1].object, 9);
-	ck_assert_uint_eq(news[1].epoch, EPOCH);
+	ck_assert_uint_eq(updates[0].object, 4);
+	ck_assert_uint_eq(updates[0].flags, MAP_WORD_PARTIAL);
+	ck_assert_uint_eq(updates[0].parent_owner, 0x99);
+	ck_assert_uint_eq(updates[0].has[0], 2);
+	ck_assert_uint_eq(updates[1].object, 9);
+	ck_assert_uint_eq(updates[1].epoch, EPOCH);
 	ck_assert(is_there(4)); /* not before it is durable */
 	answer(0);
-	ck_assert_uint_eq(teller.done, 1);
-	ck_assert_int_eq(teller.error, 0);
+	ck_assert_uint_eq(publisher.done, 1);
+	ck_assert_int_eq(publisher.error, 0);
 	ck_assert(!is_there(4));
 	ck_assert(!is_there(9));
-	ck_assert(!volume_note_any(&peers[0], VOLUME));
+	ck_assert(!volume_intent_any(&peers[0], VOLUME));
 	ck_assert(!has(4, 2));		  /* whoever has more to say makes it again */
 	ck_assert_uint_eq(pages_used, 0); /* nothing that looks as if it were still to be saved */
 	restart();
-	ck_assert_uint_eq(atomic_load(&shared.notes->count), 0);
+	ck_assert_uint_eq(atomic_load(&shared.intents->count), 0);
 	end();
 }
 END_TEST
 
 START_TEST(many_are_told_in_pieces)
 {
-	struct teller teller;
+	struct publisher publisher;
 	begin();
 	pages_most = PAGES;
-	for (uint32_t i = 0; i < PAGES * NOTES_PER_PAGE; i++)
+	for (uint32_t i = 0; i < PAGES * INTENTS_PER_PAGE; i++)
 		make(i, 0);
-	tell_send(&teller, PAGES * NOTES_PER_PAGE);
+	publish_send(&publisher, PAGES * INTENTS_PER_PAGE);
 	uint32_t sent = 0;
 	while (is_asked) {
-		ck_assert_uint_eq(news[0].object, sent);
+		ck_assert_uint_eq(updates[0].object, sent);
 		sent += (uint32_t)asked.arg1;
 		answer(0);
 		ck_assert(!is_there(sent - 1));
 	}
-	ck_assert_uint_eq(sent, PAGES * NOTES_PER_PAGE);
-	ck_assert_uint_eq(teller.done, 1);
+	ck_assert_uint_eq(sent, PAGES * INTENTS_PER_PAGE);
+	ck_assert_uint_eq(publisher.done, 1);
 	end();
 }
 END_TEST
 
-/* How a note may change while it is told: then it stays. */
+/* How an intent may change while it is published: then it stays. */
 static void change_bits(void) { ck_assert(has(1, 5)); }
 static void change_kind(void) { make(1, MAP_WORD_ZERO); }
 static void forget_and_make(void)
 {
-	volume_note_forget(&peers[0], VOLUME);
+	volume_intent_forget(&peers[0], VOLUME);
 	make(1, MAP_WORD_PARTIAL);
 }
 
 START_TEST(what_changes_while_it_is_told_stays)
 {
 	static void (*const changes[])(void) = {change_bits, change_kind, forget_and_make};
-	struct teller teller;
+	struct publisher publisher;
 	begin();
 	make(1, MAP_WORD_PARTIAL);
 	ck_assert(has(1, 0));
-	tell_send(&teller, 1);
+	publish_send(&publisher, 1);
 	changes[_i]();
 	answer(0);
-	ck_assert_uint_eq(teller.done, 1);
+	ck_assert_uint_eq(publisher.done, 1);
 	ck_assert(is_there(1));
-	tell_send(&teller, 1);
-	ck_assert_uint_eq(news[0].flags, _i == 1 ? MAP_WORD_ZERO : MAP_WORD_PARTIAL);
-	ck_assert_uint_eq(news[0].has[0], _i == 0 ? 0x21 : 0);
+	publish_send(&publisher, 1);
+	ck_assert_uint_eq(updates[0].flags, _i == 1 ? MAP_WORD_ZERO : MAP_WORD_PARTIAL);
+	ck_assert_uint_eq(updates[0].has[0], _i == 0 ? 0x21 : 0);
 	answer(0);
 	ck_assert(!is_there(1));
 	end();
@@ -452,21 +452,21 @@ END_TEST
 
 START_TEST(what_could_not_be_told_stays)
 {
-	struct teller teller;
+	struct publisher publisher;
 	begin();
 	make(1, 0);
 	make(2, 0);
-	tell_send(&teller, 2);
+	publish_send(&publisher, 2);
 	answer(-EIO);
-	ck_assert_uint_eq(teller.done, 1);
-	ck_assert_int_eq(teller.error, -EIO);
+	ck_assert_uint_eq(publisher.done, 1);
+	ck_assert_int_eq(publisher.error, -EIO);
 	ck_assert(is_there(1) && is_there(2));
 	/* nor when the store could not flush */
-	tell_begin(&teller, 0);
-	ck_assert_uint_eq(teller.tell.count, 2);
-	volume_tell_drop(&teller.tell);
+	publish_begin(&publisher, 0);
+	ck_assert_uint_eq(publisher.publish.count, 2);
+	volume_publish_drop(&publisher.publish);
 	ck_assert(!is_asked);
-	tell_send(&teller, 2);
+	publish_send(&publisher, 2);
 	answer(0);
 	ck_assert(!is_there(1) && !is_there(2));
 	end();
@@ -475,28 +475,28 @@ END_TEST
 
 START_TEST(one_teller_of_a_volume_at_a_time)
 {
-	struct teller first, second, third;
+	struct publisher first, second, third;
 	begin();
 	make(1, 0);
-	tell_send(&first, 1);
+	publish_send(&first, 1);
 	make(2, 0);
-	tell_begin(&second, 1);
-	tell_begin(&third, 0);
+	publish_begin(&second, 1);
+	publish_begin(&third, 0);
 	ck_assert_uint_eq(second.gathered + third.gathered, 0);
 	answer(0);
 	ck_assert_uint_eq(woken, 2);
-	ck_assert(!volume_note_poll(&peers[0]));
-	ck_assert(volume_note_poll(&peers[1]));
+	ck_assert(!volume_publish_poll(&peers[0]));
+	ck_assert(volume_publish_poll(&peers[1]));
 	ck_assert_uint_eq(second.gathered, 1);
-	ck_assert_uint_eq(second.tell.count, 1);
-	volume_tell_send(&second.tell);
+	ck_assert_uint_eq(second.publish.count, 1);
+	volume_publish_send(&second.publish);
 	answer(0);
 	ck_assert_uint_eq(second.done, 1);
 	/* nothing is left for the third */
-	ck_assert(volume_note_poll(&peers[0]));
+	ck_assert(volume_publish_poll(&peers[0]));
 	ck_assert_uint_eq(third.gathered, 1);
-	ck_assert_uint_eq(third.tell.count, 0);
-	ck_assert(!volume_note_any(&peers[0], VOLUME));
+	ck_assert_uint_eq(third.publish.count, 0);
+	ck_assert(!volume_intent_any(&peers[0], VOLUME));
 	end();
 }
 END_TEST
@@ -505,38 +505,38 @@ END_TEST
 
 static int first(uint32_t object, bool zero)
 {
-	struct volume_note note = note_of(object, 0);
-	return volume_note_first(&peers[0], &note, zero);
+	struct volume_intent intent = intent_of(object, 0);
+	return volume_intent_first(&peers[0], &intent, zero);
 }
 
-static unsigned told_flags(uint32_t count)
+static unsigned published_flags(uint32_t count)
 {
-	struct teller teller;
-	tell_send(&teller, count);
+	struct publisher publisher;
+	publish_send(&publisher, count);
 	answer(0);
-	return news[0].flags;
+	return updates[0].flags;
 }
 
 static void nothing_to_tell(void)
 {
-	struct teller teller;
-	tell_begin(&teller, 0);
-	ck_assert_uint_eq(teller.gathered, 1);
-	ck_assert_uint_eq(teller.tell.count, 0);
+	struct publisher publisher;
+	publish_begin(&publisher, 0);
+	ck_assert_uint_eq(publisher.gathered, 1);
+	ck_assert_uint_eq(publisher.publish.count, 0);
 }
 
-/* A FLUSH beside first writes tells of none that may come to nothing, of any that has not. */
-START_TEST(what_is_made_is_told)
+/* A FLUSH beside first writes publishes of none that may come to nothing, of any that has not. */
+START_TEST(what_is_made_is_published)
 {
 	begin();
 	ck_assert_int_eq(first(1, false), 0);
 	ck_assert_int_eq(first(1, false), 0);
 	nothing_to_tell();
-	volume_note_made(&peers[0], VOLUME, 1);
+	volume_intent_made(&peers[0], VOLUME, 1);
 	/* the other one's end changes nothing */
-	ck_assert(!volume_note_failed(&peers[0], VOLUME, 1));
+	ck_assert(!volume_intent_failed(&peers[0], VOLUME, 1));
 	ck_assert_int_eq(first(1, false), -EALREADY);
-	ck_assert_uint_eq(told_flags(1), 0);
+	ck_assert_uint_eq(published_flags(1), 0);
 	ck_assert(!is_there(1));
 	end();
 }
@@ -547,37 +547,37 @@ START_TEST(what_is_not_made_is_forgotten)
 	begin();
 	ck_assert_int_eq(first(1, false), 0);
 	ck_assert_int_eq(first(1, false), 0);
-	ck_assert(!volume_note_failed(&peers[0], VOLUME, 1)); /* one may still make it */
-	ck_assert(volume_note_failed(&peers[0], VOLUME, 1));
+	ck_assert(!volume_intent_failed(&peers[0], VOLUME, 1)); /* one may still make it */
+	ck_assert(volume_intent_failed(&peers[0], VOLUME, 1));
 	ck_assert_int_eq(first(1, false), -EAGAIN); /* not before it has been removed */
-	volume_note_undo(&peers[0], VOLUME, 1, true);
+	volume_intent_undo(&peers[0], VOLUME, 1, true);
 	ck_assert(!is_there(1));
-	ck_assert(!volume_note_any(&peers[0], VOLUME));
+	ck_assert(!volume_intent_any(&peers[0], VOLUME));
 	ck_assert_uint_eq(pages_used, 0);
 	/* what could not be removed may be there */
 	ck_assert_int_eq(first(1, false), 0);
-	ck_assert(volume_note_failed(&peers[0], VOLUME, 1));
-	volume_note_undo(&peers[0], VOLUME, 1, false);
-	ck_assert_uint_eq(told_flags(1), 0);
+	ck_assert(volume_intent_failed(&peers[0], VOLUME, 1));
+	volume_intent_undo(&peers[0], VOLUME, 1, false);
+	ck_assert_uint_eq(published_flags(1), 0);
 	end();
 }
 END_TEST
 
-/* Its parent has something else: that it is zero is told at any time. */
+/* Its parent has something else: that it is zero is published at any time. */
 START_TEST(what_was_zero_stays_so)
 {
 	begin();
 	make(1, MAP_WORD_ZERO);
 	ck_assert_int_eq(first(1, true), 0);
-	ck_assert_uint_eq(told_flags(1), MAP_WORD_ZERO);
+	ck_assert_uint_eq(published_flags(1), MAP_WORD_ZERO);
 	ck_assert(is_there(1));
-	ck_assert(volume_note_failed(&peers[0], VOLUME, 1));
-	volume_note_undo(&peers[0], VOLUME, 1, true);
-	ck_assert_uint_eq(told_flags(1), MAP_WORD_ZERO);
+	ck_assert(volume_intent_failed(&peers[0], VOLUME, 1));
+	volume_intent_undo(&peers[0], VOLUME, 1, true);
+	ck_assert_uint_eq(published_flags(1), MAP_WORD_ZERO);
 	ck_assert(!is_there(1));
 	ck_assert_int_eq(first(1, true), 0);
-	volume_note_made(&peers[0], VOLUME, 1);
-	ck_assert_uint_eq(told_flags(1), 0);
+	volume_intent_made(&peers[0], VOLUME, 1);
+	ck_assert_uint_eq(published_flags(1), 0);
 	end();
 }
 END_TEST
@@ -589,24 +589,24 @@ START_TEST(a_successor_takes_it_for_made)
 	ck_assert_int_eq(first(1, false), 0);
 	restart();
 	ck_assert_int_eq(first(1, false), -EALREADY);
-	ck_assert_uint_eq(told_flags(1), 0);
+	ck_assert_uint_eq(published_flags(1), 0);
 	end();
 }
 END_TEST
 
-START_TEST(a_child_without_a_granule_is_forgotten)
+START_TEST(a_child_without_a_cluster_is_forgotten)
 {
-	struct volume_note note = note_of(1, MAP_WORD_PARTIAL);
+	struct volume_intent intent = intent_of(1, MAP_WORD_PARTIAL);
 	begin();
-	ck_assert_int_eq(volume_note_try(&peers[0], &note), 0);
+	ck_assert_int_eq(volume_intent_try(&peers[0], &intent), 0);
 	nothing_to_tell();
-	ck_assert(volume_note_unmake(&peers[0], VOLUME, 1));
+	ck_assert(volume_intent_unmake(&peers[0], VOLUME, 1));
 	ck_assert(!is_there(1));
-	ck_assert(!volume_note_unmake(&peers[0], VOLUME, 1));
-	ck_assert_int_eq(volume_note_try(&peers[0], &note), 0);
+	ck_assert(!volume_intent_unmake(&peers[0], VOLUME, 1));
+	ck_assert_int_eq(volume_intent_try(&peers[0], &intent), 0);
 	ck_assert(has(1, 3));
-	ck_assert(!volume_note_unmake(&peers[0], VOLUME, 1));
-	ck_assert_uint_eq(told_flags(1), MAP_WORD_PARTIAL);
+	ck_assert(!volume_intent_unmake(&peers[0], VOLUME, 1));
+	ck_assert_uint_eq(published_flags(1), MAP_WORD_PARTIAL);
 	end();
 }
 END_TEST
@@ -618,7 +618,7 @@ static struct volume *volume_new(void)
 	struct volume *volume = calloc(1, sizeof(*volume));
 	must(volume);
 	volume->id = VOLUME;
-	volume->object_shift = 14; /* four granules */
+	volume->object_shift = 14; /* four clusters */
 	volume->self = 3;
 	volume->owners[3] = VOLUME;
 	volume->pages = calloc(VOLUME_PAGES_MAX, sizeof(*volume->pages));
@@ -638,7 +638,7 @@ static bool publish(struct volume *volume, uint32_t page, uint32_t forgets)
 {
 	struct volume_page *entries = calloc(1, sizeof(*entries));
 	must(entries);
-	bool taken = volume_note_publish(&peers[0], volume, page, entries, forgets);
+	bool taken = volume_intent_install(&peers[0], volume, page, entries, forgets);
 	if (!taken)
 		free(entries);
 	return taken;
@@ -649,7 +649,7 @@ static uint64_t word_of(const struct volume *volume, uint32_t object)
 	return atomic_load(&volume_map_page(volume, object)->entry[object % MAP_PAGE_ENTRIES]);
 }
 
-START_TEST(notes_lie_over_a_page)
+START_TEST(intents_lie_over_a_page)
 {
 	begin();
 	struct volume *volume = volume_new();
@@ -678,24 +678,24 @@ START_TEST(notes_lie_over_a_page)
 }
 END_TEST
 
-/* The mapper was asked for the page before it was told: its answer has not the object, nor is
-   there a note any more when it comes. */
+/* The mapper was asked for the page before it was published: its answer has not the object, nor is
+   there an intent any more when it comes. */
 START_TEST(a_page_asked_for_too_early_is_not_taken)
 {
-	struct teller teller;
+	struct publisher publisher;
 	begin();
 	struct volume *volume = volume_new();
 	loaded = volume;
 	make(1, 0);
 	uint32_t forgets = atomic_load(&volume->forgets);
-	tell_send(&teller, 1);
+	publish_send(&publisher, 1);
 	answer(0);
 	ck_assert(!publish(volume, 0, forgets));
 	ck_assert(publish(volume, 0, atomic_load(&volume->forgets)));
 	/* with the page there, its entry has been moved: nothing is to be asked for again */
 	forgets = atomic_load(&volume->forgets);
 	make(2, 0);
-	tell_send(&teller, 1);
+	publish_send(&publisher, 1);
 	answer(0);
 	ck_assert_uint_eq(atomic_load(&volume->forgets), forgets);
 	loaded = NULL;
@@ -707,8 +707,8 @@ END_TEST
 int main(void)
 {
 	Suite *suite = suite_create("volume notes");
-	UNIT_TEST(suite, notes_outlive_their_process);
-	UNIT_TEST(suite, a_child_without_a_granule_is_not_kept);
+	UNIT_TEST(suite, intents_outlive_their_process);
+	UNIT_TEST(suite, a_child_without_a_cluster_is_not_kept);
 	UNIT_TEST(suite, of_two_the_later_counts);
 	UNIT_TEST(suite, pages_of_others_are_left_alone);
 	UNIT_TEST(suite, without_a_page_nothing_changes);
@@ -717,12 +717,12 @@ int main(void)
 	UNIT_LOOP_TEST(suite, what_changes_while_it_is_told_stays, 3);
 	UNIT_TEST(suite, what_could_not_be_told_stays);
 	UNIT_TEST(suite, one_teller_of_a_volume_at_a_time);
-	UNIT_TEST(suite, what_is_made_is_told);
+	UNIT_TEST(suite, what_is_made_is_published);
 	UNIT_TEST(suite, what_is_not_made_is_forgotten);
 	UNIT_TEST(suite, what_was_zero_stays_so);
 	UNIT_TEST(suite, a_successor_takes_it_for_made);
-	UNIT_TEST(suite, a_child_without_a_granule_is_forgotten);
-	UNIT_TEST(suite, notes_lie_over_a_page);
+	UNIT_TEST(suite, a_child_without_a_cluster_is_forgotten);
+	UNIT_TEST(suite, intents_lie_over_a_page);
 	UNIT_TEST(suite, a_page_asked_for_too_early_is_not_taken);
 	return unit_main(suite);
 }

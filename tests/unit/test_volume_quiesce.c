@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Holds: what is on its way is waited for, what comes meanwhile waits, and nothing is left behind.
- * A store in the middle keeps what it gets until it is told to go on.
+ * A store in the middle keeps what it gets until it is published to go on.
  */
 #include <base/clock.h>
 #include <errno.h>
@@ -249,7 +249,7 @@ START_TEST(test_crowd)
 }
 END_TEST
 
-/* Killed while it is held: the successor knows of no hold, and all that waited is done. */
+/* Killed while it is quiesced: the successor knows of no quiesce, and all that waited is done. */
 START_TEST(test_killed)
 {
 	static struct write writes[8];

@@ -59,9 +59,9 @@ int mapper_task_head(struct mapper_task *task, const struct map_volume *volume, 
 	info->frozen = volume->frozen;
 	info->owner_count = volume->owner_count;
 	info->self = volume->self;
-	info->limits = (struct map_limits){
+	info->limits = (struct map_change_limits){
 		volume->limit_iops, volume->limit_bytes, volume->limit_burst_ms};
-	map_name_show(mapper_task_store(task), volume, info->name);
+	map_shown_name(mapper_task_store(task), volume, info->name);
 	fixed(MAP_OWNERS == MAP_OWNERS_MAX);
 	memcpy(info->owners, volume->owners, sizeof(info->owners));
 	return 0;
@@ -76,7 +76,7 @@ static uint64_t count_entries(const struct map_volume *volume)
 	return count;
 }
 
-void mapper_describe(
+void mapper_task_describe(
 	struct map_store *store, const struct map_volume *volume, struct xseg_volume_info *info)
 {
 	memset(info, 0, sizeof(*info));
@@ -89,14 +89,14 @@ void mapper_describe(
 	info->parent = volume->parent;
 	info->flags = volume->flags &
 		      (XSEG_VOLUME_READ_ONLY | XSEG_VOLUME_SNAPSHOT | XSEG_VOLUME_PROTECTED);
-	map_name_show(store, volume, info->name);
+	map_shown_name(store, volume, info->name);
 }
 
 int mapper_task_info(struct mapper_task *task, const struct map_volume *volume)
 {
 	struct xseg_volume_info *info = mapper_task_answer(task, sizeof(*info));
 	if (info)
-		mapper_describe(mapper_task_store(task), volume, info);
+		mapper_task_describe(mapper_task_store(task), volume, info);
 	return task->error;
 }
 
@@ -106,7 +106,7 @@ void mapper_task_blame(struct mapper_task *task, const char *name)
 	snprintf(task->trouble.name, sizeof(task->trouble.name), "%s", name);
 }
 
-void mapper_fill_owner(struct map_owner *owner, const struct map_home *home)
+void mapper_task_fill_owner(struct map_owner *owner, const struct map_home *home)
 {
 	owner->owner = home->owner;
 	owner->term = home->term;
@@ -119,7 +119,7 @@ void mapper_fill_owner(struct map_owner *owner, const struct map_home *home)
 void mapper_task_blame_owner(struct mapper_task *task, const struct map_home *home)
 {
 	task->has_trouble = true;
-	mapper_fill_owner(&task->trouble.owner, home);
+	mapper_task_fill_owner(&task->trouble.owner, home);
 }
 
 /* --- the question --------------------------------------------------------------------------- */
@@ -152,9 +152,9 @@ static void choose_id(struct mapper_task *task)
 	uint64_t *id = info ? &task->info.id : &task->ask.id;
 	uint64_t *created = info ? &task->info.created_ns : &task->ask.created_ns;
 	if (*created == 0)
-		*created = mapper_wall_ns();
+		*created = mapper_admin_wall_ns();
 	if (*id == 0) {
-		*id = mapper_draw_id();
+		*id = mapper_admin_draw_id();
 		job_put_bytes(job,
 			info ? offsetof(struct xseg_volume_info, id) : offsetof(struct map_ask, id),
 			id, sizeof(*id));
@@ -189,9 +189,9 @@ static int read_question(struct mapper_task *task)
 	bool named = flags & (MAPPER_BY_NAME | MAPPER_BY_OTHER);
 	if (task->volume == 0 && !named && (flags & MAPPER_CHANGES_VOLUME))
 		return -EINVAL;
-	if (task->volume == 0 && named && !volume_name_check(name_of(task)))
+	if (task->volume == 0 && named && !name_check_volume(name_of(task)))
 		return -EINVAL;
-	if ((flags & MAPPER_OTHER) && task->other == 0 && !volume_name_check(task->ask.other))
+	if ((flags & MAPPER_OTHER) && task->other == 0 && !name_check_volume(task->ask.other))
 		return -EINVAL;
 	return 0;
 }
@@ -210,9 +210,9 @@ static int find_ids(struct mapper_task *task)
 	struct map_store *store = mapper_task_store(task);
 	int rc = 0;
 	if (task->volume == 0)
-		rc = map_find_shown(store, name_of(task), &task->volume);
+		rc = map_shown_find(store, name_of(task), &task->volume);
 	if (rc == 0 && (task->kind->flags & MAPPER_OTHER) && task->other == 0)
-		rc = map_find_shown(store, task->ask.other, &task->other);
+		rc = map_shown_find(store, task->ask.other, &task->other);
 	return rc;
 }
 
@@ -293,7 +293,7 @@ static void run_kind(struct mapper_task *task)
 		if (task->error == 0)
 			task->error = late;
 		if (task->guarded)
-			mapper_guard_end(task);
+			mapper_lease_guard_end(task);
 	} while (is_again(task));
 }
 

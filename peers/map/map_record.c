@@ -11,7 +11,7 @@
  * A volume has both its halves. One that is not there may have gone between the reading of the two,
  * and a put over it would bring the volume back.
  */
-int map_head_take(struct map_store *store, uint64_t id, struct map_head *head)
+int map_record_take(struct map_store *store, uint64_t id, struct map_head *head)
 {
 	int rc = map_head_read(store, id, head, NULL);
 	if (rc == 0 && (head->version[0] == 0 || head->version[1] == 0))
@@ -21,45 +21,45 @@ int map_head_take(struct map_store *store, uint64_t id, struct map_head *head)
 
 /* One that is in the making is there when its name leads to it; the first put over it makes it a
    volume like any other. */
-int map_head_open(struct map_store *store, uint64_t id, struct map_head *head)
+int map_record_open_head(struct map_store *store, uint64_t id, struct map_head *head)
 {
 	struct map_place place;
-	int rc = map_head_take(store, id, head);
+	int rc = map_record_take(store, id, head);
 	if (rc != 0 || !map_is_new(&head->volume))
 		return rc;
 	if (map_is_removing(&head->volume))
 		return -ENOENT;
-	rc = map_place_read(store, head->volume.name, &place);
-	if (rc == 0 && !map_place_leads(&place, head->volume.name, id))
+	rc = map_name_place_read(store, head->volume.name, &place);
+	if (rc == 0 && !map_name_place_leads(&place, head->volume.name, id))
 		rc = -ENOENT;
 	head->volume.flags &= ~MAP_NEW;
 	return rc;
 }
 
-int map_open(struct map_store *store, uint64_t id, struct map_head *head)
+int map_record_open(struct map_store *store, uint64_t id, struct map_head *head)
 {
-	return map_head_open(store, id, head);
+	return map_record_open_head(store, id, head);
 }
 
-int map_head_live(struct map_store *store, uint64_t id, struct map_head *head)
+int map_record_live(struct map_store *store, uint64_t id, struct map_head *head)
 {
-	int rc = map_head_open(store, id, head);
+	int rc = map_record_open_head(store, id, head);
 	return rc == 0 && map_is_removing(&head->volume) ? -ENOENT : rc;
 }
 
-int map_head_writable(struct map_store *store, uint64_t id, struct map_head *head)
+int map_record_writable(struct map_store *store, uint64_t id, struct map_head *head)
 {
-	int rc = map_head_live(store, id, head);
+	int rc = map_record_live(store, id, head);
 	return rc == 0 && head->volume.flags & MAP_SNAPSHOT ? -EPERM : rc;
 }
 
-int map_head_replace(struct map_store *store, struct map_head *head)
+int map_record_replace(struct map_store *store, struct map_head *head)
 {
 	int rc = map_head_put(store, head);
 	return rc == -EEXIST || rc == -ENOENT ? -ESTALE : rc;
 }
 
-int map_head_forget(struct map_store *store, const struct map_head *head)
+int map_record_forget(struct map_store *store, const struct map_head *head)
 {
 	unsigned younger = head->volume.generation % 2;
 	int rc = 0;
@@ -74,17 +74,17 @@ int map_head_forget(struct map_store *store, const struct map_head *head)
 	return rc == -EEXIST ? -ESTALE : rc;
 }
 
-int map_head_excuse(struct map_store *store, const struct map_head *head, int rc)
+int map_record_excuse(struct map_store *store, const struct map_head *head, int rc)
 {
 	struct map_head now;
 	if (rc != -EILSEQ)
 		return rc;
-	int found = map_head_take(store, head->volume.id, &now);
+	int found = map_record_take(store, head->volume.id, &now);
 	bool same = found == 0 && now.volume.generation == head->volume.generation;
 	return same || (found != 0 && found != -ENOENT) ? rc : -ESTALE;
 }
 
-int map_head_edit(struct map_store *store, uint64_t id, map_read_f *read, map_edit_f *edit,
+int map_record_edit(struct map_store *store, uint64_t id, map_read_f *read, map_edit_f *edit,
 	const void *context, struct map_head *head)
 {
 	struct map_head own;
@@ -93,20 +93,20 @@ int map_head_edit(struct map_store *store, uint64_t id, map_read_f *read, map_ed
 	for (unsigned tries = 0; tries < MAP_TRIES; tries++) {
 		int rc = read(store, id, head);
 		if (rc == 0)
-			rc = map_head_excuse(store, head, edit(store, head, context));
+			rc = map_record_excuse(store, head, edit(store, head, context));
 		if (rc == 1)
 			return 0;
-		if (rc == 0 && map_volume_check(&head->volume) != 0)
+		if (rc == 0 && map_format_volume_check(&head->volume) != 0)
 			rc = -EINVAL;
 		if (rc == 0)
-			rc = map_head_replace(store, head);
+			rc = map_record_replace(store, head);
 		if (rc != -ESTALE)
 			return rc;
 	}
 	return -EBUSY;
 }
 
-int map_head_advance(struct map_head *head, bool freeze)
+int map_record_advance(struct map_head *head, bool freeze)
 {
 	if (head->volume.epoch >= MAP_EPOCH_MAX)
 		return -EOVERFLOW;
@@ -130,7 +130,7 @@ static int visit_key(struct map_store *store, struct xseg_key key, map_each_f *v
 		if (rc != -ENOENT)
 			return rc < 0 && rc != -EILSEQ ? rc : 0;
 	}
-	int rc = map_head_take(store, key.volume, &head);
+	int rc = map_record_take(store, key.volume, &head);
 	*visited = true;
 	if (rc == -ENOENT)
 		return 0;
@@ -140,7 +140,7 @@ static int visit_key(struct map_store *store, struct xseg_key key, map_each_f *v
 	return visit(context, key.volume, rc, &head);
 }
 
-int map_each_record(struct map_store *store, map_each_f *visit, void *context)
+int map_record_each_raw(struct map_store *store, map_each_f *visit, void *context)
 {
 	struct xseg_key keys[BATCH];
 	uint64_t cursor = 0, last = 0;
@@ -173,7 +173,7 @@ static int each_visit(void *context, uint64_t id, int error, const struct map_he
 	const struct each *each = context;
 	struct map_head named;
 	if (error == 0 && map_is_new(&head->volume)) {
-		error = map_head_open(each->store, id, &named);
+		error = map_record_open_head(each->store, id, &named);
 		if (error == -ENOENT)
 			return 0;
 		if (error != 0 && error != -EILSEQ && error != -EPROTO)
@@ -183,8 +183,8 @@ static int each_visit(void *context, uint64_t id, int error, const struct map_he
 	return each->visit(each->context, id, error, head);
 }
 
-int map_each(struct map_store *store, map_each_f *visit, void *context)
+int map_record_each(struct map_store *store, map_each_f *visit, void *context)
 {
 	struct each each = {.store = store, .visit = visit, .context = context};
-	return map_each_record(store, each_visit, &each);
+	return map_record_each_raw(store, each_visit, &each);
 }

@@ -15,40 +15,40 @@
  * A UNIX socket is stored under its file's device and inode: a file of that name that somebody else
  * has put there meanwhile is not taken for ours.
  */
-static void keep_name_unix(const char *owner, const struct sockaddr *address, char *name)
+static void fdstore_name_unix(const char *owner, const struct sockaddr *address, char *name)
 {
 	const struct sockaddr_un *un = (const struct sockaddr_un *)address;
 	struct stat st;
 	if (stat(un->sun_path, &st) || !S_ISSOCK(st.st_mode))
 		return;
-	snprintf(name, NBD_KEEP_LENGTH, "%.24s/unix.%llx.%llx", owner,
+	snprintf(name, NBD_FDSTORE_LENGTH, "%.24s/unix.%llx.%llx", owner,
 		(unsigned long long)st.st_dev, (unsigned long long)st.st_ino);
 }
 
 /* "tcp:[::1]:10809", with what a name may not hold replaced. */
-static void keep_name_inet(
+static void fdstore_name_inet(
 	const char *owner, const struct sockaddr *address, socklen_t length, char *name)
 {
 	char text[NBD_WHO_LENGTH];
 	nbd_address_text(address, length, text);
-	int size = snprintf(name, NBD_KEEP_LENGTH, "%.8s/%.53s", owner, text);
+	int size = snprintf(name, NBD_FDSTORE_LENGTH, "%.8s/%.53s", owner, text);
 	for (int i = 0; i < size && name[i]; i++)
 		if (name[i] == ':' || name[i] <= ' ')
 			name[i] = '.';
 }
 
-void nbd_keep_name(const struct nbd_shared *shared, const struct sockaddr *address,
-	socklen_t length, char name[NBD_KEEP_LENGTH])
+void nbd_fdstore_name(const struct nbd_shared *shared, const struct sockaddr *address,
+	socklen_t length, char name[NBD_FDSTORE_LENGTH])
 {
 	const char *owner = shared->owner ? shared->owner : NBD_ROOM;
 	name[0] = 0;
 	if (address->sa_family == AF_UNIX)
-		keep_name_unix(owner, address, name);
+		fdstore_name_unix(owner, address, name);
 	else
-		keep_name_inet(owner, address, length, name);
+		fdstore_name_inet(owner, address, length, name);
 }
 
-int nbd_keep_take(const char *name)
+int nbd_fdstore_take(const char *name)
 {
 	int listens = 0;
 	socklen_t length = sizeof(listens);
@@ -74,7 +74,7 @@ static bool keep_is_double(const struct nbd_shared *shared, unsigned index)
 	return false;
 }
 
-void nbd_keep_store(struct nbd_shared *shared)
+void nbd_fdstore_put(struct nbd_shared *shared)
 {
 	for (unsigned i = 0; i < shared->listener_count; i++) {
 		struct nbd_listener *listener = &shared->listeners[i];
@@ -93,7 +93,7 @@ void nbd_keep_store(struct nbd_shared *shared)
 }
 
 /* When the start has failed somebody will try again: then our predecessor's clients wait on. */
-bool nbd_keep_leave(const struct nbd_shared *shared, const struct nbd_listener *listener)
+bool nbd_fdstore_leave(const struct nbd_shared *shared, const struct nbd_listener *listener)
 {
 	if (!listener->kept[0])
 		return false;

@@ -6,7 +6,7 @@
  * the socket is stored under.
  *
  * TLS cannot be passed on, nor what was agreed about snapshots (the name has no room for it), nor
- * more than NBD_PASS_MAX connections: they are drained, as in a stop.
+ * more than NBD_HANDOVER_MAX connections: they are drained, as in a stop.
  */
 #include <base/crash.h>
 #include <base/notify.h>
@@ -21,20 +21,22 @@
 
 /* --- what was agreed, as text ---------------------------------------------------- */
 
-enum { PASS_STRUCTURED = 1, PASS_META = 2, PASS_BLOCKS = 4, PASS_PATCHING = 8 };
+enum { HANDOVER_STRUCTURED = 1, HANDOVER_META = 2, HANDOVER_BLOCKS = 4, HANDOVER_PATCHING = 8 };
 
-static void pass_name(const struct nbd_conn *conn, unsigned number, char name[NBD_KEEP_LENGTH])
+static void handover_name(
+	const struct nbd_conn *conn, unsigned number, char name[NBD_FDSTORE_LENGTH])
 {
 	const struct nbd_session *session = &conn->session;
-	unsigned bits =
-		(session->structured ? PASS_STRUCTURED : 0) | (session->meta ? PASS_META : 0) |
-		(session->blocks_known ? PASS_BLOCKS : 0) | (session->patching ? PASS_PATCHING : 0);
-	snprintf(name, NBD_KEEP_LENGTH, "%.20s/c%x.%016llx.%08x.%04x.%x.%llx",
+	unsigned bits = (session->structured ? HANDOVER_STRUCTURED : 0) |
+			(session->meta ? HANDOVER_META : 0) |
+			(session->blocks_known ? HANDOVER_BLOCKS : 0) |
+			(session->patching ? HANDOVER_PATCHING : 0);
+	snprintf(name, NBD_FDSTORE_LENGTH, "%.20s/c%x.%016llx.%08x.%04x.%x.%llx",
 		conn->nbd->peer->name, number & 0xffffu, (unsigned long long)session->volume,
 		session->payload_max, session->flags, bits, (unsigned long long)session->term);
 }
 
-static bool pass_parse(
+static bool handover_parse(
 	const char *name, const char *owner, unsigned *number, struct nbd_session *session)
 {
 	size_t length = strlen(owner);
@@ -49,47 +51,47 @@ static bool pass_parse(
 		.term = term,
 		.payload_max = payload_max,
 		.flags = (uint16_t)flags,
-		.structured = bits & PASS_STRUCTURED,
-		.meta = bits & PASS_META,
-		.blocks_known = bits & PASS_BLOCKS,
-		.patching = bits & PASS_PATCHING};
+		.structured = bits & HANDOVER_STRUCTURED,
+		.meta = bits & HANDOVER_META,
+		.blocks_known = bits & HANDOVER_BLOCKS,
+		.patching = bits & HANDOVER_PATCHING};
 	return true;
 }
 
 /* --- giving them away ------------------------------------------------------------ */
 
-static bool pass_may(const struct nbd_conn *conn)
+static bool handover_may(const struct nbd_conn *conn)
 {
 	return notify_handover() && conn->state == NBD_CONN_SERVING && !conn->ended &&
 	       conn->transport == &nbd_transport_socket && conn->in == conn->out &&
 	       !conn->session.dirty_count && strlen(conn->nbd->peer->name) <= NBD_OWNER_MAX;
 }
 
-bool nbd_pass_begin(struct nbd_conn *conn)
+bool nbd_handover_begin(struct nbd_conn *conn)
 {
-	if (!pass_may(conn))
+	if (!handover_may(conn))
 		return false;
-	conn->pass_number = atomic_fetch_add(&conn->nbd->shared->passing, 1);
-	if (conn->pass_number >= NBD_PASS_MAX)
+	conn->handover_number = atomic_fetch_add(&conn->nbd->shared->passing, 1);
+	if (conn->handover_number >= NBD_HANDOVER_MAX)
 		return false;
 	conn->parting = true;
 	nbd_conn_mark(conn);
 	return true;
 }
 
-static bool pass_is_due(const struct nbd_conn *conn)
+static bool handover_is_due(const struct nbd_conn *conn)
 {
 	return conn->state == NBD_CONN_SERVING && !conn->inflight && !conn->filling &&
 	       TAILQ_EMPTY(&conn->queue) && conn->head == conn->tail && !conn->carried &&
 	       !conn->retrying;
 }
 
-void nbd_pass_check(struct nbd_conn *conn)
+void nbd_handover_check(struct nbd_conn *conn)
 {
-	char name[NBD_KEEP_LENGTH];
-	if (!pass_is_due(conn))
+	char name[NBD_FDSTORE_LENGTH];
+	if (!handover_is_due(conn))
 		return;
-	pass_name(conn, conn->pass_number, name);
+	handover_name(conn, conn->handover_number, name);
 	conn->passed = notify_store_fd(name, conn->in) == 0;
 	crash_point("front_nbd.pass.stored");
 	nbd_conn_fail(conn, NULL);
@@ -98,7 +100,7 @@ void nbd_pass_check(struct nbd_conn *conn)
 /* --- taking them over ------------------------------------------------------------ */
 
 /* Not before all has started: a successor that fails to start leaves them to the next. */
-static bool pass_adopt(struct peer *peer, void *context)
+static bool handover_adopt(struct peer *peer, void *context)
 {
 	struct nbd *nbd = nbd_of(peer);
 	(void)context;
@@ -111,25 +113,25 @@ static bool pass_adopt(struct peer *peer, void *context)
 	return true;
 }
 
-void nbd_pass_take(struct nbd *nbd)
+void nbd_handover_take(struct nbd *nbd)
 {
 	const struct peer *peer = nbd->peer;
 	int count = notify_fd_count();
-	for (int i = 0; i < count && nbd->taken_count < NBD_PASS_MAX; i++) {
+	for (int i = 0; i < count && nbd->taken_count < NBD_HANDOVER_MAX; i++) {
 		struct nbd_taken *taken = &nbd->taken[nbd->taken_count];
 		unsigned number;
 		notify_fd_name(i, taken->name);
-		if (!pass_parse(taken->name, peer->name, &number, &taken->session) ||
+		if (!handover_parse(taken->name, peer->name, &number, &taken->session) ||
 			number % peer->shards != peer->shard)
 			continue;
 		taken->fd = notify_take_fd(taken->name);
 		nbd->taken_count += taken->fd >= 0;
 	}
 	if (nbd->taken_count)
-		peer_retry(nbd->peer, pass_adopt, NULL);
+		peer_retry(nbd->peer, handover_adopt, NULL);
 }
 
-void nbd_pass_end(struct nbd *nbd)
+void nbd_handover_end(struct nbd *nbd)
 {
 	while (nbd->taken_count)
 		close(nbd->taken[--nbd->taken_count].fd);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Partial objects, through a composer with a mapper over a store that notes what it is told to
- * change. What each granule of a volume says is known; what a write costs is read from the
+ * Partial objects, through a composer with a mapper over a store that intents what it is published
+ * to change. What each cluster of a volume says is known; what a write costs is read from the
  * store's log.
  */
 #include <errno.h>
@@ -15,7 +15,7 @@
 #include "tests/property/volume_rig.h"
 
 #define OBJECT 65536u
-#define GRANULES (OBJECT / MAP_GRANULE)
+#define CLUSTERS (OBJECT / MAP_CLUSTER)
 #define SECTORS (OBJECT / XSEG_SECTOR)
 #define SIZE (8u * OBJECT)
 #define ID 0x1000u /* of the first clone */
@@ -26,7 +26,7 @@ static uint64_t base;
 
 /* --- the store's log: as tests/lib/blocker_record.c writes it ----------------------------- */
 
-struct note {
+struct intent {
 	uint32_t magic, carried;
 	uint64_t number, begin, time_ns, volume, offset, arg0, arg1;
 	uint32_t object, length, crc;
@@ -39,15 +39,15 @@ struct note {
 static unsigned count_since(off_t *at, uint64_t volume, enum xseg_op op)
 {
 	char path[256];
-	struct note note;
+	struct intent intent;
 	unsigned count = 0;
 	snprintf(path, sizeof(path), "%s/log", rig.dir);
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	ck_assert_int_ge(fd, 0);
-	for (; pread(fd, &note, sizeof(note), *at) == sizeof(note);
-		*at += (off_t)(sizeof(note) + note.carried)) {
-		ck_assert_uint_eq(note.magic, 0x4e4f5445u);
-		count += note.kind == 0 && note.op == op && note.volume == volume;
+	for (; pread(fd, &intent, sizeof(intent), *at) == sizeof(intent);
+		*at += (off_t)(sizeof(intent) + intent.carried)) {
+		ck_assert_uint_eq(intent.magic, 0x4e4f5445u);
+		count += intent.kind == 0 && intent.op == op && intent.volume == volume;
 	}
 	close(fd);
 	return count;
@@ -151,33 +151,33 @@ static void end(void)
 
 /* --- what it costs ------------------------------------------------------------------------ */
 
-START_TEST(first_write_of_a_granule_is_one_write)
+START_TEST(first_write_of_a_cluster_is_one_write)
 {
 	off_t at = 0;
 	begin();
 	count_since(&at, ID, XSEG_OP_WRITE);
-	put(ID, 5 * MAP_GRANULE, MAP_GRANULE, 2);
+	put(ID, 5 * MAP_CLUSTER, MAP_CLUSTER, 2);
 	ck_assert_uint_eq(count_since(&at, ID, XSEG_OP_WRITE), 1);
-	expect(ID, 0, 5 * MAP_GRANULE, 1);
-	expect(ID, 5 * MAP_GRANULE, MAP_GRANULE, 2);
-	expect(ID, 6 * MAP_GRANULE, OBJECT - 6 * MAP_GRANULE, 1);
+	expect(ID, 0, 5 * MAP_CLUSTER, 1);
+	expect(ID, 5 * MAP_CLUSTER, MAP_CLUSTER, 2);
+	expect(ID, 6 * MAP_CLUSTER, OBJECT - 6 * MAP_CLUSTER, 1);
 	expect(base, 0, OBJECT, 1);
-	/* of a sector: its granule is completed first, once */
-	put(ID, 7 * MAP_GRANULE + 512, 512, 3);
+	/* of a sector: its cluster is completed first, once */
+	put(ID, 7 * MAP_CLUSTER + 512, 512, 3);
 	ck_assert_uint_eq(count_since(&at, ID, XSEG_OP_WRITE), 2);
-	put(ID, 7 * MAP_GRANULE + 1536, 512, 4);
+	put(ID, 7 * MAP_CLUSTER + 1536, 512, 4);
 	ck_assert_uint_eq(count_since(&at, ID, XSEG_OP_WRITE), 1);
-	expect(ID, 7 * MAP_GRANULE, 512, 1);
-	expect(ID, 7 * MAP_GRANULE + 512, 512, 3);
-	expect(ID, 7 * MAP_GRANULE + 1024, 512, 1);
-	expect(ID, 7 * MAP_GRANULE + 1536, 512, 4);
-	expect(ID, 7 * MAP_GRANULE + 2048, 2048, 1);
+	expect(ID, 7 * MAP_CLUSTER, 512, 1);
+	expect(ID, 7 * MAP_CLUSTER + 512, 512, 3);
+	expect(ID, 7 * MAP_CLUSTER + 1024, 512, 1);
+	expect(ID, 7 * MAP_CLUSTER + 1536, 512, 4);
+	expect(ID, 7 * MAP_CLUSTER + 2048, 2048, 1);
 	/* of one and a half at each end: two are completed */
-	put(ID, 9 * MAP_GRANULE + 2048, 2 * MAP_GRANULE, 5);
+	put(ID, 9 * MAP_CLUSTER + 2048, 2 * MAP_CLUSTER, 5);
 	ck_assert_uint_eq(count_since(&at, ID, XSEG_OP_WRITE), 3);
-	expect(ID, 9 * MAP_GRANULE, 2048, 1);
-	expect(ID, 9 * MAP_GRANULE + 2048, 2 * MAP_GRANULE, 5);
-	expect(ID, 11 * MAP_GRANULE + 2048, 2048, 1);
+	expect(ID, 9 * MAP_CLUSTER, 2048, 1);
+	expect(ID, 9 * MAP_CLUSTER + 2048, 2 * MAP_CLUSTER, 5);
+	expect(ID, 11 * MAP_CLUSTER + 2048, 2048, 1);
 	end();
 }
 END_TEST
@@ -186,15 +186,15 @@ START_TEST(an_object_becomes_whole)
 {
 	off_t at = 0;
 	begin();
-	for (unsigned i = 0; i < GRANULES; i++)
-		put(ID, OBJECT + i * MAP_GRANULE, MAP_GRANULE, (uint8_t)(10 + i));
+	for (unsigned i = 0; i < CLUSTERS; i++)
+		put(ID, OBJECT + i * MAP_CLUSTER, MAP_CLUSTER, (uint8_t)(10 + i));
 	count_since(&at, ID, XSEG_OP_WRITE);
 	put(ID, OBJECT + 512, 1024, 9);
 	ck_assert_uint_eq(count_since(&at, ID, XSEG_OP_WRITE), 1);
 	expect(ID, OBJECT, 512, 10);
 	expect(ID, OBJECT + 512, 1024, 9);
-	for (unsigned i = 1; i < GRANULES; i++)
-		expect(ID, OBJECT + i * MAP_GRANULE, MAP_GRANULE, (uint8_t)(10 + i));
+	for (unsigned i = 1; i < CLUSTERS; i++)
+		expect(ID, OBJECT + i * MAP_CLUSTER, MAP_CLUSTER, (uint8_t)(10 + i));
 	end();
 }
 END_TEST
@@ -204,24 +204,24 @@ END_TEST
 START_TEST(a_chain_of_64)
 {
 	begin();
-	/* each has a granule of its own; one is forgotten by all but the first */
+	/* each has a cluster of its own; one is forgotten by all but the first */
 	for (unsigned i = 1; i <= 64; i++) {
-		put(ID + i - 1, (i % GRANULES) * MAP_GRANULE, MAP_GRANULE, (uint8_t)(i + 1));
+		put(ID + i - 1, (i % CLUSTERS) * MAP_CLUSTER, MAP_CLUSTER, (uint8_t)(i + 1));
 		clone_of(ID + i - 1, ID + i);
 		close_volume(ID + i - 1);
 	}
 	/* what the composer remembers is no more than what the mapper knows */
 	for (unsigned round = 0; round < 2; round++) {
-		for (unsigned g = 0; g < GRANULES; g++)
-			expect(ID + 64, g * MAP_GRANULE, MAP_GRANULE,
+		for (unsigned g = 0; g < CLUSTERS; g++)
+			expect(ID + 64, g * MAP_CLUSTER, MAP_CLUSTER,
 				(uint8_t)(1 + (g ? 48 + g : 64)));
 		rig_stop(&rig, 2);
 		rig_start_again(&rig, 2);
 	}
-	put(ID + 64, 3 * MAP_GRANULE + 1024, 512, 200);
-	expect(ID + 64, 3 * MAP_GRANULE, 1024, 52);
-	expect(ID + 64, 3 * MAP_GRANULE + 1024, 512, 200);
-	expect(ID + 64, 3 * MAP_GRANULE + 1536, 2560, 52);
+	put(ID + 64, 3 * MAP_CLUSTER + 1024, 512, 200);
+	expect(ID + 64, 3 * MAP_CLUSTER, 1024, 52);
+	expect(ID + 64, 3 * MAP_CLUSTER + 1024, 512, 200);
+	expect(ID + 64, 3 * MAP_CLUSTER + 1536, 2560, 52);
 	end();
 }
 END_TEST
@@ -248,19 +248,19 @@ static void finish(struct client *by)
 	ck_assert_int_eq(request->result, 0);
 }
 
-START_TEST(writers_of_one_granule)
+START_TEST(writers_of_one_cluster)
 {
 	static uint8_t data[8][512];
 	struct client_request request[8];
 	begin();
-	for (uint64_t g = 0; g < SIZE / MAP_GRANULE; g++) {
+	for (uint64_t g = 0; g < SIZE / MAP_CLUSTER; g++) {
 		for (unsigned i = 0; i < 8; i++)
 			start_write(i % 2 ? &client : &other, &request[i],
-				g * MAP_GRANULE + i * 512, data[i], (uint8_t)(g + 2 + i));
+				g * MAP_CLUSTER + i * 512, data[i], (uint8_t)(g + 2 + i));
 		for (unsigned i = 0; i < 8; i++)
 			finish(i % 2 ? &client : &other);
 		for (unsigned i = 0; i < 8; i++)
-			expect(ID, g * MAP_GRANULE + i * 512, 512, (uint8_t)(g + 2 + i));
+			expect(ID, g * MAP_CLUSTER + i * 512, 512, (uint8_t)(g + 2 + i));
 	}
 	expect(base, 0, SIZE, 1);
 	end();
@@ -269,13 +269,13 @@ END_TEST
 
 START_TEST(a_reader_beside_a_writer)
 {
-	static uint8_t data[512], seen[MAP_GRANULE];
+	static uint8_t data[512], seen[MAP_CLUSTER];
 	struct client_request write;
 	begin();
-	for (uint64_t g = 0; g < SIZE / MAP_GRANULE; g++) {
-		start_write(&client, &write, g * MAP_GRANULE + 1024, data, 7);
+	for (uint64_t g = 0; g < SIZE / MAP_CLUSTER; g++) {
+		start_write(&client, &write, g * MAP_CLUSTER + 1024, data, 7);
 		for (unsigned round = 0; round < 3; round++) {
-			ck_assert_int_eq(do_io(&other, XSEG_OP_READ, ID, g * MAP_GRANULE, seen,
+			ck_assert_int_eq(do_io(&other, XSEG_OP_READ, ID, g * MAP_CLUSTER, seen,
 						 sizeof(seen)),
 				0);
 			for (unsigned i = 0; i < sizeof(seen); i++) {
@@ -285,8 +285,8 @@ START_TEST(a_reader_beside_a_writer)
 			}
 		}
 		finish(&client);
-		expect(ID, g * MAP_GRANULE, 1024, 1);
-		expect(ID, g * MAP_GRANULE + 1024, 512, 7);
+		expect(ID, g * MAP_CLUSTER, 1024, 1);
+		expect(ID, g * MAP_CLUSTER + 1024, 512, 7);
 	}
 	end();
 }
@@ -306,7 +306,7 @@ START_TEST(what_is_discarded_reads_as_zeros)
 		expect(ID, i * OBJECT + 8192 + 512, 512, 3);
 		expect(ID, i * OBJECT + 8192 + 1024, OBJECT - 8192 - 1024, 0);
 	}
-	/* pieces that are no whole granules */
+	/* pieces that are no whole clusters */
 	ck_assert_int_eq(do_io(&client, XSEG_OP_DISCARD, ID, 2 * OBJECT + 512, NULL, 8192), 0);
 	expect(ID, 2 * OBJECT, 512, 1);
 	expect(ID, 2 * OBJECT + 512, 8192, 0);
@@ -402,8 +402,8 @@ START_TEST(prefetch_goes_to_who_has_it)
 }
 END_TEST
 
-/* Nobody flushes: what is noted is told all the same, before it is too much. */
-START_TEST(too_many_notes_are_told)
+/* Nobody flushes: what is recorded is published all the same, before it is too much. */
+START_TEST(too_many_notes_are_published)
 {
 	struct xseg_volume_info info;
 	static uint8_t data[XSEG_OBJECT_MAX];
@@ -452,15 +452,15 @@ END_TEST
 int main(void)
 {
 	Suite *suite = suite_create("partial objects");
-	UNIT_TEST(suite, first_write_of_a_granule_is_one_write);
+	UNIT_TEST(suite, first_write_of_a_cluster_is_one_write);
 	UNIT_TEST(suite, an_object_becomes_whole);
 	UNIT_TEST(suite, a_chain_of_64);
-	UNIT_TEST(suite, writers_of_one_granule);
+	UNIT_TEST(suite, writers_of_one_cluster);
 	UNIT_TEST(suite, a_reader_beside_a_writer);
 	UNIT_TEST(suite, what_is_discarded_reads_as_zeros);
 	UNIT_TEST(suite, status_follows_the_chain);
 	UNIT_TEST(suite, prefetch_goes_to_who_has_it);
-	UNIT_TEST(suite, too_many_notes_are_told);
+	UNIT_TEST(suite, too_many_notes_are_published);
 	UNIT_TEST(suite, nothing_is_kept_when_all_is_closed);
 	return unit_main(suite);
 }

@@ -17,23 +17,23 @@
 #define BEGIN_AGAIN_NS 2000000000u   /* the store is not there yet */
 #define PACE_LOOK_NS 20000000u	     /* a sweep is ended within this time */
 
-static bool back_wait(struct mapper_shared *shared, uint64_t ns)
+static bool background_wait(struct mapper_shared *shared, uint64_t ns)
 {
-	struct mapper_back *back = &shared->back;
+	struct mapper_background *background = &shared->background;
 	struct timespec t;
 	clock_gettime(CLOCK_REALTIME, &t);
 	uint64_t until = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec + ns;
 	t.tv_sec = (time_t)(until / 1000000000u);
 	t.tv_nsec = (long)(until % 1000000000u);
-	if (!back->ending)
-		pthread_cond_timedwait(&back->changed, &shared->lock, &t);
-	return !back->ending;
+	if (!background->ending)
+		pthread_cond_timedwait(&background->changed, &shared->lock, &t);
+	return !background->ending;
 }
 
 /* --- the beginning -------------------------------------------------------------------------- */
 
 /* Each under its volume's lock: whoever is at a change of it has named it for that time. */
-static int back_adopt(struct mapper_shared *shared, struct mapper_store *store)
+static int background_adopt(struct mapper_shared *shared, struct mapper_store *store)
 {
 	struct xseg_key keys[64];
 	uint64_t cursor = 0;
@@ -51,28 +51,28 @@ static int back_adopt(struct mapper_shared *shared, struct mapper_store *store)
 			if (rc != 0)
 				return rc;
 			pthread_mutex_lock(&shared->lock);
-			shared->back.adopted++;
+			shared->background.adopted++;
 			pthread_mutex_unlock(&shared->lock);
 		}
 	} while (cursor != 0);
 	return 0;
 }
 
-static int back_cleanup(struct mapper_shared *shared, struct mapper_store *store)
+static int background_cleanup(struct mapper_shared *shared, struct mapper_store *store)
 {
 	uint64_t deleted = 0;
-	int rc = map_cleanup(&store->store, mapper_wall_ns() - CLEANUP_AGE_NS, &deleted);
+	int rc = map_cleanup(&store->store, mapper_admin_wall_ns() - CLEANUP_AGE_NS, &deleted);
 	pthread_mutex_lock(&shared->lock);
-	shared->back.cleaned += deleted;
+	shared->background.cleaned += deleted;
 	pthread_mutex_unlock(&shared->lock);
 	return rc;
 }
 
 /* Until the store answers; one that keeps no records has nothing for us to do. */
-static void back_begin(struct mapper_shared *shared)
+static void background_begin(struct mapper_shared *shared)
 {
 	int (*const steps[])(struct mapper_shared *, struct mapper_store *) = {
-		back_adopt, back_cleanup};
+		background_adopt, background_cleanup};
 	bool said = false, goes_on = true;
 	for (unsigned i = 0; i < countof(steps) && goes_on;) {
 		struct mapper_store store;
@@ -84,12 +84,12 @@ static void back_begin(struct mapper_shared *shared)
 			continue;
 		}
 		if (!said && rc != -ESHUTDOWN)
-			log_warning("mapper_back",
+			log_warning("mapper_background",
 				"the records in the store cannot be looked through now: %s",
 				strerror(-rc));
 		said = true;
 		pthread_mutex_lock(&shared->lock);
-		goes_on = back_wait(shared, BEGIN_AGAIN_NS);
+		goes_on = background_wait(shared, BEGIN_AGAIN_NS);
 		pthread_mutex_unlock(&shared->lock);
 	}
 }
@@ -97,9 +97,9 @@ static void back_begin(struct mapper_shared *shared)
 /* --- a sweep -------------------------------------------------------------------------------- */
 
 /* Under shared->lock. */
-static void back_show(struct mapper_back *back, const struct map_sweep *sweep)
+static void background_show(struct mapper_background *background, const struct map_sweep *sweep)
 {
-	struct map_sweep_state *state = &back->state;
+	struct map_sweep_state *state = &background->state;
 	state->pass = sweep->pass;
 	state->passes = sweep->passes;
 	state->volumes = sweep->volumes;
@@ -112,100 +112,102 @@ static void back_show(struct mapper_back *back, const struct map_sweep *sweep)
 }
 
 /* Not faster than asked for, and what was under way when the first pass ended must have ended. */
-static int back_pace(struct map_sweep *sweep)
+static int background_pace(struct map_sweep *sweep)
 {
 	struct mapper_shared *shared = sweep->context;
-	struct mapper_back *back = &shared->back;
+	struct mapper_background *background = &shared->background;
 	uint64_t settle_ns = 0;
 	pthread_mutex_lock(&shared->lock);
-	if (sweep->settles != back->settles)
+	if (sweep->settles != background->settles)
 		settle_ns = clock_now_ns() + shared->options->settle_ns;
-	back->settles = sweep->settles;
-	back_show(back, sweep);
+	background->settles = sweep->settles;
+	background_show(background, sweep);
 	for (;;) {
 		uint64_t now = clock_now_ns(), due = settle_ns;
-		uint64_t asked = back->store->requests - back->paced;
-		if (back->rate > 0 && back->began_ns + asked * 1000000000u / back->rate > due)
-			due = back->began_ns + asked * 1000000000u / back->rate;
-		if (back->stop || back->ending || due <= now)
+		uint64_t asked = background->store->requests - background->paced;
+		if (background->rate > 0 &&
+			background->began_ns + asked * 1000000000u / background->rate > due)
+			due = background->began_ns + asked * 1000000000u / background->rate;
+		if (background->stop || background->ending || due <= now)
 			break;
-		back_wait(shared, due - now < PACE_LOOK_NS ? due - now : PACE_LOOK_NS);
+		background_wait(shared, due - now < PACE_LOOK_NS ? due - now : PACE_LOOK_NS);
 	}
-	int rc = back->stop || back->ending ? -ECANCELED : 0;
+	int rc = background->stop || background->ending ? -ECANCELED : 0;
 	pthread_mutex_unlock(&shared->lock);
 	crash_point("mapper.sweep.paced");
 	return rc;
 }
 
-static void back_report(struct map_sweep *sweep, const struct map_report *report)
+static void background_report(struct map_sweep *sweep, const struct map_report *report)
 {
 	struct mapper_shared *shared = sweep->context;
-	struct mapper_back *back = &shared->back;
+	struct mapper_background *background = &shared->background;
 	pthread_mutex_lock(&shared->lock);
-	uint64_t count = back->state.findings;
-	if (count == back->finding_room && count < MAPPER_FINDINGS_MAX) {
+	uint64_t count = background->state.findings;
+	if (count == background->finding_room && count < MAPPER_FINDINGS_MAX) {
 		uint32_t room = count > 0 ? 2 * (uint32_t)count : 64;
-		void *grown = realloc(back->findings, room * sizeof(*back->findings));
+		void *grown = realloc(background->findings, room * sizeof(*background->findings));
 		if (grown) {
-			back->findings = grown;
-			back->finding_room = room;
+			background->findings = grown;
+			background->finding_room = room;
 		}
 	}
-	if (count < back->finding_room) {
-		back->findings[count] = (struct map_finding_info){.finding = report->finding,
+	if (count < background->finding_room) {
+		background->findings[count] = (struct map_finding_info){.finding = report->finding,
 			.object = report->object,
 			.repaired = report->repaired,
 			.volume = report->volume,
 			.key = report->key};
-		back->state.findings++;
+		background->state.findings++;
 	}
-	back_show(back, sweep);
+	background_show(background, sweep);
 	pthread_mutex_unlock(&shared->lock);
 }
 
 /* With shared->lock held, which it gives up for the time of the sweep. */
-static void back_sweep(struct mapper_shared *shared)
+static void background_sweep(struct mapper_shared *shared)
 {
-	struct mapper_back *back = &shared->back;
+	struct mapper_background *background = &shared->background;
 	struct mapper_store store;
-	struct map_sweep sweep = {.repair = back->flags & MAP_SWEEP_REPAIR,
-		.explain = back->flags & MAP_SWEEP_EXPLAIN,
-		.volume = back->volume,
-		.pace = back_pace,
-		.report = back_report,
+	struct map_sweep sweep = {.repair = background->flags & MAP_SWEEP_REPAIR,
+		.explain = background->flags & MAP_SWEEP_EXPLAIN,
+		.volume = background->volume,
+		.pace = background_pace,
+		.report = background_report,
 		.context = shared};
 	mapper_store_open(&store, shared->first);
-	back->store = &store;
-	back->began_ns = clock_now_ns();
-	back->paced = 0;
-	back->settles = 0;
+	background->store = &store;
+	background->began_ns = clock_now_ns();
+	background->paced = 0;
+	background->settles = 0;
 	pthread_mutex_unlock(&shared->lock);
 	int rc = map_sweep_run(&store.store, &sweep);
 	int late = mapper_store_close(&store);
 	crash_point("mapper.sweep.done");
 	pthread_mutex_lock(&shared->lock);
-	back_show(back, &sweep);
-	back->store = NULL;
-	back->wanted = back->stop = false;
-	back->state.running = 0;
-	back->state.error = rc != 0 ? rc : late;
-	if (back->state.error != 0 && back->state.error != -ECANCELED)
-		log_warning("mapper_back", "the sweep has ended: %s", strerror(-back->state.error));
+	background_show(background, &sweep);
+	background->store = NULL;
+	background->wanted = background->stop = false;
+	background->state.running = 0;
+	background->state.error = rc != 0 ? rc : late;
+	if (background->state.error != 0 && background->state.error != -ECANCELED)
+		log_warning("mapper_background", "the sweep has ended: %s",
+			strerror(-background->state.error));
 }
 
-static void *back_main(void *context)
+static void *background_main(void *context)
 {
 	struct mapper_shared *shared = context;
-	struct mapper_back *back = &shared->back;
-	back_begin(shared);
+	struct mapper_background *background = &shared->background;
+	background_begin(shared);
 	pthread_mutex_lock(&shared->lock);
-	while (!back->ending) {
-		if (back->wanted)
-			back_sweep(shared);
+	while (!background->ending) {
+		if (background->wanted)
+			background_sweep(shared);
 		else
-			pthread_cond_wait(&back->changed, &shared->lock);
+			pthread_cond_wait(&background->changed, &shared->lock);
 	}
-	back->ended = true;
+	background->ended = true;
 	pthread_mutex_unlock(&shared->lock);
 	peer_wake(shared->first->peer, shared->first->peer->shard);
 	return NULL;
@@ -214,10 +216,10 @@ static void *back_main(void *context)
 /* --- what is asked -------------------------------------------------------------------------- */
 
 /* Asked for what is so already, it is so. */
-int mapper_run_sweep(struct mapper_task *task)
+int mapper_background_sweep(struct mapper_task *task)
 {
 	struct mapper_shared *shared = mapper_shared(task);
-	struct mapper_back *back = &shared->back;
+	struct mapper_background *background = &shared->background;
 	unsigned flags = (unsigned)task->arg & (MAP_SWEEP_EXPLAIN | MAP_SWEEP_REPAIR);
 	bool starts = task->arg & MAP_SWEEP_START, stops = task->arg & MAP_SWEEP_STOP;
 	int rc = 0;
@@ -225,96 +227,98 @@ int mapper_run_sweep(struct mapper_task *task)
 		return -EINVAL;
 	pthread_mutex_lock(&shared->lock);
 	if (stops) {
-		back->stop = back->wanted;
-	} else if (back->ending || (back->wanted && back->stop)) {
+		background->stop = background->wanted;
+	} else if (background->ending || (background->wanted && background->stop)) {
 		rc = -EBUSY;
-	} else if (back->wanted) {
-		rc = back->flags == flags && back->volume == task->volume ? 0 : -EBUSY;
+	} else if (background->wanted) {
+		rc = background->flags == flags && background->volume == task->volume ? 0 : -EBUSY;
 		if (rc == 0)
-			back->rate = task->ask.size;
+			background->rate = task->ask.size;
 	} else {
-		back->wanted = true;
-		back->flags = flags;
-		back->volume = task->volume;
-		back->rate = task->ask.size;
-		memset(&back->state, 0, sizeof(back->state));
-		back->state.running = 1;
-		back->state.run = mapper_draw_id();
+		background->wanted = true;
+		background->flags = flags;
+		background->volume = task->volume;
+		background->rate = task->ask.size;
+		memset(&background->state, 0, sizeof(background->state));
+		background->state.running = 1;
+		background->state.run = mapper_admin_draw_id();
 	}
-	task->value = back->state.run;
-	pthread_cond_broadcast(&back->changed);
+	task->value = background->state.run;
+	pthread_cond_broadcast(&background->changed);
 	pthread_mutex_unlock(&shared->lock);
 	return rc;
 }
 
-int mapper_run_sweep_state(struct mapper_task *task)
+int mapper_background_sweep_state(struct mapper_task *task)
 {
 	struct mapper_shared *shared = mapper_shared(task);
-	struct mapper_back *back = &shared->back;
+	struct mapper_background *background = &shared->background;
 	uint32_t room = mapper_task_room(task), size = sizeof(struct map_sweep_state);
 	uint32_t most = room > size ? (room - size) / sizeof(struct map_finding_info) : 0;
 	pthread_mutex_lock(&shared->lock);
-	uint64_t left = back->state.findings > task->arg ? back->state.findings - task->arg : 0;
+	uint64_t left =
+		background->state.findings > task->arg ? background->state.findings - task->arg : 0;
 	uint32_t count = left < most ? (uint32_t)left : most;
 	uint8_t *out =
 		mapper_task_answer(task, size + count * (uint32_t)sizeof(struct map_finding_info));
 	if (out)
-		memcpy(out, &back->state, size);
+		memcpy(out, &background->state, size);
 	if (out && count > 0)
-		memcpy(out + size, back->findings + task->arg, count * sizeof(*back->findings));
+		memcpy(out + size, background->findings + task->arg,
+			count * sizeof(*background->findings));
 	task->value = count < left ? task->arg + count : 0;
 	pthread_mutex_unlock(&shared->lock);
 	return task->error;
 }
 
-void mapper_back_dump(struct mapper_shared *shared, FILE *out)
+void mapper_background_dump(struct mapper_shared *shared, FILE *out)
 {
-	struct mapper_back *back = &shared->back;
+	struct mapper_background *background = &shared->background;
 	pthread_mutex_lock(&shared->lock);
-	const struct map_sweep_state *state = &back->state;
+	const struct map_sweep_state *state = &background->state;
 	fprintf(out,
 		"    sweep: %s, pass %u, %llu objects, %llu unreachable, %llu deleted; %llu leases "
 		"found at the start, %llu leftovers deleted\n",
 		state->running ? "at work" : "none", state->pass,
 		(unsigned long long)state->objects, (unsigned long long)state->unreachable,
-		(unsigned long long)state->deleted, (unsigned long long)back->adopted,
-		(unsigned long long)back->cleaned);
+		(unsigned long long)state->deleted, (unsigned long long)background->adopted,
+		(unsigned long long)background->cleaned);
 	pthread_mutex_unlock(&shared->lock);
 }
 
 /* --- its thread ----------------------------------------------------------------------------- */
 
-int mapper_back_start(struct mapper_shared *shared)
+int mapper_background_start(struct mapper_shared *shared)
 {
-	struct mapper_back *back = &shared->back;
-	int error = pthread_create(&back->thread, NULL, back_main, shared);
-	back->started = error == 0;
-	if (back->started)
-		pthread_setname_np(back->thread, "mapper back");
+	struct mapper_background *background = &shared->background;
+	int error = pthread_create(&background->thread, NULL, background_main, shared);
+	background->started = error == 0;
+	if (background->started)
+		pthread_setname_np(background->thread, "mapper back");
 	return -error;
 }
 
-void mapper_back_ask_end(struct mapper_shared *shared)
+void mapper_background_ask_end(struct mapper_shared *shared)
 {
 	pthread_mutex_lock(&shared->lock);
-	shared->back.ending = true;
-	pthread_cond_broadcast(&shared->back.changed);
+	shared->background.ending = true;
+	pthread_cond_broadcast(&shared->background.changed);
 	pthread_mutex_unlock(&shared->lock);
 }
 
-bool mapper_back_ended(struct mapper_shared *shared)
+bool mapper_background_ended(struct mapper_shared *shared)
 {
 	pthread_mutex_lock(&shared->lock);
-	bool ended = shared->back.ended || !shared->back.started;
+	bool ended = shared->background.ended || !shared->background.started;
 	pthread_mutex_unlock(&shared->lock);
 	return ended;
 }
 
-void mapper_back_join(struct mapper_shared *shared)
+void mapper_background_join(struct mapper_shared *shared)
 {
-	if (shared->back.started)
-		pthread_join(shared->back.thread, NULL);
-	shared->back.started = false;
-	free(shared->back.findings);
-	shared->back.findings = NULL;
+	if (shared->background.started)
+		pthread_join(shared->background.thread, NULL);
+	shared->background.started = false;
+	free(shared->background.findings);
+	shared->background.findings = NULL;
 }
