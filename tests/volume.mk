@@ -53,6 +53,7 @@ if HAVE_CHECK
 check_PROGRAMS += test_volume_intent test_volume_overlay
 TESTS += test_volume_intent test_volume_overlay
 test_volume_intent_SOURCES = tests/unit/test_volume_intent.c peers/volume/volume_intent.c \
+	peers/volume/volume_intent_store.c peers/volume/volume_intent_view.c \
 	peers/volume/volume_publish.c
 test_volume_intent_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)
 test_volume_intent_LDADD = $(unit_libs) libxseg.la $(CHECK_LIBS)

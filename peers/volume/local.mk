@@ -14,7 +14,9 @@ volume_sources = \
 # the data path
 volume_sources += \
 	peers/volume/volume_io.c peers/volume/volume_status.c peers/volume/volume_extent.c \
-	peers/volume/volume_map.c peers/volume/volume_intent.c peers/volume/volume_publish.c \
+	peers/volume/volume_map.c peers/volume/volume_intent.c \
+	peers/volume/volume_intent_store.c peers/volume/volume_intent_view.c \
+	peers/volume/volume_publish.c \
 	peers/volume/volume_flush.c peers/volume/volume_overlay.c peers/volume/volume_copy.c \
 	peers/volume/volume_first.c
 volume_la_SOURCES = $(volume_sources)

@@ -133,12 +133,18 @@ static int volume_start(struct peer *peer, char *why, size_t why_size)
 	TAILQ_INIT(&shard->quiesced);
 	TAILQ_INIT(&shard->limited);
 	int rc = volume_table_cache_open(shard);
+	if (rc == 0)
+		rc = volume_overlay_start(peer);
 	if (rc != 0)
 		snprintf(why, why_size, "no memory");
 	return rc;
 }
 
-static void volume_finish(struct peer *peer) { volume_table_cache_close(peer); }
+static void volume_finish(struct peer *peer)
+{
+	volume_overlay_finish(peer);
+	volume_table_cache_close(peer);
+}
 
 /* Whoever gives a volume back is nobody's job; and the others are wanted for its quiesce. */
 static bool volume_idle(struct peer *peer)

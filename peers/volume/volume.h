@@ -25,6 +25,7 @@
 #ifndef SKERRY_VOLUME_H
 #define SKERRY_VOLUME_H
 
+#include <base/slab.h>
 #include <base/sm.h>
 #include <peer/call.h>
 #include <peer/map.h>
@@ -107,7 +108,7 @@ struct volume {
 LIST_HEAD(volume_list, volume);
 
 struct volume_barrier;
-TAILQ_HEAD(volume_quiesce_barrier_queue, volume_barrier);
+TAILQ_HEAD(volume_barrier_queue, volume_barrier);
 struct volume_quiesce;
 TAILQ_HEAD(volume_quiesce_queue, volume_quiesce);
 
@@ -121,10 +122,10 @@ struct volume_shared {
 	struct overlays *overlays; /* volume_overlay.h */
 	uint64_t started_ns;
 	/* fronts that were there before: epoch of each lane that has opened all again */
-	_Atomic uint16_t published[XSEG_LANES_MAX];
-	_Atomic bool all_published;
+	_Atomic uint16_t reopened[XSEG_LANES_MAX];
+	_Atomic bool all_reopened;
 	/* volume_quiesce.c */
-	struct volume_quiesce_barrier_queue barriers[XSEG_LANES_MAX]; /* by shard; with the mutex */
+	struct volume_barrier_queue barriers[XSEG_LANES_MAX]; /* by shard; with the mutex */
 	_Atomic uint32_t barrier_count[XSEG_LANES_MAX];
 	_Atomic uint32_t releases; /* quiesces that have ended */
 	_Atomic uint64_t *aside; /* bit per request slot: it waits here, and has done nothing yet */
@@ -148,7 +149,8 @@ struct volume_shard {
 	TAILQ_HEAD(volume_part_queue, volume_part) parts; /* volume_overlay.c: they wait */
 	uint32_t parts_waiting;				  /* of them, since the last look */
 	uint32_t asks;					  /* bitmaps on their way */
-	struct volume_flush *background;		  /* volume_flush.c */
+	struct slab part_slab, ask_slab;
+	struct volume_flush *background; /* volume_flush.c */
 	uint64_t background_until_ns;
 	/* volume_quiesce.c */
 	struct volume_quiesce_queue quiescing; /* that this lane asked for */
@@ -357,7 +359,7 @@ bool volume_lease_waits(struct peer *peer);
 /* --- volume_front.c: what those have open who were there before us ------------------------ */
 
 /* The client has opened again whatever it has open. */
-void volume_front_published(struct peer *peer, struct volume_client client);
+void volume_front_reopened(struct peer *peer, struct volume_client client);
 /* True: not all have said so; the job is dispatched again later, or has failed. */
 bool volume_front_await(struct peer *peer, struct job *job);
 

@@ -104,7 +104,7 @@ void volume_admin_close(struct peer *peer, struct job *job)
 	struct volume_client client = volume_open_client(peer, job);
 	bool last = false;
 	if (job->key.volume == 0)
-		volume_front_published(peer, client);
+		volume_front_reopened(peer, client);
 	else if (volume)
 		last = volume_open_remove(peer, volume, client);
 	job_complete(job, 0);
@@ -221,7 +221,7 @@ static void remove_found(struct volume_task *task, int error)
 	struct peer *peer = task->step.peer;
 	struct volume *volume = error == 0 ? volume_table_lookup(peer, task->id) : NULL;
 	/* nobody can have a damaged one open; and what is not there has been removed before, if who
-	   asks was published its id: the mapper says so */
+	   asks was told its id: the mapper says so */
 	bool gone = error == -ENOENT && task->job->key.volume != 0 && volume_has_map(peer);
 	if (error == -EILSEQ || error == -EPROTO || gone) {
 		job_forward(volume_task_leave(task), VOLUME_MAP);

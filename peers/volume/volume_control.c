@@ -45,7 +45,7 @@ static const struct control controls[MAP_CONTROLS] = {
 
 /* --- handed on ---------------------------------------------------------------------------- */
 
-struct published {
+struct control_publish {
 	struct volume_flush flush; /* first */
 	struct volume_task *task;
 };
@@ -57,9 +57,9 @@ static void pass_on(struct volume_task *task)
 	job_forward(volume_task_leave(task), VOLUME_MAP);
 }
 
-static void published(struct volume_flush *flush, int error)
+static void control_published(struct volume_flush *flush, int error)
 {
-	struct published *publish = (struct published *)flush;
+	struct control_publish *publish = (struct control_publish *)flush;
 	struct volume_task *task = publish->task;
 	free(publish);
 	if (error != 0 && error != -ESTALE)
@@ -75,13 +75,13 @@ static void publish_first(struct volume_task *task)
 		pass_on(task);
 		return;
 	}
-	struct published *publish = calloc(1, sizeof(*publish));
+	struct control_publish *publish = calloc(1, sizeof(*publish));
 	if (!publish) {
 		volume_task_end(task, -ENOMEM, 0, 0);
 		return;
 	}
 	publish->task = task;
-	volume_flush_begin(&publish->flush, peer, task->id, published);
+	volume_flush_begin(&publish->flush, peer, task->id, control_published);
 }
 
 /* --- those with a part for us ---------------------------------------------------------------- */

@@ -74,16 +74,22 @@ static void unmake_overlay(struct volume_part *part)
 			map_word(overlay->epoch, part->volume->self, MAP_WORD_PARTIAL), before);
 }
 
-/* The clusters are nobody's any more, and it is over. */
+/* With the mutex. The clusters are nobody's any more. */
+static void let_go(struct volume_part *part, int error)
+{
+	if (part->count > 0)
+		overlay_bits_clear(part->overlay->busy, part->first, part->count);
+	if (error != 0)
+		unmake_overlay(part);
+	overlay_unref(overlays_of(part->step.peer), part->overlay);
+	part->overlay = NULL;
+}
+
 static void write_end(struct volume_part *part, int error)
 {
 	if (part->overlay) {
 		lock(part);
-		if (part->count > 0)
-			overlay_bits_clear(part->overlay->busy, part->first, part->count);
-		if (error != 0)
-			unmake_overlay(part);
-		overlay_unref(overlays_of(part->step.peer), part->overlay);
+		let_go(part, error);
 		unlock(part);
 	}
 	volume_io_part_end(part, error);
@@ -142,18 +148,16 @@ static void touch(struct volume_step *step)
 		write_end(part, rc);
 }
 
-/* What empties a part of an object that nothing was ever written to does not make it. */
+/* With the mutex. What empties a part of an object that nothing was ever written to does not make
+   it. */
 static bool is_absent(struct volume_part *part)
 {
 	bool makes =
 		part->job &&
 		(part->job->op == XSEG_OP_WRITE ||
 			(part->job->op == XSEG_OP_ZERO && (part->job->flags & XSEG_F_NO_HOLE)));
-	lock(part);
-	bool absent = !makes && !part->written &&
-		      !overlay_bits_any(part->overlay->has, 0, clusters_of(part->volume));
-	unlock(part);
-	return absent;
+	return !makes && !part->written &&
+	       !overlay_bits_any(part->overlay->has, 0, clusters_of(part->volume));
 }
 
 static void made_all(struct call *call)
@@ -232,7 +236,7 @@ static int make_overlay(struct volume_part *part, uint64_t word)
 	else
 		overlay = overlay_add(overlays, volume->id, epoch, part->object);
 	if (!overlay)
-		return -ENOMEM;
+		return -EAGAIN;
 	overlay->known = true;
 	overlay->error = 0;
 	overlay->parent_owner = volume->owners[map_word_owner(word)];
@@ -275,7 +279,7 @@ static int find_overlay(struct volume_part *part)
 		return 0;
 	struct overlay *overlay = overlay_get(part->step.peer, &part->own);
 	if (!overlay)
-		return overlay_none(part->step.peer);
+		return -EAGAIN;
 	if (overlay->known) {
 		part->overlay = overlay;
 		return 0;
@@ -304,44 +308,6 @@ static int claim(struct volume_part *part)
 	part->count = count;
 	overlay_bits_set(overlay->busy, first, count);
 	return 0;
-}
-
-/* There is nothing at all by now: as volume_io.c does it, from the beginning. */
-static void nothing_there(struct volume_part *part)
-{
-	if (part->job)
-		volume_io_part_again(part);
-	else
-		write_end(part, 0);
-}
-
-static void write_begin(struct volume_step *step)
-{
-	struct volume_part *part = part_of(step);
-	if (!overlay_volume(part)) {
-		write_end(part, -ENOENT);
-		return;
-	}
-	lock(part);
-	int rc = find_overlay(part);
-	bool whole = rc == 0 && !part->overlay;
-	if (rc == 0 && part->overlay)
-		rc = claim(part);
-	unlock(part);
-	if (rc == -EALREADY)
-		nothing_there(part);
-	else if (rc == -EINPROGRESS)
-		overlay_wait(part, write_begin);
-	else if (rc == -EAGAIN)
-		overlay_wait(part, write_begin);
-	else if (rc != 0)
-		write_end(part, rc);
-	else if (!whole)
-		write_next(step);
-	else if (part->job)
-		send_simply(step);
-	else
-		write_end(part, 0);
 }
 
 /* --- filling ------------------------------------------------------------------------------ */
@@ -450,9 +416,12 @@ static int fill_read(struct volume_part *part, const struct overlay_run *run)
 static void fill_nothing(struct volume_part *part)
 {
 	overlay_bits_set(part->made, part->fill, part->fill_count);
+	lock(part);
+	bool absent = is_absent(part);
+	unlock(part);
 	if (part->job)
 		write_next(&part->step);
-	else if (is_absent(part))
+	else if (absent)
 		touch(&part->step);
 	else
 		write_made(&part->step);
@@ -470,9 +439,7 @@ static void fill(struct volume_part *part)
 		}
 		rc = fill_read(part, &run);
 	}
-	if (rc == -EINPROGRESS)
-		overlay_wait(part, write_next);
-	else if (rc == -EAGAIN)
+	if (rc == -EINPROGRESS || rc == -EAGAIN)
 		overlay_wait(part, write_next);
 	else if (rc != 0)
 		write_end(part, rc);
@@ -482,7 +449,40 @@ static void fill(struct volume_part *part)
 
 static void emptied(struct call *call);
 
-/* What the stretch covers is there when it has been written. */
+enum next { NEXT_FILL, NEXT_TOUCH, NEXT_SEND, NEXT_EMPTY, NEXT_END };
+
+/* With the mutex. What the stretch covers is there when it has been written. */
+static enum next next_of(struct volume_part *part)
+{
+	if (empties(part))
+		return NEXT_EMPTY;
+	if (find_fill(part))
+		return NEXT_FILL;
+	if (!part->job)
+		return NEXT_END;
+	return is_absent(part) ? NEXT_TOUCH : NEXT_SEND;
+}
+
+static void write_send(struct volume_part *part, call_done_f *done)
+{
+	int rc = volume_copy_send(part, done);
+	if (rc == -EAGAIN)
+		overlay_wait(part, write_next);
+	else if (rc != 0)
+		write_end(part, rc);
+}
+
+static void write_go(struct volume_part *part, enum next next)
+{
+	switch (next) {
+	case NEXT_FILL: fill(part); break;
+	case NEXT_TOUCH: touch(&part->step); break;
+	case NEXT_SEND: write_send(part, made_all); break;
+	case NEXT_EMPTY: write_send(part, emptied); break;
+	case NEXT_END: write_end(part, 0); break;
+	}
+}
+
 static void write_next(struct volume_step *step)
 {
 	struct volume_part *part = part_of(step);
@@ -490,27 +490,47 @@ static void write_next(struct volume_step *step)
 		write_end(part, -ENOENT);
 		return;
 	}
-	bool empty = empties(part);
 	lock(part);
-	bool fills = !empty && find_fill(part);
+	enum next next = next_of(part);
 	unlock(part);
-	if (fills) {
-		fill(part);
-		return;
-	}
-	if (!part->job) {
+	write_go(part, next);
+}
+
+/* There is nothing at all by now: as volume_io.c does it, from the beginning. */
+static void nothing_there(struct volume_part *part)
+{
+	if (part->job)
+		volume_io_part_again(part);
+	else
 		write_end(part, 0);
+}
+
+static void write_begin(struct volume_step *step)
+{
+	struct volume_part *part = part_of(step);
+	if (!overlay_volume(part)) {
+		write_end(part, -ENOENT);
 		return;
 	}
-	if (!empty && is_absent(part)) {
-		touch(step);
-		return;
-	}
-	int rc = volume_copy_send(part, empty ? emptied : made_all);
-	if (rc == -EAGAIN)
-		overlay_wait(part, write_next);
+	lock(part);
+	int rc = find_overlay(part);
+	bool whole = rc == 0 && !part->overlay;
+	if (!whole && rc == 0)
+		rc = claim(part);
+	enum next next = !whole && rc == 0 ? next_of(part) : NEXT_END;
+	unlock(part);
+	if (rc == -EALREADY)
+		nothing_there(part);
+	else if (rc == -EINPROGRESS || rc == -EAGAIN)
+		overlay_wait(part, write_begin);
 	else if (rc != 0)
 		write_end(part, rc);
+	else if (!whole)
+		write_go(part, next);
+	else if (part->job)
+		send_simply(step);
+	else
+		write_end(part, 0);
 }
 
 /* With the mutex. The entry of an overlay that has everything. */
@@ -563,11 +583,14 @@ static void write_made(struct volume_step *step)
 			rc = 1;
 	if (rc == 1)
 		rc = intent_made(part);
+	bool over = rc != -EAGAIN && (rc != 0 || part->job);
+	if (over)
+		let_go(part, rc);
 	unlock(part);
-	if (rc == -EAGAIN)
+	if (over)
+		volume_io_part_end(part, rc);
+	else if (rc == -EAGAIN)
 		overlay_wait(part, write_made);
-	else if (rc != 0 || part->job)
-		write_end(part, rc);
 	else
 		write_next(step); /* a flatten goes on */
 }
@@ -622,15 +645,14 @@ void volume_copy_write(struct volume_part *part)
 
 void volume_copy_flatten(struct volume_flattened *whole)
 {
-	struct volume_part *part = calloc(1, sizeof(*part));
+	struct volume_part *part = volume_io_part_new(whole->peer);
 	if (!part) {
-		whole->done(whole, -ENOMEM);
+		whole->done(whole, -EAGAIN);
 		return;
 	}
-	*part = (struct volume_part){.step.peer = whole->peer,
-		.id = whole->volume->id,
-		.object = whole->object,
-		.length = 1u << whole->volume->object_shift,
-		.whole = whole};
+	part->id = whole->volume->id;
+	part->object = whole->object;
+	part->length = 1u << whole->volume->object_shift;
+	part->whole = whole;
 	write_begin(&part->step);
 }

@@ -24,10 +24,10 @@ struct wait {
 	unsigned waits;
 };
 
-void volume_front_published(struct peer *peer, struct volume_client client)
+void volume_front_reopened(struct peer *peer, struct volume_client client)
 {
 	struct volume_shared *shared = peer->shared;
-	atomic_store(&shared->published[client.lane], client.epoch);
+	atomic_store(&shared->reopened[client.lane], client.epoch);
 }
 
 /* Does an edge of that peer lead to us? */
@@ -40,31 +40,31 @@ static bool is_above(const struct peer *peer, const struct xseg_peer_view *view)
 	return xseg_edge_find(seg, name, &edge) == 0 && xseg_edge_port(seg, edge) == peer->port;
 }
 
-static bool has_published(const struct peer *peer, const struct xseg_peer_view *view)
+static bool has_reopened(const struct peer *peer, const struct xseg_peer_view *view)
 {
 	const struct xseg *seg = peer_segment(peer);
 	struct volume_shared *shared = peer->shared;
 	for (unsigned lane = 0; lane < XSEG_LANES_MAX; lane++) {
-		uint16_t epoch = atomic_load(&shared->published[lane]);
+		uint16_t epoch = atomic_load(&shared->reopened[lane]);
 		if ((view->lanes >> lane & 1) && !xseg_lane_alive(seg, lane, epoch))
 			return false;
 	}
 	return true;
 }
 
-static bool all_published(const struct peer *peer)
+static bool all_reopened(const struct peer *peer)
 {
 	struct volume_shared *shared = peer->shared;
 	struct xseg_peer_view view;
-	if (atomic_load(&shared->all_published))
+	if (atomic_load(&shared->all_reopened))
 		return true;
 	for (uint32_t i = 0; i < XSEG_PEERS_MAX; i++)
 		if (xseg_peer_view(peer_segment(peer), i, &view) && view.life == XSEG_LIFE_ALIVE &&
 			view.pid != getpid() && view.joined_ns < shared->started_ns &&
 			!strncmp(view.role, "front_", 6) && is_above(peer, &view) &&
-			!has_published(peer, &view))
+			!has_reopened(peer, &view))
 			return false;
-	atomic_store(&shared->all_published, true);
+	atomic_store(&shared->all_reopened, true);
 	return true;
 }
 
@@ -82,12 +82,12 @@ static void wait_done(struct worker_item *item)
 	struct wait *wait = (struct wait *)item;
 	struct peer *peer = item->post.peer;
 	struct job *job = wait->job;
-	if (!all_published(peer) && ++wait->waits < FRONT_WAITS && !peer->stopping) {
+	if (!all_reopened(peer) && ++wait->waits < FRONT_WAITS && !peer->stopping) {
 		worker_run(peer, item, wait_run, wait_done);
 		return;
 	}
 	free(wait);
-	if (all_published(peer))
+	if (all_reopened(peer))
 		peer->ops->on[job->op](peer, job);
 	else
 		job_fail(job, -EBUSY);
@@ -95,7 +95,7 @@ static void wait_done(struct worker_item *item)
 
 bool volume_front_await(struct peer *peer, struct job *job)
 {
-	if (all_published(peer))
+	if (all_reopened(peer))
 		return false;
 	struct wait *wait = calloc(1, sizeof(*wait));
 	if (!wait) {

@@ -97,20 +97,29 @@ static int part_send(struct peer *peer, struct job *job, const struct volume *vo
 	return 0;
 }
 
-/* The stretch as something that the fan waits for; NULL: no memory. */
+struct volume_part *volume_io_part_new(struct peer *peer)
+{
+	struct volume_shard *shard = peer->state;
+	uint32_t number;
+	struct volume_part *part = slab_get(&shard->part_slab, &number);
+	if (part)
+		*part = (struct volume_part){.step.peer = peer, .number = number};
+	return part;
+}
+
+/* The stretch as something that the fan waits for; NULL: try again. */
 static struct volume_part *part_new(struct peer *peer, struct job *job, const struct volume *volume,
 	const struct volume_span *span)
 {
-	struct volume_part *part = calloc(1, sizeof(*part));
+	struct volume_part *part = volume_io_part_new(peer);
 	if (!part)
 		return NULL;
-	*part = (struct volume_part){.step.peer = peer,
-		.job = job,
-		.id = volume->id,
-		.object = span->object,
-		.offset = span->offset,
-		.length = span->length,
-		.at = span->at};
+	part->job = job;
+	part->id = volume->id;
+	part->object = span->object;
+	part->offset = span->offset;
+	part->length = span->length;
+	part->at = span->at;
 	job_fan_hold(job);
 	return part;
 }
@@ -121,7 +130,7 @@ static int part_hole(
 	if (absent_of(job) == ABSENT_IS_MADE) {
 		struct volume_part *part = part_new(peer, job, volume, span);
 		if (!part)
-			return -ENOMEM;
+			return -EAGAIN;
 		volume_first_write(part);
 		return 0;
 	}
@@ -161,7 +170,7 @@ static int part_overlay(
 		return part_prefetch(peer, job, volume, span);
 	struct volume_part *part = part_new(peer, job, volume, span);
 	if (!part)
-		return -ENOMEM;
+		return -EAGAIN;
 	if (job->op == XSEG_OP_READ)
 		volume_overlay_read(part);
 	else
@@ -173,7 +182,8 @@ void volume_io_part_end(struct volume_part *part, int error)
 {
 	struct volume_flattened *whole = part->whole;
 	struct job *job = part->job;
-	free(part);
+	struct volume_shard *shard = part->step.peer->state;
+	slab_put(&shard->part_slab, part->number);
 	if (whole)
 		whole->done(whole, error);
 	else

@@ -12,8 +12,16 @@
 #define ANSWER_BYTES (MAP_ANSWER_AT + sizeof(struct map_bitmap_info))
 /* Questions of one shard at a time: the mapper needs slots, too, to answer them. */
 #define ASKS_MAX 32u
+#define PARTS_MAX 65536u		    /* of one shard under way */
+#define OVERLAYS_MAX (2u * VOLUME_OVERLAYS) /* those in use are not forgotten */
 /* Who waits for another lane looks again at least this often. */
 #define WAIT_NS 100000u
+
+struct overlay_ask {
+	struct volume_step step; /* first */
+	uint32_t number;	 /* in the shard's slab */
+	struct overlay *overlay; /* a ref is ours */
+};
 
 /* --- bits --------------------------------------------------------------------------------- */
 
@@ -80,19 +88,18 @@ static void overlay_forget(struct overlays *overlays, struct overlay *overlay)
 {
 	LIST_REMOVE(overlay, link);
 	overlays->count--;
-	free(overlay);
+	slab_put(&overlays->slab, overlay->number);
 }
 
 static struct overlay *overlay_new(
 	struct overlays *overlays, uint64_t owner, uint32_t epoch, uint32_t object)
 {
-	struct overlay *overlay = calloc(1, sizeof(*overlay));
+	uint32_t number;
+	struct overlay *overlay = slab_get(&overlays->slab, &number);
 	if (!overlay)
 		return NULL;
-	overlay->owner = owner;
-	overlay->epoch = epoch;
-	overlay->object = object;
-	overlay->refs = 1;
+	*overlay = (struct overlay){
+		.number = number, .owner = owner, .epoch = epoch, .object = object, .refs = 1};
 	LIST_INSERT_HEAD(bucket_of(overlays, owner, epoch, object), overlay, link);
 	struct overlay *oldest = TAILQ_FIRST(&overlays->order);
 	if (++overlays->count > VOLUME_OVERLAYS && oldest) {
@@ -133,7 +140,10 @@ int volume_overlay_open(struct peer *first)
 {
 	struct volume_shared *shared = first->shared;
 	struct overlays *overlays = calloc(1, sizeof(*overlays));
-	int rc = overlays ? -pthread_mutex_init(&overlays->lock, NULL) : -ENOMEM;
+	int rc = overlays ? slab_init(&overlays->slab, sizeof(struct overlay), OVERLAYS_MAX)
+			  : -ENOMEM;
+	if (rc == 0)
+		rc = -pthread_mutex_init(&overlays->lock, NULL);
 	if (rc != 0) {
 		free(overlays);
 		return rc;
@@ -149,16 +159,26 @@ void volume_overlay_close(struct peer *first)
 	struct overlays *overlays = shared->overlays;
 	if (!overlays)
 		return;
-	for (unsigned i = 0; i < OVERLAYS_BUCKETS; i++) {
-		struct overlay *overlay;
-		while ((overlay = LIST_FIRST(&overlays->buckets[i]))) {
-			LIST_REMOVE(overlay, link);
-			free(overlay);
-		}
-	}
 	pthread_mutex_destroy(&overlays->lock);
+	slab_fini(&overlays->slab);
 	free(overlays);
 	shared->overlays = NULL;
+}
+
+int volume_overlay_start(struct peer *peer)
+{
+	struct volume_shard *shard = peer->state;
+	int rc = slab_init(&shard->part_slab, sizeof(struct volume_part), PARTS_MAX);
+	if (rc == 0)
+		rc = slab_init(&shard->ask_slab, sizeof(struct overlay_ask), ASKS_MAX);
+	return rc;
+}
+
+void volume_overlay_finish(struct peer *peer)
+{
+	struct volume_shard *shard = peer->state;
+	slab_fini(&shard->part_slab);
+	slab_fini(&shard->ask_slab);
 }
 
 /* --- waiting ------------------------------------------------------------------------------ */
@@ -213,16 +233,6 @@ bool volume_overlay_poll(struct peer *peer)
 
 /* --- bitmaps ---------------------------------------------------------------------------- */
 
-struct overlay_ask {
-	struct volume_step step; /* first */
-	struct overlay *overlay; /* a ref is ours */
-};
-
-static struct volume_shard *shard_of_ask(const struct overlay_ask *ask)
-{
-	return ask->step.peer->state;
-}
-
 static void bitmap_take(struct overlay *overlay, const struct map_bitmap_info *info)
 {
 	overlay->parent_owner = info->parent_owner;
@@ -235,6 +245,7 @@ static void bitmap_take(struct overlay *overlay, const struct map_bitmap_info *i
 static void bitmap_answered(struct call *call)
 {
 	struct overlay_ask *ask = call->context;
+	struct volume_shard *shard = ask->step.peer->state;
 	struct overlays *overlays = overlays_of(ask->step.peer);
 	struct map_bitmap_info info = {.error = -EPROTO};
 	if (call->result == 0 && call->answer_length >= ANSWER_BYTES)
@@ -244,7 +255,7 @@ static void bitmap_answered(struct call *call)
 	if (info.error > 0)
 		info.error = -EPROTO;
 	call_end(call);
-	shard_of_ask(ask)->asks--;
+	shard->asks--;
 	pthread_mutex_lock(&overlays->lock);
 	if (info.error == 0)
 		bitmap_take(ask->overlay, &info);
@@ -252,7 +263,7 @@ static void bitmap_answered(struct call *call)
 		ask->overlay->error = info.error;
 	overlay_unref(overlays, ask->overlay);
 	pthread_mutex_unlock(&overlays->lock);
-	free(ask);
+	slab_put(&shard->ask_slab, ask->number);
 }
 
 static void bitmap_ask(struct volume_step *step)
@@ -296,28 +307,23 @@ struct overlay *overlay_get(struct peer *peer, const struct xseg_key *key)
 		return overlay;
 	}
 	struct volume_shard *shard = peer->state;
-	struct overlay_ask *ask = shard->asks < ASKS_MAX ? calloc(1, sizeof(*ask)) : NULL;
+	uint32_t number;
+	struct overlay_ask *ask = slab_get(&shard->ask_slab, &number);
 	overlay = ask ? overlay_new(overlays, key->volume, key->epoch, key->object) : NULL;
 	if (!overlay) {
-		free(ask);
+		if (ask)
+			slab_put(&shard->ask_slab, number);
 		return NULL;
 	}
 	if (bitmap_from_intent(peer, overlay)) {
-		free(ask);
+		slab_put(&shard->ask_slab, number);
 		return overlay;
 	}
 	overlay->refs++; /* the question's */
 	shard->asks++;
-	ask->step.peer = peer;
-	ask->overlay = overlay;
+	*ask = (struct overlay_ask){.step.peer = peer, .number = number, .overlay = overlay};
 	bitmap_ask(&ask->step);
 	return overlay;
-}
-
-int overlay_none(const struct peer *peer)
-{
-	const struct volume_shard *shard = peer->state;
-	return shard->asks >= ASKS_MAX ? -EAGAIN : -ENOMEM;
 }
 
 /* --- who has it --------------------------------------------------------------------------- */
@@ -363,7 +369,7 @@ static int resolve(struct peer *peer, struct volume_part *part, const struct xse
 			part ? overlay_get(peer, &at)
 			     : overlay_find(overlays, at.volume, at.epoch, at.object);
 		if (!overlay)
-			return part ? overlay_none(peer) : -EINPROGRESS;
+			return part ? -EAGAIN : -EINPROGRESS;
 		if (!overlay->known && part && overlay->error == 0) {
 			part->waits = overlay;
 			return -EINPROGRESS;

@@ -28,19 +28,21 @@ struct overlay;
 
 int volume_overlay_open(struct peer *first);
 void volume_overlay_close(struct peer *first);
+int volume_overlay_start(struct peer *peer); /* a shard */
+void volume_overlay_finish(struct peer *peer);
 
 /*
  * A stretch of one object of a volume, of a job that is fanned out: its data is [at, at + length)
- * of the job's. Calloc'd by who asks, freed by who ends it: volume_part_end() releases the job's
- * fan.
+ * of the job's. volume_io_part_end() frees it and releases the job's fan.
  */
 struct volume_part {
 	struct volume_step step; /* first; the room's own, but for step.peer */
 	struct job *job;	 /* op and flags are its own */
 	uint64_t id;		 /* of the volume */
 	uint32_t object, offset, length, at;
-	struct volume_flattened *whole; /* no job's: volume_overlay_whole() */
+	struct volume_flattened *whole; /* no job's: volume_copy_flatten() */
 	/* the room's own */
+	uint32_t number;	   /* in the shard's slab */
 	struct volume *volume;	   /* good for this turn */
 	struct overlay *waits;	   /* for what it waits to be known; a ref */
 	struct overlay *overlay;   /* the own object that it writes to; a ref */
@@ -52,6 +54,8 @@ struct volume_part {
 	int error;		      /* what it ends with when it has been undone */
 	TAILQ_ENTRY(volume_part) link;
 };
+/* Of the shard's slab; all but step.peer and number is zero. NULL: all are out, try again. */
+struct volume_part *volume_io_part_new(struct peer *peer);
 void volume_io_part_end(struct volume_part *part, int error);
 /* What it was about has changed: as if it had just been asked. */
 void volume_io_part_again(struct volume_part *part);

@@ -15,6 +15,7 @@
 #define OVERLAYS_BUCKETS 16384u
 
 struct overlay {
+	uint32_t number; /* in the slab */
 	LIST_ENTRY(overlay) link;
 	TAILQ_ENTRY(overlay) order; /* the least recently used first; those without refs */
 	uint64_t owner;
@@ -31,6 +32,7 @@ LIST_HEAD(overlay_list, overlay);
 
 struct overlays {
 	pthread_mutex_t lock;
+	struct slab slab;
 	uint32_t count;
 	struct overlay_list buckets[OVERLAYS_BUCKETS];
 	TAILQ_HEAD(, overlay) order;
@@ -59,7 +61,7 @@ bool overlay_bits_any(const uint64_t words[MAP_HAS_WORDS], uint32_t first, uint3
 /*
  * Who has cluster `first` of what lies at `key` (a partial object), and how many behind it, at most
  * `most`. skip: of its parent's; `key` itself is known. -EINPROGRESS: a bitmap on the way down is
- * not known and is being asked for: child_wait(). Other errors: it cannot be known.
+ * not known and is being asked for: overlay_wait(). Other errors: it cannot be known.
  */
 int overlay_resolve(struct volume_part *part, const struct xseg_key *key, bool skip, uint32_t first,
 	uint32_t most, struct overlay_run *run);
@@ -68,16 +70,14 @@ int overlay_known(struct peer *peer, const struct xseg_key *key, uint32_t first,
 	struct overlay_run *run);
 /* Looks part->volume up for this turn; false: it is gone. */
 bool overlay_volume(struct volume_part *part);
-/* One that is there, or is being asked for, with a ref; NULL: child_none() says why. With the
+/* One that is there, or is being asked for, with a ref; NULL: all are in use, try again. With the
    mutex. */
 struct overlay *overlay_get(struct peer *peer, const struct xseg_key *key);
-/* -EAGAIN: the shard asks for too many already; -ENOMEM. */
-int overlay_none(const struct peer *peer);
 
 /* With the mutex. NULL: not remembered. */
 struct overlay *overlay_find(
 	struct overlays *overlays, uint64_t owner, uint32_t epoch, uint32_t object);
-/* With the mutex: one that nobody knows yet, known, with a ref. NULL: no memory. */
+/* With the mutex: one that nobody knows yet, known, with a ref. NULL: all are in use, try again. */
 struct overlay *overlay_add(
 	struct overlays *overlays, uint64_t owner, uint32_t epoch, uint32_t object);
 void overlay_ref(struct overlays *overlays, struct overlay *overlay);	/* with the mutex */

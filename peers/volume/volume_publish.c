@@ -18,11 +18,6 @@ struct published {
 	struct map_update text;
 };
 
-static struct intents *intents_of(const struct volume_publish *publish)
-{
-	return ((struct volume_shared *)publish->step.peer->shared)->intents;
-}
-
 static void copy_intent(struct published *published, const struct volume_intent *slot, bool zero)
 {
 	/* before the bits: one that is set beside us is published the next time, too */
@@ -53,7 +48,7 @@ static int gather(struct volume_publish *publish, const struct intent_volume *of
 	if (!publish->published)
 		return -ENOMEM;
 	TAILQ_FOREACH (intent, &of->intents, beside)
-		if (!intent->unmade || intent->zero)
+		if (intent->state == INTENT_STANDING || intent->zero)
 			copy_intent(&publish->published[publish->count++],
 				intent_record(publish->step.peer, intent), intent->zero);
 	qsort(publish->published, publish->count, sizeof(*publish->published), compare);
@@ -63,7 +58,7 @@ static int gather(struct volume_publish *publish, const struct intent_volume *of
 /* Our turn is over; the next one's lane is woken. */
 static void pass_on(struct volume_publish *publish)
 {
-	struct intents *intents = intents_of(publish);
+	struct intents *intents = intents_of(publish->step.peer);
 	pthread_mutex_lock(&intents->lock);
 	struct intent_volume *of = intent_volume_find(intents, publish->volume);
 	struct volume_publish *next = TAILQ_FIRST(&of->waiting);
@@ -86,7 +81,7 @@ static void pass_on(struct volume_publish *publish)
 /* It is our turn; who has nothing to publish ends it at once. */
 static void take_turn(struct volume_publish *publish)
 {
-	struct intents *intents = intents_of(publish);
+	struct intents *intents = intents_of(publish->step.peer);
 	pthread_mutex_lock(&intents->lock);
 	struct intent_volume *of = intent_volume_find(intents, publish->volume);
 	int rc = of->count > 0 ? gather(publish, of) : 0;
@@ -101,7 +96,7 @@ static void take_turn(struct volume_publish *publish)
 
 void volume_publish_begin(struct volume_publish *publish)
 {
-	struct intents *intents = intents_of(publish);
+	struct intents *intents = intents_of(publish->step.peer);
 	bool mine = false;
 	pthread_mutex_lock(&intents->lock);
 	struct intent_volume *of = intent_volume_find(intents, publish->volume);
@@ -120,7 +115,7 @@ void volume_publish_begin(struct volume_publish *publish)
 
 bool volume_publish_poll(struct peer *peer)
 {
-	struct intents *intents = ((struct volume_shared *)peer->shared)->intents;
+	struct intents *intents = intents_of(peer);
 	bool moved = false;
 	while (intents && atomic_load_explicit(
 				  &intents->ready_count[peer->shard], memory_order_acquire) > 0) {
@@ -143,7 +138,7 @@ bool volume_publish_poll(struct peer *peer)
 static void strike_out(struct volume_publish *publish)
 {
 	struct peer *peer = publish->step.peer;
-	struct intents *intents = intents_of(publish);
+	struct intents *intents = intents_of(publish->step.peer);
 	struct volume *volume = volume_table_lookup(peer, publish->volume);
 	pthread_mutex_lock(&intents->lock);
 	for (uint32_t i = publish->sent; i < publish->sent + publish->batch; i++) {
@@ -152,7 +147,7 @@ static void strike_out(struct volume_publish *publish)
 			atomic_fetch_add_explicit(&volume->forgets, 1, memory_order_release);
 		struct intent *intent =
 			intent_find(intents, publish->volume, published->text.object);
-		if (intent && !intent->unmade &&
+		if (intent && intent->state == INTENT_STANDING &&
 			atomic_load_explicit(&intent_record(peer, intent)->changes,
 				memory_order_relaxed) == published->changes)
 			intent_free(peer, intents, intent);
