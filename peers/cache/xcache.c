@@ -14,6 +14,21 @@ const struct xcache_policy *const xcache_policies[XCACHE_POLICIES] = {
 
 static uint32_t lower(uint32_t a, uint32_t b) { return a < b ? a : b; }
 
+/* --- states ------------------------------------------------------------------------- */
+
+static const struct sm_state entry_states[] = {
+	[XCACHE_FREE] = {"free", SM(XCACHE_IN) | SM(XCACHE_LOOSE)},
+	[XCACHE_IN] = {"in", SM(XCACHE_PARKED) | SM(XCACHE_OUT)},
+	[XCACHE_PARKED] = {"parked", SM(XCACHE_IN) | SM(XCACHE_OUT) | SM(XCACHE_LOOSE)},
+	[XCACHE_OUT] = {"out", SM(XCACHE_IN) | SM(XCACHE_FREE)},
+	[XCACHE_LOOSE] = {"loose", SM(XCACHE_OUT)},
+};
+
+static inline void entry_move(struct xcache_entry *e, enum xcache_state state)
+{
+	sm_move(entry_states, &e->state, state);
+}
+
 /* --- an entry and its object --------------------------------------------------------- */
 
 static bool is_stuck(const struct xcache_entry *e)
@@ -43,7 +58,7 @@ static void entry_free(struct xcache *cache, uint32_t entry, bool evicted)
 		xcache_slot_clear(cache, o, e->bucket);
 		o->count--;
 	}
-	e->state = XCACHE_FREE;
+	entry_move(e, XCACHE_FREE);
 	cache->count--;
 	if (cache->hooks.free)
 		cache->hooks.free(cache->owner, entry);
@@ -56,7 +71,8 @@ static void entry_free(struct xcache *cache, uint32_t entry, bool evicted)
 static void entry_out(struct xcache *cache, uint32_t entry, bool evicted)
 {
 	struct xcache_entry *e = xcache_entry(cache, entry);
-	e->state = XCACHE_OUT;
+	if (e->state != XCACHE_OUT)
+		entry_move(e, XCACHE_OUT);
 	e->policy = evicted ? XCACHE_OUT_EVICTED : XCACHE_OUT_REMOVED;
 	if (e->refs == 0)
 		entry_free(cache, entry, evicted);
@@ -150,7 +166,7 @@ void xcache_hit(struct xcache *cache, uint32_t entry)
 static void take_back(struct xcache *cache, uint32_t entry)
 {
 	struct xcache_entry *e = xcache_entry(cache, entry);
-	e->state = XCACHE_IN;
+	entry_move(e, XCACHE_IN);
 	e->policy = 0;
 	cache->policy->insert(cache, entry);
 	xcache_object_renew(cache, e->object);
@@ -161,7 +177,7 @@ static void take_back(struct xcache *cache, uint32_t entry)
 static void insert_new(struct xcache *cache, uint32_t object, uint32_t bucket, uint32_t *entry)
 {
 	struct xcache_object *o = xcache_object(cache, object);
-	entry_make(cache, object, bucket, entry)->state = XCACHE_IN;
+	entry_move(entry_make(cache, object, bucket, entry), XCACHE_IN);
 	xcache_slot_set(cache, o, bucket, *entry);
 	must(!o->beyond);
 	o->count++;
@@ -237,7 +253,7 @@ int xcache_loose(struct xcache *cache, uint32_t *entry)
 	int error = make_room(cache);
 	if (error)
 		return error;
-	entry_make(cache, XCACHE_NONE, 0, entry)->state = XCACHE_LOOSE;
+	entry_move(entry_make(cache, XCACHE_NONE, 0, entry), XCACHE_LOOSE);
 	return 0;
 }
 
@@ -248,7 +264,8 @@ void xcache_remove(struct xcache *cache, uint32_t entry)
 	bool was = is_stuck(e);
 	if (e->state == XCACHE_IN)
 		cache->policy->remove(cache, entry);
-	e->state = XCACHE_OUT;
+	if (e->state != XCACHE_OUT)
+		entry_move(e, XCACHE_OUT);
 	count_stuck(cache, e, was);
 	entry_out(cache, entry, false);
 }
@@ -258,14 +275,13 @@ void xcache_remove(struct xcache *cache, uint32_t entry)
 void xcache_park(struct xcache *cache, uint32_t entry)
 {
 	struct xcache_entry *e = xcache_entry(cache, entry);
-	must(e->state == XCACHE_IN);
 	if (entry == cache->chosen) {
 		cache->policy->back(cache, entry);
 		cache->chosen = XCACHE_NONE;
 	}
 	cache->policy->remove(cache, entry);
 	bool was = is_stuck(e);
-	e->state = XCACHE_PARKED;
+	entry_move(e, XCACHE_PARKED);
 	e->prev = e->next = XCACHE_NONE;
 	count_stuck(cache, e, was);
 }
@@ -274,7 +290,7 @@ void xcache_unpark(struct xcache *cache, uint32_t entry)
 {
 	struct xcache_entry *e = xcache_entry(cache, entry);
 	must(e->state == XCACHE_PARKED);
-	e->state = XCACHE_IN;
+	entry_move(e, XCACHE_IN);
 	count_stuck(cache, e, true);
 	cache->policy->insert(cache, entry);
 }
@@ -289,7 +305,7 @@ void xcache_loosen(struct xcache *cache, uint32_t entry)
 	o->count--;
 	xcache_slot_clear(cache, o, e->bucket);
 	e->object = XCACHE_NONE;
-	e->state = XCACHE_LOOSE;
+	entry_move(e, XCACHE_LOOSE);
 	xcache_object_settle(cache, object);
 }
 

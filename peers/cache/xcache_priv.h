@@ -13,6 +13,7 @@
 #define SKERRY_XCACHE_PRIV_H
 
 #include <base/slab.h>
+#include <base/sm.h>
 
 #include "peers/cache/xcache.h"
 

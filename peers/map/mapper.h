@@ -296,6 +296,25 @@ struct mapper_kind {
 	int (*run)(struct mapper_task *task);
 };
 
+/*
+ * A task, from the lane through the threads and back; mapper_task.c has the table.
+ *
+ *   ASKED --ids are known--> LOCKING --has all its locks--> READY --a thread--> RUNNING --> DONE
+ *     |                        ^                              ^
+ *     |--- a name is given --> FINDING (on a thread)          |
+ *     `--- makes no sense ------------------------------------'   (only to be answered)
+ *
+ * LOCKING waits in the queue of a lock and holds no thread; FINDING and READY wait for one.
+ */
+enum mapper_task_state {
+	MAPPER_ASKED,
+	MAPPER_FINDING,
+	MAPPER_LOCKING,
+	MAPPER_READY,
+	MAPPER_RUNNING,
+	MAPPER_DONE,
+};
+
 struct mapper_task {
 	const struct mapper_kind *kind;
 	struct mapper_shard *shard;
@@ -309,7 +328,7 @@ struct mapper_task {
 	/* locks */
 	uint64_t lock_id[MAPPER_LOCKS];
 	unsigned lock_count, locks_held;
-	bool found;
+	uint8_t state; /* enum mapper_task_state; with the mutex until READY, then its thread's */
 	/* at work */
 	struct mapper_store store;
 	uint64_t guarded, guard_term; /* taken for the time of the change */
@@ -331,6 +350,8 @@ void mapper_task_begin(struct peer *peer, struct job *job, const struct mapper_k
 int mapper_task_own(struct mapper_shard *shard, const struct mapper_kind *kind, uint64_t volume);
 /* A thread: as far as it comes. */
 void mapper_task_run(struct mapper_task *task);
+/* With the mutex: it has all it needs, and waits for a thread. */
+void mapper_task_ready(struct mapper_task *task);
 /* The lane: ends those that are done. */
 bool mapper_task_collect(struct mapper_shard *shard);
 /* Room for an answer of that many bytes; NULL: -ENOMEM, or -EMSGSIZE: the job has less. */

@@ -68,7 +68,7 @@ static void pass_on(struct mapper_lock *lock)
 	TAILQ_REMOVE(&lock->waiting, next, link);
 	next->locks_held++;
 	if (mapper_lock_take(next))
-		mapper_pool_push(next);
+		mapper_task_ready(next);
 }
 
 void mapper_lock_drop(struct mapper_task *task)

@@ -8,6 +8,7 @@
  */
 #include <base/crash.h>
 #include <base/log.h>
+#include <base/sm.h>
 #include <errno.h>
 #include <peer/keep.h>
 #include <stdlib.h>
@@ -227,7 +228,6 @@ static void add_lock(struct mapper_task *task, uint64_t id)
 static void choose_locks(struct mapper_task *task)
 {
 	unsigned flags = task->kind->flags;
-	task->found = true;
 	if (!(flags & MAPPER_CHANGES_VOLUME))
 		return;
 	add_lock(task, task->volume);
@@ -241,13 +241,41 @@ static void choose_locks(struct mapper_task *task)
 	}
 }
 
-/* Its volume's lock, then a thread; false: it waits for one or the other. */
-static void task_queue(struct mapper_task *task)
+static const struct sm_state task_states[] = {
+	[MAPPER_ASKED] = {"asked", SM(MAPPER_FINDING) | SM(MAPPER_LOCKING) | SM(MAPPER_READY)},
+	[MAPPER_FINDING] = {"finding", SM(MAPPER_LOCKING)},
+	[MAPPER_LOCKING] = {"locking", SM(MAPPER_READY)},
+	[MAPPER_READY] = {"ready", SM(MAPPER_RUNNING)},
+	[MAPPER_RUNNING] = {"running", SM(MAPPER_DONE)},
+	[MAPPER_DONE] = {"done", 0},
+};
+
+static void task_move(struct mapper_task *task, enum mapper_task_state state)
+{
+	sm_move(task_states, &task->state, state);
+}
+
+void mapper_task_ready(struct mapper_task *task)
+{
+	task_move(task, MAPPER_READY);
+	mapper_pool_push(task);
+}
+
+/* What it waits for first: a thread to find its ids, its locks, or a thread to end it. */
+static void task_queue(struct mapper_task *task, bool found)
 {
 	struct mapper_shared *shared = mapper_shared(task);
 	pthread_mutex_lock(&shared->lock);
-	if (!task->found || mapper_lock_take(task))
+	if (task->error != 0) {
+		mapper_task_ready(task);
+	} else if (!found) {
+		task_move(task, MAPPER_FINDING);
 		mapper_pool_push(task);
+	} else {
+		task_move(task, MAPPER_LOCKING);
+		if (mapper_lock_take(task))
+			mapper_task_ready(task);
+	}
 	pthread_mutex_unlock(&shared->lock);
 }
 
@@ -318,6 +346,7 @@ static void task_end(struct mapper_task *task)
 	struct mapper_shard *shard = task->shard;
 	struct peer *peer = shard->peer;
 	put_answer(task);
+	task_move(task, MAPPER_DONE);
 	pthread_mutex_lock(&shared->lock);
 	mapper_lock_drop(task);
 	pthread_mutex_unlock(&shared->lock);
@@ -331,15 +360,19 @@ static void task_end(struct mapper_task *task)
 void mapper_task_run(struct mapper_task *task)
 {
 	struct mapper_shared *shared = mapper_shared(task);
-	if (!task->found && task->error == 0) {
+	if (task->state == MAPPER_FINDING) {
 		task->error = find_ids(task);
 		choose_locks(task);
 		pthread_mutex_lock(&shared->lock);
+		task_move(task, MAPPER_LOCKING);
 		bool ready = task->error != 0 || mapper_lock_take(task);
+		if (ready)
+			task_move(task, MAPPER_READY);
 		pthread_mutex_unlock(&shared->lock);
 		if (!ready)
 			return; /* who has the lock now gives it to the pool */
 	}
+	task_move(task, MAPPER_RUNNING);
 	if (task->error == 0)
 		run_kind(task);
 	task_end(task);
@@ -372,9 +405,10 @@ void mapper_task_begin(struct peer *peer, struct job *job, const struct mapper_k
 	task->begun_ns = peer_now_ns(peer);
 	task->out_at = job->op == XSEG_OP_CONTROL ? MAP_ANSWER_AT : 0;
 	task->error = read_question(task);
-	if (task->error == 0 && is_found(task))
+	bool found = task->error == 0 && is_found(task);
+	if (found)
 		choose_locks(task);
-	task_queue(task);
+	task_queue(task, found);
 }
 
 int mapper_task_own(struct mapper_shard *shard, const struct mapper_kind *kind, uint64_t volume)
@@ -384,7 +418,7 @@ int mapper_task_own(struct mapper_shard *shard, const struct mapper_kind *kind, 
 		return -ENOMEM;
 	task->volume = volume;
 	choose_locks(task);
-	task_queue(task);
+	task_queue(task, true);
 	return 0;
 }
 
