@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a death costs: one pass of the reaper over a segment whose tables and pool are full. */
+#include <base/time.h>
 #include <errno.h>
 #include <sched.h>
 #include <signal.h>
@@ -86,7 +87,7 @@ static uint64_t cpu_now_ns(void)
 {
 	struct timespec now;
 	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+	return time_of(&now);
 }
 
 static void reap(const struct scene *scene, struct xseg_reap_report *report, struct pair *pair)

@@ -5,6 +5,7 @@
  * because the memory does not fit into the processor's caches. Bursts of all kinds interleaved;
  * CPU time.
  */
+#include <base/time.h>
 #include <string.h>
 #include <time.h>
 
@@ -124,7 +125,7 @@ static uint64_t cpu_now_ns(void)
 {
 	struct timespec t;
 	must(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) == 0);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+	return time_of(&t);
 }
 
 static void burst(struct rig *rig, enum kind kind)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which block comes next: in order, in an order that meets each once, by a law, by a trace. */
+#include <base/hash.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -44,7 +45,7 @@ int load_plan_open(
 	plan->trace = trace;
 	plan->shard = peer->shard;
 	plan->shards = peer->shards;
-	plan->random = (options->seed + 1 + peer->shard) * 0x9e3779b97f4a7c15u | 1;
+	plan->random = hash_u64(options->seed + 1 + peer->shard) | 1;
 	for (uint32_t object = 0; plan->object_count < count; object++)
 		if (plan_is_ours(peer, port, object))
 			plan->objects[plan->object_count++] = object;
@@ -61,7 +62,7 @@ static uint64_t plan_scatter_once(const struct load_plan *plan, uint64_t x)
 	uint64_t mask = (1ull << plan->bits) - 1;
 	unsigned half = plan->bits / 2 + 1;
 	x = (x + plan->key) & mask;
-	x = x * 0x9e3779b97f4a7c15u & mask;
+	x = hash_u64(x) & mask;
 	x ^= x >> half;
 	x = x * 0xd6e8feb86659fd93u & mask;
 	x ^= x >> half;

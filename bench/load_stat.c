@@ -2,6 +2,7 @@
 /* What the load found out: fine histograms, one line for people, one file for programs. */
 #include <base/clock.h>
 #include <base/log.h>
+#include <base/time.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -67,7 +68,7 @@ uint64_t load_cpu_ns(void)
 {
 	struct timespec t;
 	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+	return time_of(&t);
 }
 
 /* --- all shards ------------------------------------------------------------------- */

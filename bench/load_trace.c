@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Block traces from files: all of them in memory, cut at the borders of objects. */
+#include <base/hash.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -34,7 +35,7 @@ struct trace_reader {
 
 static int trace_object(struct trace_names *names, uint64_t name, uint32_t *object)
 {
-	uint32_t *head = &names->chain[name * 0x9e3779b97f4a7c15u >> 48];
+	uint32_t *head = &names->chain[hash_u64(name) >> 48];
 	for (uint32_t i = *head; i != 0; i = names->next[i - 1])
 		if (names->name[i - 1] == name) {
 			*object = i - 1;

@@ -9,17 +9,18 @@ libtools_la_SOURCES = \
 	tools/report/fault.c tools/report/fault.h tools/report/fsck.c tools/report/fsck.h \
 	tools/report/fsck_look.c tools/report/fsck_pages.c tools/report/fsck_tables.c tools/report/job.c \
 	tools/report/job.h tools/report/kept.c tools/report/kept.h tools/report/metrics.c \
-	tools/report/metrics.h tools/report/parse_time.c tools/report/parse_time.h \
+	tools/report/metrics.h \
 	tools/report/program.c tools/report/program.h tools/report/report.c tools/report/report.h \
 	tools/report/report_reap.c tools/report/report_stats.c tools/report/report_trace.c \
 	tools/report/report_trace.h tools/report/rpc.h tools/report/watch.c tools/report/watch.h
-libtools_la_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS) $(INIH_CFLAGS)
+libtools_la_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS) $(INIH_CFLAGS) $(XXHASH_CFLAGS)
+libtools_la_LIBADD = $(XXHASH_LIBS)
 
 noinst_LTLIBRARIES += libctl.la
 libctl_la_SOURCES = \
 	tools/ctl/ctl.h tools/ctl/ctl_ask.c tools/ctl/ctl_attach.c tools/ctl/ctl_cache.c \
 	tools/ctl/ctl_cache.h tools/ctl/ctl_cache_ask.c tools/ctl/ctl_complete.c tools/ctl/ctl_config.c \
-	tools/ctl/ctl_copy.c tools/ctl/ctl_copy.h tools/ctl/ctl_events.c tools/ctl/ctl_example.c \
+	tools/ctl/ctl_copy.c tools/ctl/ctl_copy.h tools/ctl/ctl_events.c \
 	tools/ctl/ctl_export.c tools/ctl/ctl_front.c tools/ctl/ctl_front.h tools/ctl/ctl_fsck.c \
 	tools/ctl/ctl_help.c tools/ctl/ctl_help.h tools/ctl/ctl_import.c tools/ctl/ctl_import.h \
 	tools/ctl/ctl_import_copy.c tools/ctl/ctl_import_source.c tools/ctl/ctl_job.c \

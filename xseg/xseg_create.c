@@ -3,6 +3,7 @@
 #include <base/clock.h>
 #include <base/path.h>
 #include <base/size.h>
+#include <base/time.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -63,7 +64,7 @@ static int fill_superblock(struct xseg_superblock *super, const struct xseg_conf
 	super->pid_ns = layout_pid_ns();
 	struct timespec now;
 	clock_gettime(CLOCK_REALTIME, &now);
-	super->created_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+	super->created_ns = time_of(&now);
 	super->lane_count = lanes;
 	super->flags = config->huge_dir ? XSEG_SEGMENT_HUGE_TLB : 0;
 	snprintf(super->name, sizeof(super->name), "%s", config->name);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ports and edges: where peers are reached, and which way down leads there. */
+#include <base/hash.h>
 #include <base/name.h>
 #include <errno.h>
 #include <sched.h>
@@ -158,7 +159,7 @@ void xseg_port_unbind(const struct xseg *seg, uint32_t port)
 /* Cheap and good enough to spread neighbours: multiply and take the high bits. */
 static uint32_t spread(uint64_t volume, uint64_t place, uint32_t count)
 {
-	uint64_t h = (volume ^ place * 0x9e3779b97f4a7c15ull) * 0xd6e8feb86659fd93ull;
+	uint64_t h = (volume ^ hash_u64(place)) * 0xd6e8feb86659fd93ull;
 	return (uint32_t)(((h >> 32) * count) >> 32);
 }
 

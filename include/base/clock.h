@@ -3,16 +3,10 @@
 #ifndef SKERRY_BASE_CLOCK_H
 #define SKERRY_BASE_CLOCK_H
 
-#include <stdint.h>
-#include <time.h>
+#include <base/time.h>
 
 /* Monotonic time, the same for every process of one boot. */
-static inline uint64_t clock_now_ns(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
+static inline uint64_t clock_now_ns(void) { return time_now_ns(CLOCK_MONOTONIC); }
 
 #if defined(__x86_64__) || defined(__i386__)
 #define CPU_RELAX() __builtin_ia32_pause()

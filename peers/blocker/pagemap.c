@@ -2,6 +2,7 @@
 /* A hash of objects, each a two-level table of page numbers. */
 #include "peers/blocker/pagemap.h"
 
+#include <base/hash.h>
 #include <errno.h>
 #include <stdbool.h>
 #include <string.h>
@@ -59,8 +60,7 @@ static void slab_put(struct pagemap_slab *slab, uint32_t index)
 
 static uint32_t *head_of(const struct pagemap *map, const struct xseg_key *key)
 {
-	uint64_t h = (key->volume ^ (uint64_t)key->epoch << 32) * 0x9e3779b97f4a7c15ull;
-	h = (h ^ key->object) * 0xd6e8feb86659fd93ull;
+	uint64_t h = hash_object(key->volume, key->epoch, key->object);
 	return (uint32_t *)map->heads.base + ((h >> 32) & map->mask);
 }
 

@@ -7,6 +7,7 @@
  * Where there is no room the job goes past us, or, when a part of its range is only here, is read
  * into its own pages and what we have is laid over it.
  */
+#include <base/container.h>
 #include <base/crash.h>
 #include <base/must.h>
 #include <errno.h>
@@ -20,7 +21,7 @@
 
 static struct cache_work *fill_of(struct cache_range *range)
 {
-	return (struct cache_work *)(void *)((uint8_t *)range - offsetof(struct cache_work, range));
+	return container_of(range, struct cache_work, range);
 }
 
 static uint32_t job_first(const struct job *job) { return (uint32_t)job->offset / XSEG_PAGE; }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A request comes in: is it for the buckets at all, may it go on now, which way does it go? */
 #include <base/clock.h>
+#include <base/container.h>
 #include <errno.h>
 #include <xseg/page.h>
 
@@ -62,7 +63,7 @@ void cache_io_read(struct peer *peer, struct job *job)
 
 static struct cache_work *work_of(struct cache_range *range)
 {
-	return (struct cache_work *)(void *)((uint8_t *)range - offsetof(struct cache_work, range));
+	return container_of(range, struct cache_work, range);
 }
 
 /* It goes through before the range is unlocked, so nobody who came later is in its way. */

@@ -6,6 +6,7 @@
 #include "peers/cache/cache_journal_group.h"
 
 #include <base/clock.h>
+#include <base/container.h>
 #include <base/log.h>
 #include <errno.h>
 #include <peer/keep.h>
@@ -323,8 +324,7 @@ static bool journal_due(const struct cache_journal *journal)
 
 static void journal_run(struct worker_item *item)
 {
-	struct cache_journal *journal =
-		(void *)((uint8_t *)item - offsetof(struct cache_journal, worker));
+	struct cache_journal *journal = container_of(item, struct cache_journal, worker);
 	pthread_mutex_lock(&journal->mutex);
 	while (journal_due(journal) && (group_take(journal) || atomic_load_explicit(&journal->error,
 								       memory_order_relaxed))) {
@@ -338,8 +338,7 @@ static void journal_run(struct worker_item *item)
 
 static void journal_ran(struct worker_item *item)
 {
-	struct cache_journal *journal =
-		(void *)((uint8_t *)item - offsetof(struct cache_journal, worker));
+	struct cache_journal *journal = container_of(item, struct cache_journal, worker);
 	pthread_mutex_lock(&journal->mutex);
 	journal->running = false;
 	journal_group_go(journal, item->post.peer);

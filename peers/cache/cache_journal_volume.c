@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which volumes the journal knows, and what of them is at the store. */
+#include <base/hash.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +9,7 @@
 
 static struct journal_chain *volume_chain(struct journal_volumes *volumes, uint64_t id)
 {
-	uint64_t mixed = id * 0x9e3779b97f4a7c15u;
+	uint64_t mixed = hash_u64(id);
 	return &volumes->chains[(mixed >> 32) % countof(volumes->chains)];
 }
 

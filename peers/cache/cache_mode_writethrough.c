@@ -8,6 +8,7 @@
  * are instead (cache_bypass.c), as all are that are to leave nothing behind. A few are kept all the
  * same, to see whether that has changed.
  */
+#include <base/container.h>
 #include <base/crash.h>
 #include <errno.h>
 
@@ -133,8 +134,7 @@ static void through_is_durable(struct peer *peer, struct cache_barrier *barrier)
 /* What is dirty from before, in another mode, has to be there first. */
 static void through_enter(struct peer *peer, struct cache_range *range)
 {
-	struct cache_work *work = (struct cache_work *)(void *)((uint8_t *)range -
-								offsetof(struct cache_work, range));
+	struct cache_work *work = container_of(range, struct cache_work, range);
 	if (likely(!cache_bucket_any_dirty(peer, work->object, range->first, range->count))) {
 		through_go(peer, work);
 		return;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Volumes of the process, each shard's part of them, and what they take of the cache. */
+#include <base/hash.h>
 #include <errno.h>
 #include <sys/mman.h>
 
@@ -7,7 +8,7 @@
 
 #define VOLUME_MASK (CACHE_VOLUME_SLOTS - 1u)
 
-static uint32_t volume_hash(uint64_t id) { return (uint32_t)(id * 0x9e3779b97f4a7c15ull >> 40); }
+static uint32_t volume_hash(uint64_t id) { return (uint32_t)(hash_u64(id) >> 40); }
 
 /* Its slot, or the free one where it would be. */
 static struct cache_volume *volume_slot(const struct cache_shared *shared, uint64_t id)

@@ -12,6 +12,7 @@
 #ifndef SKERRY_XCACHE_PRIV_H
 #define SKERRY_XCACHE_PRIV_H
 
+#include <base/hash.h>
 #include <base/slab.h>
 #include <base/sm.h>
 
@@ -66,7 +67,7 @@ bool xcache_entry_evict(struct xcache *cache, uint32_t entry);
 
 static inline uint64_t xcache_hash_key(const struct xseg_key *key)
 {
-	uint64_t h = (key->volume ^ (uint64_t)key->epoch << 32) * 0x9e3779b97f4a7c15ull;
+	uint64_t h = hash_u64(key->volume ^ (uint64_t)key->epoch << 32);
 	h = (h ^ h >> 32 ^ key->object) * 0xd6e8feb86659fd93ull;
 	return h ^ h >> 32;
 }

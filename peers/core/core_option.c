@@ -2,6 +2,7 @@
 /* A role's options: read by its table, with one clear sentence for each mistake. */
 #include <base/name.h>
 #include <base/size.h>
+#include <base/time.h>
 #include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -18,9 +19,6 @@ struct option_word {
 
 static const struct option_word option_truths[] = {{"yes", 1}, {"no", 0}, {"true", 1}, {"false", 0},
 	{"on", 1}, {"off", 0}, {"1", 1}, {"0", 0}};
-
-static const struct option_word option_times[] = {{"ns", 1}, {"us", 1000}, {"ms", 1000000},
-	{"s", 1000000000}, {"m", 60000000000}, {"min", 60000000000}, {"h", 3600000000000}};
 
 static int option_word_find(
 	const struct option_word *words, size_t count, const char *text, uint64_t *value)
@@ -42,22 +40,6 @@ static int option_number(const char *text, const char **rest, uint64_t *value)
 	*value = strtoull(text, &end, 10);
 	*rest = end;
 	return errno == ERANGE ? -ERANGE : 0;
-}
-
-static int option_time(const char *text, uint64_t *value)
-{
-	const char *rest;
-	uint64_t number, unit;
-	int error = option_number(text, &rest, &number);
-	if (error)
-		return error;
-	if (number == 0 && !*rest) {
-		*value = 0;
-		return 0;
-	}
-	if (option_word_find(option_times, countof(option_times), rest, &unit))
-		return -EINVAL;
-	return __builtin_mul_overflow(number, unit, value) ? -ERANGE : 0;
 }
 
 static int option_choice(const struct peer_option *option, const char *text, uint64_t *value)
@@ -85,22 +67,12 @@ static int option_read(const struct peer_option *option, const char *text, uint6
 			error = -EINVAL;
 		break;
 	case PEER_OPTION_SIZE: error = size_parse(text, value); break;
-	case PEER_OPTION_TIME: error = option_time(text, value); break;
+	case PEER_OPTION_TIME: error = time_parse(text, value); break;
 	default: break;
 	}
 	if (!error && (*value < option->min || (option->max && *value > option->max)))
 		error = -ERANGE;
 	return error;
-}
-
-static void option_print_time(uint64_t value, char *out, size_t size)
-{
-	size_t best = 0; /* the largest unit that leaves no rest */
-	for (size_t i = 0; i < countof(option_times); i++)
-		if (value >= option_times[i].value && value % option_times[i].value == 0)
-			best = i;
-	snprintf(out, size, "%llu%s", (unsigned long long)(value / option_times[best].value),
-		option_times[best].word);
 }
 
 static void option_print_size(uint64_t value, char *out, size_t size)
@@ -120,7 +92,7 @@ static void option_print(const struct peer_option *option, uint64_t value, char 
 	if (option->type == PEER_OPTION_SIZE)
 		option_print_size(value, out, size);
 	else if (option->type == PEER_OPTION_TIME)
-		option_print_time(value, out, size);
+		time_format(value, out, size);
 	else
 		snprintf(out, size, "%llu", (unsigned long long)value);
 }
@@ -160,7 +132,7 @@ static void option_wanted(const struct peer_option *option, char *out, size_t si
 		[PEER_OPTION_BOOL] = "yes or no",
 		[PEER_OPTION_COUNT] = "a plain number",
 		[PEER_OPTION_SIZE] = "a size such as 4096, 64K or 1GiB",
-		[PEER_OPTION_TIME] = "a time with its unit, such as 20us, 10ms or 5s",
+		[PEER_OPTION_TIME] = "a time such as 20us, 10ms or 5s",
 	};
 	if (option->type == PEER_OPTION_CHOICE)
 		option_choices(option, out, size);

@@ -4,6 +4,7 @@
  * once for a while, then spins for a while, and keeps to the better of the two until the next try,
  * which comes at once when the load is no longer what it was.
  */
+#include <base/time.h>
 #include <time.h>
 
 #include "peers/core/core.h"
@@ -22,7 +23,7 @@ static uint64_t polling_cpu_ns(void)
 {
 	struct timespec ts;
 	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+	return time_of(&ts);
 }
 
 static void polling_begin(struct lane_polling *polling, enum lane_phase phase, uint64_t now)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What other threads hand to a lane: a wait-free queue, and a count that says how much is in it. */
+#include <base/container.h>
 #include <peer/post.h>
 
 #include "peers/core/core.h"
@@ -14,7 +15,7 @@ static struct cds_wfcq_node *post_node(struct post_item *item)
 
 static struct post_item *post_item_of(struct cds_wfcq_node *node)
 {
-	return (struct post_item *)(void *)((uint8_t *)node - offsetof(struct post_item, node));
+	return container_of(node, struct post_item, node);
 }
 
 void peer_post_expect(

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is the same in every store: the rules of records, and how answers are laid out. */
+#include <base/time.h>
 #include <peer/store.h>
 #include <stdlib.h>
 #include <time.h>
@@ -10,7 +11,7 @@ uint64_t store_record_version_next(uint64_t found)
 	if (found != 0 && found != XSEG_CAS_DAMAGED)
 		return found + 1;
 	clock_gettime(CLOCK_REALTIME, &now);
-	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+	return time_of(&now);
 }
 
 int store_record_check(const struct job *job, uint64_t found)

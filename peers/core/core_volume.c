@@ -3,6 +3,7 @@
  * What a front's calls do to each volume: a block in the segment for every volume that is in use
  * on this lane, found again by a small table of the shard's own.
  */
+#include <base/hash.h>
 #include <string.h>
 
 #include "peers/core/core.h"
@@ -24,7 +25,7 @@ static const uint8_t volume_ops[XSEG_OP_COUNT] = {
 /* Neighbouring ids lie apart: they are often counted up from one. */
 static unsigned volume_place(uint64_t volume)
 {
-	return (unsigned)(volume * 0x9e3779b97f4a7c15ull >> 58) % SHARD_VOLUMES;
+	return (unsigned)(hash_u64(volume) >> 58) % SHARD_VOLUMES;
 }
 
 static void volume_forget(struct shard *shard, struct shard_volume *entry)

@@ -2,6 +2,7 @@
 /* Which volumes there are, and which of them can share objects. */
 #include "peers/map/map_enumeration.h"
 
+#include <base/hash.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +22,7 @@ static uint64_t id_at(const void *items, size_t size, uint32_t i)
 static uint32_t *slot_of(
 	const struct map_enumeration_index *index, const void *items, size_t size, uint64_t id)
 {
-	size_t at = (id * 0x9e3779b97f4a7c15ull >> 20) & (index->capacity - 1);
+	size_t at = (hash_u64(id) >> 20) & (index->capacity - 1);
 	while (index->slots[at] != 0 && id_at(items, size, index->slots[at] - 1) != id)
 		at = (at + 1) & (index->capacity - 1);
 	return &index->slots[at];

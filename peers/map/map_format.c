@@ -405,7 +405,7 @@ void map_format_home_encode(const struct map_home *home, uint8_t out[MAP_HOME_RE
 {
 	must(home->id != 0 && home->term != 0);
 	uint8_t *at = put_head(out, MAP_HOME_RECORD_SIZE, home_magic, HOME_VERSION);
-	at = put_u32(at, 0);
+	at = put_u32(at, home->flags);
 	at = put_u64(at, home->id);
 	at = put_u64(at, home->term);
 	at = put_u64(at, home->owner);
@@ -430,7 +430,8 @@ int map_format_home_decode(const uint8_t *from, size_t size, struct map_home *ho
 	if (size != MAP_HOME_RECORD_SIZE)
 		return -EILSEQ;
 	const uint8_t *at = from + MAGIC_SIZE + 4;
-	bool good = get_u32(&at) == 0;
+	home->flags = get_u32(&at);
+	bool good = (home->flags & ~MAP_HOME_CHANGING) == 0;
 	home->id = get_u64(&at);
 	home->term = get_u64(&at);
 	home->owner = get_u64(&at);

@@ -121,6 +121,7 @@ struct map_name {
 };
 
 #define MAP_HOST_MAX 63u
+#define MAP_HOME_CHANGING 1u /* flag: the mapper has it for the time of one change, nobody else */
 /* At {id, XSEG_EPOCH_HOME, 0}: who may write to the volume. Absent: nobody ever did. */
 struct map_home {
 	uint64_t id;
@@ -135,6 +136,7 @@ struct map_home {
 	uint64_t place, boot;
 	uint64_t until_boot_ns; /* end of the lease, CLOCK_BOOTTIME of that boot; 0: not known */
 	uint64_t lease_ns;	/* its length; 0: not known */
+	uint32_t flags;		/* MAP_HOME_* */
 };
 
 /* May a volume look like this? 0 or -EINVAL. */

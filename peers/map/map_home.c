@@ -2,6 +2,7 @@
 /* Who may write to a volume: the home record, read and put until nobody interferes. */
 #include "peers/map/map_home.h"
 
+#include <base/hash.h>
 #include <base/must.h>
 #include <errno.h>
 #include <string.h>
@@ -46,8 +47,7 @@ void map_home_watch_init(struct map_watch *watch)
 static bool unchanged_for(
 	struct map_watch *watch, uint64_t id, uint64_t version, uint64_t now_ns, uint64_t lease_ns)
 {
-	struct map_watched *slot =
-		&watch->slots[(id * 0x9e3779b97f4a7c15ull >> 32) % MAP_WATCH_SLOTS];
+	struct map_watched *slot = &watch->slots[(hash_u64(id) >> 32) % MAP_WATCH_SLOTS];
 	pthread_mutex_lock(&watch->lock);
 	if (slot->id != id || slot->version != version)
 		*slot = (struct map_watched){id, version, now_ns};
@@ -88,6 +88,7 @@ static void home_take(struct map_home *home, const struct map_claim *claim)
 {
 	memset(home->host, 0, sizeof(home->host));
 	memcpy(home->host, claim->host, strlen(claim->host));
+	home->flags = claim->flags;
 	home->owner = claim->owner;
 	home->since_ns = claim->now_ns;
 	home->term++;

@@ -25,6 +25,7 @@ struct map_claim {
 	uint64_t now_ns, lease_ns; /* now: wall clock, for people */
 	uint64_t boot_ns;	   /* now: CLOCK_BOOTTIME */
 	const char *host;
+	uint32_t flags;		 /* as in struct map_home */
 	uint64_t place, boot;	 /* as in struct map_home */
 	struct map_watch *watch; /* NULL: no lease of another machine is ever seen to end */
 };

@@ -3,6 +3,7 @@
 #include "peers/map/map_mark.h"
 
 #include <base/crc32c.h>
+#include <base/hash.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,7 +41,7 @@ void map_mark_begin(struct map_marks *marks, unsigned slice, unsigned slices)
 
 static uint64_t hash_of(uint64_t owner, uint32_t epoch, uint32_t group)
 {
-	uint64_t x = owner * 0x9e3779b97f4a7c15ull ^ ((uint64_t)epoch << 32 | group);
+	uint64_t x = hash_u64(owner) ^ ((uint64_t)epoch << 32 | group);
 	x = (x ^ x >> 33) * 0xff51afd7ed558ccdull;
 	x = (x ^ x >> 33) * 0xc4ceb9fe1a85ec53ull;
 	return x ^ x >> 33;

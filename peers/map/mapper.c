@@ -2,6 +2,7 @@
 /* The mapper: what it is called, what it can be told, and who handles what. */
 #include "peers/map/mapper.h"
 
+#include <base/hash.h>
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
@@ -58,14 +59,14 @@ static uint64_t owner_of(const struct xseg *seg)
 	uint64_t half[2];
 	fixed(sizeof(half) == sizeof(seg->super->uuid));
 	memcpy(half, seg->super->uuid, sizeof(half));
-	uint64_t owner = half[0] * 0x9e3779b97f4a7c15ull ^ half[1];
+	uint64_t owner = hash_u64(half[0]) ^ half[1];
 	return owner != 0 ? owner : 1;
 }
 
 static void name_host(struct mapper_shared *shared, const struct xseg *seg)
 {
 	char host[MAP_HOST_MAX + 1] = "";
-	int room = MAP_HOST_MAX - (int)strlen(MAPPER_PASSING);
+	int room = MAP_HOST_MAX;
 	const char *given = shared->options->host;
 	if (given && *given) {
 		snprintf(shared->host, sizeof(shared->host), "%.*s", room, given);
@@ -75,8 +76,6 @@ static void name_host(struct mapper_shared *shared, const struct xseg *seg)
 			room - 1 - (int)strlen(seg->name), host, seg->name);
 	}
 	name_make_utf8(shared->host);
-	snprintf(shared->passing, sizeof(shared->passing), "%.*s%s", room, shared->host,
-		MAPPER_PASSING);
 }
 
 /* The boot's id is enough to tell whose clock a lease is by. Without an id of the machine (a

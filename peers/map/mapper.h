@@ -28,6 +28,7 @@
 #ifndef SKERRY_MAPPER_H
 #define SKERRY_MAPPER_H
 
+#include <base/time.h>
 #include <peer/call.h>
 #include <peer/map.h>
 #include <pthread.h>
@@ -44,7 +45,6 @@
 #define MAPPER_BATCH 64u /* requests that one thread has on their way at a time */
 #define MAPPER_BUCKETS 1024u
 #define MAPPER_FINDINGS_MAX 65536u
-#define MAPPER_PASSING ", for a change" /* ends the host of a home that was taken for one */
 
 /* Names and help in mapper.c, in this order. */
 enum mapper_counter {
@@ -251,9 +251,7 @@ void mapper_lease_close(struct mapper_shared *shared);
 /* The first lane: begins renewals that are due. */
 bool mapper_lease_turn(struct mapper_shard *shard, uint64_t now_ns);
 
-struct map_claim mapper_lease_claim(struct mapper_shared *shared, bool passing);
-/* Was that home taken for the time of one change only? */
-bool mapper_lease_is_passing(const struct map_home *home);
+struct map_claim mapper_lease_claim(struct mapper_shared *shared, uint32_t flags);
 /*
  * For the time of a change: nobody else may have the volume open. Is it open here, nothing is done;
  * else it is taken, and given back by mapper_lease_guard_end(). -EBUSY: task->trouble says who.
@@ -428,7 +426,6 @@ struct mapper_shared {
 	uint64_t place, boot;	    /* in home records: the segment and machine, and its boot */
 	char host[MAP_HOST_MAX + 1];
 	struct map_watch watch;
-	char passing[MAP_HOST_MAX + 1]; /* host, of what is taken for one change */
 };
 
 static inline struct mapper_shared *mapper_shared(const struct mapper_task *task)
@@ -436,8 +433,6 @@ static inline struct mapper_shared *mapper_shared(const struct mapper_task *task
 	return task->shard->shared;
 }
 
-uint64_t mapper_admin_wall_ns(void);
-uint64_t mapper_admin_boot_ns(void); /* CLOCK_BOOTTIME: nobody sets it, and sleep counts */
 uint64_t mapper_admin_draw_id(void);
 
 /* --- what is asked -------------------------------------------------------------------------- */

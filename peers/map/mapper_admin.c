@@ -1,26 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Volumes as such: made, described, changed and removed, and which control is which. */
 #include <base/crash.h>
+#include <base/time.h>
 #include <errno.h>
 #include <string.h>
 #include <sys/random.h>
 #include <time.h>
 
 #include "peers/map/mapper.h"
-
-uint64_t mapper_admin_wall_ns(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_REALTIME, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
-uint64_t mapper_admin_boot_ns(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_BOOTTIME, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 uint64_t mapper_admin_draw_id(void)
 {

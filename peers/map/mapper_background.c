@@ -6,6 +6,7 @@
 #include <base/clock.h>
 #include <base/crash.h>
 #include <base/log.h>
+#include <base/time.h>
 #include <errno.h>
 #include <peer/keep.h>
 #include <stdlib.h>
@@ -22,7 +23,7 @@ static bool background_wait(struct mapper_shared *shared, uint64_t ns)
 	struct mapper_background *background = &shared->background;
 	struct timespec t;
 	clock_gettime(CLOCK_REALTIME, &t);
-	uint64_t until = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec + ns;
+	uint64_t until = time_of(&t) + ns;
 	t.tv_sec = (time_t)(until / 1000000000u);
 	t.tv_nsec = (long)(until % 1000000000u);
 	if (!background->ending)
@@ -61,7 +62,7 @@ static int background_adopt(struct mapper_shared *shared, struct mapper_store *s
 static int background_cleanup(struct mapper_shared *shared, struct mapper_store *store)
 {
 	uint64_t deleted = 0;
-	int rc = map_cleanup(&store->store, mapper_admin_wall_ns() - CLEANUP_AGE_NS, &deleted);
+	int rc = map_cleanup(&store->store, time_wall_ns() - CLEANUP_AGE_NS, &deleted);
 	pthread_mutex_lock(&shared->lock);
 	shared->background.cleaned += deleted;
 	pthread_mutex_unlock(&shared->lock);

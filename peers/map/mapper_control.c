@@ -38,7 +38,7 @@ int mapper_control_acquire(struct mapper_task *task)
 {
 	struct mapper_shared *shared = mapper_shared(task);
 	struct map_store *store = mapper_task_store(task);
-	struct map_claim claim = mapper_lease_claim(shared, false);
+	struct map_claim claim = mapper_lease_claim(shared, 0);
 	struct map_home home = {0};
 	struct map_head head;
 	uint64_t term;
@@ -52,7 +52,7 @@ int mapper_control_acquire(struct mapper_task *task)
 	bool had = mapper_lease_look(shared, task->volume, &term) == 0;
 	rc = map_home_acquire(store, task->volume, &claim, false, &home);
 	crash_point("mapper.acquire.home");
-	if (rc == 0 && mapper_lease_is_passing(&home)) {
+	if (rc == 0 && home.flags & MAP_HOME_CHANGING) {
 		/* a killed mapper's, of a change that it was at: it is not known by that name */
 		rc = map_home_release(store, task->volume, shared->owner, home.term);
 		if (rc == 0)
@@ -85,7 +85,7 @@ int mapper_control_release(struct mapper_task *task)
 	struct map_store *store = mapper_task_store(task);
 	struct map_home home;
 	int rc = map_home_read(store, task->volume, &home);
-	if (rc == 0 && home.owner == shared->owner && !mapper_lease_is_passing(&home))
+	if (rc == 0 && home.owner == shared->owner && !(home.flags & MAP_HOME_CHANGING))
 		rc = map_home_release(store, task->volume, shared->owner, home.term);
 	crash_point("mapper.release.home");
 	if (rc == 0 || rc == -ENOENT)
@@ -97,7 +97,7 @@ int mapper_control_break(struct mapper_task *task)
 {
 	struct mapper_shared *shared = mapper_shared(task);
 	struct map_store *store = mapper_task_store(task);
-	struct map_claim claim = mapper_lease_claim(shared, true);
+	struct map_claim claim = mapper_lease_claim(shared, MAP_HOME_CHANGING);
 	struct map_home had = {0}, home = {0};
 	struct map_head head;
 	int rc = map_record_open(store, task->volume, &head);

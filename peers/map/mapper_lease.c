@@ -8,6 +8,7 @@
  */
 #include <base/clock.h>
 #include <base/crash.h>
+#include <base/hash.h>
 #include <base/log.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -20,7 +21,7 @@
 
 static struct mapper_lease_list *bucket_of(struct mapper_leases *leases, uint64_t id)
 {
-	return &leases->bucket[(id * 0x9e3779b97f4a7c15ull >> 32) % MAPPER_BUCKETS];
+	return &leases->bucket[(hash_u64(id) >> 32) % MAPPER_BUCKETS];
 }
 
 struct mapper_lease *mapper_lease_find(struct mapper_leases *leases, uint64_t id)
@@ -150,7 +151,7 @@ int mapper_lease_verify(struct mapper_task *task)
 	rc = map_home_read(mapper_task_store(task), task->volume, &home);
 	if (rc != 0 && rc != -ENOENT)
 		return rc;
-	if (rc == 0 && home.owner == shared->owner && !mapper_lease_is_passing(&home) &&
+	if (rc == 0 && home.owner == shared->owner && !(home.flags & MAP_HOME_CHANGING) &&
 		(!known || home.term == term))
 		return known ? 0 : mapper_lease_add(shared, &home);
 	mapper_lease_lost(shared, task->volume, &home);
@@ -161,7 +162,7 @@ int mapper_lease_resume(struct mapper_task *task)
 {
 	struct mapper_shared *shared = mapper_shared(task);
 	struct map_store *store = mapper_task_store(task);
-	struct map_claim claim = mapper_lease_claim(shared, false);
+	struct map_claim claim = mapper_lease_claim(shared, 0);
 	struct map_home home = {0};
 	int rc = map_home_read(store, task->volume, &home);
 	if (rc != 0 || home.owner != 0 || home.last != shared->owner)
@@ -224,7 +225,7 @@ static void renewed(struct mapper_leases *leases, uint64_t id, const struct map_
 int mapper_lease_renew(struct mapper_task *task)
 {
 	struct mapper_shared *shared = mapper_shared(task);
-	struct map_claim claim = mapper_lease_claim(shared, false);
+	struct map_claim claim = mapper_lease_claim(shared, 0);
 	struct map_home home = {0};
 	uint64_t term;
 	if (mapper_lease_look(shared, task->volume, &term) != 0)
@@ -258,7 +259,7 @@ int mapper_lease_adopt(struct mapper_task *task)
 	int rc = map_home_read(store, task->volume, &home);
 	if (rc != 0 || home.owner != shared->owner)
 		return rc == -ENOENT ? 0 : rc;
-	if (mapper_lease_is_passing(&home))
+	if (home.flags & MAP_HOME_CHANGING)
 		return map_home_release(store, task->volume, shared->owner, home.term);
 	if (mapper_lease_look(shared, task->volume, &term) != -ENOENT)
 		return 0;
@@ -268,29 +269,24 @@ int mapper_lease_adopt(struct mapper_task *task)
 
 /* --- for the time of a change --------------------------------------------------------------- */
 
-struct map_claim mapper_lease_claim(struct mapper_shared *shared, bool passing)
+struct map_claim mapper_lease_claim(struct mapper_shared *shared, uint32_t flags)
 {
 	return (struct map_claim){.owner = shared->owner,
-		.now_ns = mapper_admin_wall_ns(),
-		.boot_ns = mapper_admin_boot_ns(),
+		.now_ns = time_wall_ns(),
+		.boot_ns = time_now_ns(CLOCK_BOOTTIME),
 		.lease_ns = shared->options->lease_ns,
-		.host = passing ? shared->passing : shared->host,
+		.host = shared->host,
+		.flags = flags,
 		.place = shared->place,
 		.boot = shared->boot,
 		.watch = &shared->watch};
-}
-
-bool mapper_lease_is_passing(const struct map_home *home)
-{
-	size_t length = strlen(home->host), tail = strlen(MAPPER_PASSING);
-	return length >= tail && strcmp(home->host + length - tail, MAPPER_PASSING) == 0;
 }
 
 int mapper_lease_guard_begin(struct mapper_task *task, uint64_t id)
 {
 	struct mapper_shared *shared = mapper_shared(task);
 	struct map_store *store = mapper_task_store(task);
-	struct map_claim claim = mapper_lease_claim(shared, true);
+	struct map_claim claim = mapper_lease_claim(shared, MAP_HOME_CHANGING);
 	struct map_home home = {0};
 	uint64_t term;
 	if (mapper_lease_look(shared, id, &term) == 0)
@@ -298,7 +294,7 @@ int mapper_lease_guard_begin(struct mapper_task *task, uint64_t id)
 	int rc = map_home_read(store, id, &home);
 	if (rc != 0 && rc != -ENOENT)
 		return rc;
-	if (rc == 0 && home.owner == shared->owner && !mapper_lease_is_passing(&home))
+	if (rc == 0 && home.owner == shared->owner && !(home.flags & MAP_HOME_CHANGING))
 		return mapper_lease_add(shared, &home);
 	rc = map_home_acquire(store, id, &claim, false, &home);
 	crash_point("mapper.lease.guarded");

@@ -3,6 +3,7 @@
  * Who is at which volume: one change at a time, in the order of asking. A task that waits holds no
  * thread. Two volumes are taken in the order of their ids, so nobody waits in a circle.
  */
+#include <base/hash.h>
 #include <errno.h>
 #include <stdlib.h>
 
@@ -10,7 +11,7 @@
 
 static struct mapper_lock_list *bucket_of(struct mapper_shared *shared, uint64_t id)
 {
-	return &shared->locks[(id * 0x9e3779b97f4a7c15ull >> 32) % MAPPER_BUCKETS];
+	return &shared->locks[(hash_u64(id) >> 32) % MAPPER_BUCKETS];
 }
 
 static struct mapper_lock *find(struct mapper_shared *shared, uint64_t id)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What was read or written here, so that a look into the map costs one read, and deltas no GET. */
+#include <base/hash.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,8 +10,7 @@
 
 static struct mapper_notes *bucket_of(struct mapper_memory *memory, struct xseg_key key)
 {
-	uint64_t h = (key.volume ^ (uint64_t)key.epoch << 32) * 0x9e3779b97f4a7c15ull;
-	h = (h ^ key.object) * 0xd6e8feb86659fd93ull;
+	uint64_t h = hash_object(key.volume, key.epoch, key.object);
 	return &memory->bucket[(h >> 32) % MAPPER_BUCKETS];
 }
 

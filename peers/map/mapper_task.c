@@ -9,6 +9,7 @@
 #include <base/crash.h>
 #include <base/log.h>
 #include <base/sm.h>
+#include <base/time.h>
 #include <errno.h>
 #include <peer/keep.h>
 #include <stdlib.h>
@@ -153,7 +154,7 @@ static void choose_id(struct mapper_task *task)
 	uint64_t *id = info ? &task->info.id : &task->ask.id;
 	uint64_t *created = info ? &task->info.created_ns : &task->ask.created_ns;
 	if (*created == 0)
-		*created = mapper_admin_wall_ns();
+		*created = time_wall_ns();
 	if (*id == 0) {
 		*id = mapper_admin_draw_id();
 		job_put_bytes(job,

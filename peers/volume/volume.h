@@ -25,6 +25,7 @@
 #ifndef SKERRY_VOLUME_H
 #define SKERRY_VOLUME_H
 
+#include <base/hash.h>
 #include <base/slab.h>
 #include <base/sm.h>
 #include <peer/call.h>
@@ -221,7 +222,7 @@ static inline bool volume_has_map(const struct peer *peer)
 
 static inline uint32_t volume_slot_of(const struct volume_shard *shard, uint64_t id)
 {
-	return (uint32_t)((id * 0x9e3779b97f4a7c15ull) >> 32) & shard->mask;
+	return (uint32_t)(hash_u64(id) >> 32) & shard->mask;
 }
 
 /* The cache alone; an empty slot's volume admits nobody. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A change of a volume, from the quiesce to the end of it. */
+#include <base/container.h>
 #include <base/crash.h>
 #include <base/log.h>
 #include <errno.h>
@@ -159,7 +160,7 @@ static int may_remove(struct change *change)
 
 static void was_cut(struct volume_cut *cut, int error)
 {
-	struct change *change = (struct change *)((char *)cut - offsetof(struct change, cut));
+	struct change *change = container_of(cut, struct change, cut);
 	struct peer *peer = peer_of(change);
 	if (error != 0)
 		change_fail(change, error);
@@ -180,8 +181,7 @@ static void cut_first(struct change *change)
 
 static void quiesced(struct volume_quiesce *quiesce, int error)
 {
-	struct change *change =
-		(struct change *)((char *)quiesce - offsetof(struct change, quiesce));
+	struct change *change = container_of(quiesce, struct change, quiesce);
 	struct peer *peer = quiesce->peer;
 	struct volume *volume = quiesce->volume;
 	bool removes = change->what == VOLUME_CHANGES_REMOVES;

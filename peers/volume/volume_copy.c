@@ -11,6 +11,7 @@
  *
  * Nothing is seen before it is there, so each step may be cut off and done again.
  */
+#include <base/bits.h>
 #include <base/crash.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -66,8 +67,8 @@ static void unmake_overlay(struct volume_part *part)
 {
 	const struct overlay *overlay = part->overlay;
 	uint64_t before = overlay_volume(part) ? word_before(part->volume, overlay) : 0;
-	if (before == 0 || overlay_bits_any(overlay->busy, 0, clusters_of(part->volume)) ||
-		overlay_bits_any(overlay->has, 0, clusters_of(part->volume)))
+	if (before == 0 || bits_any(overlay->busy, 0, clusters_of(part->volume)) ||
+		bits_any(overlay->has, 0, clusters_of(part->volume)))
 		return;
 	if (volume_intent_unmake(part->step.peer, part->id, part->object))
 		volume_map_move(part->volume, part->object,
@@ -78,7 +79,7 @@ static void unmake_overlay(struct volume_part *part)
 static void let_go(struct volume_part *part, int error)
 {
 	if (part->count > 0)
-		overlay_bits_clear(part->overlay->busy, part->first, part->count);
+		bits_clear(part->overlay->busy, part->first, part->count);
 	if (error != 0)
 		unmake_overlay(part);
 	overlay_unref(overlays_of(part->step.peer), part->overlay);
@@ -157,7 +158,7 @@ static bool is_absent(struct volume_part *part)
 		(part->job->op == XSEG_OP_WRITE ||
 			(part->job->op == XSEG_OP_ZERO && (part->job->flags & XSEG_F_NO_HOLE)));
 	return !makes && !part->written &&
-	       !overlay_bits_any(part->overlay->has, 0, clusters_of(part->volume));
+	       !bits_any(part->overlay->has, 0, clusters_of(part->volume));
 }
 
 static void made_all(struct call *call)
@@ -299,14 +300,14 @@ static int claim(struct volume_part *part)
 	struct overlay *overlay = part->overlay;
 	uint32_t first = part->offset / MAP_CLUSTER;
 	uint32_t count = (part->offset + part->length - 1) / MAP_CLUSTER - first + 1;
-	if (overlay_bits_any(overlay->busy, first, count)) {
+	if (bits_any(overlay->busy, first, count)) {
 		overlay_unref(overlays_of(part->step.peer), overlay);
 		part->overlay = NULL;
 		return -EINPROGRESS;
 	}
 	part->first = first;
 	part->count = count;
-	overlay_bits_set(overlay->busy, first, count);
+	bits_set(overlay->busy, first, count);
 	return 0;
 }
 
@@ -322,13 +323,13 @@ static bool find_fill(struct volume_part *part)
 	for (uint32_t g = part->first; g <= last; g++) {
 		bool inner = part->job && g * MAP_CLUSTER >= part->offset &&
 			     (g + 1) * MAP_CLUSTER <= end;
-		if (inner || overlay_bit(overlay->has, g) || overlay_bit(part->made, g))
+		if (inner || bits_has(overlay->has, g) || bits_has(part->made, g))
 			continue;
 		part->fill = g;
 		part->fill_count = 1;
 		while (!part->job && part->fill_count < FILL_AT_ONCE &&
 			g + part->fill_count <= last &&
-			!overlay_bit(overlay->has, g + part->fill_count))
+			!bits_has(overlay->has, g + part->fill_count))
 			part->fill_count++;
 		return true;
 	}
@@ -346,7 +347,7 @@ static void filled(struct call *call)
 		return;
 	}
 	part->written = true;
-	overlay_bits_set(part->made, part->fill, part->fill_count);
+	bits_set(part->made, part->fill, part->fill_count);
 	peer_count(part->step.peer, VOLUME_COPIED, part->fill_count);
 	if (part->job)
 		write_next(&part->step);
@@ -415,7 +416,7 @@ static int fill_read(struct volume_part *part, const struct overlay_run *run)
    ever written. */
 static void fill_nothing(struct volume_part *part)
 {
-	overlay_bits_set(part->made, part->fill, part->fill_count);
+	bits_set(part->made, part->fill, part->fill_count);
 	lock(part);
 	bool absent = is_absent(part);
 	unlock(part);
@@ -538,7 +539,7 @@ static void become_whole(struct volume_part *part)
 {
 	struct volume *volume = part->volume;
 	uint32_t epoch = part->overlay->epoch;
-	if (overlay_bits_all(part->overlay->has, 0, clusters_of(volume)))
+	if (bits_all(part->overlay->has, 0, clusters_of(volume)))
 		volume_map_move(volume, part->object,
 			map_word(epoch, volume->self, MAP_WORD_PARTIAL),
 			map_word(epoch, volume->self, 0));
@@ -574,7 +575,7 @@ static void write_made(struct volume_step *step)
 		return;
 	}
 	if (part->job)
-		overlay_bits_set(part->made, part->first, part->count);
+		bits_set(part->made, part->first, part->count);
 	lock(part);
 	/* nothing new: it was there before */
 	int rc = 0;

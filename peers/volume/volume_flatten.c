@@ -3,6 +3,7 @@
  * What has to be done to a volume's objects before the mapper changes its map: through our own way
  * down, because a cache may lie on it that knows of nothing else.
  */
+#include <base/container.h>
 #include <base/crash.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -73,7 +74,7 @@ static void flatten_on(struct volume_step *step);
 
 static void flatten_found(struct volume_wish *wish, int error)
 {
-	struct walk *walk = (struct walk *)((char *)wish - offsetof(struct walk, wish));
+	struct walk *walk = container_of(wish, struct walk, wish);
 	if (error != 0)
 		volume_task_end(walk_leave(walk), error, 0, 0);
 	else
@@ -82,7 +83,7 @@ static void flatten_found(struct volume_wish *wish, int error)
 
 static void flatten_made(struct volume_flattened *whole, int error)
 {
-	struct walk *walk = (struct walk *)((char *)whole - offsetof(struct walk, whole));
+	struct walk *walk = container_of(whole, struct walk, whole);
 	crash_point("volume.flatten.made");
 	volume_quiesce_leave(walk->step.peer, walk->volume);
 	if (error != 0) {
@@ -213,8 +214,7 @@ static void cut_go(struct volume_step *step);
 
 static void cut_found(struct volume_wish *wish, int error)
 {
-	struct volume_cut *cut =
-		(struct volume_cut *)((char *)wish - offsetof(struct volume_cut, wish));
+	struct volume_cut *cut = container_of(wish, struct volume_cut, wish);
 	if (error != 0)
 		cut->done(cut, error);
 	else
@@ -223,8 +223,7 @@ static void cut_found(struct volume_wish *wish, int error)
 
 static void cut_made(struct volume_flattened *whole, int error)
 {
-	struct volume_cut *cut =
-		(struct volume_cut *)((char *)whole - offsetof(struct volume_cut, whole));
+	struct volume_cut *cut = container_of(whole, struct volume_cut, whole);
 	if (error != 0)
 		cut->done(cut, error);
 	else

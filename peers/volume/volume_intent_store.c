@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where intents lie: a table over slots in kept pages, and what a predecessor has left in them. */
 #include <base/crash.h>
+#include <base/hash.h>
 #include <base/log.h>
 #include <errno.h>
 #include <peer/keep.h>
@@ -142,7 +143,7 @@ void intent_copy(struct volume_intent *to, const struct volume_intent *from, uin
 
 static struct intent_list *bucket_of(struct intents *intents, uint64_t volume, uint32_t object)
 {
-	uint64_t hash = (volume ^ object * 0xd6e8feb86659fd93ull) * 0x9e3779b97f4a7c15ull;
+	uint64_t hash = hash_object(volume, 0, object);
 	return &intents->buckets[hash >> 40 & (INTENTS_BUCKETS - 1)];
 }
 

@@ -12,6 +12,7 @@
  * epoch in which they were made. Caches below hear whose the volume is now (XSEG_CONTROL_FENCE),
  * and forget what another may have changed; before it is given back they write all of it (LEAVE).
  */
+#include <base/container.h>
 #include <base/crash.h>
 #include <base/log.h>
 #include <errno.h>
@@ -187,7 +188,7 @@ static void want_published(struct volume_flush *flush, int error)
 
 static void want_quiesced(struct volume_quiesce *quiesce, int error)
 {
-	struct lease *lease = (struct lease *)((char *)quiesce - offsetof(struct lease, quiesce));
+	struct lease *lease = container_of(quiesce, struct lease, quiesce);
 	struct peer *peer = quiesce->peer;
 	struct volume_task *task = lease->task;
 	if (error == -EBUSY && task->job) { /* when that is over, it may be ours, or gone */
@@ -360,7 +361,7 @@ static void release_published(struct volume_flush *flush, int error)
 
 static void release_quiesced(struct volume_quiesce *quiesce, int error)
 {
-	struct lease *lease = (struct lease *)((char *)quiesce - offsetof(struct lease, quiesce));
+	struct lease *lease = container_of(quiesce, struct lease, quiesce);
 	struct peer *peer = quiesce->peer;
 	struct volume *volume = quiesce->volume;
 	if (error != 0) { /* looked at again in a while */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Partial objects: who has which cluster, and reading. */
+#include <base/bits.h>
 #include <base/crash.h>
+#include <base/hash.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,55 +25,12 @@ struct overlay_ask {
 	struct overlay *overlay; /* a ref is ours */
 };
 
-/* --- bits --------------------------------------------------------------------------------- */
-
-/* The bits of [first, first + count) that lie in word i. */
-static uint64_t bits_in(uint32_t i, uint32_t first, uint32_t count)
-{
-	uint32_t from = first > i * 64 ? first - i * 64 : 0;
-	uint32_t to = first + count > i * 64 ? first + count - i * 64 : 0;
-	if (to > 64)
-		to = 64;
-	if (from >= to)
-		return 0;
-	return (to - from == 64 ? ~0ull : (1ull << (to - from)) - 1) << from;
-}
-
-void overlay_bits_set(uint64_t words[MAP_HAS_WORDS], uint32_t first, uint32_t count)
-{
-	for (uint32_t i = first / 64; i <= (first + count - 1) / 64; i++)
-		words[i] |= bits_in(i, first, count);
-}
-
-void overlay_bits_clear(uint64_t words[MAP_HAS_WORDS], uint32_t first, uint32_t count)
-{
-	for (uint32_t i = first / 64; i <= (first + count - 1) / 64; i++)
-		words[i] &= ~bits_in(i, first, count);
-}
-
-bool overlay_bits_all(const uint64_t words[MAP_HAS_WORDS], uint32_t first, uint32_t count)
-{
-	for (uint32_t i = first / 64; i <= (first + count - 1) / 64; i++)
-		if (~words[i] & bits_in(i, first, count))
-			return false;
-	return true;
-}
-
-bool overlay_bits_any(const uint64_t words[MAP_HAS_WORDS], uint32_t first, uint32_t count)
-{
-	for (uint32_t i = first / 64; i <= (first + count - 1) / 64; i++)
-		if (words[i] & bits_in(i, first, count))
-			return true;
-	return false;
-}
-
 /* --- the table, with the mutex ------------------------------------------------------------ */
 
 static struct overlay_list *bucket_of(
 	struct overlays *overlays, uint64_t owner, uint32_t epoch, uint32_t object)
 {
-	uint64_t hash = (owner ^ (uint64_t)epoch << 32) * 0x9e3779b97f4a7c15ull + object;
-	return &overlays->buckets[hash * 0xd6e8feb86659fd93ull >> 40 & (OVERLAYS_BUCKETS - 1)];
+	return &overlays->buckets[hash_object(owner, epoch, object) >> 40 & (OVERLAYS_BUCKETS - 1)];
 }
 
 struct overlay *overlay_find(
@@ -331,9 +290,9 @@ struct overlay *overlay_get(struct peer *peer, const struct xseg_key *key)
 /* With the mutex. The run at `first`, in this overlay: had, or not. */
 static uint32_t run_in(const struct overlay *overlay, uint32_t first, uint32_t most)
 {
-	bool has = overlay_bit(overlay->has, first);
+	bool has = bits_has(overlay->has, first);
 	uint32_t count = 1;
-	while (count < most && overlay_bit(overlay->has, first + count) == has)
+	while (count < most && bits_has(overlay->has, first + count) == has)
 		count++;
 	return count;
 }
@@ -342,7 +301,7 @@ static uint32_t run_in(const struct overlay *overlay, uint32_t first, uint32_t m
 static bool run_step(const struct overlay *overlay, uint32_t first, struct overlay_run *run,
 	struct xseg_key *next)
 {
-	if (overlay_bit(overlay->has, first)) {
+	if (bits_has(overlay->has, first)) {
 		run->key = (struct xseg_key){.volume = overlay->owner,
 			.epoch = overlay->epoch,
 			.object = overlay->object};

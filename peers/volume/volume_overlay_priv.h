@@ -9,6 +9,8 @@
 #ifndef SKERRY_VOLUME_OVERLAYS_H
 #define SKERRY_VOLUME_OVERLAYS_H
 
+#include <base/bits.h>
+
 #include "peers/volume/volume_map.h"
 #include "peers/volume/volume_overlay.h"
 
@@ -48,15 +50,6 @@ static inline struct overlays *overlays_of(const struct peer *peer)
 {
 	return ((struct volume_shared *)peer->shared)->overlays;
 }
-
-static inline bool overlay_bit(const uint64_t words[MAP_HAS_WORDS], uint32_t cluster)
-{
-	return words[cluster / 64] >> (cluster % 64) & 1;
-}
-void overlay_bits_set(uint64_t words[MAP_HAS_WORDS], uint32_t first, uint32_t count);
-void overlay_bits_clear(uint64_t words[MAP_HAS_WORDS], uint32_t first, uint32_t count);
-bool overlay_bits_all(const uint64_t words[MAP_HAS_WORDS], uint32_t first, uint32_t count);
-bool overlay_bits_any(const uint64_t words[MAP_HAS_WORDS], uint32_t first, uint32_t count);
 
 /*
  * Who has cluster `first` of what lies at `key` (a partial object), and how many behind it, at most

@@ -2,6 +2,7 @@
 /* Writes of a volume wait while something is done to it that must not meet them. */
 #include "peers/volume/volume_quiesce.h"
 
+#include <base/container.h>
 #include <base/crash.h>
 #include <base/log.h>
 #include <errno.h>
@@ -133,9 +134,7 @@ static void quiesce_turn(struct volume_barrier *barrier, struct peer *peer)
 /* Nobody can have missed it any more; what went before is looked for from now on. */
 static void quiesce_passed(struct volume_barrier *barrier, int error)
 {
-	struct volume_quiesce *quiesce =
-		(struct volume_quiesce *)((char *)barrier -
-					  offsetof(struct volume_quiesce, barrier));
+	struct volume_quiesce *quiesce = container_of(barrier, struct volume_quiesce, barrier);
 	(void)error;
 	crash_point("volume.quiesce.passed");
 	quiesce->passed = true;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which volumes this process has loaded, and the shards' shortcuts to them. */
+#include <base/hash.h>
 #include <base/log.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -34,7 +35,7 @@ static struct volume volume_nobody;
 
 static struct volume_list *bucket_of(struct volume_shared *shared, uint64_t id)
 {
-	return &shared->buckets[(id * 0x9e3779b97f4a7c15ull) >> 32 & (VOLUME_BUCKETS - 1)];
+	return &shared->buckets[hash_u64(id) >> 32 & (VOLUME_BUCKETS - 1)];
 }
 
 struct volume *volume_table_find(struct volume_shared *shared, uint64_t id)

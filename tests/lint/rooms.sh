@@ -27,7 +27,7 @@ openssl/         peers/front/ peers/synapse/
 jansson.h        tools/
 ini.h            tools/
 libsmartcols/    tools/
-xxhash.h         xseg/ peers/volume/ peers/map/ peers/blocker/ peers/core/
+xxhash.h         xseg/ peers/volume/ peers/map/ peers/blocker/ peers/core/ tools/
 jemalloc/        peers/core/
 systemd/         peers/core/ tools/
 rados/           peers/blocker/blocker_rados

@@ -9,6 +9,7 @@
  * A sector says in which volume it was written, where, and which write it was, so that what is read
  * can be told from all that ever was.
  */
+#include <base/hash.h>
 #include <errno.h>
 #include <peer/map.h>
 #include <signal.h>
@@ -83,7 +84,7 @@ static uint64_t stamp_of(struct tree *tree, unsigned volume)
 
 static void sector_fill(uint64_t words[XSEG_SECTOR / 8], uint64_t stamp, uint64_t sector)
 {
-	uint64_t word = stamp * 0x9e3779b97f4a7c15ull + sector;
+	uint64_t word = hash_u64(stamp) + sector;
 	words[0] = stamp;
 	words[1] = sector;
 	for (unsigned i = 2; i < XSEG_SECTOR / 8; i++)

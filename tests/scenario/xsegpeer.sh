@@ -43,7 +43,7 @@ refused "no peer" 'no peer is named' -s demo
 refused "no lanes" '--lanes takes 1 to 16' -s demo -l 0 a=blocker_null
 refused "too many lanes" '--lanes takes 1 to 16' -s demo -l 17 a=blocker_null
 refused "workers" '--workers takes 1 to 64' -s demo --workers x a=blocker_null
-refused "a time without a unit" 'a time with its unit' -s demo --drain-limit 5 a=blocker_null
+refused "a time of no known unit" 'a time such as' -s demo --drain-limit 5d a=blocker_null
 refused "a log level" 'error, warning, info or debug' -s demo --log-level loud a=blocker_null
 refused "a role that is not" "did you mean 'blocker_memory'" -s demo a=blocker_memroy
 refused "an option that is not" "has no option 'sice'" -s demo a=blocker_memory,sice=4

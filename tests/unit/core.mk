@@ -3,7 +3,7 @@ core_libs_tests = $(unit_libs) libpeer.la libxseg.la $(CHECK_LIBS) $(URCU_LIBS) 
 
 if HAVE_CHECK
 base_unit_tests = test_base_crc32c test_base_histogram test_base_log test_base_name test_base_notify test_base_path \
-	test_base_size test_base_slab
+	test_base_size test_base_slab test_base_time
 core_unit_tests = test_core_call test_core_client test_core_data test_core_flush test_core_host \
 	test_core_job test_core_lane test_core_man test_core_module test_core_option \
 	test_core_pages test_core_peer test_core_retry test_core_spec \
@@ -43,6 +43,10 @@ test_base_size_LDADD = $(unit_libs) libxseg.la $(CHECK_LIBS)
 test_base_slab_SOURCES = tests/unit/test_base_slab.c
 test_base_slab_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)
 test_base_slab_LDADD = $(unit_libs) libxseg.la $(CHECK_LIBS)
+
+test_base_time_SOURCES = tests/unit/test_base_time.c
+test_base_time_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)
+test_base_time_LDADD = $(unit_libs) libxseg.la $(CHECK_LIBS)
 
 test_core_call_SOURCES = tests/unit/test_core_call.c
 test_core_call_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(URCU_CFLAGS) $(EVENT_CFLAGS)

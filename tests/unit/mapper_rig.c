@@ -2,6 +2,7 @@
 /* A mapper over a store in memory, inside a test program. */
 #include "tests/unit/mapper_rig.h"
 
+#include <base/time.h>
 #include <errno.h>
 #include <string.h>
 
@@ -450,7 +451,7 @@ uint8_t mrig_byte(uint64_t id, uint32_t epoch, uint32_t object, uint32_t offset)
 int mrig_other_acquire(uint64_t id, bool force, struct map_home *home)
 {
 	struct map_claim claim = {.owner = 4711,
-		.now_ns = mapper_admin_wall_ns(),
+		.now_ns = time_wall_ns(),
 		.lease_ns = 3600000000000u,
 		.host = "elsewhere"};
 	struct map_store *store = &mrig_lock()->store;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The loop: it sleeps when there is nothing, wakes for all there can be, counts its turns. */
+#include <base/time.h>
 #include <event2/event.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -13,7 +14,7 @@ static uint64_t cpu_ns(void)
 {
 	struct timespec t;
 	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+	return time_of(&t);
 }
 
 /* t_quiet has no polls and no timers: its lane must not run while nothing comes. */

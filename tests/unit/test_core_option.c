@@ -84,8 +84,8 @@ START_TEST(test_bad)
 		{"size", "1K", "option 'size' must be 4K to 4M, not '1K'"},
 		{"size", "1X", "takes a size such as"},
 		{"limit", "1us", "option 'limit' must be at least 1ms, not '1us'"},
-		{"limit", "5", "takes a time with its unit"},
-		{"limit", "5 s", "takes a time with its unit"},
+		{"limit", "5d", "takes a time such as"},
+		{"limit", "5 s", "takes a time such as"},
 		{"tls", "On", "option 'tls' takes auto, off, require, not 'On'"},
 		{"read-only", "maybe", "takes yes or no"},
 	};

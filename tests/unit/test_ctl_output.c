@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Output: cells, formats as they are printed, faults as JSON, times, and runs of zeros. */
+#include <base/time.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -7,7 +8,6 @@
 #include "tests/lib/unit.h"
 #include "tools/ctl/ctl_copy.h"
 #include "tools/ctl/ctl_output.h"
-#include "tools/report/parse_time.h"
 #include "tools/report/program.h"
 
 static const struct ctl_column columns[] = {{"name", "NAME", CTL_TEXT}, {"size", "SIZE", CTL_SIZE},
@@ -160,11 +160,11 @@ START_TEST(test_times)
 	static const char *const bad[] = {"", "s", "0", "-1s", "1 s", "1d", "1e99", "nan", "0.1ns"};
 	uint64_t ns;
 	for (size_t i = 0; i < countof(good); i++) {
-		ck_assert_int_eq(parse_time(good[i].text, &ns), 0);
+		ck_assert_int_eq(time_parse_positive(good[i].text, &ns), 0);
 		ck_assert_uint_eq(ns, good[i].ns);
 	}
 	for (size_t i = 0; i < countof(bad); i++)
-		ck_assert_msg(parse_time(bad[i], &ns) == -EINVAL, "'%s' is taken", bad[i]);
+		ck_assert_msg(time_parse_positive(bad[i], &ns) == -EINVAL, "'%s' is taken", bad[i]);
 }
 END_TEST
 

@@ -466,7 +466,8 @@ static struct map_home sample_home(void)
 		.place = 0x5152535455565758ull,
 		.boot = 0x6162636465666768ull,
 		.until_boot_ns = 0x7172737475767778ull,
-		.lease_ns = 0x0812836485666768ull};
+		.lease_ns = 0x0812836485666768ull,
+		.flags = MAP_HOME_CHANGING};
 	return home;
 }
 
@@ -477,7 +478,7 @@ START_TEST(test_home)
 	memset(in.host + 10, 'x', 20);
 	memset(b, 0xee, sizeof(b));
 	map_format_home_encode(&in, b);
-	ck_assert_mem_eq(b, "SKVHOME.\x01\0\0\0\0\0\0\0", 16);
+	ck_assert_mem_eq(b, "SKVHOME.\x01\0\0\0\x01\0\0\0", 16);
 	ck_assert_mem_eq(b + 16, "\x88\x77\x66\x55\x44\x33\x22\x11", 8);
 	ck_assert_mem_eq(b + 24, "\x08\x07\x06\x05\x04\x03\x02\x01", 8);
 	ck_assert_mem_eq(b + 32, "\x18\x17\x16\x15\x14\x13\x12\x11", 8);
@@ -505,6 +506,7 @@ START_TEST(test_home)
 	ck_assert_uint_eq(out.boot, in.boot);
 	ck_assert_uint_eq(out.until_boot_ns, in.until_boot_ns);
 	ck_assert_uint_eq(out.lease_ns, in.lease_ns);
+	ck_assert_uint_eq(out.flags, in.flags);
 	for (size_t bit = 0; bit < sizeof(b) * 8; bit++) {
 		b[bit / 8] ^= (uint8_t)(1u << (bit % 8));
 		ck_assert_int_eq(map_format_home_decode(b, sizeof(b), &out), -EILSEQ);
@@ -515,7 +517,7 @@ END_TEST
 
 START_TEST(test_home_bad)
 {
-	static const struct bad bad[] = {{12, 1, 4}, {16, 0, 8}, {24, 0, 8}, {56, '\n', 1},
+	static const struct bad bad[] = {{12, 2, 4}, {16, 0, 8}, {24, 0, 8}, {56, '\n', 1},
 		{56, 0x7f, 1}, {119, 1, 1}, {135, 2, 1}, {168, 1, 1}, {507, 1, 1}};
 	struct map_home in = sample_home(), out;
 	uint8_t b[MAP_HOME_RECORD_SIZE + 8] = {0};

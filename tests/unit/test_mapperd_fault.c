@@ -3,6 +3,7 @@
  * A mapper in trouble: other hosts, a store that fails after any change, a successor, many at once,
  * and a stop in the middle of it all.
  */
+#include <base/time.h>
 #include <errno.h>
 #include <string.h>
 
@@ -161,9 +162,10 @@ START_TEST(leases_are_renewed_and_inherited)
 	RIG_UNTIL(mrig_counter(&m, MAPPER_RENEWALS) >= 1);
 	/* as a mapper that was killed in the middle of a change leaves it */
 	struct map_claim claim = {.owner = mrig_home(a).owner,
-		.now_ns = mapper_admin_wall_ns(),
+		.now_ns = time_wall_ns(),
 		.lease_ns = 3600000000000u,
-		.host = "this one" MAPPER_PASSING};
+		.host = "this one",
+		.flags = MAP_HOME_CHANGING};
 	struct map_home home;
 	ck_assert_int_eq(map_home_acquire(&mrig_lock()->store, b, &claim, false, &home), 0);
 	mrig_unlock();

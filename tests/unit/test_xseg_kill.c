@@ -4,6 +4,7 @@
  * started again; no request is lost, none is answered twice, nobody else stops, and in the end
  * every slot and every page is free. Nobody here looks for lost hints: that is the reaper's.
  */
+#include <base/hash.h>
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
@@ -106,7 +107,7 @@ END_TEST
 
 /* --- requests ------------------------------------------------------------------ */
 
-static uint64_t answer_to(uint64_t cookie) { return cookie * 0x9e3779b97f4a7c15ull + 1; }
+static uint64_t answer_to(uint64_t cookie) { return hash_u64(cookie) + 1; }
 
 /* What the server keeps: the last page written, and readers look at it where it lies. */
 struct shelf {

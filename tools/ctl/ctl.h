@@ -39,6 +39,7 @@ struct ctl_verb {
 	const char *description; /* scdoc paragraphs, may be NULL */
 	int (*run)(struct ctl *ctl);
 	const struct ctl_option *options[CTL_OPTIONS_MAX]; /* beside the common ones */
+	const char *examples;				   /* a line each, for help and man */
 };
 
 enum ctl_format { CTL_TABLE, CTL_JSON, CTL_JSONL, CTL_CSV };

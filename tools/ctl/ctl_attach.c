@@ -137,11 +137,19 @@ static int run_uri(struct ctl *ctl)
 	return found ? 0 : -(int)ctl->fault.code;
 }
 
-const struct ctl_verb ctl_volume_uri = {"volume", "uri", "VOLUME", 1, 1,
+const struct ctl_verb ctl_volume_uri = {
+	"volume",
+	"uri",
+	"VOLUME",
+	1,
+	1,
 	"where NBD clients reach a volume or a snapshot",
 	"\tA line for each address of each front that offers it, as nbdinfo, nbdcopy, qemu-img and "
 	"libnbd take it. *nbds* means that TLS is required.\n",
-	run_uri, {&ctl_option_via}};
+	run_uri,
+	{&ctl_option_via},
+	.examples = "xsegctl volume uri disk\nnbdinfo \"$(xsegctl volume uri disk)\"\n",
+};
 
 /* --- volume attach ---------------------------------------------------------------------------- */
 
@@ -255,10 +263,19 @@ static int run_attach(struct ctl *ctl)
 	return 0;
 }
 
-const struct ctl_verb ctl_volume_attach = {"volume", "attach", "VOLUME", 1, 1,
+const struct ctl_verb ctl_volume_attach = {
+	"volume",
+	"attach",
+	"VOLUME",
+	1,
+	1,
 	"print what attaches a volume to a machine or the kernel",
 	"\t*--print qemu*: arguments of qemu-system. *libvirt*: the XML of a disk, for virsh "
 	"attach-device; choose another *dev* where vda is taken. *nbd-client*: a command. All of "
 	"them "
 	"connect again when the front was away. With a UNIX socket where there is one.\n",
-	run_attach, {&option_print, &ctl_option_via}};
+	run_attach,
+	{&option_print, &ctl_option_via},
+	.examples = "xsegctl volume attach disk --print qemu\n"
+		    "virsh attach-device vm1 <(xsegctl volume attach disk --print libvirt)\n",
+};

@@ -79,7 +79,17 @@ static int run_list(struct ctl *ctl)
 }
 
 const struct ctl_verb ctl_cache_list = {
-	"cache", "list", "", 0, 0, "list caches and how they are", NULL, run_list, {0}};
+	"cache",
+	"list",
+	"",
+	0,
+	0,
+	"list caches and how they are",
+	NULL,
+	run_list,
+	{0},
+	.examples = "xsegctl cache list\n",
+};
 
 /* --- one cache, one volume -------------------------------------------------------------- */
 
@@ -274,11 +284,19 @@ static int run_stats(struct ctl *ctl)
 	return 0;
 }
 
-const struct ctl_verb ctl_cache_stats = {"cache", "stats", "CACHE", 1, 1,
+const struct ctl_verb ctl_cache_stats = {
+	"cache",
+	"stats",
+	"CACHE",
+	1,
+	1,
 	"what is in a cache, and what it is worth",
 	"\tHits, misses, fills, bypasses and evictions are counted in buckets of 4 KiB, since the "
 	"process started.\n",
-	run_stats, {&option_volumes, &ctl_option_via}};
+	run_stats,
+	{&option_volumes, &ctl_option_via},
+	.examples = "xsegctl cache stats cache0 --volumes\n",
+};
 
 /* --- mode ------------------------------------------------------------------------------- */
 
@@ -341,13 +359,21 @@ static int run_mode(struct ctl *ctl)
 	return 0;
 }
 
-const struct ctl_verb ctl_cache_mode = {"cache", "mode",
-	"CACHE [writeback|writethrough|writearound]", 1, 2, "what a cache does with writes",
+const struct ctl_verb ctl_cache_mode = {
+	"cache",
+	"mode",
+	"CACHE [writeback|writethrough|writearound]",
+	1,
+	2,
+	"what a cache does with writes",
 	"\t*writeback* answers when they are in the cache, *writethrough* when they are at the "
 	"store, *writearound* does not keep them. Takes effect with the next request, outlives the "
 	"process, and is for one volume with *--volume*. What is not said stays as it is.\n",
 	run_mode,
-	{&option_mode_volume, &option_ack, &option_share, &ctl_option_via, &ctl_option_dry_run}};
+	{&option_mode_volume, &option_ack, &option_share, &ctl_option_via, &ctl_option_dry_run},
+	.examples = "xsegctl cache mode cache0 writethrough\n"
+		    "xsegctl cache mode cache0 writeback --volume scratch --ack volatile\n",
+};
 
 /* --- flush and drop --------------------------------------------------------------------- */
 
@@ -392,12 +418,20 @@ static int run_flush(struct ctl *ctl)
 	return rc;
 }
 
-const struct ctl_verb ctl_cache_flush = {"cache", "flush", "CACHE", 1, 1,
+const struct ctl_verb ctl_cache_flush = {
+	"cache",
+	"flush",
+	"CACHE",
+	1,
+	1,
 	"write back what is dirty, and wait for it",
 	"\tReturns when all that was dirty is at the blocker, and flushed there; *--timeout* "
 	"limits "
 	"the wait (default: none).\n",
-	run_flush, {&option_volume, &ctl_option_via, &ctl_option_dry_run}};
+	run_flush,
+	{&option_volume, &ctl_option_via, &ctl_option_dry_run},
+	.examples = "xsegctl cache flush cache0 --volume disk\n",
+};
 
 static int run_drop(struct ctl *ctl)
 {
@@ -420,9 +454,18 @@ static int run_drop(struct ctl *ctl)
 	return rc;
 }
 
-const struct ctl_verb ctl_cache_drop = {"cache", "drop", "CACHE", 1, 1, "forget what is clean",
+const struct ctl_verb ctl_cache_drop = {
+	"cache",
+	"drop",
+	"CACHE",
+	1,
+	1,
+	"forget what is clean",
 	"\tNothing is lost: what is dirty stays. To measure with a cold cache, flush it first.\n",
-	run_drop, {&option_volume, &ctl_option_via, &ctl_option_dry_run}};
+	run_drop,
+	{&option_volume, &ctl_option_via, &ctl_option_dry_run},
+	.examples = "xsegctl cache drop cache0\n",
+};
 
 /* --- resize and policy ------------------------------------------------------------------ */
 
@@ -464,11 +507,19 @@ static int run_resize(struct ctl *ctl)
 	return rc;
 }
 
-const struct ctl_verb ctl_cache_resize = {"cache", "resize", "CACHE SIZE", 2, 2,
+const struct ctl_verb ctl_cache_resize = {
+	"cache",
+	"resize",
+	"CACHE SIZE",
+	2,
+	2,
 	"give a cache more or less of the segment",
 	"\tSmaller: clean buckets are evicted, dirty ones written back first. Outlives the "
 	"process.\n",
-	run_resize, {&ctl_option_dry_run}};
+	run_resize,
+	{&ctl_option_dry_run},
+	.examples = "xsegctl cache resize cache0 512M\n",
+};
 
 static int run_policy(struct ctl *ctl)
 {
@@ -493,7 +544,15 @@ static int run_policy(struct ctl *ctl)
 	return rc;
 }
 
-const struct ctl_verb ctl_cache_policy = {"cache", "policy", "CACHE lru|s3fifo|clock2q", 2, 2,
+const struct ctl_verb ctl_cache_policy = {
+	"cache",
+	"policy",
+	"CACHE lru|s3fifo|clock2q",
+	2,
+	2,
 	"choose what is evicted first",
-	"\tWhat is cached stays; in which order it was used is forgotten.\n", run_policy,
-	{&ctl_option_dry_run}};
+	"\tWhat is cached stays; in which order it was used is forgotten.\n",
+	run_policy,
+	{&ctl_option_dry_run},
+	.examples = "xsegctl cache policy cache0 lru\n",
+};

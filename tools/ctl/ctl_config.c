@@ -75,13 +75,21 @@ static int run_check(struct ctl *ctl)
 	return rc;
 }
 
-const struct ctl_verb ctl_config_check = {"config", "check", "FILE", 1, 1,
+const struct ctl_verb ctl_config_check = {
+	"config",
+	"check",
+	"FILE",
+	1,
+	1,
 	"look for mistakes in a pipeline file",
 	"\tSections, keys, roles, options and their values, edges; nothing is started, and no "
 	"keeper "
 	"is needed. *FILE.d*, e.g. demo.conf.d, is read, too. Mistakes are said with file and "
 	"line.\n",
-	run_check, {0}};
+	run_check,
+	{0},
+	.examples = "xsegctl config check demo.conf\n",
+};
 
 /* --- diff ------------------------------------------------------------------------------- */
 
@@ -146,11 +154,19 @@ static int run_diff(struct ctl *ctl)
 	return same ? 0 : 1;
 }
 
-const struct ctl_verb ctl_config_diff = {"config", "diff", "FILE", 1, 1,
+const struct ctl_verb ctl_config_diff = {
+	"config",
+	"diff",
+	"FILE",
+	1,
+	1,
 	"what applying a file would do",
 	"\tCompares the file with the options that the processes were started with and with the "
 	"edges as they lead now. Exit status 0: the same; 1: it differs.\n",
-	run_diff, {0}};
+	run_diff,
+	{0},
+	.examples = "xsegctl config diff demo.conf\n",
+};
 
 /* --- apply ------------------------------------------------------------------------------ */
 
@@ -173,14 +189,23 @@ static int run_apply(struct ctl *ctl)
 	return 0;
 }
 
-const struct ctl_verb ctl_config_apply = {"config", "apply", "FILE", 1, 1,
+const struct ctl_verb ctl_config_apply = {
+	"config",
+	"apply",
+	"FILE",
+	1,
+	1,
 	"make what runs what a file says",
 	"\tDoes the least: starts what is new, restarts what has other options, switches edges, "
 	"stops what is gone, in an order in which no request is lost. When a step fails, the rest "
 	"is not done, what that step had stopped is put back, and the exit status is 8 when others "
 	"had been done. It is a job (see *job list*): its client may leave. --timeout is the limit "
 	"for each process.\n",
-	run_apply, {&ctl_option_dry_run}};
+	run_apply,
+	{&ctl_option_dry_run},
+	.examples = "xsegctl config apply demo.conf --dry-run\n"
+		    "xsegctl config apply demo.conf\n",
+};
 
 /* --- save ------------------------------------------------------------------------------- */
 
@@ -279,9 +304,18 @@ static int run_save(struct ctl *ctl)
 	return rc;
 }
 
-const struct ctl_verb ctl_config_save = {"config", "save", "[FILE]", 0, 1,
+const struct ctl_verb ctl_config_save = {
+	"config",
+	"save",
+	"[FILE]",
+	0,
+	1,
 	"write what runs as a pipeline file",
 	"\tOptions as the processes were started with, edges as they lead now; what was stopped on "
 	"request is left out. Without FILE to stdout. A file that exists is only replaced with "
 	"--yes, and whole or not at all; comments in it are lost.\n",
-	run_save, {&ctl_option_yes, &ctl_option_dry_run}};
+	run_save,
+	{&ctl_option_yes, &ctl_option_dry_run},
+	.examples = "xsegctl config save demo.conf --yes\n"
+		    "xsegctl config save\n",
+};

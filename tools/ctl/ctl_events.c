@@ -2,6 +2,7 @@
 /* events: what the keeper has noted: who started, died, was restarted, given up, stuck. */
 #include <base/must.h>
 #include <base/path.h>
+#include <base/time.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +13,6 @@
 
 #include "tools/ctl/ctl_output.h"
 #include "tools/ctl/ctl_watch.h"
-#include "tools/report/parse_time.h"
 
 #define LOOK_NS 200000000u
 
@@ -60,12 +60,12 @@ static int since_value(struct ctl *ctl, char out[40])
 			out[10] = 'T';
 		return 0;
 	}
-	if (parse_time(text, &ago_ns))
+	if (time_parse_positive(text, &ago_ns))
 		return fault_set(&ctl->fault, FAULT_USAGE, text,
 			"write e.g. 10m, 2h, 2026-01-31 or 2026-01-31T12:00:00",
 			"--since: '%s' is not a time", text);
 	clock_gettime(CLOCK_REALTIME, &now);
-	uint64_t ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+	uint64_t ns = time_of(&now);
 	ns = ns > ago_ns ? ns - ago_ns : 0;
 	now = (struct timespec){
 		.tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u)};
@@ -207,9 +207,18 @@ static int run(struct ctl *ctl)
 	return 0;
 }
 
-const struct ctl_verb ctl_events_verb = {"events", NULL, "", 0, 0,
+const struct ctl_verb ctl_events_verb = {
+	"events",
+	NULL,
+	"",
+	0,
+	0,
 	"what happened: starts, deaths, restarts, stuck peers",
 	"\tThe keeper writes them, one JSON object a line, to events.jsonl in the run folder; the "
 	"file before it is events.jsonl.1. Read without the keeper. With *--follow* it goes on "
 	"until ^C, also over a keeper's restart.\n",
-	run, {&option_follow, &option_since, &option_peer, &option_kind}};
+	run,
+	{&option_follow, &option_since, &option_peer, &option_kind},
+	.examples = "xsegctl events --since 12h --event peer_died\n"
+		    "xsegctl events --follow\n",
+};

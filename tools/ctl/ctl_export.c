@@ -660,7 +660,12 @@ static const struct ctl_option option_base = {"base", 0, "FILE",
 	"VOLUME@SNAP.qcow2)",
 	NULL};
 
-const struct ctl_verb ctl_export_verb = {"volume", "export", "NAME FILE", 2, 2,
+const struct ctl_verb ctl_export_verb = {
+	"volume",
+	"export",
+	"NAME FILE",
+	2,
+	2,
 	"write a volume to an image",
 	"\tRaw or qcow2 (through qemu-img and qemu-nbd), whole or what was written since a "
 	"snapshot; an image of that, and this one above it, are the volume again, for qemu and for "
@@ -670,4 +675,9 @@ const struct ctl_verb ctl_export_verb = {"volume", "export", "NAME FILE", 2, 2,
 	"job (see *job list*) that goes on when the terminal is gone.\n",
 	run_export,
 	{&ctl_option_yes, &option_format, &option_since, &option_base, &ctl_option_progress,
-		&ctl_option_via, &ctl_option_detach, &ctl_option_dry_run}};
+		&ctl_option_via, &ctl_option_detach, &ctl_option_dry_run},
+	.examples = "xsegctl volume export disk disk.raw --yes\n"
+		    "xsegctl volume export disk@monday disk@monday.qcow2 --format qcow2\n"
+		    "xsegctl volume export disk@tuesday disk@tuesday.qcow2 --since disk@monday\n"
+		    "xsegctl volume export disk - | gzip >disk.gz\n",
+};

@@ -4,6 +4,7 @@
 
 #include <base/clock.h>
 #include <base/must.h>
+#include <base/time.h>
 #include <errno.h>
 #include <peer/front.h>
 #include <stdio.h>
@@ -138,12 +139,20 @@ static int run_list(struct ctl *ctl)
 	return rc;
 }
 
-const struct ctl_verb ctl_client_list = {"client", "list", "", 0, 0,
+const struct ctl_verb ctl_client_list = {
+	"client",
+	"list",
+	"",
+	0,
+	0,
 	"who is attached to which volume",
 	"\tThe connections of all fronts: who (the process and user of a UNIX socket, or an "
 	"address), "
 	"which volume, and for how long. *FOR* begins anew when the front is started again.\n",
-	run_list, {0}};
+	run_list,
+	{0},
+	.examples = "xsegctl client list\n",
+};
 
 /* --- addresses -------------------------------------------------------------------------------- */
 
@@ -235,7 +244,7 @@ static int attached(struct ctl *ctl, const struct ctl_front_wish *wish, json_t *
 		if (json_array_size(*rows) == 0 || look == LOOKS)
 			return 0;
 		json_decref(*rows);
-		nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
+		time_nap(LOOK_NS);
 	}
 }
 

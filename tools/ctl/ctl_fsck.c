@@ -242,7 +242,12 @@ static int run(struct ctl *ctl)
 	return rc;
 }
 
-const struct ctl_verb ctl_segment_fsck = {"segment", "fsck", "[NAME]", 0, 1,
+const struct ctl_verb ctl_segment_fsck = {
+	"segment",
+	"fsck",
+	"[NAME]",
+	0,
+	1,
 	"check that nothing in a segment is lost or has two owners",
 	"\tEvery page, request, descriptor, port, edge and ring entry must be in exactly one "
 	"state. "
@@ -252,4 +257,7 @@ const struct ctl_verb ctl_segment_fsck = {"segment", "fsck", "[NAME]", 0, 1,
 	"the table says what is wrong. With *--repair* it then gives back what the dead have, "
 	"makes "
 	"lost hints anew, repairs words that nobody can have, and looks again.\n",
-	run, {&option_repair, &option_limit}};
+	run,
+	{&option_repair, &option_limit},
+	.examples = "xsegctl segment fsck demo\n",
+};

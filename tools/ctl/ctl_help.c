@@ -80,7 +80,7 @@ static void print_prose(const char *text)
 
 static void print_examples(const struct ctl_verb *verb)
 {
-	const char *text = ctl_example_print(verb);
+	const char *text = verb->examples;
 	if (text)
 		puts("\nExamples:");
 	while (text && *text) {
@@ -133,7 +133,7 @@ static void man_option(const struct ctl_option *option)
 /* A literal block, as deep as the rest. */
 static void man_examples(const struct ctl_verb *verb)
 {
-	const char *text = ctl_example_print(verb);
+	const char *text = verb->examples;
 	if (!text)
 		return;
 	puts("\t```");

@@ -7,7 +7,5 @@
 
 /* Is the verb at this place of the table the first of its noun? */
 bool ctl_complete_first(unsigned index);
-/* Whole command lines, each ended by a newline; NULL: none (a mistake, tests find it). */
-const char *ctl_example_print(const struct ctl_verb *verb);
 
 #endif

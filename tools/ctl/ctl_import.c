@@ -109,7 +109,7 @@ static int volume_ask(struct import *import)
 		return ctl_volume_ask(&import->client, XSEG_OP_CREATE, &info);
 	struct map_ask ask = {.id = info.id,
 		.size = info.size == import->base.size ? 0 : info.size,
-		.created_ns = ctl_map_wall_ns(),
+		.created_ns = time_wall_ns(),
 		.state = XSEG_VOLUME_IMPORTING};
 	struct ctl_map_call call = {.what = MAP_CLONE, .volume = import->base.id, .ask = &ask};
 	uint64_t limit = import->client.timeout_ns;
@@ -387,7 +387,12 @@ static const struct ctl_option option_base = {"base", 0, "VOLUME",
 static const struct ctl_option option_keep = {"keep", 0, NULL,
 	"when it fails or is cancelled, what was imported stays, for the next attempt", NULL};
 
-const struct ctl_verb ctl_import_verb = {"volume", "import", "FILE NAME", 2, 2,
+const struct ctl_verb ctl_import_verb = {
+	"volume",
+	"import",
+	"FILE NAME",
+	2,
+	2,
 	"make a volume of an image",
 	"\tRaw, or with *--format*, qemu-img and qemu-nbd any format that they read. What is in "
 	"FILE "
@@ -406,4 +411,10 @@ const struct ctl_verb ctl_import_verb = {"volume", "import", "FILE NAME", 2, 2,
 	run_import,
 	{&ctl_volume_option_size, &ctl_volume_option_object_size, &option_format, &option_backing,
 		&option_base, &option_keep, &ctl_option_progress, &ctl_option_via,
-		&ctl_option_detach, &ctl_option_dry_run}};
+		&ctl_option_detach, &ctl_option_dry_run},
+	.examples = "xsegctl volume import debian.raw disk --progress=plain\n"
+		    "xsegctl volume import debian.raw disk --detach\n"
+		    "xsegctl volume import debian-12.qcow2 debian-12\n"
+		    "xsegctl volume import debian-12.1.qcow2 debian-12.1 --base golden\n"
+		    "zcat image.gz | xsegctl volume import - disk --size 10G\n",
+};

@@ -175,21 +175,57 @@ static int run_tidy(struct ctl *ctl)
 	return rc;
 }
 
-const struct ctl_verb ctl_job_list = {"job", "list", "", 0, 0, "list long work, and how far it is",
+const struct ctl_verb ctl_job_list = {
+	"job",
+	"list",
+	"",
+	0,
+	0,
+	"list long work, and how far it is",
 	"\tImports, exports, and what the keeper does for *peer* and *config apply*. A job goes on "
 	"when its client leaves. *lost*: its process was killed; the keeper, or *job tidy*, undoes "
 	"what it left.\n",
-	run_list, {0}};
+	run_list,
+	{0},
+	.examples = "xsegctl job list --json\n",
+};
 
 const struct ctl_verb ctl_job_show = {
-	"job", "show", "JOB", 1, 1, "show one job, with its result", NULL, run_show, {0}};
+	"job",
+	"show",
+	"JOB",
+	1,
+	1,
+	"show one job, with its result",
+	NULL,
+	run_show,
+	{0},
+	.examples = "xsegctl job show 3\n",
+};
 
-const struct ctl_verb ctl_job_wait = {"job", "wait", "JOB", 1, 1, "wait until a job has ended",
-	"\tExits as the job did. Without --timeout it waits as long as that takes.\n", run_wait,
-	{&ctl_option_progress}};
+const struct ctl_verb ctl_job_wait = {
+	"job",
+	"wait",
+	"JOB",
+	1,
+	1,
+	"wait until a job has ended",
+	"\tExits as the job did. Without --timeout it waits as long as that takes.\n",
+	run_wait,
+	{&ctl_option_progress},
+	.examples = "xsegctl job wait 3 --progress=bar\n",
+};
 
-const struct ctl_verb ctl_job_tidy = {"job", "tidy", "[JOB]", 0, 1,
+const struct ctl_verb ctl_job_tidy = {
+	"job",
+	"tidy",
+	"[JOB]",
+	0,
+	1,
 	"undo what killed jobs have left",
 	"\tThe keeper does so by itself. Prints the jobs that were lost; a half import is removed, "
 	"a half export's file, too.\n",
-	run_tidy, {&ctl_option_dry_run}};
+	run_tidy,
+	{&ctl_option_dry_run},
+	.examples = "xsegctl job tidy\n",
+};

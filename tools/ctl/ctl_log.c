@@ -112,9 +112,18 @@ static int run(struct ctl *ctl)
 	return rc;
 }
 
-const struct ctl_verb ctl_log_level = {"log", "level", "PEER [LEVEL]", 1, 2,
+const struct ctl_verb ctl_log_level = {
+	"log",
+	"level",
+	"PEER [LEVEL]",
+	1,
+	2,
 	"show or change what a peer logs, while it runs",
 	"\terror, warning, info, debug, or default: as its process was started. Peers of one "
 	"process share its log: the most talkative decides. The level stays with the peer's name: "
 	"after a restart it holds again. Takes effect within a second.\n",
-	run, {0}};
+	run,
+	{0},
+	.examples = "xsegctl log level vol0 debug\n"
+		    "xsegctl log level vol0 default\n",
+};

@@ -3,6 +3,7 @@
 #include "tools/ctl/ctl_map.h"
 
 #include <base/must.h>
+#include <base/time.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -99,13 +100,6 @@ uint64_t ctl_map_draw_id(void)
 	while (id == 0)
 		must(getrandom(&id, sizeof(id), 0) == sizeof(id));
 	return id;
-}
-
-uint64_t ctl_map_wall_ns(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_REALTIME, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
 /* --- what is refused -------------------------------------------------------------------- */

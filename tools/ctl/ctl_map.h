@@ -8,6 +8,7 @@
 #ifndef SKERRY_TOOLS_CTL_MAP_H
 #define SKERRY_TOOLS_CTL_MAP_H
 
+#include <base/time.h>
 #include <peer/map.h>
 
 #include "tools/ctl/ctl_volume.h"
@@ -44,7 +45,6 @@ int ctl_map_open(
 int ctl_map_head(struct client *client, uint64_t id, struct map_head_info *head);
 int ctl_map_detail(struct client *client, uint64_t id, struct map_detail *detail);
 uint64_t ctl_map_draw_id(void);
-uint64_t ctl_map_wall_ns(void);
 /* Those that a configuration made have no map. */
 int ctl_map_changeable(struct ctl *ctl, const struct xseg_volume_info *info);
 

@@ -116,11 +116,19 @@ static int run_diff(struct ctl *ctl)
 	return rc;
 }
 
-const struct ctl_verb ctl_volume_diff = {"volume", "diff", "SINCE VOLUME", 2, 2,
+const struct ctl_verb ctl_volume_diff = {
+	"volume",
+	"diff",
+	"SINCE VOLUME",
+	2,
+	2,
 	"say where a volume may differ from a snapshot",
 	"\tStretches of VOLUME (or VOLUME@SNAP), in bytes, that may have other contents than "
 	"SINCE: a "
 	"snapshot of it, or any volume or snapshot that it shares data with. What is not listed is "
 	"the same. Only maps are "
 	"read, and only where they differ.\n",
-	run_diff, {&ctl_option_via}};
+	run_diff,
+	{&ctl_option_via},
+	.examples = "xsegctl volume diff disk@monday disk@tuesday --json\n",
+};

@@ -263,14 +263,22 @@ static int run_gc(struct ctl *ctl)
 	return rc;
 }
 
-const struct ctl_verb ctl_volume_gc = {"volume", "gc", "", 0, 0,
+const struct ctl_verb ctl_volume_gc = {
+	"volume",
+	"gc",
+	"",
+	0,
+	0,
 	"give back the space of objects that no volume needs any more",
 	"\tSafe while volumes are written, cloned and removed. Begins and returns at once; said "
 	"again while it runs, says how far it is and takes the new *--rate*. With *--wait* returns "
 	"when it has ended. *--dry-run* looks and deletes nothing. One that was cut off, with its "
 	"mapper or its machine, is begun again by the next *volume gc*.\n",
 	run_gc,
-	{&option_rate, &option_wait, &ctl_option_progress, &ctl_option_via, &ctl_option_dry_run}};
+	{&option_rate, &option_wait, &ctl_option_progress, &ctl_option_via, &ctl_option_dry_run},
+	.examples = "xsegctl volume gc --rate 500\n"
+		    "xsegctl volume gc --wait\n",
+};
 
 /* --- fsck ------------------------------------------------------------------------------- */
 
@@ -485,7 +493,12 @@ static int run_fsck(struct ctl *ctl)
 	return rc;
 }
 
-const struct ctl_verb ctl_volume_fsck = {"volume", "fsck", "[VOLUME]", 0, 1,
+const struct ctl_verb ctl_volume_fsck = {
+	"volume",
+	"fsck",
+	"[VOLUME]",
+	0,
+	1,
 	"check the maps of all volumes, or of one and what it needs",
 	"\tPrints what is not as it should be, and what it means. Volumes may be open. Exit "
 	"status: "
@@ -496,4 +509,8 @@ const struct ctl_verb ctl_volume_fsck = {"volume", "fsck", "[VOLUME]", 0, 1,
 	"them), 1 when something is, 8 when *--repair* could not repair all of it. *--dry-run* "
 	"looks "
 	"only.\n",
-	run_fsck, {&option_repair, &ctl_option_progress, &ctl_option_via, &ctl_option_dry_run}};
+	run_fsck,
+	{&option_repair, &ctl_option_progress, &ctl_option_via, &ctl_option_dry_run},
+	.examples = "xsegctl volume fsck\n"
+		    "xsegctl volume fsck disk --repair\n",
+};

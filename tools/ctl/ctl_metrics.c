@@ -253,7 +253,12 @@ static int run(struct ctl *ctl)
 	return rc;
 }
 
-const struct ctl_verb ctl_metrics_verb = {"metrics", NULL, "", 0, 0,
+const struct ctl_verb ctl_metrics_verb = {
+	"metrics",
+	NULL,
+	"",
+	0,
+	0,
 	"counters and latencies as OpenMetrics text",
 	"\tNames, units and help are those of the counters; labels are segment, peer, "
 	"volume and op. With "
@@ -261,4 +266,8 @@ const struct ctl_verb ctl_metrics_verb = {"metrics", NULL, "", 0, 0,
 	"the keeper's restarts; while there is no segment it answers 503. Formats of other "
 	"commands "
 	"do not apply.\n",
-	run, {&option_listen, &option_prometheus}};
+	run,
+	{&option_listen, &option_prometheus},
+	.examples = "xsegctl metrics >skerry.prom\n"
+		    "xsegctl metrics --listen tcp:127.0.0.1:9464\n",
+};

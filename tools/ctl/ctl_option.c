@@ -2,6 +2,7 @@
 /* Finds the verb and its options in argv, by the verb table, and says what is near a typo. */
 #include <base/must.h>
 #include <base/size.h>
+#include <base/time.h>
 #include <errno.h>
 #include <getopt.h>
 #include <stdio.h>
@@ -10,7 +11,6 @@
 
 #include "config.h"
 #include "tools/ctl/ctl.h"
-#include "tools/report/parse_time.h"
 
 static const char *const format_names[] = {"table", "json", "jsonl", "csv", NULL};
 static const char *const progress_names[] = {"auto", "bar", "plain", "json", "none", NULL};
@@ -122,7 +122,7 @@ static int common_set(struct ctl *ctl, const struct ctl_option *option, const ch
 		ctl->format = CTL_JSON;
 	} else if (option == &option_timeout) {
 		ctl->timeout_given = true;
-		if (parse_time(value, &ctl->timeout_ns))
+		if (time_parse_positive(value, &ctl->timeout_ns))
 			return fault_set(&ctl->fault, FAULT_USAGE, value,
 				"write e.g. 500ms, 30s, 2m", "--timeout: '%s' is not a time",
 				value);

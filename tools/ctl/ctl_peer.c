@@ -25,7 +25,17 @@ static int run_peer_list(struct ctl *ctl)
 }
 
 const struct ctl_verb ctl_peer_list = {
-	"peer", "list", "", 0, 0, "list peers", NULL, run_peer_list, {0}};
+	"peer",
+	"list",
+	"",
+	0,
+	0,
+	"list peers",
+	NULL,
+	run_peer_list,
+	{0},
+	.examples = "xsegctl peer list -o csv\n",
+};
 
 static int run_edge_list(struct ctl *ctl)
 {
@@ -33,4 +43,14 @@ static int run_edge_list(struct ctl *ctl)
 }
 
 const struct ctl_verb ctl_edge_list = {
-	"edge", "list", "", 0, 0, "list edges and where they lead", NULL, run_edge_list, {0}};
+	"edge",
+	"list",
+	"",
+	0,
+	0,
+	"list edges and where they lead",
+	NULL,
+	run_edge_list,
+	{0},
+	.examples = "xsegctl edge list\n",
+};

@@ -302,7 +302,12 @@ static int run_up(struct ctl *ctl)
 	return rc ? rc : up_print(&up, true);
 }
 
-const struct ctl_verb ctl_up_verb = {"up", NULL, "FILE", 1, 1,
+const struct ctl_verb ctl_up_verb = {
+	"up",
+	NULL,
+	"FILE",
+	1,
+	1,
 	"start the pipeline that FILE describes",
 	"\tStarts *xsegd* in the background, which makes the segment when it is missing and starts "
 	"the peers, stores first. Returns when everything serves, and prints the status; when "
@@ -310,7 +315,11 @@ const struct ctl_verb ctl_up_verb = {"up", NULL, "FILE", 1, 1,
 	"fine (changed: false). Where a keeper has died, its peers are adopted; one that is killed "
 	"is "
 	"started again by a process that it has beside it.\n",
-	run_up, {&option_foreground, &option_unguarded, &ctl_option_dry_run}};
+	run_up,
+	{&option_foreground, &option_unguarded, &ctl_option_dry_run},
+	.examples = "xsegctl up demo.conf --dry-run\n"
+		    "xsegctl up demo.conf\n",
+};
 
 /* --- down ------------------------------------------------------------------------------- */
 
@@ -367,10 +376,19 @@ static int run_down(struct ctl *ctl)
 	return 0;
 }
 
-const struct ctl_verb ctl_down_verb = {"down", NULL, "[SEGMENT]", 0, 1, "stop a pipeline",
+const struct ctl_verb ctl_down_verb = {
+	"down",
+	NULL,
+	"[SEGMENT]",
+	0,
+	1,
+	"stop a pipeline",
 	"\tFronts first, each drained; --timeout is the limit for each process, then it is killed "
 	"and the exit status is 8. With clients attached it asks, or needs *--yes*. The segment "
 	"goes too when *up* made it; a cache writes back "
 	"first, and what it could not write keeps the segment (exit status 5) unless "
 	"*--discard-dirty* gives up just as many bytes.\n",
-	run_down, {&ctl_option_yes, &ctl_option_discard, &ctl_option_dry_run}};
+	run_down,
+	{&ctl_option_yes, &ctl_option_discard, &ctl_option_dry_run},
+	.examples = "xsegctl down demo --timeout 10s\n",
+};

@@ -4,6 +4,7 @@
 
 #include <base/clock.h>
 #include <base/must.h>
+#include <base/time.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -91,7 +92,7 @@ int ctl_plug_ask(struct ctl_plug *plug, const char *method, json_t *params, json
 		rc = ctl_rpc_call(plug->ctl, plug->seg.name, method, json_deep_copy(kept), result);
 		if (!rc || !plug->ctl->fault.again || ctl_ask_interrupted())
 			break;
-		nanosleep(&(struct timespec){.tv_nsec = AGAIN_NS}, NULL);
+		time_nap(AGAIN_NS);
 	} while (!plug->until_ns || clock_now_ns() < plug->until_ns);
 	json_decref(kept);
 	return rc;
@@ -388,7 +389,7 @@ static int begin_caching(struct plug *plug, struct client *client)
 	struct ctl_cache_ask_call begin = {.what = CACHE_BEGIN};
 	int error, rc = 0;
 	while (!rc && (error = ctl_cache_ask_call(client, &begin)) == -EBUSY) {
-		nanosleep(&(struct timespec){.tv_nsec = AGAIN_NS}, NULL);
+		time_nap(AGAIN_NS);
 		rc = ctl_plug_check(&plug->plug, "it still drains");
 	}
 	if (rc)
@@ -559,7 +560,12 @@ static int run(struct ctl *ctl)
 	return ctl_work_run(&work, json_pack("{s:s}", "name", plug.plug.name));
 }
 
-const struct ctl_verb ctl_plug_verb = {"plug", NULL, "cached [key=value...]", 1, 60,
+const struct ctl_verb ctl_plug_verb = {
+	"plug",
+	NULL,
+	"cached [key=value...]",
+	1,
+	60,
 	"put a cache into a running pipeline",
 	"\tStarts it in a process of its own, passing everything on; lets the edge lead to it; "
 	"waits until nothing is on its way past it any more; then it caches. Guests see nothing of "
@@ -567,4 +573,7 @@ const struct ctl_verb ctl_plug_verb = {"plug", NULL, "cached [key=value...]", 1,
 	"ended goes on. Options of the cache: *xsegpeer --describe-role cached*.\n",
 	run,
 	{&option_at, &option_name, &option_lanes, &ctl_option_progress, &ctl_option_detach,
-		&ctl_option_dry_run}};
+		&ctl_option_dry_run},
+	.examples = "xsegctl plug cached --at vol0:store --dry-run\n"
+		    "xsegctl plug cached --at vol0:store size=512M policy=s3fifo\n",
+};

@@ -46,10 +46,19 @@ static int run_reap(struct ctl *ctl)
 	return rc;
 }
 
-const struct ctl_verb ctl_segment_reap = {"segment", "reap", "[NAME]", 0, 1,
+const struct ctl_verb ctl_segment_reap = {
+	"segment",
+	"reap",
+	"[NAME]",
+	0,
+	1,
 	"give back what dead processes had",
 	"\tRequests, pages and lanes; requests that a dead peer had taken are sent again to its "
 	"successor. The keeper does so by itself at each death. With --dry-run the dead are only "
 	"counted. *pending*: what living servers still do for dead clients; reap again for "
 	"that.\n",
-	run_reap, {&ctl_option_dry_run}};
+	run_reap,
+	{&ctl_option_dry_run},
+	.examples = "xsegctl segment reap demo --dry-run\n"
+		    "xsegctl segment reap demo\n",
+};

@@ -122,12 +122,21 @@ int ctl_remote(struct ctl *ctl)
 	return rc;
 }
 
-const struct ctl_verb ctl_peer_start = {"peer", "start", "NAME[=ROLE,key=value,...]", 1, 1,
+const struct ctl_verb ctl_peer_start = {
+	"peer",
+	"start",
+	"NAME[=ROLE,key=value,...]",
+	1,
+	1,
 	"start a peer in a process of its own",
 	"\tWith a role: a new peer; edges are options, edge.X=PEER; a comma in a value is written "
 	"\\\\,. Without: one of the pipeline that has died or was stopped. Returns when it "
 	"serves.\n",
-	ctl_remote, {&option_lanes, &ctl_option_dry_run}};
+	ctl_remote,
+	{&option_lanes, &ctl_option_dry_run},
+	.examples = "xsegctl peer start nbd0\n"
+		    "xsegctl peer start mem1=blocker_memory --lanes 2\n",
+};
 
 static int run_stop(struct ctl *ctl)
 {
@@ -138,35 +147,77 @@ static int run_stop(struct ctl *ctl)
 	return rc ? rc : ctl_remote(ctl);
 }
 
-const struct ctl_verb ctl_peer_stop = {"peer", "stop", "NAME", 1, 1,
+const struct ctl_verb ctl_peer_stop = {
+	"peer",
+	"stop",
+	"NAME",
+	1,
+	1,
 	"drain a peer and end its process",
 	"\tRefuses while an edge of a serving peer leads to it, or while it shares its process "
 	"with others (see --host), and says which. With clients attached to a front it asks, or "
 	"needs *--yes*.\n",
-	run_stop, {&option_host, &ctl_option_yes, &ctl_option_dry_run}};
+	run_stop,
+	{&option_host, &ctl_option_yes, &ctl_option_dry_run},
+	.examples = "xsegctl peer stop nbd0 --host\n",
+};
 
-const struct ctl_verb ctl_peer_restart = {"peer", "restart", "NAME", 1, 1,
+const struct ctl_verb ctl_peer_restart = {
+	"peer",
+	"restart",
+	"NAME",
+	1,
+	1,
 	"put a new process in a peer's place",
 	"\tWhat is sent to it meanwhile waits: a guest sees a pause, no error. With --exec the "
 	"program is looked for anew, and asked whether it knows the peer's role and options before "
 	"the old process is stopped. One that does not run is started.\n",
-	ctl_remote, {&option_host, &option_exec, &ctl_option_dry_run}};
+	ctl_remote,
+	{&option_host, &option_exec, &ctl_option_dry_run},
+	.examples = "xsegctl peer restart vol0\n"
+		    "xsegctl peer restart vol0 --host --exec\n",
+};
 
-const struct ctl_verb ctl_peer_rm = {"peer", "rm", "NAME", 1, 1,
+const struct ctl_verb ctl_peer_rm = {
+	"peer",
+	"rm",
+	"NAME",
+	1,
+	1,
 	"take a stopped peer out of the pipeline",
 	"\tThe keeper forgets it; the pipeline file stays as it is. Refuses while an edge leads to "
 	"it, "
 	"while it runs, and while a cache has what its store lacks.\n",
-	ctl_remote, {&ctl_option_dry_run}};
+	ctl_remote,
+	{&ctl_option_dry_run},
+	.examples = "xsegctl peer stop cache0\nxsegctl peer rm cache0\n",
+};
 
-const struct ctl_verb ctl_edge_set = {"edge", "set", "PEER:EDGE PEER", 2, 2,
+const struct ctl_verb ctl_edge_set = {
+	"edge",
+	"set",
+	"PEER:EDGE PEER",
+	2,
+	2,
 	"let an edge lead to another peer",
 	"\tTakes effect with the next request; those in flight end where they went. The new peer "
 	"must serve, and must not lead back. *none* lets it lead nowhere.\n",
-	ctl_remote, {&ctl_option_dry_run}};
+	ctl_remote,
+	{&ctl_option_dry_run},
+	.examples = "xsegctl edge set vol0:store mem1\n"
+		    "xsegctl edge set vol0:store none --dry-run\n",
+};
 
-const struct ctl_verb ctl_job_cancel = {"job", "cancel", "JOB", 1, 1,
+const struct ctl_verb ctl_job_cancel = {
+	"job",
+	"cancel",
+	"JOB",
+	1,
+	1,
 	"end a job; it undoes what it did",
 	"\tReturns when it has been told; *job wait* waits until it has ended. One that has ended "
 	"is fine (changed: false).\n",
-	ctl_remote, {&ctl_option_dry_run}};
+	ctl_remote,
+	{&ctl_option_dry_run},
+	.examples = "xsegctl job cancel 3\n",
+};

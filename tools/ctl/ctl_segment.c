@@ -153,11 +153,19 @@ static int run_create(struct ctl *ctl)
 	return rc;
 }
 
-const struct ctl_verb ctl_segment_create = {"segment", "create", "NAME", 0, 1, "make a segment",
+const struct ctl_verb ctl_segment_create = {
+	"segment",
+	"create",
+	"NAME",
+	0,
+	1,
+	"make a segment",
 	"\tTouches every page, so that memory that is not there is noticed now. A segment that "
 	"exists with the same parameters is fine (changed: false).\n",
 	run_create,
-	{&option_size, &option_lanes, &option_requests, &option_huge, &ctl_option_dry_run}};
+	{&option_size, &option_lanes, &option_requests, &option_huge, &ctl_option_dry_run},
+	.examples = "xsegctl segment create demo --size 1G\n",
+};
 
 /* --- destroy ---------------------------------------------------------------------------- */
 
@@ -235,12 +243,20 @@ static int run_destroy(struct ctl *ctl)
 	return 0;
 }
 
-const struct ctl_verb ctl_segment_destroy = {"segment", "destroy", "NAME", 0, 1,
+const struct ctl_verb ctl_segment_destroy = {
+	"segment",
+	"destroy",
+	"NAME",
+	0,
+	1,
 	"remove a segment that nobody uses",
 	"\tRefuses while a living process is in it, and says which, and while there is something "
 	"in it that a cache has not written back yet. One that is corrupt or of "
 	"another boot is removed as well.\n",
-	run_destroy, {&ctl_option_yes, &ctl_option_discard, &ctl_option_dry_run}};
+	run_destroy,
+	{&ctl_option_yes, &ctl_option_discard, &ctl_option_dry_run},
+	.examples = "xsegctl segment destroy demo --yes\n",
+};
 
 /* --- list ------------------------------------------------------------------------------- */
 
@@ -282,7 +298,17 @@ static int run_list(struct ctl *ctl)
 }
 
 const struct ctl_verb ctl_segment_list = {
-	"segment", "list", "", 0, 0, "list segments", NULL, run_list, {0}};
+	"segment",
+	"list",
+	"",
+	0,
+	0,
+	"list segments",
+	NULL,
+	run_list,
+	{0},
+	.examples = "xsegctl segment list --json\n",
+};
 
 /* --- dump ------------------------------------------------------------------------------- */
 
@@ -401,5 +427,15 @@ static int run_dump(struct ctl *ctl)
 	return 0;
 }
 
-const struct ctl_verb ctl_segment_dump = {"segment", "dump", "[NAME]", 0, 1,
-	"show the superblock, tables, lanes and ports", NULL, run_dump, {0}};
+const struct ctl_verb ctl_segment_dump = {
+	"segment",
+	"dump",
+	"[NAME]",
+	0,
+	1,
+	"show the superblock, tables, lanes and ports",
+	NULL,
+	run_dump,
+	{0},
+	.examples = "xsegctl segment dump demo\n",
+};

@@ -4,6 +4,7 @@
  * since, and what went the old way has been answered.
  */
 #include <base/must.h>
+#include <base/time.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -23,7 +24,7 @@ struct turns {
 	uint64_t heartbeat[XSEG_LANES_MAX];
 };
 
-static void nap(void) { nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL); }
+static void nap(void) { time_nap(LOOK_NS); }
 
 /* --- whose turns ------------------------------------------------------------------------ */
 

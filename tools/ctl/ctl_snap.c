@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* volume snapshot, clone and rollback. */
 #include <base/must.h>
+#include <base/time.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,7 +61,7 @@ static int source_ready(struct ctl *ctl, const struct xseg_volume_info *source)
 static void ask_make(struct map_ask *ask, const char *name, uint64_t size)
 {
 	*ask = (struct map_ask){
-		.id = ctl_map_draw_id(), .size = size, .created_ns = ctl_map_wall_ns()};
+		.id = ctl_map_draw_id(), .size = size, .created_ns = time_wall_ns()};
 	snprintf(ask->name, sizeof(ask->name), "%s", name);
 }
 
@@ -176,7 +177,12 @@ static int run_snapshot(struct ctl *ctl)
 	return rc;
 }
 
-const struct ctl_verb ctl_volume_snapshot = {"volume", "snapshot", "VOLUME@SNAP", 1, 2,
+const struct ctl_verb ctl_volume_snapshot = {
+	"volume",
+	"snapshot",
+	"VOLUME@SNAP",
+	1,
+	2,
 	"keep a volume as it is now",
 	"\tTakes no space and the same time whatever the size. A snapshot never changes; it can be "
 	"read, "
@@ -185,7 +191,12 @@ const struct ctl_verb ctl_volume_snapshot = {"volume", "snapshot", "VOLUME@SNAP"
 	"to pause: both are run by sh with SKERRY_VOLUME and SKERRY_SNAPSHOT (VOLUME@SNAP) set, "
 	"each for "
 	"*--timeout* at most. No snapshot is made when *--freeze* fails.\n",
-	run_snapshot, {&option_freeze, &option_thaw, &ctl_option_via, &ctl_option_dry_run}};
+	run_snapshot,
+	{&option_freeze, &option_thaw, &ctl_option_via, &ctl_option_dry_run},
+	.examples = "xsegctl volume snapshot disk@monday\n"
+		    "xsegctl volume snapshot disk@monday --freeze 'virsh domfsfreeze vm1' "
+		    "--thaw 'virsh domfsthaw vm1'\n",
+};
 
 /* --- clone ------------------------------------------------------------------------------ */
 
@@ -257,13 +268,22 @@ int ctl_snap_clone(struct ctl *ctl, const char *source_name, const char *name)
 
 static int run_clone(struct ctl *ctl) { return ctl_snap_clone(ctl, ctl->argv[0], ctl->argv[1]); }
 
-const struct ctl_verb ctl_volume_clone = {"volume", "clone", "SOURCE NEW", 2, 2,
+const struct ctl_verb ctl_volume_clone = {
+	"volume",
+	"clone",
+	"SOURCE NEW",
+	2,
+	2,
 	"make a volume with the contents of another one",
 	"\tTakes no space and the same time whatever the size: what neither of them has changed "
 	"since "
 	"is shared. SOURCE is a snapshot, or a volume as it is now. To be rid of what is shared, "
 	"see *volume flatten*.\n",
-	run_clone, {&option_size, &ctl_option_via, &ctl_option_dry_run}};
+	run_clone,
+	{&option_size, &ctl_option_via, &ctl_option_dry_run},
+	.examples = "xsegctl volume clone debian-12 vm1\n"
+		    "xsegctl volume clone debian-12 vm2 --size 40G\n",
+};
 
 /* --- rollback --------------------------------------------------------------------------- */
 
@@ -338,9 +358,17 @@ static int run_rollback(struct ctl *ctl)
 	return rc;
 }
 
-const struct ctl_verb ctl_volume_rollback = {"volume", "rollback", "VOLUME@SNAP", 1, 2,
+const struct ctl_verb ctl_volume_rollback = {
+	"volume",
+	"rollback",
+	"VOLUME@SNAP",
+	1,
+	2,
 	"give a volume the contents and size of one of its snapshots",
 	"\tWhat was written since is lost (make a snapshot of it first to keep it). The volume "
 	"must "
 	"not be open.\n",
-	run_rollback, {&ctl_option_yes, &ctl_option_via, &ctl_option_dry_run}};
+	run_rollback,
+	{&ctl_option_yes, &ctl_option_via, &ctl_option_dry_run},
+	.examples = "xsegctl volume rollback disk@monday --yes\n",
+};

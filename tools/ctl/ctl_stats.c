@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* stats: counters and latency histograms of every peer. */
 #include <base/must.h>
+#include <base/time.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -8,7 +9,6 @@
 #include "tools/ctl/ctl_output.h"
 #include "tools/ctl/ctl_rpc.h"
 #include "tools/ctl/ctl_watch.h"
-#include "tools/report/parse_time.h"
 #include "tools/report/report.h"
 
 static const struct ctl_option option_all = {
@@ -288,7 +288,7 @@ static int run_watch(struct ctl *ctl)
 	int argc = ctl->argc;
 	/* `--watch 2s`, as people write it */
 	if (argc && !*ctl_option_value(ctl, "watch") &&
-		!parse_time(ctl->argv[argc - 1], &watch.every_ns))
+		!time_parse_positive(ctl->argv[argc - 1], &watch.every_ns))
 		argc--;
 	int rc = ctl_watch_time(ctl, "watch", &watch.every_ns);
 	if (!rc)
@@ -333,9 +333,19 @@ static int run(struct ctl *ctl)
 	return 0;
 }
 
-const struct ctl_verb ctl_stats_verb = {"stats", NULL, "[PEER]", 0, 2,
+const struct ctl_verb ctl_stats_verb = {
+	"stats",
+	NULL,
+	"[PEER]",
+	0,
+	2,
 	"counters and latencies of every peer, since they started",
 	"\tValues of all lanes of a peer are added up. Latencies are known to an eighth (12.5 %): "
 	"the histograms have 8 buckets to the octave. With *--watch* values are per second, "
 	"latencies those of the interval; the segment is read, the keeper not asked.\n",
-	run, {&option_all, &option_watch, &ctl_option_count, &option_volumes}};
+	run,
+	{&option_all, &option_watch, &ctl_option_count, &option_volumes},
+	.examples = "xsegctl stats vol0 --json\n"
+		    "xsegctl stats --watch 2s\n"
+		    "xsegctl stats --volumes\n",
+};

@@ -139,8 +139,16 @@ static int run_status(struct ctl *ctl)
 	return rc ? rc : ctl_status_print(ctl, status);
 }
 
-const struct ctl_verb ctl_status_verb = {"status", NULL, "[SEGMENT]", 0, 1,
+const struct ctl_verb ctl_status_verb = {
+	"status",
+	NULL,
+	"[SEGMENT]",
+	0,
+	1,
 	"who serves, and who does not and why",
 	"\tExit status 0 when all is well, 1 when something is not. Without a keeper the segment "
 	"itself is read.\n",
-	run_status, {0}};
+	run_status,
+	{0},
+	.examples = "xsegctl status demo\n",
+};

@@ -2,8 +2,19 @@
 /* The table of commands: parsing, help, the man page and completion come from it. */
 #include "tools/ctl/ctl.h"
 
-const struct ctl_verb ctl_completion_verb = {"completion", NULL, "SHELL", 1, 1,
-	"print the completion script for a shell (bash or zsh)", NULL, ctl_complete, {0}};
+const struct ctl_verb ctl_completion_verb = {
+	"completion",
+	NULL,
+	"SHELL",
+	1,
+	1,
+	"print the completion script for a shell (bash or zsh)",
+	NULL,
+	ctl_complete,
+	{0},
+	.examples = "xsegctl completion bash >/etc/bash_completion.d/xsegctl\n"
+		    "xsegctl completion zsh >~/.zfunc/_xsegctl\n",
+};
 
 const struct ctl_verb *const ctl_verbs[] = {&ctl_segment_create, &ctl_segment_destroy,
 	&ctl_segment_list, &ctl_segment_dump, &ctl_segment_fsck, &ctl_segment_reap, &ctl_up_verb,

@@ -360,7 +360,12 @@ static int run(struct ctl *ctl)
 	return rc;
 }
 
-const struct ctl_verb ctl_top_verb = {"top", NULL, "", 0, 0,
+const struct ctl_verb ctl_top_verb = {
+	"top",
+	NULL,
+	"",
+	0,
+	0,
 	"what every peer, volume and lane does just now",
 	"\tOn a terminal again and again until q or ^C; otherwise, with *--once* and with *--json* "
 	"one "
@@ -372,4 +377,7 @@ const struct ctl_verb ctl_top_verb = {"top", NULL, "", 0, 0,
 	"and written to the store. A lane is busy, "
 	"looking for work, or asleep. Reads the segment; needs no keeper and stops nobody.\n",
 	run,
-	{&ctl_option_interval, &ctl_option_once, &ctl_option_count, &option_batch, &option_all}};
+	{&ctl_option_interval, &ctl_option_once, &ctl_option_count, &option_batch, &option_all},
+	.examples = "xsegctl top\n"
+		    "xsegctl top --batch -n 60 --json\n",
+};

@@ -2,6 +2,7 @@
 /* trace: requests in flight, with owner, age and hops. */
 #include <base/clock.h>
 #include <base/must.h>
+#include <base/time.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -225,7 +226,7 @@ static int show_many(struct ctl *ctl, const struct xseg *seg, const struct wish 
 	look(seg, wish, seen);
 	while (wish->count && json_object_size(seen) < wish->count && clock_now_ns() < end &&
 		!ctl_ask_interrupted()) {
-		nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
+		time_nap(LOOK_NS);
 		look(seg, wish, seen);
 	}
 	if (wish->count && json_object_size(seen) < wish->count)
@@ -259,9 +260,18 @@ static int run(struct ctl *ctl)
 	return rc;
 }
 
-const struct ctl_verb ctl_trace_verb = {"trace", NULL, "[REQUEST]", 0, 1,
+const struct ctl_verb ctl_trace_verb = {
+	"trace",
+	NULL,
+	"[REQUEST]",
+	0,
+	1,
 	"requests under way, oldest first, with their hops",
 	"\tEach hop says when the request came there and how long it stayed; the last is where it "
 	"is now. One look at the table; with *--count* as many looks as it takes. Times are those "
 	"of the lanes' turns. With a REQUEST all of its slot. Nobody is stopped by it.\n",
-	run, {&option_slow, &option_peer, &option_volume, &option_count, &option_all}};
+	run,
+	{&option_slow, &option_peer, &option_volume, &option_count, &option_all},
+	.examples = "xsegctl trace --slow 100ms\n"
+		    "xsegctl trace --peer mem0 --count 20 --json\n",
+};

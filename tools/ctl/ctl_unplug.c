@@ -2,6 +2,7 @@
 /* unplug: a cache writes everything back, is led past, and goes. */
 #include <base/clock.h>
 #include <base/must.h>
+#include <base/time.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -95,14 +96,14 @@ static int drain_wait(
 		else
 			rc = ctl_plug_check(&unplug->plug, "it does not answer");
 		if (!drain->answered)
-			nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
+			time_nap(LOOK_NS);
 	}
 	return rc;
 }
 
 static bool drain_again(struct unplug *unplug, int *rc)
 {
-	nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
+	time_nap(LOOK_NS);
 	*rc = ctl_plug_check(&unplug->plug, "it is busy");
 	return *rc != 0;
 }
@@ -181,7 +182,7 @@ static int move_along(struct ctl_plug *plug)
 		struct xseg_reap_report report;
 		xseg_reap(&plug->seg, &report);
 		moved = xseg_reap_move_port(&plug->seg, ~0ull, from, to);
-		nanosleep(&(struct timespec){.tv_nsec = LOOK_NS / 10}, NULL);
+		time_nap(LOOK_NS / 10);
 	}
 	return moved == 0 ? 0
 			  : fault_set(&plug->ctl->fault, FAULT_TIMEOUT, plug->name, "say it again",
@@ -330,7 +331,7 @@ static int look_patiently(struct unplug *unplug)
 	uint64_t end_ns = clock_now_ns() + BACK_NS;
 	int rc = look(unplug);
 	while (!rc && !unplug->serves && unplug->comes && clock_now_ns() < end_ns) {
-		nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
+		time_nap(LOOK_NS);
 		rc = look(unplug);
 	}
 	return rc;
@@ -425,7 +426,12 @@ static int run(struct ctl *ctl)
 	return ctl_work_run(&work, json_object());
 }
 
-const struct ctl_verb ctl_unplug_verb = {"unplug", NULL, "CACHE", 1, 1,
+const struct ctl_verb ctl_unplug_verb = {
+	"unplug",
+	NULL,
+	"CACHE",
+	1,
+	1,
 	"take a cache out of a running pipeline",
 	"\tIt writes everything back, which takes as long as the store does; then the edges lead "
 	"past it, and when nothing is left at it, it is stopped and forgotten. A guest sees a "
@@ -434,4 +440,8 @@ const struct ctl_verb ctl_unplug_verb = {"unplug", NULL, "CACHE", 1, 1,
 	"*--timeout*) it says so and leaves the cache in place, serving; *--discard-dirty* with "
 	"the "
 	"number of bytes that was shown takes it out all the same, and they are lost.\n",
-	run, {&ctl_option_discard, &ctl_option_progress, &ctl_option_detach, &ctl_option_dry_run}};
+	run,
+	{&ctl_option_discard, &ctl_option_progress, &ctl_option_detach, &ctl_option_dry_run},
+	.examples = "xsegctl unplug cache0\n"
+		    "xsegctl unplug cache0 --discard-dirty=1048576\n",
+};

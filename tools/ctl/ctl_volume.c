@@ -332,13 +332,22 @@ static int run_create(struct ctl *ctl)
 	return rc;
 }
 
-const struct ctl_verb ctl_volume_create = {"volume", "create", "NAME", 1, 1, "make a volume",
+const struct ctl_verb ctl_volume_create = {
+	"volume",
+	"create",
+	"NAME",
+	1,
+	1,
+	"make a volume",
 	"\tEmpty, or with *--from* with the contents of a snapshot or a volume. It takes no space "
 	"until it is written. A volume that exists with the same parameters is fine (changed: "
 	"false).\n",
 	run_create,
 	{&ctl_volume_option_size, &option_from, &ctl_volume_option_object_size, &ctl_option_via,
-		&ctl_option_dry_run}};
+		&ctl_option_dry_run},
+	.examples = "xsegctl volume create disk --size 10G\n"
+		    "xsegctl volume create vm1 --from debian-12 --size 40G\n",
+};
 
 /* --- rm --------------------------------------------------------------------------------- */
 
@@ -450,10 +459,18 @@ static int run_rm(struct ctl *ctl)
 	return rc;
 }
 
-const struct ctl_verb ctl_volume_rm = {"volume", "rm", "NAME", 1, 1,
+const struct ctl_verb ctl_volume_rm = {
+	"volume",
+	"rm",
+	"NAME",
+	1,
+	1,
 	"remove a volume or a snapshot and its data",
 	"\tRefuses while somebody has it open, while snapshots or clones hang from it, and while "
 	"it "
 	"is protected; says which and who. What others share stays. A volume whose record is "
 	"damaged is removed by its id, as _xsegctl volume list_ shows it.\n",
-	run_rm, {&ctl_option_yes, &ctl_option_dry_run, &ctl_option_via}};
+	run_rm,
+	{&ctl_option_yes, &ctl_option_dry_run, &ctl_option_via},
+	.examples = "xsegctl volume rm disk --yes\n",
+};

@@ -2,13 +2,13 @@
 /* volume resize, rename, protect, unprotect, limit and break-lock. */
 #include <base/must.h>
 #include <base/size.h>
+#include <base/time.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "tools/ctl/ctl_front.h"
 #include "tools/ctl/ctl_map.h"
-#include "tools/report/parse_time.h"
 
 static const struct ctl_option option_shrink = {
 	"allow-shrink", 0, NULL, "what lies behind a smaller end is lost", NULL};
@@ -90,13 +90,22 @@ static int run_resize(struct ctl *ctl)
 	return rc;
 }
 
-const struct ctl_verb ctl_volume_resize = {"volume", "resize", "VOLUME SIZE", 2, 2,
+const struct ctl_verb ctl_volume_resize = {
+	"volume",
+	"resize",
+	"VOLUME SIZE",
+	2,
+	2,
 	"make a volume larger or smaller",
 	"\tLarger: the rest is empty and takes no space; whoever has it open sees it when it asks "
 	"again (NBD: at the next connection). Smaller: what lies behind the new end is lost, so it "
 	"needs *--allow-shrink*, and with clients attached *--yes* as well. Snapshots keep their "
 	"size.\n",
-	run_resize, {&option_shrink, &ctl_option_yes, &ctl_option_via, &ctl_option_dry_run}};
+	run_resize,
+	{&option_shrink, &ctl_option_yes, &ctl_option_via, &ctl_option_dry_run},
+	.examples = "xsegctl volume resize disk 20G\n"
+		    "xsegctl volume resize disk 5G --dry-run\n",
+};
 
 /* --- rename ----------------------------------------------------------------------------- */
 
@@ -170,10 +179,18 @@ static int run_rename(struct ctl *ctl)
 	return rc;
 }
 
-const struct ctl_verb ctl_volume_rename = {"volume", "rename", "OLD NEW", 2, 2,
+const struct ctl_verb ctl_volume_rename = {
+	"volume",
+	"rename",
+	"OLD NEW",
+	2,
+	2,
 	"give a volume or a snapshot another name",
 	"\tWhoever has it open goes on; who opens it from now on must say the new name.\n",
-	run_rename, {&ctl_option_via, &ctl_option_dry_run}};
+	run_rename,
+	{&ctl_option_via, &ctl_option_dry_run},
+	.examples = "xsegctl volume rename disk old-disk\n",
+};
 
 /* --- protect and unprotect -------------------------------------------------------------- */
 
@@ -210,13 +227,31 @@ static int run_protect(struct ctl *ctl) { return protect(ctl, true); }
 
 static int run_unprotect(struct ctl *ctl) { return protect(ctl, false); }
 
-const struct ctl_verb ctl_volume_protect = {"volume", "protect", "VOLUME", 1, 1,
-	"refuse to remove a volume or a snapshot until it is unprotected", NULL, run_protect,
-	{&ctl_option_via, &ctl_option_dry_run}};
+const struct ctl_verb ctl_volume_protect = {
+	"volume",
+	"protect",
+	"VOLUME",
+	1,
+	1,
+	"refuse to remove a volume or a snapshot until it is unprotected",
+	NULL,
+	run_protect,
+	{&ctl_option_via, &ctl_option_dry_run},
+	.examples = "xsegctl volume protect debian-12\n",
+};
 
-const struct ctl_verb ctl_volume_unprotect = {"volume", "unprotect", "VOLUME", 1, 1,
-	"allow a protected volume to be removed again", NULL, run_unprotect,
-	{&ctl_option_via, &ctl_option_dry_run}};
+const struct ctl_verb ctl_volume_unprotect = {
+	"volume",
+	"unprotect",
+	"VOLUME",
+	1,
+	1,
+	"allow a protected volume to be removed again",
+	NULL,
+	run_unprotect,
+	{&ctl_option_via, &ctl_option_dry_run},
+	.examples = "xsegctl volume unprotect debian-12\n",
+};
 
 /* --- limit ------------------------------------------------------------------------------ */
 
@@ -248,7 +283,7 @@ static int limit_burst(struct ctl *ctl, uint64_t *ms)
 	uint64_t ns = 0;
 	if (!text)
 		return 0;
-	if (strcmp(text, "0") && (parse_time(text, &ns) || ns > 3600000000000u))
+	if (strcmp(text, "0") && (time_parse_positive(text, &ns) || ns > 3600000000000u))
 		return fault_set(&ctl->fault, FAULT_USAGE, text, "write e.g. 500ms, 2s; at most 1h",
 			"--burst: '%s' is not a time", text);
 	*ms = (ns + 999999u) / 1000000u;
@@ -308,12 +343,20 @@ static int run_limit(struct ctl *ctl)
 	return rc;
 }
 
-const struct ctl_verb ctl_volume_limit = {"volume", "limit", "VOLUME", 1, 1,
+const struct ctl_verb ctl_volume_limit = {
+	"volume",
+	"limit",
+	"VOLUME",
+	1,
+	1,
 	"how much of the store's time a volume may take",
 	"\tOf all who have it open together; requests beyond it wait. What is not said stays as it "
 	"is; without options, shows it. Kept with the volume, effective at once.\n",
 	run_limit,
-	{&option_iops, &option_bandwidth, &option_burst, &ctl_option_via, &ctl_option_dry_run}};
+	{&option_iops, &option_bandwidth, &option_burst, &ctl_option_via, &ctl_option_dry_run},
+	.examples = "xsegctl volume limit vm1 --iops 2000 --bandwidth 200M --burst 2s\n"
+		    "xsegctl volume limit vm1 --iops 0\n",
+};
 
 /* --- break-lock ------------------------------------------------------------------------- */
 
@@ -371,9 +414,18 @@ static int run_break(struct ctl *ctl)
 	return rc;
 }
 
-const struct ctl_verb ctl_volume_break = {"volume", "break-lock", "VOLUME", 1, 1,
+const struct ctl_verb ctl_volume_break = {
+	"volume",
+	"break-lock",
+	"VOLUME",
+	1,
+	1,
 	"take a volume away from the host that has it open",
 	"\tFor a host that is gone: who has it is said, and asked about. Should that host live, "
 	"its "
 	"writes are refused from now on, and what it has not written yet is lost.\n",
-	run_break, {&ctl_option_yes, &ctl_option_via, &ctl_option_dry_run}};
+	run_break,
+	{&ctl_option_yes, &ctl_option_via, &ctl_option_dry_run},
+	.examples = "xsegctl volume break-lock disk --dry-run\n"
+		    "xsegctl volume break-lock disk --yes\n",
+};

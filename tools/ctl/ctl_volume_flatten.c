@@ -123,10 +123,18 @@ static int run_flatten(struct ctl *ctl)
 	return rc ? rc : ctl_work_run(&work, json_pack("{s:s}", "volume", ctl->argv[0]));
 }
 
-const struct ctl_verb ctl_volume_flatten = {"volume", "flatten", "VOLUME", 1, 1,
+const struct ctl_verb ctl_volume_flatten = {
+	"volume",
+	"flatten",
+	"VOLUME",
+	1,
+	1,
 	"copy what a clone shares, so that it hangs from nothing",
 	"\tIts parent can be removed then. May be open and written to meanwhile. It is a job (see "
 	"*job list*) that goes on when the terminal is gone; stopped or killed, what was copied "
 	"stays, and said again it goes on from there.\n",
 	run_flatten,
-	{&ctl_option_progress, &ctl_option_via, &ctl_option_detach, &ctl_option_dry_run}};
+	{&ctl_option_progress, &ctl_option_via, &ctl_option_detach, &ctl_option_dry_run},
+	.examples = "xsegctl volume flatten vm1 --progress=plain\n"
+		    "xsegctl volume flatten vm1 --detach\n",
+};

@@ -184,10 +184,19 @@ static int run_info(struct ctl *ctl)
 	return rc;
 }
 
-const struct ctl_verb ctl_volume_info = {"volume", "info", "NAME", 1, 1, "show one volume",
+const struct ctl_verb ctl_volume_info = {
+	"volume",
+	"info",
+	"NAME",
+	1,
+	1,
+	"show one volume",
 	"\tSpace taken is what the store has given to objects of its own. Own data are those that "
 	"no "
 	"snapshot or clone shares; shared data come from its parents, or are kept by its "
 	"snapshots. "
 	"For each snapshot: what was written between the one before and it.\n",
-	run_info, {&ctl_option_via}};
+	run_info,
+	{&ctl_option_via},
+	.examples = "xsegctl volume info disk\n",
+};

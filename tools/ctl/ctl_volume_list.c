@@ -92,5 +92,16 @@ static int run_list(struct ctl *ctl)
 	return 0;
 }
 
-const struct ctl_verb ctl_volume_list = {"volume", "list", "", 0, 0, "list volumes and snapshots",
-	NULL, run_list, {&option_tree, &ctl_option_via}};
+const struct ctl_verb ctl_volume_list = {
+	"volume",
+	"list",
+	"",
+	0,
+	0,
+	"list volumes and snapshots",
+	NULL,
+	run_list,
+	{&option_tree, &ctl_option_via},
+	.examples = "xsegctl volume list --json\n"
+		    "xsegctl volume list --tree\n",
+};

@@ -3,14 +3,13 @@
 #include "tools/ctl/ctl_watch.h"
 
 #include <base/clock.h>
+#include <base/time.h>
 #include <poll.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <termios.h>
 #include <time.h>
 #include <unistd.h>
-
-#include "tools/report/parse_time.h"
 
 #define NAP_NS 50000000u
 #define FIRST_NS 300000000u /* a live screen is not empty for long */
@@ -24,7 +23,7 @@ const struct ctl_option ctl_option_count = {"count", 'n', "N", "end after so man
 int ctl_watch_time(struct ctl *ctl, const char *name, uint64_t *ns)
 {
 	const char *text = ctl_option_value(ctl, name);
-	if (text && *text && parse_time(text, ns))
+	if (text && *text && time_parse_positive(text, ns))
 		return fault_set(&ctl->fault, FAULT_USAGE, text, "write e.g. 500ms, 2s, 1m",
 			"--%s: '%s' is not a time", name, text);
 	return 0;
@@ -36,7 +35,7 @@ bool ctl_watch_nap(uint64_t ns)
 	for (uint64_t now = clock_now_ns(); now < end && !ctl_ask_interrupted();
 		now = clock_now_ns()) {
 		uint64_t left = end - now < NAP_NS ? end - now : NAP_NS;
-		nanosleep(&(struct timespec){.tv_nsec = (long)left}, NULL);
+		time_nap(left);
 	}
 	return !ctl_ask_interrupted();
 }

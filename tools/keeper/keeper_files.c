@@ -9,6 +9,7 @@
 #include <base/clock.h>
 #include <base/log.h>
 #include <base/must.h>
+#include <base/time.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <glob.h>
@@ -49,7 +50,7 @@ static bool lock_is_leaving(int fd, uint64_t until_ns)
 	if (number <= 0 || xseg_process_start_time((pid_t)number) != 0 ||
 		clock_now_ns() >= until_ns)
 		return false;
-	nanosleep(&(struct timespec){.tv_nsec = LOCK_LOOK_NS}, NULL);
+	time_nap(LOCK_LOOK_NS);
 	return true;
 }
 
@@ -214,7 +215,7 @@ static int segment_keep(struct keeper *keeper, struct fault *fault)
 		if (rc != -EBUSY || clock_now_ns() >= until_ns ||
 			(pid && xseg_process_start_time((pid_t)pid) != 0))
 			break;
-		nanosleep(&(struct timespec){.tv_nsec = LOCK_LOOK_NS}, NULL);
+		time_nap(LOCK_LOOK_NS);
 	}
 	if (rc == -EBUSY)
 		return segment_held(keeper, fault);

@@ -3,6 +3,7 @@
 #include <base/crash.h>
 #include <base/log.h>
 #include <base/must.h>
+#include <base/time.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -19,7 +20,6 @@
 #include "tools/keeper/keeper_cache.h"
 #include "tools/keeper/keeper_job.h"
 #include "tools/keeper/xsegd_man.h"
-#include "tools/report/parse_time.h"
 #include "tools/report/program.h"
 
 #define START_NS (30ull * 1000000000u)
@@ -53,10 +53,11 @@ static int set_option(int option, bool *check, struct fault *fault)
 	int level;
 	switch (option) {
 	case 't':
-		return parse_time(optarg, &keeper.start_ns) ? bad_value(fault, "--timeout", optarg)
-							    : 0;
+		return time_parse_positive(optarg, &keeper.start_ns)
+			       ? bad_value(fault, "--timeout", optarg)
+			       : 0;
 	case OPT_STOP_TIMEOUT:
-		return parse_time(optarg, &keeper.stop_ns)
+		return time_parse_positive(optarg, &keeper.stop_ns)
 			       ? bad_value(fault, "--stop-timeout", optarg)
 			       : 0;
 	case OPT_REPORT_FD:

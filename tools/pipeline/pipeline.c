@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <xseg/segment.h>
+#include <xxhash.h>
 
 #include "tools/pipeline/pipeline_edit.h"
 #include "tools/pipeline/pipeline_keep.h"
@@ -338,8 +339,7 @@ static char *read_line(char *out, int size, void *user)
 		reader_fail(reader, NULL, "the line is longer than %d characters", size - 2);
 		return NULL;
 	}
-	for (const char *c = out; *c; c++)
-		reader->pipeline->hash = (reader->pipeline->hash ^ (uint8_t)*c) * 1099511628211ull;
+	reader->pipeline->hash = XXH3_64bits_withSeed(out, length, reader->pipeline->hash);
 	size_t blank = strspn(out, " \t");
 	memmove(out, out + blank, length - blank + 1);
 	if (out[0] == '[' && section_begin(reader, out))
@@ -437,7 +437,6 @@ void pipeline_init(struct pipeline *pipeline)
 {
 	memset(pipeline, 0, sizeof(*pipeline));
 	pipeline->size = PIPELINE_SIZE_DEFAULT;
-	pipeline->hash = 14695981039346656037ull; /* FNV-1a */
 	pipeline->peers = calloc(PIPELINE_PEERS_MAX, sizeof(*pipeline->peers));
 	pipeline->hosts = calloc(PIPELINE_HOSTS_MAX, sizeof(*pipeline->hosts));
 	must(pipeline->peers && pipeline->hosts);

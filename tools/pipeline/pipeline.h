@@ -74,7 +74,7 @@ struct pipeline {
 		order[PIPELINE_HOSTS_MAX]; /* hosts, stores first; after pipeline_check_resolve() */
 	char *files[PIPELINE_FILES_MAX];
 	unsigned file_count;
-	uint64_t hash; /* of all that was read: tells a changed file */
+	uint64_t hash; /* XXH3 of all that was read, by lines: tells a changed file */
 };
 
 /* Reads and checks what can be checked without the roles. */

@@ -3,6 +3,7 @@
 #include "tools/pipeline/pipeline_keep.h"
 
 #include <base/must.h>
+#include <base/time.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -10,7 +11,6 @@
 #include <string.h>
 
 #include "tools/pipeline/pipeline_edit.h"
-#include "tools/report/parse_time.h"
 
 /* Sleeping lanes move once a second: more often nobody can tell. */
 #define WATCHDOG_MIN_NS 2500000000ull
@@ -34,7 +34,7 @@ static int read_time(const char *value, uint64_t *ns)
 		*ns = 0;
 		return 0;
 	}
-	return parse_time(value, ns);
+	return time_parse_positive(value, ns);
 }
 
 /* --- one key each ----------------------------------------------------------------------- */
@@ -68,7 +68,7 @@ static int set_limit(struct pipeline_keep *keep, const char *value)
 
 static int set_window(struct pipeline_keep *keep, const char *value)
 {
-	return parse_time(value, &keep->window_ns);
+	return time_parse_positive(value, &keep->window_ns);
 }
 
 static int set_watchdog(struct pipeline_keep *keep, const char *value)

@@ -4,6 +4,7 @@
 
 #include <base/clock.h>
 #include <base/crc32c.h>
+#include <base/time.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -93,7 +94,7 @@ int fsck_run(const struct xseg *seg, unsigned looks, struct fsck *fsck)
 	beats(seg, first);
 	do {
 		if (done)
-			nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+			time_nap(NAP_NS);
 		error = fsck_look(seg, first, fsck);
 		if (error) {
 			fsck_free(&before);

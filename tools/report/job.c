@@ -4,6 +4,7 @@
 
 #include <base/clock.h>
 #include <base/must.h>
+#include <base/time.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -18,13 +19,6 @@
 
 #define PROGRESS_INTERVAL_NS 200000000u
 #define PROGRESS_LENGTH 44 /* two numbers of 20 digits, a blank, an end */
-
-static uint64_t wall_ns(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_REALTIME, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 /* --- files ------------------------------------------------------------------------------ */
 
@@ -258,7 +252,7 @@ int job_begin(struct job *job, const char *segment, const char *kind, const char
 		rc = next_id(segment, &job->id);
 	job->record = json_pack("{s:i, s:i, s:s, s:s, s:s, s:s, s:I, s:o}", "schema_version", 1,
 		"job", (int)job->id, "kind", kind, "object", object, "state", "running", "unit",
-		unit, "created_ns", (json_int_t)wall_ns(), "detail",
+		unit, "created_ns", (json_int_t)time_wall_ns(), "detail",
 		detail ? detail : json_object());
 	if (!rc && !job->record)
 		rc = -EILSEQ;
@@ -324,7 +318,7 @@ void job_end(
 	set_state(job->record, cancelled && failed ? "cancelled" : failed ? "failed" : "done");
 	json_object_set_new(job->record, "done", json_integer((json_int_t)done));
 	json_object_set_new(job->record, "total", json_integer((json_int_t)job->total));
-	json_object_set_new(job->record, "ended_ns", json_integer((json_int_t)wall_ns()));
+	json_object_set_new(job->record, "ended_ns", json_integer((json_int_t)time_wall_ns()));
 	if (result)
 		json_object_set_new(job->record, "result", result);
 	if (failed)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The file blocker: objects as sparse files in a folder. */
+#include <base/container.h>
 #include <base/log.h>
 #include <errno.h>
 #include <peer/notify.h>
@@ -161,7 +162,7 @@ static void shard_fini(struct file_shard *shard)
 
 static struct file_shard *shard_of_heir(struct worker_item *item)
 {
-	return (struct file_shard *)((char *)item - offsetof(struct file_shard, heir));
+	return container_of(item, struct file_shard, heir);
 }
 
 static void heir_run(struct worker_item *item)

@@ -13,6 +13,7 @@
 #ifndef SKERRY_BLOCKER_FILE_CROWD_H
 #define SKERRY_BLOCKER_FILE_CROWD_H
 
+#include <base/hash.h>
 #include <base/sm.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -62,7 +63,7 @@ void file_crowd_close(struct file_store *store, bool last);
 
 static inline unsigned crowd_bin(uint64_t volume)
 {
-	return (unsigned)(volume * 0x9e3779b97f4a7c15ull >> 56) % CROWD_BINS;
+	return (unsigned)(hash_u64(volume) >> 56) % CROWD_BINS;
 }
 
 /* A change of data begins; what is returned is to be given back when it ends. */

@@ -3,6 +3,7 @@
 #include "peers/blocker/file/file_fence.h"
 
 #include <base/crash.h>
+#include <base/hash.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fs.h>
@@ -209,7 +210,7 @@ void file_fence_end(struct file_store *store, unsigned lock)
 
 static struct fence_place *group_of(const struct file_fence *fence, uint64_t volume, unsigned level)
 {
-	uint64_t group = (volume * 0x9e3779b97f4a7c15ull >> 32) % ((uint64_t)GROUPS << level);
+	uint64_t group = (hash_u64(volume) >> 32) % ((uint64_t)GROUPS << level);
 	return fence->file->places[level_first(level) + group];
 }
 

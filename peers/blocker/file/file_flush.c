@@ -15,6 +15,7 @@
  * flush of any syncs the file system, once.
  */
 #include <base/crash.h>
+#include <base/hash.h>
 #include <base/log.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -57,7 +58,7 @@ static void bits_add(uint64_t bits[FILE_WORDS], const uint64_t more[FILE_WORDS])
 
 static struct file_volume **volume_link(struct file_shard *shard, uint64_t id)
 {
-	struct file_volume **link = &shard->volumes[(id * 0x9e3779b97f4a7c15ull) >> 58];
+	struct file_volume **link = &shard->volumes[hash_u64(id) >> 58];
 	while (*link && (*link)->id != id)
 		link = &(*link)->next;
 	return link;

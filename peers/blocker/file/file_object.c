@@ -3,6 +3,7 @@
  * Objects: at most so many files are open; the one unused the longest gives way. A file in use
  * is never closed, nor one with data that no sync has covered: its volume is flushed first.
  */
+#include <base/hash.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -21,8 +22,7 @@ static const struct sm_state file_states[] = {
 
 static struct file_object **bucket_of(struct file_shard *shard, const struct xseg_key *key)
 {
-	uint64_t h = (key->volume ^ (uint64_t)key->epoch << 32) * 0x9e3779b97f4a7c15ull;
-	h = (h ^ key->object) * 0xd6e8feb86659fd93ull;
+	uint64_t h = hash_object(key->volume, key->epoch, key->object);
 	return &shard->buckets[(h >> 32) & shard->bucket_mask];
 }
 
