@@ -28,12 +28,16 @@ libcachetest_la_LIBADD = libxcache.la
 cache_libs_tests = $(unit_libs) libcachetest.la libpeer.la libxseg.la $(CHECK_LIBS) \
 	$(URCU_LIBS) $(EVENT_LIBS) -ldl
 
-cache_unit_tests = test_cache_adopt test_cache_control test_cache_flush test_cache_range \
+cache_unit_tests = test_cache_admit test_cache_adopt test_cache_control test_cache_flush test_cache_range \
 	test_cache_journal test_cache_journal_damage test_cache_bypass test_cache_room
 check_PROGRAMS += $(cache_unit_tests)
 TESTS += $(cache_unit_tests)
 THREAD_TESTS += test_cache_adopt test_cache_control test_cache_flush test_cache_journal \
 	test_cache_bypass
+
+test_cache_admit_SOURCES = tests/unit/test_cache_admit.c
+test_cache_admit_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)
+test_cache_admit_LDADD = $(cache_libs_tests)
 
 test_cache_adopt_SOURCES = tests/unit/test_cache_adopt.c
 test_cache_adopt_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(URCU_CFLAGS) $(EVENT_CFLAGS)

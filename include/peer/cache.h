@@ -89,7 +89,10 @@ struct cache_volume_state {
 	uint64_t write_calls;				   /* in so many requests */
 	uint64_t epoch, epoch_durable; /* open, and the last one that is at the blocker whole */
 	uint64_t oldest_ns;
-	uint64_t reserved[3];
+	uint32_t read_bypass,
+		write_bypass; /* lanes on which most misses, most writes through bypass
+					       the cache: what they left behind was seldom read */
+	uint64_t reserved[2];
 };
 fixed(sizeof(struct cache_volume_state) == 144);
 

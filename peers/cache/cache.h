@@ -19,6 +19,7 @@
  *   cache_barrier.c      zero, discard, delete, copy, info, list, status
  *   cache_volume.c   volumes of the process, their share          cache_meta.c     kept records
  *   cache_term.c     kept terms of volumes
+ *   cache_admit.c    is it worth its place?                     cache_size.c     limits
  *   cache_epoch.c    flush epochs                                 cache_flush.c    write-back
  *   cache_sync.c     FLUSH and FUA                                cache_journal.c  its journal
  *

@@ -52,7 +52,8 @@ static bool bucket_evict(void *owner, uint32_t entry)
 	e->page = XCACHE_NONE;
 	cache_volume_use(peer, object->local, -1);
 	object->local->tally.evictions++;
-	object->local->kept.lost += (e->flags & CACHE_E_THROUGH) != 0;
+	if (e->flags & CACHE_E_THROUGH)
+		cache_volume_write_known(object->local, false);
 	cache_tally(cache, object->local);
 	peer_count(peer, CACHE_EVICTED, 1);
 	return true;

@@ -187,7 +187,7 @@ static void bypass_forget(struct peer *peer, struct cache_object *object, struct
 		if (entry == XCACHE_NONE)
 			continue;
 		if (xcache_entry(cache->index, entry)->flags & CACHE_E_THROUGH)
-			object->local->kept.lost++;
+			cache_volume_write_known(object->local, false);
 		cache_bucket_remove(peer, entry);
 	}
 	crash_point("cache.bypass.forgotten");

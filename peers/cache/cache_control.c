@@ -388,7 +388,9 @@ static struct cache_volume_state volume_state(
 		.write_calls = atomic_load(&volume->write_calls),
 		.epoch = atomic_load(&volume->open),
 		.epoch_durable = atomic_load(&volume->durable),
-		.oldest_ns = volume_age(peer, volume)};
+		.oldest_ns = volume_age(peer, volume),
+		.read_bypass = atomic_load(&volume->read_bypass),
+		.write_bypass = atomic_load(&volume->write_bypass)};
 }
 
 /* The cursor is a place in the table, + 1: volumes stay where they are. */

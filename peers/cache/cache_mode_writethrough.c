@@ -3,10 +3,9 @@
  * Write-through: answered when the store has it; then buckets take it over. Nobody else reads or
  * writes that part of the object meanwhile.
  *
- * To keep it costs a call of our own, a copy, and a page. Where what is written is seldom read
- * before it is written again or goes, and the store is fast, most writes are handed on as they
- * are instead (cache_bypass.c), as all are that are to leave nothing behind. A few are kept all the
- * same, to see whether that has changed.
+ * To keep it costs a call of our own, a copy, and a page. Where that is not worth it
+ * (cache_admit.h) most writes are forwarded as they are instead (cache_bypass.c), as all are that
+ * are to leave nothing behind.
  */
 #include <base/container.h>
 #include <base/crash.h>
@@ -16,29 +15,12 @@
 #include "peers/cache/cache_work.h"
 
 #define THROUGH_BYPASS_AGAIN_NS 100000000u /* no write past a store that has refused one */
-#define KEPT_ENOUGH 128u /* buckets of which it is known, before it is looked at */
-#define KEPT_SHARE 4u	 /* read: less than one of so many is not worth it */
-#define KEPT_TRY 256u	 /* one write in so many is kept all the same */
-#define KEPT_FAST_NS 60000u
-
-static void through_judge(struct cache_kept *kept)
-{
-	uint32_t known = kept->read + kept->lost;
-	if (likely(known < KEPT_ENOUGH))
-		return;
-	/* without calls there is nothing new about the store */
-	bool fast = kept->calls ? kept->slow * 2 < kept->calls : kept->low;
-	kept->low = kept->read * KEPT_SHARE < known && fast;
-	kept->read = kept->lost = kept->calls = kept->slow = 0;
-}
 
 bool cache_mode_writethrough_forwards(struct cache_local *local, uint32_t mode)
 {
-	struct cache_kept *kept = &local->kept;
 	if (mode != CACHE_WRITETHROUGH)
 		return mode == CACHE_WRITEAROUND;
-	through_judge(kept);
-	return kept->low && kept->misses++ % KEPT_TRY != 0;
+	return !cache_admit(&local->writes);
 }
 
 static void through_end(struct peer *peer, struct cache_work *work)
@@ -53,9 +35,8 @@ static void through_finalize(struct peer *peer, struct cache_work *work, int err
 	struct cache_object *object = work->object;
 	cache_sync_wrote(peer, object->local);
 	/* what went past says nothing of what keeping costs */
-	object->local->kept.calls += !work->bypass;
-	object->local->kept.slow +=
-		!work->bypass && peer_now_ns(peer) - work->since_ns > KEPT_FAST_NS;
+	if (!work->bypass)
+		cache_admit_call(&object->local->writes, cache_of(peer)->idle_ns - work->idle_ns);
 	if (error || work->around || work->job->op != XSEG_OP_WRITE)
 		cache_bucket_forget(peer, object, work->range.first, work->range.count);
 	else
@@ -115,7 +96,7 @@ static bool through_send(struct peer *peer, void *context)
 static void through_go(struct peer *peer, struct cache_work *work)
 {
 	struct cache_range *range = &work->range;
-	work->since_ns = peer_now_ns(peer);
+	work->idle_ns = cache_of(peer)->idle_ns;
 	/* which of both the store has in the end nobody could say */
 	work->around |= cache_bypass_overlaps(peer, work->object, range->first, range->count);
 	if (work->around || work->job->op != XSEG_OP_WRITE)

@@ -58,8 +58,9 @@ static inline bool read_find(struct cache *cache, const struct cache_object *obj
 		cpu_prefetch_own(&cache->descriptors[e->page]);
 		if (unlikely(e->flags & READ_FIRST) && !cache->filling) {
 			*ahead |= (e->flags & CACHE_E_AHEAD) != 0;
-			object->local->worth.again += (e->flags & CACHE_E_FILLED) != 0;
-			object->local->kept.read += (e->flags & CACHE_E_THROUGH) != 0;
+			object->local->reads.read += (e->flags & CACHE_E_FILLED) != 0;
+			if (e->flags & CACHE_E_THROUGH)
+				cache_volume_write_known(object->local, true);
 			e->flags &= (uint16_t)~READ_FIRST;
 		}
 		xcache_hit(cache->index, entry);

@@ -1,20 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What to fetch, and what not. Who reads in order gets what comes next before it is asked for, or,
- * when that is too much to be kept, is passed on. And where what was fetched is read again so
- * seldom that the store's time is less than ours, most misses are passed on: a fill costs more than
- * it saves.
+ * when that is too much to be kept, bypasses the cache; so do most misses where what was fetched
+ * is not worth its place (cache_admit.h).
  */
 #include "peers/cache/cache.h"
 #include "peers/cache/cache_work.h"
 
-#define AHEAD_LEAST 65536u    /* bytes */
-#define AHEAD_READS 4u	      /* in a row, before anything is read ahead */
-#define WORTH_FILLS_MIN 512u  /* buckets fetched, before it is looked at what they were worth: */
-#define WORTH_FILLS_MAX 8192u /* an eighth of the cache, so that they have had their time */
-#define WORTH_SHARE 4u	      /* read again: one of so many is always worth it */
-#define WORTH_TRY 64u	      /* one miss in so many is fetched all the same */
-#define WORTH_COST_NS 4000u   /* of a fill: copied, another one evicted */
+#define AHEAD_LEAST 65536u /* bytes */
+#define AHEAD_READS 4u	   /* in a row, before anything is read ahead */
+#define WINDOW_MIN 512u	   /* buckets fetched, before it is looked at what they were worth */
+#define WINDOW_MAX 8192u
 
 static uint64_t stream_place(const struct job *job)
 {
@@ -71,47 +67,33 @@ void cache_stream_follow(struct peer *peer, struct cache_object *object, const s
 	cache_stream_read(peer, object, job);
 }
 
-/* --- what fills are worth --------------------------------------------------------------- */
+/* --- admission -------------------------------------------------------------------------- */
 
-/* A bucket that comes takes another one's place, or a whole object's. */
-static bool worth_is_full(const struct cache *cache)
+/* Before, what is fetched takes nobody's place. */
+static bool is_full(const struct cache *cache)
 {
 	return xcache_room(cache->index) == 0 ||
 	       xcache_object_count(cache->index) >= cache->objects_max;
 }
 
-static uint32_t worth_fills(const struct cache *cache)
+/* An eighth of the cache: those that came have had their time by then. */
+static uint32_t window(const struct cache *cache)
 {
 	uint32_t part = xcache_count(cache->index) / 8;
-	part = part < WORTH_FILLS_MAX ? part : WORTH_FILLS_MAX;
-	return part > WORTH_FILLS_MIN ? part : WORTH_FILLS_MIN;
+	part = part < WINDOW_MAX ? part : WINDOW_MAX;
+	return part > WINDOW_MIN ? part : WINDOW_MIN;
 }
 
 bool cache_stream_skips(struct cache *cache, struct cache_local *local)
 {
-	struct cache_worth *worth = &local->worth;
-	return worth->low && worth_is_full(cache) && worth->misses++ % WORTH_TRY != 0;
+	return local->reads.bypasses && is_full(cache) && !cache_admit(&local->reads);
 }
 
-/*
- * Only of a full cache: before, what is fetched takes nobody's place. A fill that is read again
- * saves what the store takes: not until the answer is there, that may be our own queue, but for
- * how long the lane had nothing else to do meanwhile.
- */
 void cache_stream_paid(
 	struct cache *cache, struct cache_local *local, uint32_t count, uint64_t idle_ns)
 {
-	struct cache_worth *worth = &local->worth;
-	if (!worth_is_full(cache))
+	if (!is_full(cache))
 		return;
-	worth->fills += count;
-	worth->idle_ns += idle_ns;
-	worth->calls++;
-	if (worth->fills < worth_fills(cache))
-		return;
-	uint64_t saved_ns = worth->idle_ns / worth->calls * worth->again;
-	worth->low = worth->again * WORTH_SHARE < worth->fills &&
-		     saved_ns < (uint64_t)worth->fills * WORTH_COST_NS;
-	worth->fills = worth->again = worth->calls = 0;
-	worth->idle_ns = 0;
+	cache_admit_call(&local->reads, idle_ns);
+	cache_admit_came(&local->reads, count, window(cache), &local->volume->read_bypass);
 }

@@ -12,6 +12,7 @@
 #include <stdatomic.h>
 #include <xseg/layout.h>
 
+#include "peers/cache/cache_admit.h"
 #include "peers/cache/cache_epoch.h"
 #include "peers/cache/cache_journal.h"
 
@@ -46,6 +47,7 @@ struct cache_volume {
 	_Atomic uint64_t used;	/* buckets */
 	_Atomic uint64_t dirty; /* buckets, loose ones too */
 	_Atomic uint64_t hits, misses, fills, bypasses, evictions, written, write_calls;
+	_Atomic uint32_t read_bypass, write_bypass; /* lanes that bypass most: cache_admit.h */
 	/* per shard: the lowest epoch it has dirty buckets of, or CACHE_NO_EPOCH */
 	_Alignas(64) _Atomic uint32_t low[XSEG_PORT_LANES_MAX];
 	/* per shard: the lowest epoch it has buckets of that are written and not yet clean */
@@ -69,23 +71,6 @@ struct cache_tally {
 	bool listed;
 };
 
-/* Are buckets that were fetched read again before they go? See cache_stream.c. */
-struct cache_worth {
-	uint32_t fills, again; /* buckets */
-	uint32_t calls, misses;
-	uint64_t idle_ns; /* of the lane, while it waited for the calls */
-	bool low;
-};
-
-/* Is what was written through read before it is written again or goes? See
-   cache_mode_writethrough.c. */
-struct cache_kept {
-	uint32_t read, lost;  /* buckets */
-	uint32_t calls, slow; /* of them */
-	uint32_t misses;
-	bool low;
-};
-
 struct cache_bypass;
 
 struct cache_local {
@@ -105,8 +90,7 @@ struct cache_local {
 	uint32_t failures_seen;
 	struct cache_stream streams[CACHE_STREAMS];
 	unsigned stream_next;
-	struct cache_worth worth;
-	struct cache_kept kept;
+	struct cache_admission reads, writes;
 	uint32_t bypass;      /* in-flight entries */
 	uint32_t dirty, used; /* on this shard */
 	uint64_t retry_ns;    /* the store failed: not before */
@@ -121,6 +105,14 @@ struct cache_local {
 TAILQ_HEAD(cache_local_queue, cache_local);
 LIST_HEAD(cache_local_list, cache_local);
 #define CACHE_LOCAL_CHAINS 4096u
+
+/* A bucket that was written through has been read, or has gone unread. */
+#define CACHE_WRITE_WINDOW 128u
+static inline void cache_volume_write_known(struct cache_local *local, bool read)
+{
+	local->writes.read += read;
+	cache_admit_came(&local->writes, 1, CACHE_WRITE_WINDOW, &local->volume->write_bypass);
+}
 
 int cache_volume_open(struct peer *first);
 void cache_volume_close(struct peer *first);

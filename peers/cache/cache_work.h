@@ -19,7 +19,6 @@ struct cache_work {
 	struct job *job;	 /* who asked; NULL: nobody waits */
 	struct job_queue joined; /* they asked for a part of the same */
 	uint64_t idle_ns;	 /* the lane's, when it began */
-	uint64_t since_ns;	 /* when it went to the store */
 	uint32_t changes, passed;
 	uint32_t count; /* pages held; 0: the job's own are used */
 	bool ahead, around, bypass;

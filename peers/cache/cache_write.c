@@ -312,7 +312,8 @@ static void clean_replace(
 	cache_bucket_describe(w->peer, w->object, w->first + i, page, valid, 0, 0);
 	peer_page_keep(w->peer, page);
 	e->page = page;
-	w->object->local->kept.lost += (e->flags & CACHE_E_THROUGH) != 0;
+	if (e->flags & CACHE_E_THROUGH)
+		cache_volume_write_known(w->object->local, false);
 	e->flags = (uint16_t)(valid << 8 | (e->flags & CACHE_E_AHEAD) | CACHE_E_THROUGH);
 	crash_point("cache.write.through_kept");
 	peer_page_drop(w->peer, old);

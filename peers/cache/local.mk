@@ -2,7 +2,7 @@
 pkglib_LTLIBRARIES += cached.la
 
 cached_sources = peers/cache/cache.h peers/cache/cache_epoch.h peers/cache/cache_object.h \
-	peers/cache/cache_volume.h peers/cache/cache_work.h peers/cache/cache_main.c peers/cache/cache_size.c \
+	peers/cache/cache_volume.h peers/cache/cache_work.h peers/cache/cache_admit.c peers/cache/cache_admit.h peers/cache/cache_main.c peers/cache/cache_size.c \
 	peers/cache/cache_io.c peers/cache/cache_read.c peers/cache/cache_write.c \
 	peers/cache/cache_fill.c peers/cache/cache_stream.c peers/cache/cache_bucket.c \
 	peers/cache/cache_adopt.c peers/cache/cache_range.c peers/cache/cache_wait.c \

@@ -55,7 +55,8 @@ out_like "hits" $'\nhits +[0-9]+'
 ctl_exits 0 "stats of volumes" cache stats cache0 --volumes --json
 json_is "by name" '[.volumes[] | select(.hits >= 256).volume] | join(" ")' disk
 json_is "its keys" '.volumes[0] | keys_unsorted | join(" ")' "volume id mode ack share used dirty \
-hit_percent hits misses fills bypasses evictions written write_calls epochs_behind oldest_ns"
+hit_percent hits misses fills bypasses evictions written write_calls epochs_behind oldest_ns \
+bypassing"
 ctl_exits 3 "stats of none" cache stats cache7
 ctl_exits 2 "stats of what is no cache" cache stats vol0
 err_like "says what it is" "no cache but a volume"

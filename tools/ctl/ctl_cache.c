@@ -180,7 +180,15 @@ static const struct ctl_column volume_columns[] = {{"volume", "VOLUME", CTL_TEXT
 	{"hits", "HITS", CTL_COUNT}, {"misses", "MISSES", CTL_COUNT}, {"fills", "FILLS", CTL_COUNT},
 	{"bypasses", "BYPASSES", CTL_COUNT}, {"evictions", "EVICTIONS", CTL_COUNT},
 	{"written", "WRITTEN", CTL_SIZE}, {"write_calls", "IN REQUESTS", CTL_COUNT},
-	{"epochs_behind", "EPOCHS BEHIND", CTL_COUNT}};
+	{"epochs_behind", "EPOCHS BEHIND", CTL_COUNT}, {"bypassing", "BYPASSING", CTL_TEXT}};
+
+/* What mostly bypasses the cache by itself: what it left behind was seldom read. */
+static const char *bypassing(const struct cache_volume_state *v)
+{
+	if (v->read_bypass && v->write_bypass)
+		return "reads, writes";
+	return v->read_bypass ? "reads" : v->write_bypass ? "writes" : "nothing";
+}
 
 static double percent(uint64_t hits, uint64_t misses)
 {
@@ -196,13 +204,13 @@ static json_t *volume_json(const struct cache_volume_state *v, const char *name)
 		ctl_cache_ask_word(ctl_cache_acks, v->setting.ack), "share", (int)v->setting.share,
 		"used", (json_int_t)v->used, "dirty", (json_int_t)v->dirty);
 	json_object_update_new(out,
-		json_pack("{s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "hit_percent",
+		json_pack("{s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s}", "hit_percent",
 			percent(v->hits, v->misses), "hits", (json_int_t)v->hits, "misses",
 			(json_int_t)v->misses, "fills", (json_int_t)v->fills, "bypasses",
 			(json_int_t)v->bypasses, "evictions", (json_int_t)v->evictions, "written",
 			(json_int_t)v->written, "write_calls", (json_int_t)v->write_calls,
 			"epochs_behind", (json_int_t)(uint32_t)(v->epoch - v->epoch_durable),
-			"oldest_ns", (json_int_t)v->oldest_ns));
+			"oldest_ns", (json_int_t)v->oldest_ns, "bypassing", bypassing(v)));
 	return out;
 }
 
