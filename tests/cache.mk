@@ -36,31 +36,18 @@ THREAD_TESTS += test_cache_adopt test_cache_control test_cache_flush test_cache_
 	test_cache_bypass
 
 test_cache_admit_SOURCES = tests/unit/test_cache_admit.c
-test_cache_admit_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)
 test_cache_admit_LDADD = $(cache_libs_tests)
-
 test_cache_adopt_SOURCES = tests/unit/test_cache_adopt.c
-test_cache_adopt_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(URCU_CFLAGS) $(EVENT_CFLAGS)
 test_cache_adopt_LDADD = $(cache_libs_tests)
-
 test_cache_control_SOURCES = tests/unit/test_cache_control.c
-test_cache_control_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(URCU_CFLAGS) $(EVENT_CFLAGS)
 test_cache_control_LDADD = $(cache_libs_tests)
-
 test_cache_flush_SOURCES = tests/unit/test_cache_flush.c
-test_cache_flush_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(URCU_CFLAGS) $(EVENT_CFLAGS)
 test_cache_flush_LDADD = $(cache_libs_tests)
-
 test_cache_range_SOURCES = tests/unit/test_cache_range.c
-test_cache_range_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)
 test_cache_range_LDADD = $(cache_libs_tests)
-
 test_cache_bypass_SOURCES = tests/unit/test_cache_bypass.c
-test_cache_bypass_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(URCU_CFLAGS) $(EVENT_CFLAGS)
 test_cache_bypass_LDADD = $(cache_libs_tests)
-
 test_cache_room_SOURCES = tests/unit/test_cache_room.c
-test_cache_room_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(URCU_CFLAGS) $(EVENT_CFLAGS)
 test_cache_room_LDADD = $(cache_libs_tests)
 
 # these two have a rig that stands in for the core
@@ -68,7 +55,6 @@ test_cache_journal_SOURCES = tests/unit/test_cache_journal.c tests/unit/journal_
 	tests/unit/journal_rig.h
 test_cache_journal_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)
 test_cache_journal_LDADD = libcachetest.la $(unit_libs) libxseg.la $(CHECK_LIBS)
-
 test_cache_journal_damage_SOURCES = tests/unit/test_cache_journal_damage.c \
 	tests/unit/journal_rig.c tests/unit/journal_rig.h
 test_cache_journal_damage_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)

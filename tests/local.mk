@@ -6,12 +6,13 @@ libfixture_la_SOURCES = tests/lib/fixture.c tests/lib/fixture.h \
 # flags of its own: others compile the fixture for themselves, without libtool
 libfixture_la_CFLAGS = $(AM_CFLAGS)
 if HAVE_CHECK
-check_LTLIBRARIES += libunit.la
-libunit_la_SOURCES = tests/lib/unit.h tests/lib/lane_rig.c tests/lib/lane_rig.h \
+check_LTLIBRARIES += libunitmain.la libunit.la
+libunitmain_la_SOURCES = tests/lib/unit.c tests/lib/unit.h
+libunit_la_SOURCES = tests/lib/lane_rig.c tests/lib/lane_rig.h \
 	tests/unit/core_rig.c tests/unit/core_rig.h tests/unit/cache_rig.c tests/unit/cache_rig.h
 libunit_la_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(URCU_CFLAGS) $(EVENT_CFLAGS)
 endif
-unit_libs = libunit.la libfixture.la
+unit_libs = libunitmain.la libunit.la libfixture.la
 
 include tests/xseg.mk
 include tests/volume.mk

@@ -16,7 +16,6 @@ if HAVE_CHECK
 check_PROGRAMS += test_map_format test_map_head test_map_tree
 TESTS += test_map_format test_map_head test_map_tree
 test_map_format_SOURCES = tests/unit/test_map_format.c
-test_map_format_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)
 test_map_format_LDADD = libmaptest.la $(unit_libs) libxseg.la $(CHECK_LIBS)
 test_map_head_SOURCES = tests/unit/test_map_head.c tests/unit/map_tree_rig.h
 test_map_head_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)
@@ -45,7 +44,6 @@ test_map_volume_cut_LDADD = libmaptest.la $(unit_libs) libxseg.la $(CHECK_LIBS)
 test_map_volume_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)
 test_map_volume_LDADD = libmaptest.la $(unit_libs) libxseg.la $(CHECK_LIBS)
 test_map_home_SOURCES = tests/unit/test_map_home.c
-test_map_home_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)
 test_map_home_LDADD = libmaptest.la $(unit_libs) libxseg.la $(CHECK_LIBS)
 endif
 

@@ -9,18 +9,14 @@ check_PROGRAMS += test_mapperd test_mapperd_fault test_mapperd_holder
 TESTS += test_mapperd test_mapperd_fault test_mapperd_holder
 THREAD_TESTS += test_mapperd test_mapperd_fault test_mapperd_holder
 test_mapperd_SOURCES = tests/unit/test_mapperd.c
-test_mapperd_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(URCU_CFLAGS) $(EVENT_CFLAGS)
 test_mapperd_LDADD = libmappertest.la libmaptest.la $(core_libs_tests)
 test_mapperd_fault_SOURCES = tests/unit/test_mapperd_fault.c
-test_mapperd_fault_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(URCU_CFLAGS) $(EVENT_CFLAGS)
 test_mapperd_fault_LDADD = libmappertest.la libmaptest.la $(core_libs_tests)
 test_mapperd_holder_SOURCES = tests/unit/test_mapperd_holder.c
-test_mapperd_holder_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(URCU_CFLAGS) $(EVENT_CFLAGS)
 test_mapperd_holder_LDADD = libmappertest.la libmaptest.la $(core_libs_tests)
 
 check_PROGRAMS += test_mapperd_kill
 TESTS += test_mapperd_kill
 test_mapperd_kill_SOURCES = tests/unit/test_mapperd_kill.c
-test_mapperd_kill_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)
 test_mapperd_kill_LDADD = $(unit_libs) libpeer.la libxseg.la $(URCU_LIBS) $(EVENT_LIBS) $(CHECK_LIBS)
 endif

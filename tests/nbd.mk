@@ -12,22 +12,13 @@ check_PROGRAMS += $(nbd_unit_tests)
 TESTS += $(nbd_unit_tests)
 
 test_nbd_command_SOURCES = tests/unit/test_nbd_command.c
-test_nbd_command_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)
-test_nbd_command_LDADD = $(nbd_rig_libs) $(CHECK_LIBS)
-
+test_nbd_command_LDADD = libunitmain.la $(nbd_rig_libs) $(CHECK_LIBS)
 test_nbd_handshake_SOURCES = tests/unit/test_nbd_handshake.c
-test_nbd_handshake_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)
-test_nbd_handshake_LDADD = $(nbd_rig_libs) $(CHECK_LIBS)
-
+test_nbd_handshake_LDADD = libunitmain.la $(nbd_rig_libs) $(CHECK_LIBS)
 test_nbd_conn_SOURCES = tests/unit/test_nbd_conn.c
-test_nbd_conn_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(EVENT_CFLAGS) $(OPENSSL_CFLAGS)
-test_nbd_conn_LDADD = $(nbd_rig_libs) $(CHECK_LIBS)
-
+test_nbd_conn_LDADD = libunitmain.la $(nbd_rig_libs) $(CHECK_LIBS)
 test_nbd_dirty_SOURCES = tests/unit/test_nbd_dirty.c
-test_nbd_dirty_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(EVENT_CFLAGS) $(OPENSSL_CFLAGS)
-test_nbd_dirty_LDADD = $(nbd_rig_libs) $(CHECK_LIBS)
-
+test_nbd_dirty_LDADD = libunitmain.la $(nbd_rig_libs) $(CHECK_LIBS)
 test_nbd_listen_SOURCES = tests/unit/test_nbd_listen.c
-test_nbd_listen_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(EVENT_CFLAGS) $(OPENSSL_CFLAGS)
-test_nbd_listen_LDADD = $(nbd_rig_libs) $(CHECK_LIBS)
+test_nbd_listen_LDADD = libunitmain.la $(nbd_rig_libs) $(CHECK_LIBS)
 endif

@@ -6,36 +6,21 @@ check_PROGRAMS += $(tools_unit_tests)
 TESTS += $(tools_unit_tests)
 
 test_pipeline_SOURCES = tests/unit/test_pipeline.c
-test_pipeline_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(JANSSON_CFLAGS)
 test_pipeline_LDADD = $(unit_libs) libtools.la libxseg.la $(JANSSON_LIBS) $(INIH_LIBS) $(CHECK_LIBS)
-
 test_pipeline_keep_SOURCES = tests/unit/test_pipeline_keep.c
-test_pipeline_keep_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(JANSSON_CFLAGS)
 test_pipeline_keep_LDADD = $(unit_libs) libtools.la libxseg.la $(JANSSON_LIBS) $(INIH_LIBS) $(CHECK_LIBS)
-
 test_pipeline_diff_SOURCES = tests/unit/test_pipeline_diff.c
-test_pipeline_diff_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(JANSSON_CFLAGS)
 test_pipeline_diff_LDADD = $(unit_libs) libtools.la libxseg.la $(JANSSON_LIBS) $(INIH_LIBS) $(CHECK_LIBS)
-
 test_ctl_table_SOURCES = tests/unit/test_ctl_table.c
-test_ctl_table_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(JANSSON_CFLAGS)
 test_ctl_table_LDADD = $(unit_libs) libctl.la $(TOOLS_LIBS) $(SMARTCOLS_LIBS) $(EVENT_EXTRA_LIBS) $(CHECK_LIBS)
-
 test_ctl_volume_SOURCES = tests/unit/test_ctl_volume.c
-test_ctl_volume_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(JANSSON_CFLAGS)
 test_ctl_volume_LDADD = $(unit_libs) libctl.la libmaptest.la $(TOOLS_LIBS) $(SMARTCOLS_LIBS) \
 	$(EVENT_EXTRA_LIBS) $(XXHASH_LIBS) $(CHECK_LIBS)
-
 test_kept_SOURCES = tests/unit/test_kept.c
-test_kept_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(JANSSON_CFLAGS)
 test_kept_LDADD = $(unit_libs) libtools.la libxseg.la $(JANSSON_LIBS) $(INIH_LIBS) $(CHECK_LIBS)
-
 test_fsck_SOURCES = tests/unit/test_fsck.c
-test_fsck_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(JANSSON_CFLAGS)
 test_fsck_LDADD = $(unit_libs) libtools.la libxseg.la $(JANSSON_LIBS) $(INIH_LIBS) $(CHECK_LIBS)
-
 test_ctl_output_SOURCES = tests/unit/test_ctl_output.c
-test_ctl_output_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(JANSSON_CFLAGS)
 test_ctl_output_LDADD = $(unit_libs) libctl.la $(TOOLS_LIBS) $(SMARTCOLS_LIBS) $(EVENT_EXTRA_LIBS) $(CHECK_LIBS)
 endif
 

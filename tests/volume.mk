@@ -7,31 +7,21 @@ check_PROGRAMS += $(volume_unit_tests)
 TESTS += $(volume_unit_tests)
 
 test_volume_span_SOURCES = tests/unit/test_volume_span.c
-test_volume_span_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)
 test_volume_span_LDADD = $(unit_libs) libxseg.la $(CHECK_LIBS)
-
 test_volume_extent_SOURCES = tests/unit/test_volume_extent.c peers/volume/volume_extent.c
 test_volume_extent_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)
 test_volume_extent_LDADD = $(unit_libs) libxseg.la $(CHECK_LIBS)
-
 test_volume_table_SOURCES = tests/unit/test_volume_table.c peers/volume/volume_table.c \
 	peers/volume/volume_open.c peers/volume/volume_limit.c
 test_volume_table_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(XXHASH_CFLAGS)
 test_volume_table_LDADD = $(unit_libs) libxseg.la $(CHECK_LIBS) $(XXHASH_LIBS)
-
 test_volume_admin_SOURCES = tests/unit/test_volume_admin.c
-test_volume_admin_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(XXHASH_CFLAGS)
 test_volume_admin_LDADD = $(unit_libs) libpeer.la libxseg.la $(URCU_LIBS) $(EVENT_LIBS) $(CHECK_LIBS) \
 	$(XXHASH_LIBS)
-
 test_volume_control_SOURCES = tests/unit/test_volume_control.c
-test_volume_control_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)
 test_volume_control_LDADD = libmaptest.la $(unit_libs) libpeer.la libxseg.la $(URCU_LIBS) $(EVENT_LIBS) $(CHECK_LIBS)
-
 test_volume_quiesce_SOURCES = tests/unit/test_volume_quiesce.c
-test_volume_quiesce_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)
 test_volume_quiesce_LDADD = $(unit_libs) libpeer.la libxseg.la $(URCU_LIBS) $(EVENT_LIBS) $(CHECK_LIBS)
-
 test_volume_limit_SOURCES = tests/unit/test_volume_limit.c peers/volume/volume_limit.c
 test_volume_limit_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)
 test_volume_limit_LDADD = $(unit_libs) libxseg.la $(CHECK_LIBS)
@@ -57,9 +47,7 @@ test_volume_intent_SOURCES = tests/unit/test_volume_intent.c peers/volume/volume
 	peers/volume/volume_publish.c
 test_volume_intent_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)
 test_volume_intent_LDADD = $(unit_libs) libxseg.la $(CHECK_LIBS)
-
 test_volume_overlay_SOURCES = tests/unit/test_volume_overlay.c
-test_volume_overlay_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)
 test_volume_overlay_LDADD = $(unit_libs) libpeer.la libxseg.la $(URCU_LIBS) $(EVENT_LIBS) $(CHECK_LIBS)
 endif
 

@@ -1,5 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The frame of a Check program: one suite in a scratch folder. */
+/*
+ * The frame of a Check program. A test is a function that says so itself; main() is in unit.c, runs
+ * all of a program's tests in the order in which they stand, and gives them a scratch folder.
+ *
+ *   UNIT(name) { ... }                                  once
+ *   UNIT_LOOP(name, count) { ... }                      for each _i from 0 to count - 1
+ *   UNIT_WITHIN(name, setup, teardown) { ... }          between the two functions
+ *   UNIT_LOOP_WITHIN(name, count, setup, teardown) { ... }
+ */
 #ifndef SKERRY_TESTS_LIB_UNIT_H
 #define SKERRY_TESTS_LIB_UNIT_H
 
@@ -7,36 +15,22 @@
 
 #include "tests/lib/fixture.h"
 
-/* A case for one test, named after it, so that a failure's line says which. */
-static inline TCase *unit_case(Suite *suite, const char *name)
-{
-	TCase *made = tcase_create(name);
-	tcase_set_timeout(made, 300); /* for what hangs: machines may be slow */
-	suite_add_tcase(suite, made);
-	return made;
-}
+struct unit {
+	const TTest *test;
+	int count;
+	void (*setup)(void), (*teardown)(void);
+	struct unit *next;
+};
+void unit_add(struct unit *unit);
 
-#define UNIT_TEST(suite, test) tcase_add_test(unit_case(suite, #test), test)
-/* Once for each _i from 0 on. */
-#define UNIT_LOOP_TEST(suite, test, count) \
-	tcase_add_loop_test(unit_case(suite, #test), test, 0, count)
-/* Between the two functions. */
-#define UNIT_TEST_WITHIN(suite, test, setup, teardown) \
-	do { \
-		TCase *within_case = unit_case(suite, #test); \
-		tcase_add_checked_fixture(within_case, setup, teardown); \
-		tcase_add_test(within_case, test); \
-	} while (0)
-
-static inline int unit_main(Suite *suite)
-{
-	scratch_begin();
-	SRunner *runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	int failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	scratch_end();
-	return failed == 0 ? 0 : 1;
-}
+#define UNIT_LOOP_WITHIN(name, times, before, after) \
+	static void name(int _i); \
+	static const TTest name##_test = {#name, name, __FILE__, __LINE__}; \
+	static struct unit name##_unit = {&name##_test, (int)(times), before, after, NULL}; \
+	__attribute__((constructor)) static void name##_add(void) { unit_add(&name##_unit); } \
+	static void name(int _i CK_ATTRIBUTE_UNUSED)
+#define UNIT_WITHIN(name, before, after) UNIT_LOOP_WITHIN(name, 1, before, after)
+#define UNIT_LOOP(name, times) UNIT_LOOP_WITHIN(name, times, NULL, NULL)
+#define UNIT(name) UNIT_LOOP_WITHIN(name, 1, NULL, NULL)
 
 #endif

@@ -19,7 +19,7 @@ defines() {
     awk -v name="$2" '
         $0 ~ "^[A-Za-z_].*[ *]" name "\\(" || $0 ~ "^" name "\\(" { if ($0 !~ /;$/) found = 1 }
         $0 ~ "^#define " name "[ (]" { found = 1 }
-        $0 ~ "^(START_TEST|Theory|Test)\\(.*" name { found = 1 }
+        $0 ~ "^(UNIT[A-Z_]*|Theory|Test)\\(.*" name { found = 1 }
         END { exit !found }' "$1"
 }
 

@@ -216,12 +216,4 @@ static inline void make_families(struct xseg_key waste[2])
 	}
 }
 
-/* One case for all: each needs a store of its own. */
-#define TEST(test, count) \
-	do { \
-		TCase *rig_case = unit_case(suite, #test); \
-		tcase_add_checked_fixture(rig_case, setup, teardown); \
-		tcase_add_loop_test(rig_case, test, 0, count); \
-	} while (0)
-
 #endif

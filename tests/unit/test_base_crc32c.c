@@ -6,7 +6,7 @@
 #include "tests/lib/unit.h"
 
 /* RFC 3720, B.4 */
-START_TEST(test_published)
+UNIT(test_published)
 {
 	uint8_t bytes[32];
 	ck_assert_uint_eq(crc32c(0, "123456789", 9), 0xe3069283u);
@@ -23,9 +23,8 @@ START_TEST(test_published)
 	ck_assert_uint_eq(crc32c(0, bytes, 32), 0x113fdb5cu);
 	ck_assert_uint_eq(crc32c(0, NULL, 0), 0);
 }
-END_TEST
 
-START_TEST(test_agree)
+UNIT(test_agree)
 {
 	static uint8_t bytes[700];
 	uint64_t seed = 3;
@@ -36,9 +35,8 @@ START_TEST(test_agree)
 			ck_assert_uint_eq(
 				crc32c(at, bytes + at, size), crc32c_table(at, bytes + at, size));
 }
-END_TEST
 
-START_TEST(test_in_pieces)
+UNIT(test_in_pieces)
 {
 	static uint8_t bytes[4096];
 	uint64_t seed = 5;
@@ -50,14 +48,4 @@ START_TEST(test_in_pieces)
 			crc32c(crc32c(0, bytes, cut), bytes + cut, sizeof(bytes) - cut), whole);
 	bytes[1000] ^= 1;
 	ck_assert_uint_ne(crc32c(0, bytes, sizeof(bytes)), whole);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("base_crc32c");
-	UNIT_TEST(suite, test_published);
-	UNIT_TEST(suite, test_agree);
-	UNIT_TEST(suite, test_in_pieces);
-	return unit_main(suite);
 }

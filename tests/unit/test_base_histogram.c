@@ -5,7 +5,7 @@
 
 #include "tests/lib/unit.h"
 
-START_TEST(test_buckets)
+UNIT(test_buckets)
 {
 	unsigned last = 0;
 	for (uint64_t value = 0; value < 100000; value++) {
@@ -24,11 +24,10 @@ START_TEST(test_buckets)
 	ck_assert_uint_eq(histogram_index(1ull << 60), HISTOGRAM_BUCKETS - 1);
 	ck_assert_uint_ge(histogram_floor(HISTOGRAM_BUCKETS), 1ull << 42);
 }
-END_TEST
 
 static uint64_t distance(uint64_t a, uint64_t b) { return a > b ? a - b : b - a; }
 
-START_TEST(test_quantiles)
+UNIT(test_quantiles)
 {
 	static uint64_t counts[HISTOGRAM_BUCKETS];
 	ck_assert_uint_eq(histogram_quantile(counts, 0.5), 0);
@@ -43,9 +42,8 @@ START_TEST(test_quantiles)
 	}
 	ck_assert_uint_le(histogram_quantile(counts, 1.0), 98304);
 }
-END_TEST
 
-START_TEST(test_one_value)
+UNIT(test_one_value)
 {
 	static uint64_t counts[HISTOGRAM_BUCKETS];
 	memset(counts, 0, sizeof(counts));
@@ -54,14 +52,4 @@ START_TEST(test_one_value)
 	ck_assert_uint_ge(histogram_quantile(counts, 0.5), histogram_floor(i));
 	ck_assert_uint_le(histogram_quantile(counts, 0.99), histogram_floor(i + 1));
 	ck_assert_uint_ge(histogram_quantile(counts, 0), histogram_floor(i));
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("base_histogram");
-	UNIT_TEST(suite, test_buckets);
-	UNIT_TEST(suite, test_quantiles);
-	UNIT_TEST(suite, test_one_value);
-	return unit_main(suite);
 }

@@ -52,14 +52,13 @@ static void write_lines(void)
 	log_warning("core", "not shown either");
 }
 
-START_TEST(test_lines)
+UNIT(test_lines)
 {
 	int status;
 	const char *out = written(write_lines, &status);
 	ck_assert_int_eq(status, 0);
 	ck_assert_str_eq(out, "<3>prog: front_nbd: no export of 7\n<7>prog: core: shown\n");
 }
-END_TEST
 
 static void write_wild(void)
 {
@@ -71,7 +70,7 @@ static void write_wild(void)
 	log_info(line, "%s", line);
 }
 
-START_TEST(test_wild)
+UNIT(test_wild)
 {
 	int status;
 	const char *out = written(write_wild, &status);
@@ -82,10 +81,9 @@ START_TEST(test_wild)
 		lines += *p == '\n';
 	ck_assert_uint_eq(lines, 3);
 }
-END_TEST
 
 /* A file: the time is in front, and it does not grow for ever. */
-START_TEST(test_file)
+UNIT(test_file)
 {
 	char path[] = "/tmp/skerry-log.XXXXXX", old[64], line[200];
 	int fd = mkstemp(path), status;
@@ -125,9 +123,8 @@ START_TEST(test_file)
 	unlink(path);
 	unlink(old);
 }
-END_TEST
 
-START_TEST(test_levels)
+UNIT(test_levels)
 {
 	ck_assert_int_eq(log_level_parse("error"), LOG_LEVEL_ERROR);
 	ck_assert_int_eq(log_level_parse("warning"), LOG_LEVEL_WARNING);
@@ -136,7 +133,6 @@ START_TEST(test_levels)
 	ck_assert_int_eq(log_level_parse("Debug"), -EINVAL);
 	ck_assert_int_eq(log_level_parse(""), -EINVAL);
 }
-END_TEST
 
 static void break_a_promise(void)
 {
@@ -144,7 +140,7 @@ static void break_a_promise(void)
 	must(1 + 1 == 3);
 }
 
-START_TEST(test_must)
+UNIT(test_must)
 {
 	int status;
 	const char *out = written(break_a_promise, &status);
@@ -152,16 +148,4 @@ START_TEST(test_must)
 	ck_assert_int_eq(WTERMSIG(status), SIGABRT);
 	ck_assert(strstr(out, "must() failed: 1 + 1 == 3 ("));
 	ck_assert(strstr(out, "test_base_log.c:"));
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("base_log");
-	UNIT_TEST(suite, test_lines);
-	UNIT_TEST(suite, test_wild);
-	UNIT_TEST(suite, test_file);
-	UNIT_TEST(suite, test_levels);
-	UNIT_TEST(suite, test_must);
-	return unit_main(suite);
 }

@@ -5,7 +5,7 @@
 
 #include "tests/lib/unit.h"
 
-START_TEST(test_names)
+UNIT(test_names)
 {
 	static const char *const good[] = {
 		"a", "vol0", "A.b_c-d", "0", "_x", "abcdefghijabcdefghijabcdefghija"};
@@ -16,9 +16,8 @@ START_TEST(test_names)
 	for (unsigned i = 0; i < countof(bad); i++)
 		ck_assert_msg(!name_check(bad[i]), "%s", bad[i]);
 }
-END_TEST
 
-START_TEST(test_volume_names)
+UNIT(test_volume_names)
 {
 	static const char *const good[] = {"a", "my disk", ".hidden", "caf\xc3\xa9", "\xe2\x82\xac",
 		"\xf0\x9f\x90\x8b", "\xf4\x8f\xbf\xbf", "a:b,c=d", "disk@monday", "a@-"};
@@ -43,9 +42,8 @@ START_TEST(test_volume_names)
 	longest[VOLUME_PART_MAX + 1] = 0;
 	ck_assert(!name_check_volume(longest));
 }
-END_TEST
 
-START_TEST(test_nearest)
+UNIT(test_nearest)
 {
 	static const char *const names[] = {
 		"listen", "export", "read-only", "tls", "tls-cert", "tls-key", "front_nbd"};
@@ -68,9 +66,8 @@ START_TEST(test_nearest)
 	word[sizeof(word) - 1] = 0;
 	ck_assert_ptr_null(name_nearest(word, names, countof(names)));
 }
-END_TEST
 
-START_TEST(test_make_utf8)
+UNIT(test_make_utf8)
 {
 	char cut[] = "caf\xc3", whole[] = "caf\xc3\xa9 \xe6\x97\xa5",
 	     wild[] = "\xff\xc0\x80x\xed\xa0\x80";
@@ -80,15 +77,4 @@ START_TEST(test_make_utf8)
 	ck_assert_str_eq(whole, "caf\xc3\xa9 \xe6\x97\xa5");
 	name_make_utf8(wild);
 	ck_assert_str_eq(wild, "???x???");
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("base_name");
-	UNIT_TEST(suite, test_names);
-	UNIT_TEST(suite, test_volume_names);
-	UNIT_TEST(suite, test_nearest);
-	UNIT_TEST(suite, test_make_utf8);
-	return unit_main(suite);
 }

@@ -40,7 +40,7 @@ static int take(int from, char *text, size_t size)
 	return fd;
 }
 
-START_TEST(test_send)
+UNIT(test_send)
 {
 	char path[sizeof(((struct sockaddr_un *)0)->sun_path)], text[64];
 	int pipes[2];
@@ -62,9 +62,8 @@ START_TEST(test_send)
 	unlink(path);
 	ck_assert_int_eq(notify_send("READY=1", -1), -ENOENT);
 }
-END_TEST
 
-START_TEST(test_nobody)
+UNIT(test_nobody)
 {
 	unsetenv("NOTIFY_SOCKET");
 	ck_assert_int_eq(notify_send("READY=1", -1), -ENOENT);
@@ -73,9 +72,8 @@ START_TEST(test_nobody)
 	setenv("NOTIFY_SOCKET", "@skerry-nobody-is-there", 1);
 	ck_assert_int_eq(notify_send("READY=1", -1), -ECONNREFUSED);
 }
-END_TEST
 
-START_TEST(test_handed)
+UNIT(test_handed)
 {
 	char pid[16], name[NOTIFY_NAME_MAX];
 	snprintf(pid, sizeof(pid), "%d", (int)getpid());
@@ -98,9 +96,8 @@ START_TEST(test_handed)
 	setenv("LISTEN_FDS", "-1", 1);
 	ck_assert_int_eq(notify_fd_count(), 0);
 }
-END_TEST
 
-START_TEST(test_names)
+UNIT(test_names)
 {
 	char text[NOTIFY_NAME_MAX + 1];
 	memset(text, 'x', NOTIFY_NAME_MAX);
@@ -113,15 +110,4 @@ START_TEST(test_names)
 	ck_assert_int_eq(notify_name_check("a:b"), -EINVAL);
 	ck_assert_int_eq(notify_name_check("a b"), -EINVAL);
 	ck_assert_int_eq(notify_name_check("\xc3\xa4"), -EINVAL);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("base_notify");
-	UNIT_TEST(suite, test_send);
-	UNIT_TEST(suite, test_nobody);
-	UNIT_TEST(suite, test_handed);
-	UNIT_TEST(suite, test_names);
-	return unit_main(suite);
 }

@@ -9,7 +9,7 @@
 
 #include "tests/lib/unit.h"
 
-START_TEST(test_places)
+UNIT(test_places)
 {
 	char path[PATH_LENGTH_MAX];
 	setenv("SKERRY_SHM_DIR", "/x/shm", 1);
@@ -25,9 +25,8 @@ START_TEST(test_places)
 	ck_assert_str_eq(path_shm_dir(), "/dev/shm");
 	ck_assert_str_eq(path_run_dir(), "/run/skerry");
 }
-END_TEST
 
-START_TEST(test_too_long)
+UNIT(test_too_long)
 {
 	char path[PATH_LENGTH_MAX], folder[PATH_LENGTH_MAX];
 	memset(folder, 'a', sizeof(folder));
@@ -40,9 +39,8 @@ START_TEST(test_too_long)
 	setenv("SKERRY_RUN_DIR", folder, 1);
 	ck_assert_int_eq(path_run(path, "demo", "xsegd.sock"), -ENAMETOOLONG);
 }
-END_TEST
 
-START_TEST(test_make_dir)
+UNIT(test_make_dir)
 {
 	char path[PATH_LENGTH_MAX], file[PATH_LENGTH_MAX + 2];
 	struct stat st;
@@ -64,10 +62,9 @@ START_TEST(test_make_dir)
 	ck_assert_int_eq(path_make_dir(""), -ENOENT);
 	ck_assert_int_lt(path_make_dir("/proc/none/x"), 0);
 }
-END_TEST
 
 /* What another user has made, or may write to, is not used; nor is a link in the last place. */
-START_TEST(test_trust)
+UNIT(test_trust)
 {
 	char file[PATH_LENGTH_MAX], link[PATH_LENGTH_MAX + 8], folder[PATH_LENGTH_MAX + 8];
 	snprintf(file, sizeof(file), "%s/trust.%d", scratch_dir(), (int)getpid());
@@ -101,15 +98,4 @@ START_TEST(test_trust)
 	unlink(link);
 	unlink(file);
 	rmdir(folder);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("base_path");
-	UNIT_TEST(suite, test_places);
-	UNIT_TEST(suite, test_too_long);
-	UNIT_TEST(suite, test_make_dir);
-	UNIT_TEST(suite, test_trust);
-	return unit_main(suite);
 }

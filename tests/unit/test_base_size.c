@@ -5,7 +5,7 @@
 
 #include "tests/lib/unit.h"
 
-START_TEST(test_good)
+UNIT(test_good)
 {
 	static const struct {
 		const char *text;
@@ -23,9 +23,8 @@ START_TEST(test_good)
 			size == cases[i].size, "%s: %llu", cases[i].text, (unsigned long long)size);
 	}
 }
-END_TEST
 
-START_TEST(test_bad)
+UNIT(test_bad)
 {
 	static const struct {
 		const char *text;
@@ -42,9 +41,8 @@ START_TEST(test_bad)
 		ck_assert_uint_eq(size, 99);
 	}
 }
-END_TEST
 
-START_TEST(test_format)
+UNIT(test_format)
 {
 	static const struct {
 		uint64_t size;
@@ -58,14 +56,4 @@ START_TEST(test_format)
 	char small[4];
 	size_format(123456, small, sizeof(small));
 	ck_assert_uint_eq(small[3], 0);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("base_size");
-	UNIT_TEST(suite, test_good);
-	UNIT_TEST(suite, test_bad);
-	UNIT_TEST(suite, test_format);
-	return unit_main(suite);
 }

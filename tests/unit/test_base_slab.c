@@ -19,7 +19,7 @@ static uint64_t resident_pages(void)
 	return resident;
 }
 
-START_TEST(test_each_once)
+UNIT(test_each_once)
 {
 	enum { COUNT = 500 };
 	struct slab slab;
@@ -41,9 +41,8 @@ START_TEST(test_each_once)
 	}
 	slab_fini(&slab);
 }
-END_TEST
 
-START_TEST(test_last_in_first_out)
+UNIT(test_last_in_first_out)
 {
 	struct slab slab;
 	uint32_t a, b, c;
@@ -56,9 +55,8 @@ START_TEST(test_last_in_first_out)
 	ck_assert_uint_eq(slab.touched, 2);
 	slab_fini(&slab);
 }
-END_TEST
 
-START_TEST(test_memory_when_needed)
+UNIT(test_memory_when_needed)
 {
 	struct slab slab;
 	uint32_t index;
@@ -69,14 +67,4 @@ START_TEST(test_memory_when_needed)
 	ck_assert_uint_lt(resident_pages() - before, 100);
 	slab_fini(&slab);
 	slab_fini(&slab); /* twice does no harm */
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("base_slab");
-	UNIT_TEST(suite, test_each_once);
-	UNIT_TEST(suite, test_last_in_first_out);
-	UNIT_TEST(suite, test_memory_when_needed);
-	return unit_main(suite);
 }

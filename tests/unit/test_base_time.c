@@ -5,7 +5,7 @@
 
 #include "tests/lib/unit.h"
 
-START_TEST(test_good)
+UNIT(test_good)
 {
 	static const struct {
 		const char *text;
@@ -22,9 +22,8 @@ START_TEST(test_good)
 		ck_assert_int_eq(time_parse_positive(cases[i].text, &ns), want);
 	}
 }
-END_TEST
 
-START_TEST(test_bad)
+UNIT(test_bad)
 {
 	static const struct {
 		const char *text;
@@ -39,9 +38,8 @@ START_TEST(test_bad)
 		ck_assert_uint_eq(ns, 99);
 	}
 }
-END_TEST
 
-START_TEST(test_format)
+UNIT(test_format)
 {
 	static const struct {
 		uint64_t ns;
@@ -53,10 +51,9 @@ START_TEST(test_format)
 		ck_assert_str_eq(time_format(cases[i].ns, text, sizeof(text)), cases[i].text);
 	}
 }
-END_TEST
 
 /* Each range of three words against bits that are looked at one by one. */
-START_TEST(test_bits)
+UNIT(test_bits)
 {
 	for (uint32_t first = 0; first < 192; first++)
 		for (uint32_t count = 1; first + count <= 192; count++) {
@@ -71,15 +68,4 @@ START_TEST(test_bits)
 			bits_clear(words, first, count);
 			ck_assert(!bits_any(words, 0, 192));
 		}
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("base_time");
-	UNIT_TEST(suite, test_good);
-	UNIT_TEST(suite, test_bad);
-	UNIT_TEST(suite, test_format);
-	UNIT_TEST(suite, test_bits);
-	return unit_main(suite);
 }

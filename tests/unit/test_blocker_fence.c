@@ -71,7 +71,7 @@ static bool mine(uint64_t volume)
 }
 
 /* Volumes come and go: the table stays as small as it was. */
-START_TEST(test_given_back)
+UNIT(test_given_back)
 {
 	setup();
 	off_t before = size();
@@ -82,10 +82,9 @@ START_TEST(test_given_back)
 	ck_assert_int_eq(size(), before);
 	teardown();
 }
-END_TEST
 
 /* More than there was room for: all of them are known, by another process, too. */
-START_TEST(test_grows)
+UNIT(test_grows)
 {
 	enum { MANY = 100000 };
 	setup();
@@ -104,7 +103,6 @@ START_TEST(test_grows)
 	ck_assert(mine(6)); /* nobody has it */
 	teardown();
 }
-END_TEST
 
 static void close_other(void)
 {
@@ -115,7 +113,7 @@ static void close_other(void)
 
 /* The other is stopped in the middle of a write: who wants that volume waits, however long, and
    nobody's else does; nor for those that write afterwards. */
-START_TEST(test_waits)
+UNIT(test_waits)
 {
 	enum { OTHERS = 1000 };
 	struct file_fence_look look = {0};
@@ -153,10 +151,9 @@ START_TEST(test_waits)
 	close_other();
 	teardown();
 }
-END_TEST
 
 /* Two claim it while a third writes: the later term has it. */
-START_TEST(test_overtaken)
+UNIT(test_overtaken)
 {
 	setup_as(true);
 	ck_assert_int_eq(begin(&other, 8, true), 0);
@@ -169,10 +166,9 @@ START_TEST(test_overtaken)
 	close_other();
 	teardown();
 }
-END_TEST
 
 /* Whoever sees other counters than those that serve the folder is not let in. */
-START_TEST(test_elsewhere)
+UNIT(test_elsewhere)
 {
 	char path[64] = "/dev/shm/skerry-elsewhere.XXXXXX";
 	setup_as(true);
@@ -184,16 +180,4 @@ START_TEST(test_elsewhere)
 	close(other.lock);
 	close(other.root);
 	teardown();
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("blocker_fence");
-	UNIT_TEST(suite, test_given_back);
-	UNIT_TEST(suite, test_grows);
-	UNIT_TEST(suite, test_waits);
-	UNIT_TEST(suite, test_overtaken);
-	UNIT_TEST(suite, test_elsewhere);
-	return unit_main(suite);
 }

@@ -50,7 +50,7 @@ static void check_walk(struct pagemap *map)
 }
 
 /* Fills to the last page it was made for, and empties: groups and objects are used again. */
-START_TEST(random_changes)
+UNIT(random_changes)
 {
 	struct pagemap map;
 	uint64_t seed = 42;
@@ -77,10 +77,9 @@ START_TEST(random_changes)
 	}
 	pagemap_fini(&map);
 }
-END_TEST
 
 /* One page for each object is the worst there is. */
-START_TEST(sparse)
+UNIT(sparse)
 {
 	struct pagemap map;
 	ck_assert_int_eq(pagemap_init(&map, PAGES_MAX), 0);
@@ -102,10 +101,9 @@ START_TEST(sparse)
 	ck_assert_uint_le(map.groups.touched, PAGES_MAX);
 	pagemap_fini(&map);
 }
-END_TEST
 
 /* Of 256 objects, full: a GiB of data. What a look-up costs is bench/bench_port's to say. */
-START_TEST(dense)
+UNIT(dense)
 {
 	struct pagemap map;
 	uint64_t seed = 1;
@@ -122,14 +120,4 @@ START_TEST(dense)
 		must(pagemap_get(&map, pagemap_find(&map, &key), page) == object * PAGES + page);
 	}
 	pagemap_fini(&map);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("blocker_pagemap");
-	UNIT_TEST(suite, random_changes);
-	UNIT_TEST(suite, sparse);
-	UNIT_TEST(suite, dense);
-	return unit_main(suite);
 }

@@ -25,7 +25,7 @@ static void check(bool bypasses)
 	ck_assert_uint_eq(admission.came + admission.read + admission.calls, 0);
 }
 
-START_TEST(test_judged)
+UNIT(test_judged)
 {
 	static const struct {
 		uint32_t read;
@@ -45,9 +45,8 @@ START_TEST(test_judged)
 		check(cases[i].bypasses);
 	}
 }
-END_TEST
 
-START_TEST(test_changes)
+UNIT(test_changes)
 {
 	admission = (struct cache_admission){0};
 	atomic_store(&lanes, 0);
@@ -64,13 +63,4 @@ START_TEST(test_changes)
 	window(WINDOW / 2, 1, 0);
 	check(false);
 	ck_assert(cache_admit(&admission));
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("cache_admit");
-	UNIT_TEST(suite, test_judged);
-	UNIT_TEST(suite, test_changes);
-	return unit_main(suite);
 }

@@ -163,7 +163,7 @@ static uint32_t mixed_epoch(uint32_t object, uint32_t bucket)
 	return kind < 3 ? 0 : 90 + kind;
 }
 
-START_TEST(test_mixed)
+UNIT_LOOP(test_mixed, 2)
 {
 	struct crig crig;
 	begin(&crig, _i);
@@ -193,7 +193,6 @@ START_TEST(test_mixed)
 	wait_clean(&crig);
 	crig_end(&crig);
 }
-END_TEST
 
 /* The page of bucket 3 says that it is bucket 2: what is read, and what the store is given. */
 struct twice {
@@ -217,7 +216,7 @@ static const struct twice twices[] = {
 };
 #define TWICES (sizeof(twices) / sizeof(twices[0]))
 
-START_TEST(test_twice)
+UNIT_LOOP(test_twice, 2 * TWICES)
 {
 	const struct twice *twice = &twices[_i / 2];
 	struct crig crig;
@@ -248,10 +247,9 @@ START_TEST(test_twice)
 	ck_assert_uint_eq(pages(&crig), OBJECTS * BUCKETS - 1);
 	crig_end(&crig);
 }
-END_TEST
 
 /* Made by a shard that was killed before it could use it, and then once more. */
-START_TEST(test_two_records)
+UNIT_LOOP(test_two_records, 2)
 {
 	struct crig crig;
 	begin(&crig, _i);
@@ -276,10 +274,9 @@ START_TEST(test_two_records)
 	ck_assert((other->state & 1u) == (first + (other - all) == record));
 	crig_end(&crig);
 }
-END_TEST
 
 /* Records that want one place among the batches, their pages in turns. */
-START_TEST(test_far_records)
+UNIT_LOOP(test_far_records, 2)
 {
 	struct crig crig;
 	begin(&crig, _i);
@@ -306,11 +303,10 @@ START_TEST(test_far_records)
 	}
 	crig_end(&crig);
 }
-END_TEST
 
 /* Each page is of an object of its own, and 64 are allowed: those that are dirty are there, though
    they come late; of the others some have to go. */
-START_TEST(test_objects)
+UNIT(test_objects)
 {
 	struct crig crig;
 	begin(&crig, 0);
@@ -335,7 +331,6 @@ START_TEST(test_objects)
 	ck_assert_uint_eq(crig_count(&crig, XSEG_OP_WRITE), 8);
 	crig_end(&crig);
 }
-END_TEST
 
 /* --- terms -------------------------------------------------------------------------------- */
 
@@ -376,7 +371,7 @@ static uint32_t dirty_all(struct crig *crig)
  * Another host has had every second volume while the cache was dead, and those of which no term was
  * told: what was dirty of them is dropped, and of the others written.
  */
-START_TEST(test_terms)
+UNIT_LOOP(test_terms, 2)
 {
 	struct crig crig;
 	crig_begin(&crig, (unsigned)_i + 1, LATE);
@@ -404,10 +399,9 @@ START_TEST(test_terms)
 	ck_assert_uint_eq(crig_count(&crig, XSEG_OP_WRITE), writes + good);
 	crig_end(&crig);
 }
-END_TEST
 
 /* More volumes than are used at any time, as a host sees in a year: the last one is cached, too. */
-START_TEST(test_many_volumes)
+UNIT(test_many_volumes)
 {
 	struct crig crig;
 	crig_begin(&crig, 2, LATE);
@@ -418,18 +412,4 @@ START_TEST(test_many_volumes)
 	write_volume(&crig, MANY_VOLUMES);
 	ck_assert_uint_eq(crig_state(&crig).dirty, XSEG_PAGE);
 	crig_end(&crig);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("cache_adopt");
-	UNIT_LOOP_TEST(suite, test_mixed, 2);
-	UNIT_LOOP_TEST(suite, test_twice, 2 * TWICES);
-	UNIT_LOOP_TEST(suite, test_two_records, 2);
-	UNIT_LOOP_TEST(suite, test_far_records, 2);
-	UNIT_TEST(suite, test_objects);
-	UNIT_LOOP_TEST(suite, test_terms, 2);
-	UNIT_TEST(suite, test_many_volumes);
-	return unit_main(suite);
 }

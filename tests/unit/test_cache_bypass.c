@@ -60,7 +60,7 @@ static uint32_t reads(struct crig *crig, uint32_t object, uint64_t offset, uint8
 }
 
 /* What is read meanwhile may be what was there before: it passes. Its neighbours are kept. */
-START_TEST(test_read)
+UNIT_LOOP(test_read, 2)
 {
 	struct crig crig;
 	struct held held;
@@ -78,11 +78,10 @@ START_TEST(test_read)
 	ck_assert_uint_eq(reads(&crig, 1, 0, 2), 0);
 	crig_end(&crig);
 }
-END_TEST
 
 /* The first FLUSH may have overtaken the write: it does not cover it, whether the cache knows that
    the write has ended or not. On one lane, whose FLUSHes are not many. */
-START_TEST(test_flush)
+UNIT_LOOP(test_flush, 2)
 {
 	struct crig crig;
 	struct held held;
@@ -107,10 +106,9 @@ START_TEST(test_flush)
 	ck_assert_uint_eq(crig_count(&crig, XSEG_OP_FLUSH), flushes);
 	crig_end(&crig);
 }
-END_TEST
 
 /* Written back it would be overtaken: one in another mode goes the same way, behind it. */
-START_TEST(test_mode)
+UNIT_LOOP(test_mode, 2)
 {
 	struct crig crig;
 	struct held first, second;
@@ -126,10 +124,9 @@ START_TEST(test_mode)
 	ck_assert_uint_eq(crig_state(&crig).dirty, 4096);
 	crig_end(&crig);
 }
-END_TEST
 
 /* A successor knows what its predecessor has handed on. */
-START_TEST(test_again)
+UNIT(test_again)
 {
 	struct crig crig;
 	struct held held;
@@ -145,10 +142,9 @@ START_TEST(test_again)
 	ck_assert_uint_eq(reads(&crig, 1, 0, 2), 0);
 	crig_end(&crig);
 }
-END_TEST
 
 /* Write-through keeps what it writes where that is read, and stops to where it is not. */
-START_TEST(test_worth)
+UNIT_LOOP(test_worth, 2)
 {
 	struct crig crig;
 	struct held held;
@@ -166,10 +162,9 @@ START_TEST(test_worth)
 	ck_assert_uint_eq(reads(&crig, 1, 0, 2), 1);
 	crig_end(&crig);
 }
-END_TEST
 
 /* One that is kept while another of its place is on its way: nobody knows which the store has. */
-START_TEST(test_kept)
+UNIT_LOOP(test_kept, 2)
 {
 	struct crig crig;
 	struct held first, second;
@@ -180,17 +175,4 @@ START_TEST(test_kept)
 	held_end_all(&crig, 2);
 	ck_assert_uint_eq(reads(&crig, 1, 0, 3), 1);
 	crig_end(&crig);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("cache_bypass");
-	UNIT_LOOP_TEST(suite, test_read, 2);
-	UNIT_LOOP_TEST(suite, test_flush, 2);
-	UNIT_LOOP_TEST(suite, test_mode, 2);
-	UNIT_TEST(suite, test_again);
-	UNIT_LOOP_TEST(suite, test_worth, 2);
-	UNIT_LOOP_TEST(suite, test_kept, 2);
-	return unit_main(suite);
 }

@@ -28,7 +28,7 @@ static unsigned volumes(struct crig *crig, struct cache_volume_state *out, unsig
 	return count;
 }
 
-START_TEST(test_state)
+UNIT_LOOP(test_state, 2)
 {
 	struct cache_volume_state all[8];
 	struct crig crig;
@@ -68,9 +68,8 @@ START_TEST(test_state)
 	ck_assert_uint_eq(crig_state(&crig).used, 5 * 4096);
 	crig_end(&crig);
 }
-END_TEST
 
-START_TEST(test_refused)
+UNIT_LOOP(test_refused, 2)
 {
 	struct crig crig;
 	crig_begin(&crig, (unsigned)_i + 1, LATE);
@@ -86,9 +85,8 @@ START_TEST(test_refused)
 	ck_assert_int_eq(crig_set(&crig, 1, CACHE_WRITEBACK, CACHE_ACK_JOURNAL), -EPERM);
 	crig_end(&crig);
 }
-END_TEST
 
-START_TEST(test_drain)
+UNIT_LOOP(test_drain, 2)
 {
 	struct crig crig;
 	crig_begin(&crig, (unsigned)_i + 1, LATE);
@@ -119,10 +117,9 @@ START_TEST(test_drain)
 	}
 	crig_end(&crig);
 }
-END_TEST
 
 /* A change that was passed on is still below: what is read now may not be kept. */
-START_TEST(test_begin_waits)
+UNIT_LOOP(test_begin_waits, 2)
 {
 	struct crig crig;
 	struct client_request begin = {.op = XSEG_OP_CONTROL, .arg0 = CACHE_BEGIN}, *done;
@@ -150,9 +147,8 @@ START_TEST(test_begin_waits)
 	ck_assert(!crig_reads(&crig, 1, 0, 4096, 0));
 	crig_end(&crig);
 }
-END_TEST
 
-START_TEST(test_busy)
+UNIT_LOOP(test_busy, 2)
 {
 	struct crig crig;
 	struct client_request drain = {.op = XSEG_OP_CONTROL, .arg0 = CACHE_DRAIN}, *done;
@@ -172,9 +168,8 @@ START_TEST(test_busy)
 	ck_assert(crig_has(&crig, 0, 0, 4096, 1));
 	crig_end(&crig);
 }
-END_TEST
 
-START_TEST(test_drop_resize_policy)
+UNIT_LOOP(test_drop_resize_policy, 2)
 {
 	struct crig crig;
 	uint64_t count;
@@ -207,10 +202,9 @@ START_TEST(test_drop_resize_policy)
 	ck_assert(crig_reads(&crig, 3, 0, CRIG_BYTES, 4));
 	crig_end(&crig);
 }
-END_TEST
 
 /* Told once, it is so after a start, unless the options have changed meanwhile. */
-START_TEST(test_outlives)
+UNIT_LOOP(test_outlives, 2)
 {
 	struct cache_volume_state all[8];
 	struct crig crig;
@@ -236,18 +230,4 @@ START_TEST(test_outlives)
 	ck_assert_uint_eq(state.setting.mode, CACHE_WRITEAROUND);
 	ck_assert_uint_eq(state.policy, CACHE_LRU);
 	crig_end(&crig);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("cache_control");
-	UNIT_LOOP_TEST(suite, test_state, 2);
-	UNIT_LOOP_TEST(suite, test_refused, 2);
-	UNIT_LOOP_TEST(suite, test_drain, 2);
-	UNIT_LOOP_TEST(suite, test_begin_waits, 2);
-	UNIT_LOOP_TEST(suite, test_busy, 2);
-	UNIT_LOOP_TEST(suite, test_drop_resize_policy, 2);
-	UNIT_LOOP_TEST(suite, test_outlives, 2);
-	return unit_main(suite);
 }

@@ -11,7 +11,7 @@
 #define LATE ",age=1h,epoch=1h" /* nothing is written back unless somebody asks for it */
 
 /* Nothing was written: the store is flushed once, for what a predecessor may have left there. */
-START_TEST(test_empty)
+UNIT_LOOP(test_empty, 2)
 {
 	struct crig crig;
 	crig_begin(&crig, (unsigned)_i + 1, LATE);
@@ -22,9 +22,8 @@ START_TEST(test_empty)
 	ck_assert_uint_eq(crig_count(&crig, XSEG_OP_WRITE), 0);
 	crig_end(&crig);
 }
-END_TEST
 
-START_TEST(test_order)
+UNIT_LOOP(test_order, 2)
 {
 	struct crig crig;
 	crig_begin(&crig, (unsigned)_i + 1, LATE);
@@ -45,10 +44,9 @@ START_TEST(test_order)
 	RIG_UNTIL(crig_state(&crig).dirty == 0);
 	crig_end(&crig);
 }
-END_TEST
 
 /* Sectors that were not written are not, neighbours go together. */
-START_TEST(test_runs)
+UNIT(test_runs)
 {
 	struct crig crig;
 	struct crig_store *store;
@@ -71,9 +69,8 @@ START_TEST(test_runs)
 	ck_assert(crig_has(&crig, 3, 3072, 4096, 9));
 	crig_end(&crig);
 }
-END_TEST
 
-START_TEST(test_fua)
+UNIT_LOOP(test_fua, 2)
 {
 	struct crig crig;
 	crig_begin(&crig, (unsigned)_i + 1, LATE);
@@ -86,10 +83,9 @@ START_TEST(test_fua)
 	}
 	crig_end(&crig);
 }
-END_TEST
 
 /* What is on its way stays what it was; the new version follows behind the flush. */
-START_TEST(test_overwritten)
+UNIT_LOOP(test_overwritten, 2)
 {
 	struct crig crig;
 	struct client_request flush = {.op = XSEG_OP_FLUSH, .key = {.volume = 1}}, *done;
@@ -115,9 +111,8 @@ START_TEST(test_overwritten)
 	RIG_UNTIL(crig_state(&crig).dirty == 0);
 	crig_end(&crig);
 }
-END_TEST
 
-START_TEST(test_write_fails)
+UNIT_LOOP(test_write_fails, 2)
 {
 	struct crig crig;
 	crig_begin(&crig, (unsigned)_i + 1, LATE);
@@ -143,10 +138,9 @@ START_TEST(test_write_fails)
 	RIG_UNTIL(crig_state(&crig).dirty == 0);
 	crig_end(&crig);
 }
-END_TEST
 
 /* A flush that has failed may have lost what was written before it. */
-START_TEST(test_flush_fails)
+UNIT_LOOP(test_flush_fails, 2)
 {
 	struct crig crig;
 	crig_begin(&crig, (unsigned)_i + 1, LATE);
@@ -164,9 +158,8 @@ START_TEST(test_flush_fails)
 		ck_assert(crig_has(&crig, object, 0, 4096, 3));
 	crig_end(&crig);
 }
-END_TEST
 
-START_TEST(test_age)
+UNIT_LOOP(test_age, 2)
 {
 	struct crig crig;
 	crig_begin(&crig, (unsigned)_i + 1, ",age=20ms,epoch=5ms,rate=10M");
@@ -176,7 +169,6 @@ START_TEST(test_age)
 	ck_assert(crig_reads(&crig, 2, 0, CRIG_BYTES, 8));
 	crig_end(&crig);
 }
-END_TEST
 
 static void check_limit(struct crig *crig)
 {
@@ -186,7 +178,7 @@ static void check_limit(struct crig *crig)
 }
 
 /* More than may be dirty: writes wait for the store, and none fails. */
-START_TEST(test_limit)
+UNIT_LOOP(test_limit, 2)
 {
 	static struct client_request requests[96];
 	static uint8_t bytes[CRIG_BYTES];
@@ -216,9 +208,8 @@ START_TEST(test_limit)
 	check_limit(&crig);
 	crig_end(&crig);
 }
-END_TEST
 
-START_TEST(test_volatile)
+UNIT_LOOP(test_volatile, 2)
 {
 	struct crig crig;
 	crig_begin(&crig, (unsigned)_i + 1, LATE ",ack=volatile");
@@ -231,10 +222,9 @@ START_TEST(test_volatile)
 	ck_assert(crig_has(&crig, 1, 0, 4096, 1));
 	crig_end(&crig);
 }
-END_TEST
 
 /* What is written past the epochs is flushed, too. */
-START_TEST(test_through)
+UNIT_LOOP(test_through, 2)
 {
 	struct crig crig;
 	crig_begin(&crig, (unsigned)_i + 1, LATE ",mode=writethrough");
@@ -249,10 +239,9 @@ START_TEST(test_through)
 	}
 	crig_end(&crig);
 }
-END_TEST
 
 /* What the store does itself comes behind everything that was written before it. */
-START_TEST(test_barriers)
+UNIT_LOOP(test_barriers, 2)
 {
 	struct crig crig;
 	crig_begin(&crig, (unsigned)_i + 1, LATE);
@@ -272,10 +261,9 @@ START_TEST(test_barriers)
 	ck_assert(crig_has(&crig, 1, 0, CRIG_BYTES, 0));
 	crig_end(&crig);
 }
-END_TEST
 
 /* The mode changes under load; what was written last is read, here and in the end at the store. */
-START_TEST(test_modes)
+UNIT_LOOP(test_modes, 2)
 {
 	struct crig crig;
 	uint8_t last[CRIG_OBJECTS][16] = {0};
@@ -304,10 +292,9 @@ START_TEST(test_modes)
 				crig_has(&crig, object, bucket * 4096, 4096, last[object][bucket]));
 	crig_end(&crig);
 }
-END_TEST
 
 /* A stop ends though the store fails; what is dirty is there for the next one. */
-START_TEST(test_stop)
+UNIT_LOOP(test_stop, 2)
 {
 	struct crig crig;
 	crig_begin(&crig, (unsigned)_i + 1, LATE);
@@ -323,10 +310,9 @@ START_TEST(test_stop)
 		ck_assert(crig_has(&crig, object, 0, 4096, 3));
 	crig_end(&crig);
 }
-END_TEST
 
 /* Without errors a stop writes all of it, and the successor has it clean. */
-START_TEST(test_stop_writes)
+UNIT_LOOP(test_stop_writes, 2)
 {
 	struct crig crig;
 	crig_begin(&crig, (unsigned)_i + 1, LATE);
@@ -338,26 +324,4 @@ START_TEST(test_stop_writes)
 	ck_assert_uint_eq(state.used, 4 * 4096);
 	ck_assert(crig_reads(&crig, 2, 0, 4096, 3));
 	crig_end(&crig);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("cache_flush");
-	UNIT_LOOP_TEST(suite, test_empty, 2);
-	UNIT_LOOP_TEST(suite, test_order, 2);
-	UNIT_TEST(suite, test_runs);
-	UNIT_LOOP_TEST(suite, test_fua, 2);
-	UNIT_LOOP_TEST(suite, test_overwritten, 2);
-	UNIT_LOOP_TEST(suite, test_write_fails, 2);
-	UNIT_LOOP_TEST(suite, test_flush_fails, 2);
-	UNIT_LOOP_TEST(suite, test_age, 2);
-	UNIT_LOOP_TEST(suite, test_limit, 2);
-	UNIT_LOOP_TEST(suite, test_volatile, 2);
-	UNIT_LOOP_TEST(suite, test_through, 2);
-	UNIT_LOOP_TEST(suite, test_barriers, 2);
-	UNIT_LOOP_TEST(suite, test_modes, 2);
-	UNIT_LOOP_TEST(suite, test_stop, 2);
-	UNIT_LOOP_TEST(suite, test_stop_writes, 2);
-	return unit_main(suite);
 }

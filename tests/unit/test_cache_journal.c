@@ -16,7 +16,7 @@
 		ck_assert_uint_eq((replay)->seen[n].object, o); \
 	} while (0)
 
-START_TEST(test_round_trip)
+UNIT(test_round_trip)
 {
 	const char *path = rig_path();
 	const struct rig_replay *replay;
@@ -59,10 +59,9 @@ START_TEST(test_round_trip)
 	EXPECT(replay, 6004, 9, 5, 0);
 	cache_journal_close(journal);
 }
-END_TEST
 
 /* What all shards hand in while the worker is away is synced once. */
-START_TEST(test_group)
+UNIT(test_group)
 {
 	struct cache_journal *journal = rig_open(rig_path());
 	struct rig_batch batches[40];
@@ -87,10 +86,9 @@ START_TEST(test_group)
 	}
 	cache_journal_close(journal);
 }
-END_TEST
 
 /* Ten times around, with a volume or two that lag behind. */
-START_TEST(test_recycle)
+UNIT(test_recycle)
 {
 	const char *path = rig_path();
 	const struct rig_replay *replay;
@@ -120,10 +118,9 @@ START_TEST(test_recycle)
 	ck_assert_uint_eq(replay->count, 0);
 	cache_journal_close(journal);
 }
-END_TEST
 
 /* Marks: what the store has is not replayed, also when it is still in the file. */
-START_TEST(test_marks)
+UNIT(test_marks)
 {
 	const char *path = rig_path();
 	const struct rig_replay *replay;
@@ -157,10 +154,9 @@ START_TEST(test_marks)
 	rig_batch_free(&mark);
 	cache_journal_close(journal);
 }
-END_TEST
 
 /* A batch whose data the store has got meanwhile has nothing to wait for. */
-START_TEST(test_moot)
+UNIT(test_moot)
 {
 	struct cache_journal *journal = rig_open(rig_path());
 	struct rig_batch old, new, mark;
@@ -183,10 +179,9 @@ START_TEST(test_moot)
 	rig_batch_free(&mark);
 	cache_journal_close(journal);
 }
-END_TEST
 
 /* Full: who comes waits in order, and goes on when the store has something. */
-START_TEST(test_full)
+UNIT(test_full)
 {
 	const char *path = rig_path();
 	const struct rig_replay *replay;
@@ -220,10 +215,9 @@ START_TEST(test_full)
 	for (unsigned i = 0; i < countof(batches); i++)
 		rig_batch_free(&batches[i]);
 }
-END_TEST
 
 /* A batch larger than the whole journal ends when the store has it. */
-START_TEST(test_too_large)
+UNIT(test_too_large)
 {
 	struct cache_journal *journal = rig_open(rig_path());
 	struct rig_batch batch;
@@ -239,7 +233,6 @@ START_TEST(test_too_large)
 	rig_batch_free(&batch);
 	cache_journal_close(journal);
 }
-END_TEST
 
 static void wait_for_retry(struct cache_journal *journal)
 {
@@ -250,7 +243,7 @@ static void wait_for_retry(struct cache_journal *journal)
 }
 
 /* A disk that fails: batches wait, the error is seen, no mark is waited for; then all is well. */
-START_TEST(test_failing)
+UNIT(test_failing)
 {
 	const char *path = rig_path();
 	const struct rig_replay *replay;
@@ -295,10 +288,9 @@ START_TEST(test_failing)
 	rig_batch_free(&mark);
 	rig_batch_free(&later);
 }
-END_TEST
 
 /* Nothing waits any more when the disk comes back: that is noticed too. */
-START_TEST(test_failing_alone)
+UNIT(test_failing_alone)
 {
 	struct cache_journal *journal = rig_open(rig_path());
 	struct rig_batch batch;
@@ -315,10 +307,9 @@ START_TEST(test_failing_alone)
 	rig_batch_free(&batch);
 	cache_journal_close(journal);
 }
-END_TEST
 
 /* More volumes than are known at once: the last wait. */
-START_TEST(test_volumes)
+UNIT(test_volumes)
 {
 	struct cache_journal *journal = rig_open(rig_path());
 	static struct rig_batch batches[4096];
@@ -339,10 +330,9 @@ START_TEST(test_volumes)
 	}
 	cache_journal_close(journal);
 }
-END_TEST
 
 /* Another size is taken when nothing has to be kept, not before. */
-START_TEST(test_resize)
+UNIT(test_resize)
 {
 	const char *path = rig_path();
 	char why[256];
@@ -363,7 +353,6 @@ START_TEST(test_resize)
 		cache_journal_close(journal);
 	}
 }
-END_TEST
 
 /* --- all lanes at once ---------------------------------------------------------------------- */
 
@@ -413,7 +402,7 @@ static void *lane_main(void *context)
 	return NULL;
 }
 
-START_TEST(test_lanes)
+UNIT(test_lanes)
 {
 	const char *path = rig_path();
 	const struct rig_replay *replay;
@@ -443,7 +432,6 @@ START_TEST(test_lanes)
 	ck_assert_uint_ge(common, RIG_SHARDS * (LANE_ROUNDS - LANE_ROUNDS / 7));
 	cache_journal_close(journal);
 }
-END_TEST
 
 /* --- killed between writes ----------------------------------------------------------------- */
 
@@ -466,7 +454,7 @@ static int write_on(void *argument)
 }
 
 /* What was said to be in the journal is, from some stored epoch on, without a gap. */
-START_TEST(test_killed)
+UNIT_LOOP(test_killed, 4)
 {
 	const char *path = rig_path();
 	const struct rig_replay *replay;
@@ -499,24 +487,4 @@ START_TEST(test_killed)
 	ck_assert_uint_ge(epoch, told);
 	rig_append(journal, 0, 1, epoch + 1, 1, 0xff);
 	cache_journal_close(journal);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("cache_journal");
-	UNIT_TEST(suite, test_round_trip);
-	UNIT_TEST(suite, test_group);
-	UNIT_TEST(suite, test_recycle);
-	UNIT_TEST(suite, test_marks);
-	UNIT_TEST(suite, test_moot);
-	UNIT_TEST(suite, test_full);
-	UNIT_TEST(suite, test_too_large);
-	UNIT_TEST(suite, test_failing);
-	UNIT_TEST(suite, test_failing_alone);
-	UNIT_TEST(suite, test_volumes);
-	UNIT_TEST(suite, test_resize);
-	UNIT_TEST(suite, test_lanes);
-	UNIT_LOOP_TEST(suite, test_killed, 4);
-	return unit_main(suite);
 }

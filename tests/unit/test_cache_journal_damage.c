@@ -64,7 +64,7 @@ static void expect_up_to(const struct sample *sample, uint64_t end)
 #define PART (JOURNAL_BLOCK / PARTS)
 
 /* At each byte of the last record. */
-START_TEST(test_truncated)
+UNIT_LOOP(test_truncated, PARTS)
 {
 	struct sample sample;
 	sample_make(&sample);
@@ -79,10 +79,9 @@ START_TEST(test_truncated)
 		expect_up_to(&as_is, end);
 	}
 }
-END_TEST
 
 /* At each sector, from the end to the beginning. */
-START_TEST(test_truncated_sectors)
+UNIT(test_truncated_sectors)
 {
 	struct sample sample;
 	const struct rig_replay *replay;
@@ -98,10 +97,9 @@ START_TEST(test_truncated_sectors)
 		expect_up_to(&as_is, end);
 	}
 }
-END_TEST
 
 /* Cut in a start that goes on: the file is whole again, and what is written then is what counts. */
-START_TEST(test_cut_and_on)
+UNIT(test_cut_and_on)
 {
 	struct sample sample;
 	const struct rig_replay *replay;
@@ -119,7 +117,6 @@ START_TEST(test_cut_and_on)
 	ck_assert_uint_eq(replay->seen[replay->count - 1].epoch, 9);
 	cache_journal_close(journal);
 }
-END_TEST
 
 static void flip(int fd, uint64_t at, unsigned bit)
 {
@@ -130,7 +127,7 @@ static void flip(int fd, uint64_t at, unsigned bit)
 }
 
 /* In the last record: it was never there. */
-START_TEST(test_flipped_tail)
+UNIT_LOOP(test_flipped_tail, PARTS)
 {
 	struct sample sample;
 	const struct rig_replay *replay;
@@ -152,10 +149,9 @@ START_TEST(test_flipped_tail)
 	ck_assert_uint_eq(replay->count, items_of(&sample, RECORDS));
 	close(fd);
 }
-END_TEST
 
 /* In one that others came after: that is no end, and nothing is made of it. */
-START_TEST(test_flipped_middle)
+UNIT(test_flipped_middle)
 {
 	struct sample sample;
 	const struct rig_replay *replay;
@@ -177,10 +173,9 @@ START_TEST(test_flipped_middle)
 	ck_assert_ptr_nonnull(strstr(why, "move it away and accept the loss"));
 	close(fd);
 }
-END_TEST
 
 /* A group that was never synced may have reached the disk in part, and in any order. */
-START_TEST(test_torn_group)
+UNIT(test_torn_group)
 {
 	const char *path = rig_path();
 	const struct rig_replay *replay;
@@ -210,10 +205,9 @@ START_TEST(test_torn_group)
 		rig_batch_free(&batches[i]);
 	close(fd);
 }
-END_TEST
 
 /* The same after a write that failed, in one life of the process. */
-START_TEST(test_failed_group)
+UNIT(test_failed_group)
 {
 	const char *path = rig_path();
 	const struct rig_replay *replay;
@@ -238,7 +232,6 @@ START_TEST(test_failed_group)
 	ck_assert_uint_eq(replay->count, 1);
 	ck_assert_uint_eq(replay->seen[0].epoch, 20);
 }
-END_TEST
 
 /* --- refused ------------------------------------------------------------------------------- */
 
@@ -250,7 +243,7 @@ static void expect_refused(const char *path, const char *owner, int error, const
 	ck_assert_ptr_nonnull(strstr(why, path));
 }
 
-START_TEST(test_refused)
+UNIT(test_refused)
 {
 	struct sample sample;
 	const char *other = rig_path();
@@ -273,10 +266,9 @@ START_TEST(test_refused)
 	ck_assert_int_eq(rig_refused(other, RIG_OWNER, 4096, why), -EINVAL);
 	ck_assert_ptr_nonnull(strstr(why, "must have at least 16 MiB"));
 }
-END_TEST
 
 /* Either copy of the first block will do; with both gone it is refused. */
-START_TEST(test_first_blocks)
+UNIT(test_first_blocks)
 {
 	struct sample sample;
 	const struct rig_replay *replay;
@@ -295,7 +287,6 @@ START_TEST(test_first_blocks)
 	expect_refused(sample.path, RIG_OWNER, -EILSEQ, "is damaged in its first blocks");
 	close(fd);
 }
-END_TEST
 
 static uint32_t crc_of(struct journal_super *super)
 {
@@ -303,7 +294,7 @@ static uint32_t crc_of(struct journal_super *super)
 	return crc32c(0, super, sizeof(*super));
 }
 
-START_TEST(test_version)
+UNIT(test_version)
 {
 	struct sample sample;
 	struct journal_super super;
@@ -319,21 +310,4 @@ START_TEST(test_version)
 	expect_refused(
 		sample.path, RIG_OWNER, -EPROTO, "has format version 2, this program knows 1");
 	close(fd);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("cache_journal_damage");
-	UNIT_LOOP_TEST(suite, test_truncated, PARTS);
-	UNIT_TEST(suite, test_truncated_sectors);
-	UNIT_TEST(suite, test_cut_and_on);
-	UNIT_LOOP_TEST(suite, test_flipped_tail, PARTS);
-	UNIT_TEST(suite, test_flipped_middle);
-	UNIT_TEST(suite, test_torn_group);
-	UNIT_TEST(suite, test_failed_group);
-	UNIT_TEST(suite, test_refused);
-	UNIT_TEST(suite, test_first_blocks);
-	UNIT_TEST(suite, test_version);
-	return unit_main(suite);
 }

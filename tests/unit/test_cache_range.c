@@ -57,7 +57,7 @@ static bool enter(unsigned i, uint32_t first, uint32_t count, bool exclusive)
 
 static void leave(unsigned i) { cache_range_unlock(&peer, &ranges[i]); }
 
-START_TEST(test_shared)
+UNIT(test_shared)
 {
 	setup();
 	ck_assert(enter(0, 0, 4, false));
@@ -71,9 +71,8 @@ START_TEST(test_shared)
 	ck_assert(xcache_find_object(cache.index, &(struct xseg_key){.volume = 1}) == XCACHE_NONE);
 	xcache_close(cache.index);
 }
-END_TEST
 
-START_TEST(test_exclusive)
+UNIT(test_exclusive)
 {
 	setup();
 	ck_assert(enter(0, 10, 2, true));
@@ -89,10 +88,9 @@ START_TEST(test_exclusive)
 	leave(3);
 	xcache_close(cache.index);
 }
-END_TEST
 
 /* A shared one behind an exclusive one that waits does not overtake it, one beside it does. */
-START_TEST(test_order)
+UNIT(test_order)
 {
 	setup();
 	ck_assert(enter(0, 0, 4, false));
@@ -111,10 +109,9 @@ START_TEST(test_order)
 	leave(4);
 	xcache_close(cache.index);
 }
-END_TEST
 
 /* Those let in leave at once: each lets the next one in, and none is called twice. */
-START_TEST(test_chain)
+UNIT(test_chain)
 {
 	setup();
 	ck_assert(enter(0, 0, 1, true));
@@ -127,15 +124,4 @@ START_TEST(test_chain)
 	ck_assert_str_eq(order, "12345");
 	ck_assert_uint_eq(xcache_object_count(cache.index), 0);
 	xcache_close(cache.index);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("cache_range");
-	UNIT_TEST(suite, test_shared);
-	UNIT_TEST(suite, test_exclusive);
-	UNIT_TEST(suite, test_order);
-	UNIT_TEST(suite, test_chain);
-	return unit_main(suite);
 }

@@ -53,7 +53,7 @@ static void begin_full(struct crig *crig, const char *options)
 
 /* --- writes ------------------------------------------------------------------------------ */
 
-START_TEST(test_bypass)
+UNIT(test_bypass)
 {
 	struct crig crig;
 	begin_full(&crig, SMALL);
@@ -86,10 +86,9 @@ START_TEST(test_bypass)
 						: 2));
 	crig_end(&crig);
 }
-END_TEST
 
 /* The store's flush that was sent before a write went past is not one for it. */
-START_TEST(test_bypass_flush)
+UNIT(test_bypass_flush)
 {
 	struct crig crig;
 	struct client_request flush[2], *done;
@@ -113,10 +112,9 @@ START_TEST(test_bypass_flush)
 	ck_assert_uint_eq(crig_count(&crig, XSEG_OP_FLUSH), before + 2);
 	crig_end(&crig);
 }
-END_TEST
 
 /* The store refuses it: nobody hears of it, it waits for room. */
-START_TEST(test_bypass_fails)
+UNIT(test_bypass_fails)
 {
 	static uint8_t bytes[XSEG_PAGE];
 	struct client_request *done, request = crig_request(XSEG_OP_WRITE, 12, 0, XSEG_PAGE);
@@ -138,10 +136,9 @@ START_TEST(test_bypass_fails)
 	ck_assert(has_at(&crig, 12 * 16, 5));
 	crig_end(&crig);
 }
-END_TEST
 
 /* Where a FLUSH is answered before the store has everything, nothing may overtake. */
-START_TEST(test_bypass_volatile)
+UNIT(test_bypass_volatile)
 {
 	static uint8_t bytes[XSEG_PAGE];
 	static struct client_request requests[100];
@@ -164,10 +161,9 @@ START_TEST(test_bypass_volatile)
 		ck_assert_int_eq(done->result, 0);
 	crig_end(&crig);
 }
-END_TEST
 
 /* As many objects as may be, and none can go: writes to others go past, too. */
-START_TEST(test_bypass_objects)
+UNIT(test_bypass_objects)
 {
 	struct crig crig;
 	struct client_request request = crig_request(XSEG_OP_WRITE, 0, 0, XSEG_PAGE);
@@ -208,11 +204,10 @@ START_TEST(test_bypass_objects)
 			(uint8_t)n));
 	crig_end(&crig);
 }
-END_TEST
 
 /* Where flushes take long they are few: what finds no room does not wait for them. */
 #define FLUSH_NS 10000000u
-START_TEST(test_calm)
+UNIT(test_calm)
 {
 	struct crig crig;
 	crig_begin(&crig, 1, SMALL);
@@ -232,7 +227,6 @@ START_TEST(test_calm)
 	ck_assert_uint_ge(counter(&crig, CACHE_BYPASSES), 256);
 	crig_end(&crig);
 }
-END_TEST
 
 /* --- reads ------------------------------------------------------------------------------- */
 
@@ -246,7 +240,7 @@ static void read_much(struct crig *crig, unsigned reads)
 	}
 }
 
-START_TEST(test_fills_fast)
+UNIT(test_fills_fast)
 {
 	struct crig crig;
 	crig_begin(&crig, 1, SMALL ",policy=lru");
@@ -260,9 +254,8 @@ START_TEST(test_fills_fast)
 	ck_assert_uint_ge(counter(&crig, CACHE_HITS) - hits, 64 * 64);
 	crig_end(&crig);
 }
-END_TEST
 
-START_TEST(test_fills_slow)
+UNIT(test_fills_slow)
 {
 	struct crig crig;
 	crig_begin(&crig, 1, SMALL ",policy=lru");
@@ -271,19 +264,4 @@ START_TEST(test_fills_slow)
 	ck_assert_uint_eq(counter(&crig, CACHE_BYPASSES), 0);
 	ck_assert_uint_eq(counter(&crig, CACHE_FILLS), 2048);
 	crig_end(&crig);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("cache_room");
-	UNIT_TEST(suite, test_bypass);
-	UNIT_TEST(suite, test_bypass_flush);
-	UNIT_TEST(suite, test_bypass_fails);
-	UNIT_TEST(suite, test_bypass_volatile);
-	UNIT_TEST(suite, test_bypass_objects);
-	UNIT_TEST(suite, test_calm);
-	UNIT_TEST(suite, test_fills_fast);
-	UNIT_TEST(suite, test_fills_slow);
-	return unit_main(suite);
 }

@@ -18,7 +18,7 @@ static void split_round(struct rig *rig, uint64_t offset, uint32_t length)
 	ck_assert_mem_eq(back, data, length);
 }
 
-START_TEST(test_join)
+UNIT(test_join)
 {
 	struct rig rig;
 	rig_begin(&rig, 64u << 20, 1, split);
@@ -35,10 +35,9 @@ START_TEST(test_join)
 	ck_assert_uint_eq(rig_counter(&rig, "s", CORE_ERRORS), 1);
 	rig_end(&rig);
 }
-END_TEST
 
 /* Every second page of the pool is taken: requests and their parts have more runs than a slot. */
-START_TEST(test_scattered)
+UNIT(test_scattered)
 {
 	enum { PAGES = 4000 };
 	static uint32_t pages[PAGES];
@@ -66,9 +65,8 @@ START_TEST(test_scattered)
 		}
 	rig_end(&rig);
 }
-END_TEST
 
-START_TEST(test_lanes)
+UNIT(test_lanes)
 {
 	struct rig rig;
 	rig_begin(&rig, 64u << 20, 2, split);
@@ -77,10 +75,9 @@ START_TEST(test_lanes)
 		split_round(&rig, (uint64_t)i * 65536, 65536 - 512 * i);
 	rig_end(&rig);
 }
-END_TEST
 
 /* An edge that leads nowhere: done is called, later, with -ENXIO. */
-START_TEST(test_nowhere)
+UNIT(test_nowhere)
 {
 	struct rig rig;
 	rig_begin(&rig, 0, 1, split);
@@ -90,7 +87,6 @@ START_TEST(test_nowhere)
 	ck_assert_int_eq(rig_read(&rig, 0, data, 65536), -ENXIO);
 	rig_end(&rig);
 }
-END_TEST
 
 /* --- a front that looks at answers ---------------------------------------------------- */
 
@@ -161,7 +157,7 @@ static const char *const front_edges[] = {"below", NULL};
 static const struct peer_ops front_ops = {
 	.name = "t_front", .summary = "asks", .edges = front_edges, .poll = front_poll};
 
-START_TEST(test_front)
+UNIT(test_front)
 {
 	static const char *const specs[] = {"f=t_front,edge.below=a", "a=t_store", NULL};
 	struct rig rig;
@@ -179,16 +175,4 @@ START_TEST(test_front)
 	ck_assert_uint_eq(rig_counter(&rig, "f", CORE_WRITES), 1);
 	ck_assert_uint_eq(rig_counter(&rig, "f", CORE_CALLS), 2);
 	rig_end(&rig);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("core_call");
-	UNIT_TEST(suite, test_join);
-	UNIT_TEST(suite, test_scattered);
-	UNIT_TEST(suite, test_lanes);
-	UNIT_TEST(suite, test_nowhere);
-	UNIT_TEST(suite, test_front);
-	return unit_main(suite);
 }

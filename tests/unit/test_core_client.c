@@ -8,7 +8,7 @@
 static const char *const one_store[] = {"a=t_store", NULL};
 static uint8_t data[1u << 20], back[1u << 20];
 
-START_TEST(test_no_peer)
+UNIT(test_no_peer)
 {
 	struct rig rig;
 	struct client client;
@@ -20,9 +20,8 @@ START_TEST(test_no_peer)
 	ck_assert(strstr(why, "nosuch"));
 	rig_end(&rig);
 }
-END_TEST
 
-START_TEST(test_many)
+UNIT(test_many)
 {
 	enum { COUNT = 700, SIZE = 4096 };
 	static struct client_request requests[COUNT];
@@ -56,10 +55,9 @@ START_TEST(test_many)
 		ck_assert(rig_holds(&rig, "a", i * SIZE, data + i, SIZE));
 	rig_end(&rig);
 }
-END_TEST
 
 /* do() among start(): each gets its own answer. */
-START_TEST(test_mixed)
+UNIT(test_mixed)
 {
 	struct rig rig;
 	struct client_request early = {.op = XSEG_OP_PREFETCH, .key = {.volume = 1}}, *done;
@@ -79,10 +77,9 @@ START_TEST(test_mixed)
 	ck_assert_ptr_eq(done, &early);
 	rig_end(&rig);
 }
-END_TEST
 
 /* Given up after the limit; the answer that comes later disturbs nobody and frees the slot. */
-START_TEST(test_time_limit)
+UNIT(test_time_limit)
 {
 	struct rig rig;
 	struct client_request slow = {.op = XSEG_OP_PREFETCH, .key = {.volume = 1}};
@@ -100,10 +97,9 @@ START_TEST(test_time_limit)
 	ck_assert_int_eq(rig_write(&rig, 0, data, 4096), 0);
 	rig_end(&rig); /* checks that all slots are free */
 }
-END_TEST
 
 /* A port that nobody serves is like a server that never answers. */
-START_TEST(test_nobody)
+UNIT(test_nobody)
 {
 	struct rig rig;
 	uint32_t port;
@@ -123,16 +119,4 @@ START_TEST(test_nobody)
 	ck_assert(host_stop(&rig.host, NULL));
 	host_fini(&rig.host);
 	scratch_segment_end(&rig.seg);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("core_client");
-	UNIT_TEST(suite, test_no_peer);
-	UNIT_TEST(suite, test_many);
-	UNIT_TEST(suite, test_mixed);
-	UNIT_TEST(suite, test_time_limit);
-	UNIT_TEST(suite, test_nobody);
-	return unit_main(suite);
 }

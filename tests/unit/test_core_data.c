@@ -54,7 +54,7 @@ static void random_range(
 	*length = (uint32_t)(random_next(seed) % (view->data_size - *at + 1));
 }
 
-START_TEST(test_put_get_zero)
+UNIT(test_put_get_zero)
 {
 	uint64_t seed = 7;
 	for (unsigned round = 0; round < 300; round++) {
@@ -79,9 +79,8 @@ START_TEST(test_put_get_zero)
 			ck_assert_uint_eq(buffer[i], i < length / 2 ? 0 : model[i]);
 	}
 }
-END_TEST
 
-START_TEST(test_iov_and_slice)
+UNIT(test_iov_and_slice)
 {
 	uint64_t seed = 11;
 	for (unsigned round = 0; round < 300; round++) {
@@ -121,9 +120,8 @@ START_TEST(test_iov_and_slice)
 				data_slice(&view, at, length, cut, (uint32_t)runs - 1), -E2BIG);
 	}
 }
-END_TEST
 
-START_TEST(test_measure)
+UNIT(test_measure)
 {
 	struct xseg big = {.page_count = 5000};
 	struct xseg_extent e[2] = {{.page = 0, .count = 1025}, {.page = 2000, .count = 1}};
@@ -140,14 +138,4 @@ START_TEST(test_measure)
 	ck_assert(!data_measure(&big, e, 1, 0, &size));
 	e[0] = (struct xseg_extent){.page = 5, .count = 0xffffffff};
 	ck_assert(!data_measure(&big, e, 1, 0, &size));
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("core_data");
-	UNIT_TEST(suite, test_put_get_zero);
-	UNIT_TEST(suite, test_iov_and_slice);
-	UNIT_TEST(suite, test_measure);
-	return unit_main(suite);
 }

@@ -7,7 +7,7 @@
 
 static const char *const passing[] = {"p=t_pass,edge.below=a", "a=t_store", NULL};
 
-START_TEST(test_every_shard)
+UNIT(test_every_shard)
 {
 	struct rig rig;
 	rig_begin(&rig, 0, 4, passing);
@@ -19,10 +19,9 @@ START_TEST(test_every_shard)
 	}
 	rig_end(&rig);
 }
-END_TEST
 
 /* p flushes each of its four shards, each forwards to a, which asks its four, of some at once. */
-START_TEST(test_two_floors)
+UNIT(test_two_floors)
 {
 	struct rig rig;
 	rig_begin(&rig, 0, 4, passing);
@@ -35,9 +34,8 @@ START_TEST(test_two_floors)
 	ck_assert_uint_eq(rig_counter(&rig, "p", CORE_FLUSHES), 4 + 1);
 	rig_end(&rig);
 }
-END_TEST
 
-START_TEST(test_one_fails)
+UNIT(test_one_fails)
 {
 	struct rig rig;
 	rig_begin(&rig, 0, 3, passing);
@@ -47,13 +45,12 @@ START_TEST(test_one_fails)
 	ck_assert_int_eq(rig_do(&rig, XSEG_OP_FLUSH, 0, 0, NULL), 0);
 	rig_end(&rig);
 }
-END_TEST
 
 /*
  * More at once than there are request slots: they wait, none fails, none hangs, and those of one
  * volume that wait together are asked together.
  */
-START_TEST(test_few_slots)
+UNIT(test_few_slots)
 {
 	static struct client_request requests[300];
 	struct rig rig;
@@ -79,10 +76,9 @@ START_TEST(test_few_slots)
 	}
 	rig_end(&rig);
 }
-END_TEST
 
 /* A stop in the middle of fans: they end, and what came too late waits for the next host. */
-START_TEST(test_stop_in_between)
+UNIT(test_stop_in_between)
 {
 	static struct client_request requests[24];
 	static struct host next;
@@ -116,16 +112,4 @@ START_TEST(test_stop_in_between)
 		host_fini(&next);
 		rig_end(&rig);
 	}
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("core_flush");
-	UNIT_TEST(suite, test_every_shard);
-	UNIT_TEST(suite, test_two_floors);
-	UNIT_TEST(suite, test_one_fails);
-	UNIT_TEST(suite, test_few_slots);
-	UNIT_TEST(suite, test_stop_in_between);
-	return unit_main(suite);
 }

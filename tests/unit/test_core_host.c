@@ -22,7 +22,7 @@ static int second_start(
 	return host_start(host, &config, why);
 }
 
-START_TEST(test_refusals)
+UNIT(test_refusals)
 {
 	static struct host host;
 	static const struct {
@@ -55,9 +55,8 @@ START_TEST(test_refusals)
 	host_fini(&host);
 	rig_end(&rig);
 }
-END_TEST
 
-START_TEST(test_no_segment)
+UNIT(test_no_segment)
 {
 	static struct host host;
 	char why[WHY_SIZE];
@@ -68,10 +67,9 @@ START_TEST(test_no_segment)
 	ck_assert(strstr(why, "nosuch"));
 	host_fini(&host);
 }
-END_TEST
 
 /* The order of stops is the pipeline's, whatever the command line's was. */
-START_TEST(test_order)
+UNIT(test_order)
 {
 	struct rig rig;
 	rig_begin(&rig, 0, 1, chain);
@@ -80,10 +78,9 @@ START_TEST(test_order)
 	ck_assert_str_eq(rig.host.order[2]->name, "a");
 	rig_end(&rig);
 }
-END_TEST
 
 /* Edges stay in the segment: the next start needs no option; a later option moves them. */
-START_TEST(test_edges_stay)
+UNIT(test_edges_stay)
 {
 	static struct host host;
 	struct rig rig;
@@ -104,10 +101,9 @@ START_TEST(test_edges_stay)
 	host_fini(&host);
 	rig_end(&rig);
 }
-END_TEST
 
 /* What was sent to a port before anybody served it is served by the first who does. */
-START_TEST(test_sent_before)
+UNIT(test_sent_before)
 {
 	static struct host host;
 	static struct client_request requests[40];
@@ -132,12 +128,11 @@ START_TEST(test_sent_before)
 	host_fini(&host);
 	rig_end(&rig);
 }
-END_TEST
 
 static bool in_a_hurry(void) { return true; }
 
 /* A stop waits for what is in flight, unless somebody is in a hurry or the limit is over. */
-START_TEST(test_drain)
+UNIT(test_drain)
 {
 	struct rig rig;
 	struct client_request request = {.op = XSEG_OP_PREFETCH, .key = {.volume = 1}};
@@ -160,9 +155,8 @@ START_TEST(test_drain)
 	ck_assert_uint_eq(store->stops, 2); /* each shard was asked once */
 	rig_end(&rig);
 }
-END_TEST
 
-START_TEST(test_dump)
+UNIT(test_dump)
 {
 	struct rig rig;
 	char text[8192] = "";
@@ -183,18 +177,4 @@ START_TEST(test_dump)
 	ck_assert(strstr(text, "offset 1536"));
 	atomic_store(&rig_store(&rig, "a")->hold, false);
 	rig_end(&rig);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("core_host");
-	UNIT_TEST(suite, test_refusals);
-	UNIT_TEST(suite, test_no_segment);
-	UNIT_TEST(suite, test_order);
-	UNIT_TEST(suite, test_edges_stay);
-	UNIT_TEST(suite, test_sent_before);
-	UNIT_TEST(suite, test_drain);
-	UNIT_TEST(suite, test_dump);
-	return unit_main(suite);
 }

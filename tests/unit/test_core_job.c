@@ -60,7 +60,7 @@ static void spoil_step(struct xseg_request *request)
 	request->data_offset = 512; /* not where the offset says */
 }
 
-START_TEST(test_door)
+UNIT(test_door)
 {
 	static const struct {
 		struct xseg_frame frame;
@@ -111,7 +111,6 @@ START_TEST(test_door)
 	ck_assert_uint_eq(rig_counter(&rig, "a", CORE_REFUSED), refused);
 	rig_end(&rig);
 }
-END_TEST
 
 static uint64_t wild_seed;
 
@@ -133,7 +132,7 @@ static void spoil_wild(struct xseg_request *request)
 }
 
 /* Requests without sense: each is answered, whatever it says, and the peer goes on. */
-START_TEST(test_wild)
+UNIT(test_wild)
 {
 	struct rig rig;
 	uint8_t byte[512] = {7};
@@ -155,9 +154,8 @@ START_TEST(test_wild)
 	ck_assert_int_eq(rig_write(&rig, 0, byte, 512), 0);
 	rig_end(&rig);
 }
-END_TEST
 
-START_TEST(test_ends)
+UNIT(test_ends)
 {
 	struct rig rig;
 	uint64_t value;
@@ -175,9 +173,8 @@ START_TEST(test_ends)
 	ck_assert_uint_eq(rig_counter(&rig, "a", CORE_OTHERS), 2);
 	rig_end(&rig);
 }
-END_TEST
 
-START_TEST(test_forward)
+UNIT(test_forward)
 {
 	static uint8_t data[70000], back[70000];
 	struct rig rig;
@@ -193,10 +190,9 @@ START_TEST(test_forward)
 	ck_assert_uint_eq(rig_counter(&rig, "a", CORE_READ_BYTES), 69632);
 	rig_end(&rig);
 }
-END_TEST
 
 /* A circle of edges: the frames of a request end before the circle does. */
-START_TEST(test_loop)
+UNIT(test_loop)
 {
 	static const char *const circle[] = {
 		"p=t_pass,edge.below=q", "q=t_pass,edge.below=p", NULL};
@@ -206,10 +202,9 @@ START_TEST(test_loop)
 	ck_assert_int_eq(rig_do(&rig, XSEG_OP_DELETE, 0, 0, NULL), -ELOOP);
 	rig_end(&rig);
 }
-END_TEST
 
 /* An edge that leads nowhere after the start fails what comes, and only that. */
-START_TEST(test_edge_cut)
+UNIT(test_edge_cut)
 {
 	struct rig rig;
 	uint8_t byte[512] = {0};
@@ -224,10 +219,9 @@ START_TEST(test_edge_cut)
 	ck_assert_int_eq(rig_write(&rig, 0, byte, 512), 0);
 	rig_end(&rig);
 }
-END_TEST
 
 /* Whatever the client thinks: an object is served by one shard. */
-START_TEST(test_steering)
+UNIT(test_steering)
 {
 	struct rig rig;
 	uint8_t back[512];
@@ -243,18 +237,4 @@ START_TEST(test_steering)
 	}
 	ck_assert_uint_eq(all, 7); /* and none has nothing to do */
 	rig_end(&rig);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("core_job");
-	UNIT_TEST(suite, test_door);
-	UNIT_TEST(suite, test_wild);
-	UNIT_TEST(suite, test_ends);
-	UNIT_TEST(suite, test_forward);
-	UNIT_TEST(suite, test_loop);
-	UNIT_TEST(suite, test_edge_cut);
-	UNIT_TEST(suite, test_steering);
-	return unit_main(suite);
 }

@@ -31,7 +31,7 @@ RIG_PEEK static uint64_t turns_of(struct rig *rig) { return rig->host.lanes[0].t
 
 RIG_PEEK static uint64_t strays_of(struct rig *rig) { return rig->host.lanes[0].stray; }
 
-START_TEST(test_sleeps)
+UNIT(test_sleeps)
 {
 	static const char *const specs[] = {"a=t_quiet", NULL};
 	struct rig rig;
@@ -50,7 +50,6 @@ START_TEST(test_sleeps)
 	ck_assert_uint_gt(atomic_load(&rig.seg.lanes[rig.host.lanes[0].place].heartbeat), 0);
 	rig_end(&rig);
 }
-END_TEST
 
 /* --- a lane that sleeps in its event loop ------------------------------------------------- */
 
@@ -109,7 +108,7 @@ static const struct peer_ops looper_ops = {.name = "t_looper",
 	.finish = looper_finish,
 	.on = {[XSEG_OP_DELETE] = quiet_delete}};
 
-START_TEST(test_event_loop)
+UNIT(test_event_loop)
 {
 	static const char *const specs[] = {"a=t_store", "l=t_looper", NULL};
 	static struct looper looper;
@@ -136,10 +135,9 @@ START_TEST(test_event_loop)
 	ck_assert_uint_lt(looper.late_ns, 20000000);
 	rig_end(&rig);
 }
-END_TEST
 
 /* Busy with requests all the time: descriptors do not starve. */
-START_TEST(test_busy_event_loop)
+UNIT(test_busy_event_loop)
 {
 	static const char *const specs[] = {"l=t_looper", NULL};
 	static struct looper looper;
@@ -162,7 +160,6 @@ START_TEST(test_busy_event_loop)
 	ck_assert_uint_eq(looper.bytes, 1);
 	rig_end(&rig);
 }
-END_TEST
 
 /* A turn that takes too long is noticed, sleep is not taken for one. */
 static void slow_delete(struct peer *peer, struct job *job)
@@ -176,7 +173,7 @@ static void slow_delete(struct peer *peer, struct job *job)
 static const struct peer_ops slow_ops = {
 	.name = "t_slow", .summary = "dawdles", .on = {[XSEG_OP_DELETE] = slow_delete}};
 
-START_TEST(test_slow_turn)
+UNIT(test_slow_turn)
 {
 	static const char *const specs[] = {"a=t_slow", NULL};
 	struct rig rig;
@@ -195,10 +192,9 @@ START_TEST(test_slow_turn)
 	RIG_UNTIL(rig_counter(&rig, "a", CORE_SLOW_TURNS) >= before + 5);
 	rig_end(&rig);
 }
-END_TEST
 
 /* A peer asks to be woken each millisecond: of itself a lane that sleeps moves once a second. */
-START_TEST(test_wake_at)
+UNIT(test_wake_at)
 {
 	struct rig rig;
 	rig_begin(&rig, 0, 1, one_store);
@@ -212,10 +208,9 @@ START_TEST(test_wake_at)
 	ck_assert_int_eq(client_collect(&rig.client, &done), 0);
 	rig_end(&rig);
 }
-END_TEST
 
 /* Hints that mean nothing: dropped and counted, and nothing else happens. */
-START_TEST(test_stray_hints)
+UNIT(test_stray_hints)
 {
 	struct rig rig;
 	uint8_t byte[512] = {0};
@@ -235,7 +230,6 @@ START_TEST(test_stray_hints)
 	RIG_UNTIL(strays_of(&rig) >= countof(wild) * 3 - 1);
 	rig_end(&rig);
 }
-END_TEST
 
 /* Whoever finds himself dead in the books goes, before he touches what is others' by now. */
 /* --- requests in groups ------------------------------------------------------------------- */
@@ -302,7 +296,7 @@ static unsigned group_said(uint64_t offset)
 }
 
 /* Each is served once and in order, whether its hint comes alone, with others, or twice. */
-START_TEST(test_groups)
+UNIT(test_groups)
 {
 	static const char *const specs[] = {"a=t_group", NULL};
 	struct rig rig;
@@ -342,9 +336,8 @@ START_TEST(test_groups)
 	xseg_lane_leave(lane);
 	rig_end(&rig);
 }
-END_TEST
 
-START_TEST(test_disowned)
+UNIT(test_disowned)
 {
 	pid_t pid = fork();
 	if (pid == 0) {
@@ -359,19 +352,4 @@ START_TEST(test_disowned)
 	int status = 0;
 	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
 	ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 1, "status %#x", status);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("core_lane");
-	UNIT_TEST(suite, test_sleeps);
-	UNIT_TEST(suite, test_event_loop);
-	UNIT_TEST(suite, test_busy_event_loop);
-	UNIT_TEST(suite, test_slow_turn);
-	UNIT_TEST(suite, test_wake_at);
-	UNIT_TEST(suite, test_stray_hints);
-	UNIT_TEST(suite, test_groups);
-	UNIT_TEST(suite, test_disowned);
-	return unit_main(suite);
 }

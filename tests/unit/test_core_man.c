@@ -17,7 +17,7 @@ static const char *written(
 	return text;
 }
 
-START_TEST(test_help)
+UNIT(test_help)
 {
 	const char *help = written(man_help, &rig_store_ops);
 	ck_assert(strstr(help, "t_store: keeps bytes, for tests\n"));
@@ -30,9 +30,8 @@ START_TEST(test_help)
 	help = written(man_help, &rig_pass_ops);
 	ck_assert(strstr(help, "edge.below=PEER"));
 }
-END_TEST
 
-START_TEST(test_page)
+UNIT(test_page)
 {
 	const char *page = written(man_page, &rig_store_ops);
 	ck_assert(strstr(page, "t_store(7)"));
@@ -48,7 +47,6 @@ START_TEST(test_page)
 	ck_assert(strstr(page, "*edge.below*=_PEER_"));
 	ck_assert(!strstr(page, "# COUNTERS"));
 }
-END_TEST
 
 static bool scdoc_takes(const char *page)
 {
@@ -57,21 +55,11 @@ static bool scdoc_takes(const char *page)
 	return pclose(pipe) == 0;
 }
 
-START_TEST(test_scdoc)
+UNIT(test_scdoc)
 {
 	if (system("command -v scdoc >/dev/null 2>&1") != 0)
 		return; /* the build says whether there is one */
 	ck_assert(!scdoc_takes("no such heading"));
 	ck_assert(scdoc_takes(written(man_page, &rig_store_ops)));
 	ck_assert(scdoc_takes(written(man_page, &rig_split_ops)));
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("core_man");
-	UNIT_TEST(suite, test_help);
-	UNIT_TEST(suite, test_page);
-	UNIT_TEST(suite, test_scdoc);
-	return unit_main(suite);
 }

@@ -25,7 +25,7 @@ static void file_with(const char *name, const char *bytes)
 	fclose(file);
 }
 
-START_TEST(test_none)
+UNIT(test_none)
 {
 	const struct peer_ops *ops;
 	void *module;
@@ -35,9 +35,8 @@ START_TEST(test_none)
 	ck_assert(strstr(why, "there is no role 'blocker_null' in"));
 	ck_assert(strstr(why, folder));
 }
-END_TEST
 
-START_TEST(test_nearest)
+UNIT(test_nearest)
 {
 	const struct peer_ops *ops;
 	void *module;
@@ -48,9 +47,8 @@ START_TEST(test_nearest)
 	ck_assert_int_eq(module_open("blocker_nul", &module, &ops, why), -ENOENT);
 	ck_assert_str_eq(why, "there is no role 'blocker_nul'; did you mean 'blocker_null'?");
 }
-END_TEST
 
-START_TEST(test_broken)
+UNIT(test_broken)
 {
 	const struct peer_ops *ops;
 	void *module;
@@ -60,10 +58,9 @@ START_TEST(test_broken)
 	ck_assert_int_eq(module_open("blocker_null", &module, &ops, why), -ELIBBAD);
 	ck_assert(strstr(why, "does not load"));
 }
-END_TEST
 
 /* A real shared object without a role in it: the C library's own. */
-START_TEST(test_foreign)
+UNIT(test_foreign)
 {
 	const struct peer_ops *ops;
 	void *module = NULL;
@@ -76,9 +73,8 @@ START_TEST(test_foreign)
 	ck_assert(strstr(why, "does not hold the role 'libm'"));
 	ck_assert_ptr_null(module);
 }
-END_TEST
 
-START_TEST(test_names)
+UNIT(test_names)
 {
 	static const char *const wild[] = {"../x", "", ".", "a/b", "-x", "x y"};
 	const struct peer_ops *ops;
@@ -88,9 +84,8 @@ START_TEST(test_names)
 	for (unsigned i = 0; i < countof(wild); i++)
 		ck_assert_int_eq(module_open(wild[i], &module, &ops, why), -ENOENT);
 }
-END_TEST
 
-START_TEST(test_inside)
+UNIT(test_inside)
 {
 	const struct peer_ops *ops;
 	void *module = &folder;
@@ -101,17 +96,4 @@ START_TEST(test_inside)
 	ck_assert_ptr_eq(ops, &rig_store_ops);
 	ck_assert_ptr_null(module);
 	module_close(module);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("core_module");
-	UNIT_TEST(suite, test_none);
-	UNIT_TEST(suite, test_nearest);
-	UNIT_TEST(suite, test_broken);
-	UNIT_TEST(suite, test_foreign);
-	UNIT_TEST(suite, test_names);
-	UNIT_TEST(suite, test_inside);
-	return unit_main(suite);
 }

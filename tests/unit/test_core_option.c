@@ -30,7 +30,7 @@ static const struct peer_option table[] = {
 	OPTION_END,
 };
 
-START_TEST(test_defaults)
+UNIT(test_defaults)
 {
 	struct values v = {0};
 	char why[WHY_SIZE];
@@ -44,9 +44,8 @@ START_TEST(test_defaults)
 	ck_assert_uint_eq(option_count(table), 7);
 	option_free(table, &v);
 }
-END_TEST
 
-START_TEST(test_good)
+UNIT(test_good)
 {
 	static const struct {
 		const char *key, *value;
@@ -68,9 +67,8 @@ START_TEST(test_good)
 		ck_assert_uint_eq(got, cases[i].number);
 	}
 }
-END_TEST
 
-START_TEST(test_bad)
+UNIT(test_bad)
 {
 	static const struct {
 		const char *key, *value, *says;
@@ -98,9 +96,8 @@ START_TEST(test_bad)
 		ck_assert_uint_eq(v.count + v.size + v.time + v.choice, 28);
 	}
 }
-END_TEST
 
-START_TEST(test_texts)
+UNIT(test_texts)
 {
 	struct values v = {0};
 	char why[WHY_SIZE];
@@ -115,9 +112,8 @@ START_TEST(test_texts)
 	option_free(table, &v);
 	ck_assert_uint_eq(v.list.count, 0);
 }
-END_TEST
 
-START_TEST(test_missing)
+UNIT(test_missing)
 {
 	bool given[7] = {false};
 	char why[WHY_SIZE];
@@ -127,9 +123,8 @@ START_TEST(test_missing)
 	ck_assert_int_eq(option_missing(table, given, why), 0);
 	ck_assert_int_eq(option_missing(NULL, given, why), 0);
 }
-END_TEST
 
-START_TEST(test_hint)
+UNIT(test_hint)
 {
 	static const char *const edges[] = {"volume", NULL};
 	char text[256];
@@ -145,10 +140,9 @@ START_TEST(test_hint)
 	option_hint(table, NULL, "zzzzzzzz", small, sizeof(small));
 	ck_assert_uint_lt(strlen(small), sizeof(small));
 }
-END_TEST
 
 /* Each text has a limit, its own or that of a path. */
-START_TEST(test_long)
+UNIT(test_long)
 {
 	static const struct {
 		const char *key;
@@ -167,18 +161,4 @@ START_TEST(test_long)
 		ck_assert_ptr_nonnull(strstr(why, want));
 		option_free(table, &v);
 	}
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("core_option");
-	UNIT_TEST(suite, test_long);
-	UNIT_TEST(suite, test_defaults);
-	UNIT_TEST(suite, test_good);
-	UNIT_TEST(suite, test_bad);
-	UNIT_TEST(suite, test_texts);
-	UNIT_TEST(suite, test_missing);
-	UNIT_TEST(suite, test_hint);
-	return unit_main(suite);
 }

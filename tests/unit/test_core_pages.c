@@ -225,7 +225,7 @@ static void kept_begin(struct rig *rig, uint64_t size, const char *const *specs,
 	rig_ask(rig, ask);
 }
 
-START_TEST(test_no_copy)
+UNIT(test_no_copy)
 {
 	struct rig rig;
 	kept_begin(&rig, 64u << 20, alone, "k");
@@ -248,10 +248,9 @@ START_TEST(test_no_copy)
 	ck_assert_uint_eq(usage.pages_retired, 0);
 	rig_end(&rig);
 }
-END_TEST
 
 /* More runs than an answer can name: the answer is a copy. */
-START_TEST(test_too_many_runs)
+UNIT(test_too_many_runs)
 {
 	struct rig rig;
 	kept_begin(&rig, 64u << 20, alone, "k");
@@ -266,10 +265,9 @@ START_TEST(test_too_many_runs)
 	ck_assert_uint_eq(counts_of(&rig).pinned, 0);
 	rig_end(&rig);
 }
-END_TEST
 
 /* Parts only borrow: were the splitter killed, the whole would be served again. */
-START_TEST(test_through_a_split)
+UNIT(test_through_a_split)
 {
 	struct rig rig;
 	kept_begin(&rig, 64u << 20, below, "s");
@@ -285,10 +283,9 @@ START_TEST(test_through_a_split)
 	ck_assert_uint_eq(counts_of(&rig).pinned, 0);
 	rig_end(&rig);
 }
-END_TEST
 
 /* The store is larger than the pool: it says so, and requests go on. */
-START_TEST(test_pool_low)
+UNIT(test_pool_low)
 {
 	struct rig rig;
 	unsigned full = 0;
@@ -309,7 +306,6 @@ START_TEST(test_pool_low)
 	ck_assert_mem_eq(back, data, XSEG_PAGE);
 	rig_end(&rig);
 }
-END_TEST
 
 static const char *const heirs[] = {"h=t_heir,edge.below=s", "s=t_store", NULL};
 
@@ -324,7 +320,7 @@ RIG_PEEK static bool ticket_spent(struct rig *rig)
 }
 
 /* The process ends, its pages do not: the next one finds them, and what they are. */
-START_TEST(test_heir)
+UNIT(test_heir)
 {
 	struct rig rig;
 	struct xseg_usage usage;
@@ -348,10 +344,9 @@ START_TEST(test_heir)
 	ck_assert_uint_eq(usage.pages_kept, 0);
 	rig_end(&rig);
 }
-END_TEST
 
 /* Lent pages, in more runs than a request holds, with a beginning that is no page's. */
-START_TEST(test_lend)
+UNIT(test_lend)
 {
 	struct rig rig;
 	module_register(&heir_ops);
@@ -377,9 +372,8 @@ START_TEST(test_lend)
 	ck_assert_int_eq(rig_do(&rig, XSEG_OP_FLUSH, 0, 0, NULL), 0);
 	rig_end(&rig);
 }
-END_TEST
 
-START_TEST(test_whole_page)
+UNIT(test_whole_page)
 {
 	struct job job = {.data_offset = 512, .data_size = 5 * XSEG_PAGE - 512, .extent_count = 2};
 	job.extents = job.inline_extents;
@@ -393,18 +387,4 @@ START_TEST(test_whole_page)
 	ck_assert_uint_eq(job_whole_page(&job, 0xffffffff), XSEG_NONE);
 	job.data_size -= 512; /* the last is no longer whole */
 	ck_assert_uint_eq(job_whole_page(&job, 3584 + 3 * 4096), XSEG_NONE);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("core_pages");
-	UNIT_TEST(suite, test_no_copy);
-	UNIT_TEST(suite, test_too_many_runs);
-	UNIT_TEST(suite, test_through_a_split);
-	UNIT_TEST(suite, test_pool_low);
-	UNIT_TEST(suite, test_heir);
-	UNIT_TEST(suite, test_lend);
-	UNIT_TEST(suite, test_whole_page);
-	return unit_main(suite);
 }

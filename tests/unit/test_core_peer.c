@@ -16,7 +16,7 @@ static unsigned counter_named(const struct xseg_stats_block *block, const char *
 	ck_abort_msg("no counter %s", name);
 }
 
-START_TEST(test_counters)
+UNIT(test_counters)
 {
 	static uint8_t data[65536];
 	struct rig rig;
@@ -50,10 +50,9 @@ START_TEST(test_counters)
 	ck_assert_uint_eq(sums[3], 0);
 	rig_end(&rig);
 }
-END_TEST
 
 /* What is in flight shows while it is, and no longer. */
-START_TEST(test_gauges)
+UNIT(test_gauges)
 {
 	struct rig rig;
 	struct client_request request = {.op = XSEG_OP_PREFETCH, .key = {.volume = 1}}, *done;
@@ -67,9 +66,8 @@ START_TEST(test_gauges)
 	RIG_UNTIL(rig_counter(&rig, "a", CORE_JOBS) == 0);
 	rig_end(&rig);
 }
-END_TEST
 
-START_TEST(test_finish)
+UNIT(test_finish)
 {
 	struct rig rig;
 	rig_begin(&rig, 0, 3, one_store);
@@ -84,7 +82,6 @@ START_TEST(test_finish)
 		ck_assert_uint_eq(atomic_load(&rig.seg.stats[i].word), 0);
 	rig_end(&rig);
 }
-END_TEST
 
 /* --- ways to end the host ---------------------------------------------------------------- */
 
@@ -121,15 +118,13 @@ static int end_by(uint32_t object)
 	return status;
 }
 
-START_TEST(test_stop_host) { ck_assert_int_eq(end_by(0), 0); }
-END_TEST
+UNIT(test_stop_host) { ck_assert_int_eq(end_by(0), 0); }
 
-START_TEST(test_fatal) { ck_assert_int_eq(end_by(1), 1); }
-END_TEST
+UNIT(test_fatal) { ck_assert_int_eq(end_by(1), 1); }
 
 /* --- a segment without room for more counters ------------------------------------------------ */
 
-START_TEST(test_no_room_for_counters)
+UNIT(test_no_room_for_counters)
 {
 	static struct xseg_stats_block *blocks[XSEG_STATS_BLOCKS];
 	static struct host second;
@@ -152,17 +147,4 @@ START_TEST(test_no_room_for_counters)
 	while (count)
 		xseg_stats_close(blocks[--count]);
 	rig_end(&rig);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("core_peer");
-	UNIT_TEST(suite, test_counters);
-	UNIT_TEST(suite, test_gauges);
-	UNIT_TEST(suite, test_finish);
-	UNIT_TEST(suite, test_stop_host);
-	UNIT_TEST(suite, test_fatal);
-	UNIT_TEST(suite, test_no_room_for_counters);
-	return unit_main(suite);
 }

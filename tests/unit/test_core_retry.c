@@ -94,17 +94,7 @@ static void greedy_run(unsigned want, uint32_t length, unsigned most_slots)
 }
 
 /* 128 slots, each request needs one and two more below. */
-START_TEST(test_slots) { greedy_run(5000, 2 * RIG_SPLIT, 128 - 128 / 4); }
-END_TEST
+UNIT(test_slots) { greedy_run(5000, 2 * RIG_SPLIT, 128 - 128 / 4); }
 
 /* The pool holds only a few of these. */
-START_TEST(test_pages) { greedy_run(500, 1u << 20, 16); }
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("core_retry");
-	UNIT_TEST(suite, test_slots);
-	UNIT_TEST(suite, test_pages);
-	return unit_main(suite);
-}
+UNIT(test_pages) { greedy_run(500, 1u << 20, 16); }

@@ -23,7 +23,7 @@ static void register_all(void)
 	module_register(&rig_pass_ops);
 }
 
-START_TEST(test_values)
+UNIT(test_values)
 {
 	char why[WHY_SIZE] = "";
 	register_all();
@@ -46,9 +46,8 @@ START_TEST(test_values)
 	ck_assert_uint_eq(o->choice, 0);
 	spec_peer_free(peer);
 }
-END_TEST
 
-START_TEST(test_defaults_and_edges)
+UNIT(test_defaults_and_edges)
 {
 	char why[WHY_SIZE] = "";
 	register_all();
@@ -64,9 +63,8 @@ START_TEST(test_defaults_and_edges)
 	for (unsigned i = 0; i < 3; i++)
 		spec_peer_free(&host.peers[i]);
 }
-END_TEST
 
-START_TEST(test_refused)
+UNIT(test_refused)
 {
 	static const struct {
 		const char *spec, *says;
@@ -103,9 +101,8 @@ START_TEST(test_refused)
 	}
 	spec_peer_free(&host.peers[0]);
 }
-END_TEST
 
-START_TEST(test_too_many)
+UNIT(test_too_many)
 {
 	char why[WHY_SIZE], spec[64];
 	register_all();
@@ -117,15 +114,4 @@ START_TEST(test_too_many)
 	ck_assert(strstr(why, "more than 32 peers"));
 	for (unsigned i = 0; i < HOST_PEERS_MAX; i++)
 		spec_peer_free(&host.peers[i]);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("core_spec");
-	UNIT_TEST(suite, test_values);
-	UNIT_TEST(suite, test_defaults_and_edges);
-	UNIT_TEST(suite, test_refused);
-	UNIT_TEST(suite, test_too_many);
-	return unit_main(suite);
 }

@@ -140,7 +140,7 @@ static uint64_t answers(struct rig *rig, uint32_t index, enum xseg_volume_op op)
 	return sum;
 }
 
-START_TEST(test_counts)
+UNIT(test_counts)
 {
 	static const struct wish list[] = {{XSEG_OP_OPEN, 7, 0, 0}, {XSEG_OP_READ, 7, 0, 4096},
 		{XSEG_OP_READ, 7, 0, 4096}, {XSEG_OP_WRITE, 7, 0, 512},
@@ -171,10 +171,9 @@ START_TEST(test_counts)
 	rig.serving = false;
 	rig_end(&rig);
 }
-END_TEST
 
 /* More volumes than there are blocks: served all the same, and the table is not outgrown. */
-START_TEST(test_many)
+UNIT(test_many)
 {
 	enum { MANY = 300 };
 	static struct wish list[2 * MANY];
@@ -190,10 +189,9 @@ START_TEST(test_many)
 	ck_assert_uint_eq(rig_counter(&rig, "f", CORE_READS), MANY);
 	rig_end(&rig);
 }
-END_TEST
 
 /* After the last CLOSE a volume's block is kept for a while, then given back. */
-START_TEST(test_idle)
+UNIT(test_idle)
 {
 	static const struct wish used[] = {{XSEG_OP_OPEN, 5, 0, 0}, {XSEG_OP_OPEN, 5, 0, 0},
 		{XSEG_OP_READ, 5, 0, 512}, {XSEG_OP_CLOSE, 5, 0, 0}, {SWEEP, 0, 0, 0}};
@@ -216,10 +214,9 @@ START_TEST(test_idle)
 	ck_assert_uint_eq(view.bytes[XSEG_VOLUME_OP_READ], 512);
 	rig_end(&rig);
 }
-END_TEST
 
 /* A log level that the segment asks for is the process's within a second or so. */
-START_TEST(test_level)
+UNIT(test_level)
 {
 	struct rig rig;
 	begin(&rig);
@@ -238,15 +235,4 @@ START_TEST(test_level)
 	RIG_UNTIL(atomic_load(&f->log_level_now) == (unsigned)was);
 	ck_assert_int_eq(log_level_get(), was);
 	rig_end(&rig);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *s = suite_create("core_volume");
-	UNIT_TEST(s, test_counts);
-	UNIT_TEST(s, test_many);
-	UNIT_TEST(s, test_idle);
-	UNIT_TEST(s, test_level);
-	return unit_main(s);
 }

@@ -6,7 +6,7 @@ static const enum xseg_op by_worker_or_post[] = {XSEG_OP_CLOSE, XSEG_OP_CONTROL}
 
 static const char *const one_store[] = {"a=t_store", NULL};
 
-START_TEST(test_elsewhere)
+UNIT_LOOP(test_elsewhere, 2)
 {
 	struct rig rig;
 	uint64_t elsewhere = 0;
@@ -19,10 +19,9 @@ START_TEST(test_elsewhere)
 	ck_assert_uint_eq(rig_store(&rig, "a")->ran, 20);
 	rig_end(&rig);
 }
-END_TEST
 
 /* More items than threads; and a stop waits for all of them. */
-START_TEST(test_many)
+UNIT_LOOP(test_many, 2)
 {
 	static struct client_request requests[60];
 	struct rig rig;
@@ -42,7 +41,6 @@ START_TEST(test_many)
 	ck_assert_uint_eq(rig_store(&rig, "a")->ran, countof(requests));
 	rig_end(&rig);
 }
-END_TEST
 
 static struct rig *stopping;
 
@@ -56,7 +54,7 @@ static bool release(void)
 	return false;
 }
 
-START_TEST(test_stop_waits)
+UNIT_LOOP(test_stop_waits, 2)
 {
 	struct rig rig;
 	struct client_request request = {.op = by_worker_or_post[_i], .key = {.volume = 1}};
@@ -76,14 +74,4 @@ START_TEST(test_stop_waits)
 	ck_assert_int_eq(client_collect(&rig.client, &done), 0);
 	ck_assert_int_eq(done->result, 0);
 	rig_end(&rig);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("core_worker");
-	UNIT_LOOP_TEST(suite, test_elsewhere, 2);
-	UNIT_LOOP_TEST(suite, test_many, 2);
-	UNIT_LOOP_TEST(suite, test_stop_waits, 2);
-	return unit_main(suite);
 }

@@ -55,7 +55,7 @@ static void print_rows(enum ctl_format format)
 	print_end();
 }
 
-START_TEST(test_rows)
+UNIT(test_rows)
 {
 	print_rows(CTL_CSV);
 	ck_assert_str_eq(printed, "name,size,in.ns,good\na,4096,1500,true\n"
@@ -74,9 +74,8 @@ START_TEST(test_rows)
 	ck_assert_ptr_nonnull(strstr(printed, "NAME"));
 	ck_assert_ptr_nonnull(strstr(printed, "4.0 KiB 1.5 us yes"));
 }
-END_TEST
 
-START_TEST(test_one)
+UNIT(test_one)
 {
 	struct ctl ctl = {.format = CTL_CSV};
 	print_begin();
@@ -89,9 +88,8 @@ START_TEST(test_one)
 	print_end();
 	ck_assert_ptr_nonnull(strstr(printed, "NAME x\nSIZE 512 B\n"));
 }
-END_TEST
 
-START_TEST(test_cells)
+UNIT(test_cells)
 {
 	json_t *object = json_pack("{s:n, s:f, s:[], s:b}", "null", "real", 1.25, "list", "no", 0);
 	char cell[64];
@@ -112,9 +110,8 @@ START_TEST(test_cells)
 	ck_assert_str_eq(ctl_output_time(2500000, cell, sizeof(cell)), "2.5 ms");
 	ck_assert_str_eq(ctl_output_time(90000000000, cell, sizeof(cell)), "90.0 s");
 }
-END_TEST
 
-START_TEST(test_fault)
+UNIT(test_fault)
 {
 	struct fault fault = {0}, back;
 	static const char *const names[] = {"store", "volume"};
@@ -148,9 +145,8 @@ START_TEST(test_fault)
 	ck_assert_int_eq(fault_code_of_errno(-ETIMEDOUT), FAULT_TIMEOUT);
 	ck_assert_int_eq(fault_code_of_errno(-EIO), FAULT_FAILED);
 }
-END_TEST
 
-START_TEST(test_times)
+UNIT(test_times)
 {
 	static const struct {
 		const char *text;
@@ -166,10 +162,9 @@ START_TEST(test_times)
 	for (size_t i = 0; i < countof(bad); i++)
 		ck_assert_msg(time_parse_positive(bad[i], &ns) == -EINVAL, "'%s' is taken", bad[i]);
 }
-END_TEST
 
 /* Every block that is not all zero is in one run, and no other. */
-START_TEST(test_runs)
+UNIT(test_runs)
 {
 	static uint8_t data[64 * CTL_COPY_BLOCK];
 	uint64_t seed = 42;
@@ -193,10 +188,9 @@ START_TEST(test_runs)
 		}
 	}
 }
-END_TEST
 
 /* However small the segment, a quarter of its pages is the most. */
-START_TEST(test_plan)
+UNIT(test_plan)
 {
 	for (uint32_t pages = 16; pages < 1u << 22; pages *= 2) {
 		struct xseg seg = {.page_count = pages};
@@ -207,9 +201,8 @@ START_TEST(test_plan)
 		ck_assert_uint_ge(plan.chunk, CTL_COPY_BLOCK);
 	}
 }
-END_TEST
 
-START_TEST(test_last_line)
+UNIT(test_last_line)
 {
 	char line[32];
 	program_last_line("one\n<3>two: three\n\n", line, sizeof(line));
@@ -219,9 +212,8 @@ START_TEST(test_last_line)
 	program_last_line("a line that is longer than there is room for it", line, sizeof(line));
 	ck_assert_uint_eq(strlen(line), sizeof(line) - 1);
 }
-END_TEST
 
-START_TEST(test_program_run)
+UNIT(test_program_run)
 {
 	struct program_result result;
 	char *talk[] = {"/bin/sh", "-c", "echo out; echo err >&2; exit 3", NULL};
@@ -237,20 +229,4 @@ START_TEST(test_program_run)
 	ck_assert_int_eq(program_run(none, 10000000000u, &result), 0);
 	ck_assert_int_eq(result.status, 127 << 8);
 	program_result_free(&result);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *s = suite_create("ctl_output");
-	UNIT_TEST(s, test_rows);
-	UNIT_TEST(s, test_one);
-	UNIT_TEST(s, test_cells);
-	UNIT_TEST(s, test_fault);
-	UNIT_TEST(s, test_times);
-	UNIT_TEST(s, test_runs);
-	UNIT_TEST(s, test_plan);
-	UNIT_TEST(s, test_last_line);
-	UNIT_TEST(s, test_program_run);
-	return unit_main(s);
 }

@@ -42,7 +42,7 @@ static bool is_harmless(const struct ctl_verb *verb)
 	return false;
 }
 
-START_TEST(test_every_verb)
+UNIT(test_every_verb)
 {
 	for (unsigned i = 0; ctl_verbs[i]; i++) {
 		const struct ctl_verb *verb = ctl_verbs[i];
@@ -56,9 +56,8 @@ START_TEST(test_every_verb)
 		ck_assert_ptr_eq(ctl_option_verb(verb->noun, verb->verb), verb);
 	}
 }
-END_TEST
 
-START_TEST(test_destroyers_ask)
+UNIT(test_destroyers_ask)
 {
 	static const char *const names[][2] = {{"segment", "destroy"}, {"volume", "rm"},
 		{"volume", "export"}, {"volume", "rollback"}, {"volume", "resize"},
@@ -66,7 +65,6 @@ START_TEST(test_destroyers_ask)
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
 		ck_assert(has(ctl_option_verb(names[i][0], names[i][1]), "yes"));
 }
-END_TEST
 
 /* --- jobs ------------------------------------------------------------------------------- */
 
@@ -80,7 +78,7 @@ static const char *state_of(const char *segment, unsigned id)
 	return state;
 }
 
-START_TEST(test_job)
+UNIT(test_job)
 {
 	struct job job;
 	struct fault fault = {0};
@@ -105,9 +103,8 @@ START_TEST(test_job)
 	ck_assert_int_eq(job_take(&other, "j", 4711), -ENOENT);
 	ck_assert_str_eq(state_of("j", 4711), "none");
 }
-END_TEST
 
-START_TEST(test_job_killed)
+UNIT(test_job_killed)
 {
 	struct job job;
 	struct fault fault = {0};
@@ -147,9 +144,8 @@ START_TEST(test_job_killed)
 	ck_assert(job_folder(path, "k"));
 	ck_assert_int_ne(access(path, F_OK), 0);
 }
-END_TEST
 
-START_TEST(test_jobs_kept)
+UNIT(test_jobs_kept)
 {
 	struct job job;
 	setenv("SKERRY_RUN_DIR", scratch_dir(), 1);
@@ -162,16 +158,4 @@ START_TEST(test_jobs_kept)
 	ck_assert_uint_le(json_array_size(jobs), JOBS_KEPT + 1);
 	ck_assert_int_eq(json_integer_value(json_object_get(json_array_get(jobs, 0), "job")), 20);
 	json_decref(jobs);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *s = suite_create("ctl_table");
-	UNIT_TEST(s, test_every_verb);
-	UNIT_TEST(s, test_destroyers_ask);
-	UNIT_TEST(s, test_job);
-	UNIT_TEST(s, test_job_killed);
-	UNIT_TEST(s, test_jobs_kept);
-	return unit_main(s);
 }

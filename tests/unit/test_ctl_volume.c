@@ -32,7 +32,7 @@ static const char *order_of(const struct ctl_map_nodes *nodes)
 	return text;
 }
 
-START_TEST(test_tree)
+UNIT(test_tree)
 {
 	struct ctl_map_nodes nodes = {0};
 	ctl_map_tree_sort(&nodes);
@@ -46,10 +46,9 @@ START_TEST(test_tree)
 	ck_assert_str_eq(order_of(&nodes), "v2:0 v1:0 v4:1 v3:1 v5:2 v6:0");
 	free(nodes.all);
 }
-END_TEST
 
 /* What cannot be is shown all the same, once each. */
-START_TEST(test_tree_circle)
+UNIT(test_tree_circle)
 {
 	struct ctl_map_nodes nodes = {0};
 	node_add(&nodes, 1, 2, 1);
@@ -59,9 +58,8 @@ START_TEST(test_tree_circle)
 	ck_assert_str_eq(order_of(&nodes), "v3:0 v1:0 v2:1");
 	free(nodes.all);
 }
-END_TEST
 
-START_TEST(test_tree_chain)
+UNIT(test_tree_chain)
 {
 	struct ctl_map_nodes nodes = {0};
 	for (uint64_t i = 0; i < 10000; i++)
@@ -73,9 +71,8 @@ START_TEST(test_tree_chain)
 	}
 	free(nodes.all);
 }
-END_TEST
 
-START_TEST(test_children)
+UNIT(test_children)
 {
 	struct ctl_map_nodes nodes = {0};
 	char names[256], few[12];
@@ -93,7 +90,6 @@ START_TEST(test_children)
 	ck_assert_uint_eq(strlen(few), sizeof(few) - 1);
 	free(nodes.all);
 }
-END_TEST
 
 /* --- refusals --------------------------------------------------------------------------- */
 
@@ -106,7 +102,7 @@ static struct fault fault_of(int error, uint32_t flags, const struct ctl_map_cal
 	return ctl.fault;
 }
 
-START_TEST(test_refusals)
+UNIT(test_refusals)
 {
 	struct map_ask ask = {.name = "new"};
 	struct ctl_map_call call = {.blamed = true, .ask = &ask};
@@ -138,10 +134,9 @@ START_TEST(test_refusals)
 	ck_assert_int_eq(fault_of(-ENOENT, 0, NULL).code, FAULT_NOT_FOUND);
 	ck_assert_int_eq(fault_of(-EIO, 0, NULL).code, FAULT_FAILED);
 }
-END_TEST
 
 /* Whatever the error: the volume's name, what was asked, and something to do where there is. */
-START_TEST(test_reasons)
+UNIT(test_reasons)
 {
 	static const int with_hint[] = {
 		EOPNOTSUPP, EMLINK, EILSEQ, ENOTUNIQ, EOVERFLOW, EFBIG, ESTALE, ENOSPC, ETIMEDOUT};
@@ -152,10 +147,9 @@ START_TEST(test_reasons)
 		ck_assert_str_eq(fault.object, "disk");
 	}
 }
-END_TEST
 
 /* The mapper's numbers mean here what they mean there. */
-START_TEST(test_findings)
+UNIT(test_findings)
 {
 	ck_assert_uint_eq(MAP_FINDINGS, CTL_MAP_FINDINGS);
 	for (unsigned i = 0; i < MAP_FINDINGS; i++) {
@@ -165,9 +159,8 @@ START_TEST(test_findings)
 	ck_assert_str_eq(ctl_map_sweep_finding_name(MAP_FINDINGS), "unknown");
 	ck_assert_ptr_nonnull(ctl_map_sweep_finding_meaning(4711));
 }
-END_TEST
 
-START_TEST(test_owner)
+UNIT(test_owner)
 {
 	struct map_owner owner = {.owner = 0xabc, .term = 3, .host = "a\xff"};
 	json_t *json = ctl_map_owner_json(&owner);
@@ -176,19 +169,4 @@ START_TEST(test_owner)
 	json_decref(json);
 	owner.owner = 0;
 	ck_assert(json_is_null(ctl_map_owner_json(&owner)));
-}
-END_TEST
-
-int main(void)
-{
-	Suite *s = suite_create("ctl_volume");
-	UNIT_TEST(s, test_tree);
-	UNIT_TEST(s, test_tree_circle);
-	UNIT_TEST(s, test_tree_chain);
-	UNIT_TEST(s, test_children);
-	UNIT_TEST(s, test_refusals);
-	UNIT_TEST(s, test_reasons);
-	UNIT_TEST(s, test_findings);
-	UNIT_TEST(s, test_owner);
-	return unit_main(s);
 }

@@ -81,7 +81,7 @@ static uint32_t first_free_page(void)
 
 /* --- sound ------------------------------------------------------------------------------ */
 
-START_TEST(test_sound)
+UNIT(test_sound)
 {
 	rig_setup();
 	expect_clean();
@@ -111,11 +111,10 @@ START_TEST(test_sound)
 	xseg_lane_leave(b);
 	rig_teardown();
 }
-END_TEST
 
 /* --- pages ------------------------------------------------------------------------------ */
 
-START_TEST(test_page_words)
+UNIT(test_page_words)
 {
 	rig_setup();
 	uint32_t page = first_free_page();
@@ -127,9 +126,8 @@ START_TEST(test_page_words)
 	with_word(word, XSEG_PAGE_STORED | 1ull << 32 | 77ull << 48, FSCK_PAGE_LEAKED);
 	rig_teardown();
 }
-END_TEST
 
-START_TEST(test_page_pins)
+UNIT(test_page_pins)
 {
 	rig_setup();
 	struct xseg_lane *lane = rig_join();
@@ -163,9 +161,8 @@ START_TEST(test_page_pins)
 	xseg_lane_leave(lane);
 	rig_teardown();
 }
-END_TEST
 
-START_TEST(test_page_of_two)
+UNIT(test_page_of_two)
 {
 	rig_setup();
 	struct xseg_lane *lane = rig_join();
@@ -189,9 +186,8 @@ START_TEST(test_page_of_two)
 	xseg_lane_leave(lane);
 	rig_teardown();
 }
-END_TEST
 
-START_TEST(test_hints)
+UNIT(test_hints)
 {
 	rig_setup();
 	struct fsck fsck;
@@ -215,11 +211,10 @@ START_TEST(test_hints)
 	expect_clean();
 	rig_teardown();
 }
-END_TEST
 
 /* --- requests --------------------------------------------------------------------------- */
 
-START_TEST(test_request_words)
+UNIT(test_request_words)
 {
 	rig_setup();
 	_Atomic uint64_t *word = &rig_seg.requests[500].word;
@@ -234,10 +229,9 @@ START_TEST(test_request_words)
 		word, xseg_word(XSEG_REQUEST_SUBMITTED, 0, XSEG_PORTS_MAX, 0, 1), FSCK_REQUEST_BAD);
 	rig_teardown();
 }
-END_TEST
 
 /* A hint that is lost: the lane sleeps, or goes on and on, and does not know. */
-START_TEST(test_request_hint)
+UNIT(test_request_hint)
 {
 	rig_setup();
 	struct xseg_lane *a = rig_join(), *b = rig_join();
@@ -263,11 +257,10 @@ START_TEST(test_request_hint)
 	xseg_lane_leave(b);
 	rig_teardown();
 }
-END_TEST
 
 /* --- tables ----------------------------------------------------------------------------- */
 
-START_TEST(test_tables)
+UNIT(test_tables)
 {
 	rig_setup();
 	struct xseg_lane *lane = rig_join();
@@ -299,9 +292,8 @@ START_TEST(test_tables)
 	xseg_lane_leave(lane);
 	xseg_segment_leave(&rig_seg);
 }
-END_TEST
 
-START_TEST(test_rings)
+UNIT(test_rings)
 {
 	rig_setup();
 	struct xseg_ring *ring = &rig_seg.rings[2 * rig_seg.lane_count + 1];
@@ -321,7 +313,6 @@ START_TEST(test_rings)
 	expect_clean();
 	rig_teardown();
 }
-END_TEST
 
 /* --- wild ------------------------------------------------------------------------------- */
 
@@ -340,7 +331,7 @@ static void look_everywhere(void)
 }
 
 /* Whatever lies in the tables, who looks at them lives; and a segment as it was is clean. */
-START_TEST(test_wild)
+UNIT(test_wild)
 {
 	uint64_t random = 20261120;
 	rig_setup();
@@ -370,7 +361,6 @@ START_TEST(test_wild)
 	xseg_lane_leave(lane);
 	xseg_segment_leave(&rig_seg);
 }
-END_TEST
 
 /* --- the dead --------------------------------------------------------------------------- */
 
@@ -420,7 +410,7 @@ static int busy(void *arg)
 }
 
 /* What changes all the time is no damage; what is left when it is killed is, until repaired. */
-START_TEST(test_busy_then_dead)
+UNIT(test_busy_then_dead)
 {
 	struct fsck fsck;
 	struct fsck_repair repair;
@@ -447,10 +437,9 @@ START_TEST(test_busy_then_dead)
 	fprintf(stderr, "# %llu requests of the dead\n", (unsigned long long)deaths_found);
 	rig_teardown();
 }
-END_TEST
 
 /* Words that nobody can have are repaired; what has no state is nobody's, and is the reaper's. */
-START_TEST(test_repair)
+UNIT(test_repair)
 {
 	struct fsck fsck;
 	struct fsck_repair repair;
@@ -470,23 +459,4 @@ START_TEST(test_repair)
 	expect_clean();
 	xseg_lane_leave(lane);
 	rig_teardown();
-}
-END_TEST
-
-int main(void)
-{
-	Suite *s = suite_create("fsck");
-	UNIT_TEST(s, test_sound);
-	UNIT_TEST(s, test_page_words);
-	UNIT_TEST(s, test_page_pins);
-	UNIT_TEST(s, test_page_of_two);
-	UNIT_TEST(s, test_hints);
-	UNIT_TEST(s, test_request_words);
-	UNIT_TEST(s, test_request_hint);
-	UNIT_TEST(s, test_tables);
-	UNIT_TEST(s, test_rings);
-	UNIT_TEST(s, test_wild);
-	UNIT_TEST(s, test_busy_then_dead);
-	UNIT_TEST(s, test_repair);
-	return unit_main(s);
 }

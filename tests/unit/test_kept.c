@@ -46,7 +46,7 @@ static void teardown(void)
 
 static bool knows(void *context, const char *peer) { return strcmp(peer, context) == 0; }
 
-START_TEST(test_count)
+UNIT(test_count)
 {
 	struct kept kept;
 	setup();
@@ -65,10 +65,9 @@ START_TEST(test_count)
 	ck_assert_uint_eq(xseg_page_free_kept(&rig_seg, ports[0]), 0);
 	teardown();
 }
-END_TEST
 
 /* What somebody reads goes with its last reader, not before. */
-START_TEST(test_pinned)
+UNIT(test_pinned)
 {
 	setup();
 	xseg_page_pin(&rig_seg, pages[0]);
@@ -85,13 +84,4 @@ START_TEST(test_pinned)
 		xseg_page_state(atomic_load(&rig_seg.descriptors[pages[0]].word)), XSEG_PAGE_FREE);
 	ck_assert_uint_eq(xseg_page_free_kept(&rig_seg, ports[1]), 2);
 	teardown();
-}
-END_TEST
-
-int main(void)
-{
-	Suite *s = suite_create("kept");
-	UNIT_TEST(s, test_count);
-	UNIT_TEST(s, test_pinned);
-	return unit_main(s);
 }

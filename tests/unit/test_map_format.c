@@ -63,7 +63,7 @@ static void ck_zeros(const uint8_t *bytes, size_t from, size_t to)
 
 /* --- the record of a volume --------------------------------------------------------------- */
 
-START_TEST(test_volume_round_trip)
+UNIT(test_volume_round_trip)
 {
 	struct map_volume in = sample(), out;
 	uint8_t bytes[MAP_RECORD_SIZE], again[MAP_RECORD_SIZE];
@@ -96,9 +96,8 @@ START_TEST(test_volume_round_trip)
 	map_format_volume_encode(&out, again);
 	ck_assert_mem_eq(bytes, again, sizeof(bytes));
 }
-END_TEST
 
-START_TEST(test_volume_places)
+UNIT(test_volume_places)
 {
 	struct map_volume in = sample();
 	uint8_t b[MAP_RECORD_SIZE];
@@ -133,9 +132,8 @@ START_TEST(test_volume_places)
 	ck_zeros(b, 3608, 4092);
 	ck_sealed(b, sizeof(b));
 }
-END_TEST
 
-START_TEST(test_volume_every_corrupted_bit)
+UNIT(test_volume_every_corrupted_bit)
 {
 	struct map_volume in = sample(), out;
 	uint8_t bytes[MAP_RECORD_SIZE];
@@ -147,10 +145,9 @@ START_TEST(test_volume_every_corrupted_bit)
 	}
 	ck_assert_int_eq(map_format_volume_decode(bytes, sizeof(bytes), &out), 0);
 }
-END_TEST
 
 /* What must be zero is refused when it is not, well sealed though it may be. */
-START_TEST(test_volume_reserved)
+UNIT(test_volume_reserved)
 {
 	struct map_volume in = sample(), out;
 	uint8_t bytes[MAP_RECORD_SIZE];
@@ -168,9 +165,8 @@ START_TEST(test_volume_reserved)
 	seal(bytes, sizeof(bytes));
 	ck_assert_int_eq(map_format_volume_decode(bytes, sizeof(bytes), &out), 0);
 }
-END_TEST
 
-START_TEST(test_volume_lengths_and_versions)
+UNIT(test_volume_lengths_and_versions)
 {
 	struct map_volume in = sample(), out;
 	uint8_t bytes[MAP_RECORD_SIZE + 64] = {0};
@@ -192,10 +188,9 @@ START_TEST(test_volume_lengths_and_versions)
 			version == 2 ? 0 : -EPROTO);
 	}
 }
-END_TEST
 
 /* A record of before there were maps: 316 bytes, version 1 (docs/format-volume-record.md). */
-START_TEST(test_volume_version_1)
+UNIT(test_volume_version_1)
 {
 	uint8_t old[316] = "SKVOLUME\x01\0\0\0\0\0\x40\0\x07";
 	struct map_volume out;
@@ -206,7 +201,6 @@ START_TEST(test_volume_version_1)
 	seal(old, sizeof(old));
 	ck_assert_int_eq(map_format_volume_decode(old, sizeof(old), &out), -EPROTO);
 }
-END_TEST
 
 /* One thing is wrong with each of these. */
 static const struct bad {
@@ -259,7 +253,7 @@ static const struct bad {
 	{offsetof(struct map_volume, top[0].owner), 1, 2},
 };
 
-START_TEST(test_volume_bad_field)
+UNIT_LOOP(test_volume_bad_field, sizeof(bad_fields) / sizeof(bad_fields[0]))
 {
 	const struct bad *bad = &bad_fields[_i];
 	struct map_volume volume = sample();
@@ -267,10 +261,9 @@ START_TEST(test_volume_bad_field)
 	memcpy((char *)&volume + bad->at, &bad->value, bad->size);
 	ck_assert_int_eq(map_format_volume_check(&volume), -EINVAL);
 }
-END_TEST
 
 /* The same as it is read: contents that cannot be are damage. */
-START_TEST(test_volume_bad_contents)
+UNIT(test_volume_bad_contents)
 {
 	static const struct bad bytes_at[] = {{16, 5, 8}, {24, 511, 8}, {12, 6144, 4}, {32, 4, 4},
 		{36, 32, 4}, {312, 0, 4}, {328, 3, 2}, {330, 0, 2}, {332, 3, 2}, {56, '\n', 1},
@@ -284,9 +277,8 @@ START_TEST(test_volume_bad_contents)
 		ck_assert_int_eq(map_format_volume_decode(bytes, sizeof(bytes), &out), -EILSEQ);
 	}
 }
-END_TEST
 
-START_TEST(test_volume_limits)
+UNIT(test_volume_limits)
 {
 	struct map_volume volume = sample();
 	volume.top[5] = volume.top[4]; /* the first page beyond the end */
@@ -321,11 +313,10 @@ START_TEST(test_volume_limits)
 	volume.frozen++;
 	ck_assert_int_eq(map_format_volume_check(&volume), -EINVAL);
 }
-END_TEST
 
 /* --- pages and directories ---------------------------------------------------------------- */
 
-START_TEST(test_page)
+UNIT(test_page)
 {
 	struct map_entry in[MAP_ENTRIES] = {{0}}, out[MAP_ENTRIES];
 	uint8_t b[MAP_PAGE_SIZE];
@@ -343,9 +334,8 @@ START_TEST(test_page)
 		ck_assert(map_format_entry_same(in[i], out[i]));
 	ck_assert_int_eq(map_format_page_decode(b, 127, out), -EILSEQ);
 }
-END_TEST
 
-START_TEST(test_page_bad_entries)
+UNIT(test_page_bad_entries)
 {
 	static const uint8_t bad[][8] = {
 		{0, 0, 0, 0, 1, 0, 0, 0}, /* a hole with an owner */
@@ -368,9 +358,8 @@ START_TEST(test_page_bad_entries)
 			ck_assert_int_eq(map_format_page_decode(b, 2, out), -EILSEQ);
 		}
 }
-END_TEST
 
-START_TEST(test_directory)
+UNIT(test_directory)
 {
 	struct map_ref in[MAP_DIRECTORY_REFS] = {{0}}, out[MAP_DIRECTORY_REFS];
 	uint8_t b[MAP_PAGE_SIZE];
@@ -389,9 +378,8 @@ START_TEST(test_directory)
 		ck_assert(map_format_ref_same(in[i], out[i]));
 	ck_assert_int_eq(map_format_directory_decode(b, 5, out), -EILSEQ);
 }
-END_TEST
 
-START_TEST(test_directory_bad_refs)
+UNIT(test_directory_bad_refs)
 {
 	static const uint8_t bad[][16] = {
 		{0, 0, 0, 0, 1},				/* a hole with a checksum */
@@ -413,11 +401,10 @@ START_TEST(test_directory_bad_refs)
 			ck_assert_int_eq(map_format_directory_decode(b, 2, out), -EILSEQ);
 		}
 }
-END_TEST
 
 /* --- names and homes ---------------------------------------------------------------------- */
 
-START_TEST(test_name)
+UNIT(test_name)
 {
 	struct map_name in = {.id = ID, .name = "disk-\xc3\xa9"}, out;
 	uint8_t b[MAP_NAME_RECORD_SIZE];
@@ -451,7 +438,6 @@ START_TEST(test_name)
 	seal(b, sizeof(b));
 	ck_assert_int_eq(map_format_name_decode(b, sizeof(b), &out), -EPROTO);
 }
-END_TEST
 
 static struct map_home sample_home(void)
 {
@@ -471,7 +457,7 @@ static struct map_home sample_home(void)
 	return home;
 }
 
-START_TEST(test_home)
+UNIT(test_home)
 {
 	struct map_home in = sample_home(), out;
 	uint8_t b[MAP_HOME_RECORD_SIZE];
@@ -513,9 +499,8 @@ START_TEST(test_home)
 		b[bit / 8] ^= (uint8_t)(1u << (bit % 8));
 	}
 }
-END_TEST
 
-START_TEST(test_home_bad)
+UNIT(test_home_bad)
 {
 	static const struct bad bad[] = {{12, 2, 4}, {16, 0, 8}, {24, 0, 8}, {56, '\n', 1},
 		{56, 0x7f, 1}, {119, 1, 1}, {135, 2, 1}, {168, 1, 1}, {507, 1, 1}};
@@ -542,7 +527,6 @@ START_TEST(test_home_bad)
 	ck_assert_uint_eq(strlen(out.host), MAP_HOST_MAX);
 	ck_assert_int_eq(out.host[1], '?');
 }
-END_TEST
 
 /* --- bitmaps ---------------------------------------------------------------------------- */
 
@@ -558,7 +542,7 @@ static struct map_bitmap sample_bitmap(void)
 		.has = {0x4142434445464748ull, [15] = 1ull << 63}};
 }
 
-START_TEST(test_bitmap)
+UNIT(test_bitmap)
 {
 	struct map_bitmap in = sample_bitmap(), out;
 	uint8_t b[MAP_BITMAP_SIZE];
@@ -591,9 +575,8 @@ START_TEST(test_bitmap)
 		b[bit / 8] ^= (uint8_t)(1u << (bit % 8));
 	}
 }
-END_TEST
 
-START_TEST(test_bitmap_bad)
+UNIT(test_bitmap_bad)
 {
 	static const struct bad bad[] = {{8, 0, 8}, {16, 0, 4}, {16, 0x7ffffff1, 4},
 		{20, MAP_OBJECTS_MAX, 4}, {24, 0, 8}, {32, 0, 8}, {40, 0, 4}, {40, 0x80000000, 4},
@@ -611,7 +594,6 @@ START_TEST(test_bitmap_bad)
 	seal(b, sizeof(b));
 	ck_assert_int_eq(map_format_bitmap_decode(b, &out), -EPROTO);
 }
-END_TEST
 
 /* --- keys --------------------------------------------------------------------------------- */
 
@@ -622,7 +604,7 @@ static void ck_key(struct xseg_key key, uint64_t volume, uint32_t epoch, uint32_
 	ck_assert_uint_eq(key.object, object);
 }
 
-START_TEST(test_keys)
+UNIT(test_keys)
 {
 	ck_key(map_volume_key(ID, 1), ID, 0xffffffff, 1);
 	ck_key(map_name_key("disk"), XXH64("disk", 4, 0), 0xfffffffe, 0);
@@ -636,9 +618,8 @@ START_TEST(test_keys)
 	/* no epoch of a map is one of records */
 	ck_assert_uint_lt(MAP_EPOCH_MAP | MAP_EPOCH_MAX, XSEG_EPOCH_HOME);
 }
-END_TEST
 
-START_TEST(test_objects)
+UNIT(test_objects)
 {
 	struct map_volume volume = {.object_size = 4096};
 	ck_assert_uint_eq(map_objects(&volume), 0);
@@ -648,31 +629,4 @@ START_TEST(test_objects)
 	ck_assert_uint_eq(map_objects(&volume), 1);
 	volume.size = 4608;
 	ck_assert_uint_eq(map_objects(&volume), 2);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("map_format");
-	UNIT_TEST(suite, test_volume_round_trip);
-	UNIT_TEST(suite, test_volume_places);
-	UNIT_TEST(suite, test_volume_every_corrupted_bit);
-	UNIT_TEST(suite, test_volume_reserved);
-	UNIT_TEST(suite, test_volume_lengths_and_versions);
-	UNIT_TEST(suite, test_volume_version_1);
-	UNIT_LOOP_TEST(suite, test_volume_bad_field, sizeof(bad_fields) / sizeof(bad_fields[0]));
-	UNIT_TEST(suite, test_volume_bad_contents);
-	UNIT_TEST(suite, test_volume_limits);
-	UNIT_TEST(suite, test_page);
-	UNIT_TEST(suite, test_page_bad_entries);
-	UNIT_TEST(suite, test_directory);
-	UNIT_TEST(suite, test_directory_bad_refs);
-	UNIT_TEST(suite, test_name);
-	UNIT_TEST(suite, test_home);
-	UNIT_TEST(suite, test_home_bad);
-	UNIT_TEST(suite, test_bitmap);
-	UNIT_TEST(suite, test_bitmap_bad);
-	UNIT_TEST(suite, test_keys);
-	UNIT_TEST(suite, test_objects);
-	return unit_main(suite);
 }

@@ -7,7 +7,7 @@
 
 /* --- what is held ---------------------------------------------------------------------------- */
 
-START_TEST(test_damaged_page_holds_its_family)
+UNIT_WITHIN(test_damaged_page_holds_its_family, setup, teardown)
 {
 	struct xseg_key waste[2];
 	make_families(waste);
@@ -32,9 +32,8 @@ START_TEST(test_damaged_page_holds_its_family)
 	gc();
 	ck_assert(!exists(waste[0]));
 }
-END_TEST
 
-START_TEST(test_damaged_directory)
+UNIT_WITHIN(test_damaged_directory, setup, teardown)
 {
 	create(A, MAP_OBJECTS_FLAT * 2, "a");
 	write_whole(A, 0);
@@ -46,9 +45,8 @@ START_TEST(test_damaged_directory)
 	const struct map_report *report = ck_found(MAP_FOUND_BAD_PAGE, false);
 	ck_assert_uint_eq(report->key.object, MAP_NUMBER_DIRECTORY);
 }
-END_TEST
 
-START_TEST(test_bad_record)
+UNIT_WITHIN(test_bad_record, setup, teardown)
 {
 	struct xseg_key waste[2];
 	make_families(waste);
@@ -61,10 +59,9 @@ START_TEST(test_bad_record)
 	ck_assert_uint_eq(ck_found(MAP_FOUND_BAD_RECORD, false)->volume, A);
 	ck_assert(exists(waste[0]) && exists(waste[1]));
 }
-END_TEST
 
 /* Either half: the whole one counts, and the family is left alone until both are. */
-START_TEST(test_half_record)
+UNIT_LOOP_WITHIN(test_half_record, 2, setup, teardown)
 {
 	struct xseg_key waste[2];
 	make_families(waste);
@@ -80,11 +77,10 @@ START_TEST(test_half_record)
 	ck_assert_uint_eq(sweep.found[MAP_FOUND_HALF_RECORD], 0);
 	ck_clean();
 }
-END_TEST
 
 /* --- fsck, finding by finding ----------------------------------------------------------------- */
 
-START_TEST(test_unreachable)
+UNIT_WITHIN(test_unreachable, setup, teardown)
 {
 	struct xseg_key waste[2];
 	make_families(waste);
@@ -97,9 +93,8 @@ START_TEST(test_unreachable)
 	ck_assert(reports[0].repaired && !exists(waste[0]) && !exists(waste[1]));
 	ck_clean();
 }
-END_TEST
 
-START_TEST(test_lost)
+UNIT_WITHIN(test_lost, setup, teardown)
 {
 	create(A, 10, "a");
 	struct xseg_key key = write_whole(A, 4);
@@ -113,9 +108,8 @@ START_TEST(test_lost)
 	fsck(true);
 	ck_found(MAP_FOUND_LOST, false);
 }
-END_TEST
 
-START_TEST(test_bad_bitmap)
+UNIT_WITHIN(test_bad_bitmap, setup, teardown)
 {
 	struct xseg_key waste[2];
 	make_families(waste);
@@ -131,9 +125,8 @@ START_TEST(test_bad_bitmap)
 	fsck(true);
 	ck_found(MAP_FOUND_BAD_BITMAP, false);
 }
-END_TEST
 
-START_TEST(test_overlap)
+UNIT_WITHIN(test_overlap, setup, teardown)
 {
 	create(A, 10, "a");
 	write_whole(A, 1);
@@ -154,7 +147,6 @@ START_TEST(test_overlap)
 	ck_assert_int_eq(map_head_put(store, &head), 0);
 	ck_clean();
 }
-END_TEST
 
 static const struct map_entry bad_entries[] = {
 	{.epoch = 999},		  /* not yet given */
@@ -163,7 +155,7 @@ static const struct map_entry bad_entries[] = {
 	{.epoch = 999, .flags = MAP_ZERO},
 };
 
-START_TEST(test_bad_entry)
+UNIT_LOOP_WITHIN(test_bad_entry, countof(bad_entries), setup, teardown)
 {
 	struct map_entry entries[MAP_ENTRIES];
 	create(A, 10, "a");
@@ -181,10 +173,9 @@ START_TEST(test_bad_entry)
 	ck_assert(map_entry_is_hole(entries[at]));
 	ck_assert_uint_eq(head_of(A).volume.top[0].count, 1);
 }
-END_TEST
 
 /* Nobody writes to a snapshot: it stays, and is told again. */
-START_TEST(test_bad_entry_of_snapshot)
+UNIT_WITHIN(test_bad_entry_of_snapshot, setup, teardown)
 {
 	struct map_entry entries[MAP_ENTRIES];
 	create(A, 10, "a");
@@ -198,9 +189,8 @@ START_TEST(test_bad_entry_of_snapshot)
 	fsck(true);
 	ck_assert_uint_eq(ck_found(MAP_FOUND_BAD_ENTRY, false)->volume, SNAP);
 }
-END_TEST
 
-START_TEST(test_bad_entry_below_directories)
+UNIT_WITHIN(test_bad_entry_below_directories, setup, teardown)
 {
 	create(A, MAP_OBJECTS_FLAT * 2, "a");
 	write_whole(A, 1);
@@ -233,9 +223,8 @@ START_TEST(test_bad_entry_below_directories)
 	ck_clean();
 	ck_assert_uint_eq(head_of(A).volume.top[0].count, 1);
 }
-END_TEST
 
-START_TEST(test_bad_count)
+UNIT_WITHIN(test_bad_count, setup, teardown)
 {
 	create(A, 10, "a");
 	write_whole(A, 1);
@@ -250,7 +239,6 @@ START_TEST(test_bad_count)
 	ck_clean();
 	ck_assert_uint_eq(head_of(A).volume.top[0].count + head_of(SNAP).volume.top[0].count, 6);
 }
-END_TEST
 
 static void put_name(const char *name, uint64_t id)
 {
@@ -270,7 +258,7 @@ static void drop_name(const char *name)
 	ck_assert_int_eq(store->drop(store, map_name_key(name), &version), 0);
 }
 
-START_TEST(test_bad_name)
+UNIT_WITHIN(test_bad_name, setup, teardown)
 {
 	create(A, 10, "a");
 	put_name("nobody", 0x999);
@@ -287,9 +275,8 @@ START_TEST(test_bad_name)
 	ck_assert_int_eq(map_name_find(store, "a", &id), 0);
 	ck_assert_uint_eq(id, A);
 }
-END_TEST
 
-START_TEST(test_volume_without_name)
+UNIT_WITHIN(test_volume_without_name, setup, teardown)
 {
 	uint64_t id = 0;
 	create(A, 10, "a");
@@ -311,9 +298,8 @@ START_TEST(test_volume_without_name)
 	fsck(true);
 	ck_assert_uint_eq(ck_found(MAP_FOUND_BAD_NAME, false)->volume, A);
 }
-END_TEST
 
-START_TEST(test_bad_parent_volume)
+UNIT_WITHIN(test_bad_parent_volume, setup, teardown)
 {
 	create(A, 10, "a");
 	snapshot(A, SNAP, "a@1");
@@ -326,9 +312,8 @@ START_TEST(test_bad_parent_volume)
 	ck_assert_uint_eq(report->volume, B);
 	ck_assert_uint_eq(report->key.volume, SNAP);
 }
-END_TEST
 
-START_TEST(test_bad_parent_object)
+UNIT_WITHIN(test_bad_parent_object, setup, teardown)
 {
 	create(A, 10, "a");
 	struct xseg_key parent = write_whole(A, 1);
@@ -344,9 +329,8 @@ START_TEST(test_bad_parent_object)
 	ck_assert_uint_eq(report->volume, B);
 	ck_assert_mem_eq(&report->key, &parent, sizeof(parent));
 }
-END_TEST
 
-START_TEST(test_one_volume)
+UNIT_WITHIN(test_one_volume, setup, teardown)
 {
 	struct xseg_key waste[2];
 	make_families(waste);
@@ -362,9 +346,8 @@ START_TEST(test_one_volume)
 	sweep.volume = 0x999;
 	ck_assert_int_eq(map_sweep_run(store, &sweep), -ENOENT);
 }
-END_TEST
 
-START_TEST(test_names_of_findings)
+UNIT_WITHIN(test_names_of_findings, setup, teardown)
 {
 	for (unsigned i = 0; i < MAP_FINDINGS; i++) {
 		ck_assert_uint_gt(strlen(map_fsck_finding_meaning(i)), 30);
@@ -373,29 +356,4 @@ START_TEST(test_names_of_findings)
 	}
 	ck_assert_str_eq(map_fsck_finding_name(MAP_FINDINGS), "unknown");
 	ck_assert_str_eq(map_fsck_finding_name(MAP_FOUND_UNREACHABLE), "unreachable");
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("map_fsck");
-	TEST(test_damaged_page_holds_its_family, 1);
-	TEST(test_damaged_directory, 1);
-	TEST(test_bad_record, 1);
-	TEST(test_half_record, 2);
-	TEST(test_unreachable, 1);
-	TEST(test_lost, 1);
-	TEST(test_bad_bitmap, 1);
-	TEST(test_overlap, 1);
-	TEST(test_bad_entry, (int)countof(bad_entries));
-	TEST(test_bad_entry_of_snapshot, 1);
-	TEST(test_bad_entry_below_directories, 1);
-	TEST(test_bad_count, 1);
-	TEST(test_bad_name, 1);
-	TEST(test_volume_without_name, 1);
-	TEST(test_bad_parent_volume, 1);
-	TEST(test_bad_parent_object, 1);
-	TEST(test_one_volume, 1);
-	TEST(test_names_of_findings, 1);
-	return unit_main(suite);
 }

@@ -9,7 +9,7 @@ static void forget_counts(void) { map_memory_heal(memory); }
 
 /* --- heads -------------------------------------------------------------------------------- */
 
-START_TEST(test_head_halves)
+UNIT_WITHIN(test_head_halves, setup, teardown)
 {
 	struct map_head head = make(ID, 10), read;
 	bool damaged = true;
@@ -27,9 +27,8 @@ START_TEST(test_head_halves)
 	ck_assert_int_eq(map_head_read(store, ID + 1, &read, &damaged), -ENOENT);
 	ck_assert(!damaged);
 }
-END_TEST
 
-START_TEST(test_head_stale)
+UNIT_WITHIN(test_head_stale, setup, teardown)
 {
 	struct map_head a = make(ID, 10), b = a, first = {.volume = a.volume};
 	ck_assert_int_eq(map_head_put(store, &a), 0);
@@ -53,9 +52,8 @@ START_TEST(test_head_stale)
 	ck_assert_int_eq(map_head_put(store, &a), 0);
 	ck_assert_int_eq(map_head_put(store, &b), -ESTALE);
 }
-END_TEST
 
-START_TEST(test_head_invalid)
+UNIT_WITHIN(test_head_invalid, setup, teardown)
 {
 	struct map_head head = make(ID, 10);
 	head.volume.frozen = head.volume.epoch;
@@ -66,9 +64,8 @@ START_TEST(test_head_invalid)
 	head.volume.frozen = 0;
 	ck_assert_int_eq(map_head_put(store, &head), 0);
 }
-END_TEST
 
-START_TEST(test_head_damaged)
+UNIT_WITHIN(test_head_damaged, setup, teardown)
 {
 	struct map_head head = make(ID, 10), read;
 	bool damaged;
@@ -89,10 +86,9 @@ START_TEST(test_head_damaged)
 	ck_assert_int_eq(map_head_read(store, ID, &read, &damaged), -EILSEQ);
 	ck_assert(damaged);
 }
-END_TEST
 
 /* A record that is whole, but another's, or of the other half. */
-START_TEST(test_head_elsewhere)
+UNIT_WITHIN(test_head_elsewhere, setup, teardown)
 {
 	struct map_head head = make(ID, 10), read;
 	uint8_t bytes[MAP_RECORD_SIZE];
@@ -109,10 +105,9 @@ START_TEST(test_head_elsewhere)
 	ck_assert(damaged);
 	ck_assert_uint_eq(read.volume.generation, 1);
 }
-END_TEST
 
 /* One of a newer program: the older half may be long untrue. */
-START_TEST(test_head_version)
+UNIT_WITHIN(test_head_version, setup, teardown)
 {
 	uint8_t other[20] = "SKVOLUME\x03\0\0\0\0\0\0\0\x00\x00\x00\x00";
 	struct map_head read;
@@ -126,7 +121,6 @@ START_TEST(test_head_version)
 	ck_assert_int_eq(map_head_drop(store, ID), -EPROTO);
 	ck_assert_uint_eq(memory->mutations, 0);
 }
-END_TEST
 
 static int dropped[2];
 static int note_drop(struct map_memory *of, enum map_memory_kind kind, struct xseg_key key)
@@ -137,7 +131,7 @@ static int note_drop(struct map_memory *of, enum map_memory_kind kind, struct xs
 	return 0;
 }
 
-START_TEST(test_head_drop)
+UNIT_WITHIN(test_head_drop, setup, teardown)
 {
 	struct map_head read;
 	for (unsigned generation = 1; generation < 4; generation++) {
@@ -154,7 +148,6 @@ START_TEST(test_head_drop)
 		ck_assert_int_eq(map_head_drop(store, ID), 0);
 	}
 }
-END_TEST
 
 /* Somebody else drops it, too, and is faster with one half. */
 static int drop_first(struct map_memory *of, enum map_memory_kind kind, struct xseg_key key)
@@ -167,7 +160,7 @@ static int drop_first(struct map_memory *of, enum map_memory_kind kind, struct x
 	return 0;
 }
 
-START_TEST(test_head_drop_race)
+UNIT_WITHIN(test_head_drop_race, setup, teardown)
 {
 	struct map_head head = make(ID, 10), read;
 	ck_assert_int_eq(map_head_put(store, &head), 0);
@@ -181,7 +174,6 @@ START_TEST(test_head_drop_race)
 	ck_assert_int_eq(map_head_drop(store, ID), -ESTALE);
 	ck_assert_int_eq(map_head_read(store, ID, &read, NULL), 0);
 }
-END_TEST
 
 /* --- bitmaps ---------------------------------------------------------------------------- */
 
@@ -200,7 +192,7 @@ static int read_bitmap(uint32_t object, struct map_bitmap *bitmap)
 	return map_bitmap_read(store, ID, 3, object, bitmap);
 }
 
-START_TEST(test_bitmap)
+UNIT_WITHIN(test_bitmap, setup, teardown)
 {
 	struct map_bitmap bitmap, read;
 	ck_assert_int_eq(read_bitmap(128, &read), -ENOENT);
@@ -228,10 +220,9 @@ START_TEST(test_bitmap)
 	ck_assert_int_eq(read_bitmap(128, &read), -EILSEQ);
 	ck_assert_int_eq(read_bitmap(129, &read), 0);
 }
-END_TEST
 
 /* Cut off, or the power lost, in the middle of a writing: the one or the other. */
-START_TEST(test_bitmap_cut)
+UNIT_WITHIN(test_bitmap_cut, setup, teardown)
 {
 	struct map_bitmap bitmap = sample_bitmap(5), read;
 	for (unsigned i = 1; i < 60; i++) {
@@ -253,10 +244,9 @@ START_TEST(test_bitmap_cut)
 		ck_assert_int_eq(store->flush(store, ID), 0);
 	}
 }
-END_TEST
 
 /* One that is whole, but of another object. */
-START_TEST(test_bitmap_elsewhere)
+UNIT_WITHIN(test_bitmap_elsewhere, setup, teardown)
 {
 	struct map_bitmap bitmap = sample_bitmap(5), read;
 	uint8_t bytes[MAP_BITMAP_SIZE];
@@ -277,22 +267,4 @@ START_TEST(test_bitmap_elsewhere)
 		store->write(store, key, map_bitmap_offset(5, 0), bytes, sizeof(bytes));
 		ck_assert_int_eq(read_bitmap(5, &read), -EILSEQ);
 	}
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("map_head");
-	UNIT_TEST_WITHIN(suite, test_head_halves, setup, teardown);
-	UNIT_TEST_WITHIN(suite, test_head_stale, setup, teardown);
-	UNIT_TEST_WITHIN(suite, test_head_invalid, setup, teardown);
-	UNIT_TEST_WITHIN(suite, test_head_damaged, setup, teardown);
-	UNIT_TEST_WITHIN(suite, test_head_elsewhere, setup, teardown);
-	UNIT_TEST_WITHIN(suite, test_head_version, setup, teardown);
-	UNIT_TEST_WITHIN(suite, test_head_drop, setup, teardown);
-	UNIT_TEST_WITHIN(suite, test_head_drop_race, setup, teardown);
-	UNIT_TEST_WITHIN(suite, test_bitmap, setup, teardown);
-	UNIT_TEST_WITHIN(suite, test_bitmap_cut, setup, teardown);
-	UNIT_TEST_WITHIN(suite, test_bitmap_elsewhere, setup, teardown);
-	return unit_main(suite);
 }

@@ -67,7 +67,7 @@ static void check_found(uint64_t owner, uint64_t term, uint64_t since, uint64_t 
 }
 
 /* Nobody waits for a lease of himself before the machine was started anew. */
-START_TEST(test_another_boot)
+UNIT(test_another_boot)
 {
 	setup();
 	ck_assert_int_eq(acquire_from(1, 5000, 7, 8), 0);
@@ -86,10 +86,9 @@ START_TEST(test_another_boot)
 	ck_assert_int_eq(acquire_from(2, 91002, 0, 0), -EBUSY);
 	teardown();
 }
-END_TEST
 
 /* Clocks of two machines: only a record that does not change for a lease is nobody's. */
-START_TEST(test_watch)
+UNIT(test_watch)
 {
 	setup();
 	ck_assert_int_eq(acquire_from(1, 5000, 1, 8), 0);
@@ -102,10 +101,9 @@ START_TEST(test_watch)
 	ck_assert_uint_eq(found.term, 2);
 	teardown();
 }
-END_TEST
 
 /* The wall clock is set by an hour, there and back: nobody gets what another has. */
-START_TEST(test_clock_set)
+UNIT(test_clock_set)
 {
 	struct map_claim claim = claim_of(2, 5100);
 	setup();
@@ -118,9 +116,8 @@ START_TEST(test_clock_set)
 	ck_assert_int_eq(map_home_acquire(&memory->store, ID, &claim, false, &found), 0);
 	teardown();
 }
-END_TEST
 
-START_TEST(test_acquire_and_renew)
+UNIT(test_acquire_and_renew)
 {
 	setup();
 	ck_assert_int_eq(map_home_read(&memory->store, ID, &found), -ENOENT);
@@ -135,9 +132,8 @@ START_TEST(test_acquire_and_renew)
 	check_found(1, 1, 5000, 7000);
 	teardown();
 }
-END_TEST
 
-START_TEST(test_busy_says_who)
+UNIT(test_busy_says_who)
 {
 	setup();
 	ck_assert_int_eq(acquire(1, 5000, false), 0);
@@ -151,9 +147,8 @@ START_TEST(test_busy_says_who)
 	check_found(2, 2, 6000, 7000);
 	teardown();
 }
-END_TEST
 
-START_TEST(test_force)
+UNIT(test_force)
 {
 	setup();
 	ck_assert_int_eq(acquire(1, 5000, false), 0);
@@ -168,9 +163,8 @@ START_TEST(test_force)
 	ck_assert_int_eq(renew(1, 5004, 3), 0);
 	teardown();
 }
-END_TEST
 
-START_TEST(test_release)
+UNIT(test_release)
 {
 	setup();
 	ck_assert_int_eq(map_home_release(&memory->store, ID, 1, 1), 0); /* never had it */
@@ -187,10 +181,9 @@ START_TEST(test_release)
 	check_found(2, 3, 5002, 6002);
 	teardown();
 }
-END_TEST
 
 /* Whose clock is set back waits longer, and never less; his own volume he keeps. */
-START_TEST(test_clock_set_back)
+UNIT(test_clock_set_back)
 {
 	setup();
 	ck_assert_int_eq(acquire(1, 5000, false), 0);
@@ -203,9 +196,8 @@ START_TEST(test_clock_set_back)
 	check_found(2, 2, 1200, 2200);
 	teardown();
 }
-END_TEST
 
-START_TEST(test_refused)
+UNIT(test_refused)
 {
 	setup();
 	char host[MAP_HOST_MAX + 2];
@@ -225,10 +217,9 @@ START_TEST(test_refused)
 	ck_assert_str_eq(found.host, host);
 	teardown();
 }
-END_TEST
 
 /* A damaged record is nobody's leave to write; by force it is replaced, with a higher term. */
-START_TEST(test_damaged)
+UNIT(test_damaged)
 {
 	setup();
 	struct xseg_key key = {.volume = ID, .epoch = XSEG_EPOCH_HOME};
@@ -242,10 +233,9 @@ START_TEST(test_damaged)
 	ck_assert_int_eq(renew(1, 5000, 1), -ESTALE);
 	teardown();
 }
-END_TEST
 
 /* Cut off, the answer lost or the change not made: said again it is ours, with one term. */
-START_TEST(test_cut_anywhere)
+UNIT(test_cut_anywhere)
 {
 	for (unsigned force = 0; force < 2; force++)
 		for (unsigned done = 0; done < 2; done++) {
@@ -273,7 +263,6 @@ START_TEST(test_cut_anywhere)
 			teardown();
 		}
 }
-END_TEST
 
 /* --- two at once ------------------------------------------------------------------------------ */
 
@@ -294,7 +283,7 @@ static int rival_acts(struct map_memory *at, enum map_memory_kind kind, struct x
 	return 0;
 }
 
-START_TEST(test_race)
+UNIT(test_race)
 {
 	for (unsigned at = 0; at < 2; at++) {
 		setup();
@@ -321,11 +310,10 @@ START_TEST(test_race)
 		teardown();
 	}
 }
-END_TEST
 
 /* Any history, any clocks: the term only grows, changes with the owner and with nothing else, and
    nobody has the volume who was not given it. */
-START_TEST(test_any_history)
+UNIT(test_any_history)
 {
 	setup();
 	uint64_t random = 17, owner = 0, term = 0, until = 0;
@@ -357,10 +345,9 @@ START_TEST(test_any_history)
 	}
 	teardown();
 }
-END_TEST
 
 /* Who removes a volume claims it first, also when it is gone already. */
-START_TEST(test_removed_again)
+UNIT(test_removed_again)
 {
 	setup();
 	ck_assert_int_eq(acquire(1, 100, false), 0);
@@ -369,25 +356,4 @@ START_TEST(test_removed_again)
 	ck_assert_int_eq(map_home_release(&memory->store, ID, 1, 1), 0);
 	ck_assert_int_eq(map_home_read(&memory->store, ID, &found), -ENOENT);
 	teardown();
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("map_home");
-	UNIT_TEST(suite, test_another_boot);
-	UNIT_TEST(suite, test_watch);
-	UNIT_TEST(suite, test_clock_set);
-	UNIT_TEST(suite, test_acquire_and_renew);
-	UNIT_TEST(suite, test_busy_says_who);
-	UNIT_TEST(suite, test_force);
-	UNIT_TEST(suite, test_release);
-	UNIT_TEST(suite, test_clock_set_back);
-	UNIT_TEST(suite, test_refused);
-	UNIT_TEST(suite, test_damaged);
-	UNIT_TEST(suite, test_cut_anywhere);
-	UNIT_TEST(suite, test_race);
-	UNIT_TEST(suite, test_any_history);
-	UNIT_TEST(suite, test_removed_again);
-	return unit_main(suite);
 }

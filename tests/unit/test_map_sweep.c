@@ -6,7 +6,7 @@
 #include "peers/map/map_mark.h"
 #include "tests/unit/map_sweep_rig.h"
 
-START_TEST(test_nothing)
+UNIT_WITHIN(test_nothing, setup, teardown)
 {
 	gc();
 	ck_assert_uint_eq(sweep.volumes, 0);
@@ -21,9 +21,8 @@ START_TEST(test_nothing)
 	ck_assert_uint_eq(sweep.marked, 4);
 	ck_assert_uint_eq(sweep.deleted, 0);
 }
-END_TEST
 
-START_TEST(test_what_a_snapshot_had)
+UNIT_WITHIN(test_what_a_snapshot_had, setup, teardown)
 {
 	create(A, 100, "a");
 	struct xseg_key old = write_whole(A, 7);
@@ -39,10 +38,9 @@ START_TEST(test_what_a_snapshot_had)
 	ck_assert_uint_eq(sweep.pass, 2);
 	ck_clean();
 }
-END_TEST
 
 /* Written, and the map not told yet. */
-START_TEST(test_what_is_being_written)
+UNIT_WITHIN(test_what_is_being_written, setup, teardown)
 {
 	create(A, 100, "a");
 	write_whole(A, 0);
@@ -63,9 +61,8 @@ START_TEST(test_what_is_being_written)
 	gc();
 	ck_assert(exists(fresh));
 }
-END_TEST
 
-START_TEST(test_chain_of_parents)
+UNIT_WITHIN(test_chain_of_parents, setup, teardown)
 {
 	create(A, 10, "a");
 	struct xseg_key root = write_whole(A, 3);
@@ -83,10 +80,9 @@ START_TEST(test_chain_of_parents)
 	ck_assert_uint_eq(map_memory_objects(memory, A), 65 + 64 + 1);
 	ck_clean();
 }
-END_TEST
 
 /* Whose record is gone, found through the tables of those who inherited from it. */
-START_TEST(test_owner_without_record)
+UNIT_WITHIN(test_owner_without_record, setup, teardown)
 {
 	create(A, 10, "a");
 	struct xseg_key kept = write_whole(A, 1), left = write_whole(A, 2);
@@ -100,9 +96,8 @@ START_TEST(test_owner_without_record)
 	gc();
 	ck_assert(exists(kept) && !exists(left) && !exists(young));
 }
-END_TEST
 
-START_TEST(test_removing_and_importing)
+UNIT_WITHIN(test_removing_and_importing, setup, teardown)
 {
 	create(A, 10, "a");
 	struct xseg_key old = write_whole(A, 1);
@@ -121,7 +116,6 @@ START_TEST(test_removing_and_importing)
 	gc();
 	ck_assert(!exists(old));
 }
-END_TEST
 
 /* --- others meanwhile ------------------------------------------------------------------------- */
 
@@ -177,7 +171,7 @@ static void write_much(void)
 
 static void (*const meanwhile[])(void) = {roll_back_and_remove, hand_on, write_much};
 
-START_TEST(test_others_meanwhile)
+UNIT_LOOP_WITHIN(test_others_meanwhile, countof(meanwhile), setup, teardown)
 {
 	teardown();
 	for (unsigned at = 1;; at++) {
@@ -201,7 +195,6 @@ START_TEST(test_others_meanwhile)
 	}
 	ck_assert_uint_gt(calls, 20);
 }
-END_TEST
 
 /* A volume that is written all the time: its pages are overwritten while they are read. */
 static int write_always(struct map_sweep *s)
@@ -219,7 +212,7 @@ static int write_always(struct map_sweep *s)
 	return 0;
 }
 
-START_TEST(test_written_all_the_time)
+UNIT_WITHIN(test_written_all_the_time, setup, teardown)
 {
 	create(A, 10, "a");
 	struct xseg_key old = write_whole(A, 1);
@@ -237,7 +230,6 @@ START_TEST(test_written_all_the_time)
 	ck_assert(!exists(old));
 	ck_clean();
 }
-END_TEST
 
 /* Its record changes while a page of it turns out to be damaged: it is held all the same. */
 static void touch_snapshot(void)
@@ -245,7 +237,7 @@ static void touch_snapshot(void)
 	ck_assert_int_eq(map_change_flags(store, SNAP, MAP_PROTECTED, 0), 0);
 }
 
-START_TEST(test_damaged_and_changed)
+UNIT_WITHIN(test_damaged_and_changed, setup, teardown)
 {
 	teardown();
 	for (unsigned at = 1, over = 0; !over; at++) {
@@ -264,13 +256,12 @@ START_TEST(test_damaged_and_changed)
 	}
 	setup();
 }
-END_TEST
 
 /*
  * A snapshot that was begun and never finished shows a page as it was before its volume wrote on.
  * What is seen there says nothing of the page as the volume has it now.
  */
-START_TEST(test_snapshot_in_the_making)
+UNIT_WITHIN(test_snapshot_in_the_making, setup, teardown)
 {
 	struct map_head young = {.volume = {.id = SNAP,
 					 .size = 10 * OBJECT,
@@ -296,7 +287,6 @@ START_TEST(test_snapshot_in_the_making)
 	ck_assert(exists(first) && exists(second));
 	ck_clean();
 }
-END_TEST
 
 static int (*all_records)(
 	struct map_store *s, uint32_t epoch, uint64_t *cursor, struct xseg_key *keys, uint32_t max);
@@ -314,7 +304,7 @@ static int records_without_a(
 	return count < 0 ? count : kept;
 }
 
-START_TEST(test_list_read_too_early)
+UNIT_WITHIN(test_list_read_too_early, setup, teardown)
 {
 	create(A, 10, "a");
 	struct xseg_key key = write_whole(A, 1);
@@ -327,7 +317,6 @@ START_TEST(test_list_read_too_early)
 	gc();
 	ck_assert(!hiding && exists(key) && exists(fresh));
 }
-END_TEST
 
 static void waste_some(void)
 {
@@ -338,7 +327,7 @@ static void waste_some(void)
 	ck_assert_int_eq(map_change_epoch(store, A, true, &head), 0);
 }
 
-START_TEST(test_cut_anywhere)
+UNIT_WITHIN(test_cut_anywhere, setup, teardown)
 {
 	uint64_t before = 0;
 	waste_some();
@@ -354,10 +343,9 @@ START_TEST(test_cut_anywhere)
 	ck_assert_uint_eq(map_memory_objects(memory, A), 0);
 	ck_clean();
 }
-END_TEST
 
 /* With memory for few of them, the whole is done in parts. */
-START_TEST(test_little_memory)
+UNIT_WITHIN(test_little_memory, setup, teardown)
 {
 	struct map_head head;
 	create(A, 100, "a");
@@ -381,11 +369,10 @@ START_TEST(test_little_memory)
 	ck_assert(exists(kept));
 	ck_clean();
 }
-END_TEST
 
 /* --- the set of marks ------------------------------------------------------------------------- */
 
-START_TEST(test_marks)
+UNIT_WITHIN(test_marks, setup, teardown)
 {
 	struct map_marks marks;
 	uint64_t state = 5;
@@ -414,10 +401,9 @@ START_TEST(test_marks)
 	ck_assert(!map_mark_has(&marks, key));
 	map_mark_fini(&marks);
 }
-END_TEST
 
 /* Each object is of one slice, and the two halves of a slice are it. */
-START_TEST(test_slices)
+UNIT_WITHIN(test_slices, setup, teardown)
 {
 	struct map_marks one, two[2];
 	map_mark_init(&one, 1 << 20);
@@ -445,26 +431,4 @@ START_TEST(test_slices)
 	map_mark_fini(&one);
 	map_mark_fini(&two[0]);
 	map_mark_fini(&two[1]);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("map_sweep");
-	TEST(test_nothing, 1);
-	TEST(test_what_a_snapshot_had, 1);
-	TEST(test_what_is_being_written, 1);
-	TEST(test_chain_of_parents, 1);
-	TEST(test_owner_without_record, 1);
-	TEST(test_removing_and_importing, 1);
-	TEST(test_others_meanwhile, (int)countof(meanwhile));
-	TEST(test_written_all_the_time, 1);
-	TEST(test_damaged_and_changed, 1);
-	TEST(test_snapshot_in_the_making, 1);
-	TEST(test_list_read_too_early, 1);
-	TEST(test_cut_anywhere, 1);
-	TEST(test_little_memory, 1);
-	TEST(test_marks, 1);
-	TEST(test_slices, 1);
-	return unit_main(suite);
 }

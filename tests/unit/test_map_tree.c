@@ -64,7 +64,7 @@ static void ck_counts(uint64_t reads, uint64_t writes, uint64_t flushes, uint64_
 
 /* --- trees -------------------------------------------------------------------------------- */
 
-START_TEST(test_update_and_look)
+UNIT_WITHIN(test_update_and_look, setup, teardown)
 {
 	static const uint32_t objects[] = {0, 511, 512, 65535, 65536, 131071, 131072, 16777215};
 	struct map_head head = make(ID, MAP_OBJECTS_MAX), read;
@@ -83,9 +83,8 @@ START_TEST(test_update_and_look)
 	ck_epoch(&read, UINT32_MAX, 0);
 	ck_counts(0, 0, 0, 0);
 }
-END_TEST
 
-START_TEST(test_update_cost)
+UNIT_WITHIN(test_update_cost, setup, teardown)
 {
 	struct map_change changes[MAP_ENTRIES];
 	for (unsigned deep = 0; deep < 2; deep++) {
@@ -116,10 +115,9 @@ START_TEST(test_update_cost)
 		ck_counts(2 + deep, deep, deep, 1);
 	}
 }
-END_TEST
 
 /* Cold: 1 read per 512 objects, and one per 131072 with two levels. */
-START_TEST(test_look_cost)
+UNIT_WITHIN(test_look_cost, setup, teardown)
 {
 	static struct map_change changes[70];
 	for (unsigned deep = 0; deep < 2; deep++) {
@@ -142,9 +140,8 @@ START_TEST(test_look_cost)
 		ck_counts(70 + deep, 0, 0, 0);
 	}
 }
-END_TEST
 
-START_TEST(test_update_order)
+UNIT_WITHIN(test_update_order, setup, teardown)
 {
 	struct map_head head = make(ID, 5000);
 	struct map_entry one = entry_of(&head), zero = {.epoch = 1, .flags = MAP_ZERO};
@@ -156,9 +153,8 @@ START_TEST(test_update_order)
 	ck_assert(map_format_entry_same(look(&head, 7), one));
 	ck_assert(map_format_entry_same(look(&head, 8), one));
 }
-END_TEST
 
-START_TEST(test_update_refused)
+UNIT_WITHIN(test_update_refused, setup, teardown)
 {
 	struct map_head head = make(ID, 10);
 	struct map_change bad[] = {
@@ -184,10 +180,9 @@ START_TEST(test_update_refused)
 	ck_assert_int_eq(map_tree_update(store, &head, &change, 0), 0);
 	ck_assert_uint_eq(memory->mutations, 0);
 }
-END_TEST
 
 /* Own and young: the other half of the same object. Shared: an object of its own. */
-START_TEST(test_page_places)
+UNIT_WITHIN(test_page_places, setup, teardown)
 {
 	struct map_head head = make(ID, 1000);
 	set(&head, 1);
@@ -223,11 +218,10 @@ START_TEST(test_page_places)
 	ck_epoch(&copy, 3, 5);
 	ck_epoch(&head, 3, 6);
 }
-END_TEST
 
 /* The put was done and the answer lost: whoever went on with the old head would write into pages
    that are in use by now. */
-START_TEST(test_answer_lost)
+UNIT_WITHIN(test_answer_lost, setup, teardown)
 {
 	struct map_head head = make(ID, 1000), read;
 	set(&head, 1);
@@ -249,7 +243,6 @@ START_TEST(test_answer_lost)
 	ck_assert_int_eq(map_tree_update(store, &read, &change, 1), 0);
 	ck_epoch(&read, 3, 1);
 }
-END_TEST
 
 /* --- sizes -------------------------------------------------------------------------------- */
 
@@ -262,7 +255,7 @@ static void resize(struct map_head *head, uint64_t objects)
 	ck_assert_uint_eq(map_objects(&head->volume), objects);
 }
 
-START_TEST(test_resize)
+UNIT_WITHIN(test_resize, setup, teardown)
 {
 	static const uint32_t objects[] = {0, 599, 600, 1023, 1024, 140000, 150000, 400000};
 	struct map_head head = make(ID, 600000);
@@ -285,9 +278,8 @@ START_TEST(test_resize)
 	for (unsigned j = 0; j < 8; j++)
 		ck_epoch(&copy, objects[j], 1);
 }
-END_TEST
 
-START_TEST(test_resize_deeper)
+UNIT_WITHIN(test_resize_deeper, setup, teardown)
 {
 	struct map_head head = make(ID, 1000);
 	set(&head, 999);
@@ -315,7 +307,6 @@ START_TEST(test_resize_deeper)
 	resize(&empty, MAP_OBJECTS_MAX);
 	ck_counts(0, 0, 0, 1);
 }
-END_TEST
 
 /* --- walks and damage --------------------------------------------------------------------- */
 
@@ -359,7 +350,7 @@ static int walk_from(const struct map_head *head, uint32_t from, struct seen *se
 	return map_tree_walk(store, &head->volume, from, &walk);
 }
 
-START_TEST(test_walk)
+UNIT_WITHIN(test_walk, setup, teardown)
 {
 	static const uint32_t objects[] = {0, 511, 512, 131071, 131072, 16777215};
 	struct map_head head = make(ID, MAP_OBJECTS_MAX);
@@ -386,9 +377,8 @@ START_TEST(test_walk)
 	ck_assert_uint_eq(seen.pages, 8);
 	ck_counts(8, 0, 0, 0);
 }
-END_TEST
 
-START_TEST(test_damaged_page)
+UNIT_WITHIN(test_damaged_page, setup, teardown)
 {
 	struct map_head head = make(ID, MAP_OBJECTS_MAX);
 	struct map_change change = {520, entry_of(&head)};
@@ -426,10 +416,9 @@ START_TEST(test_damaged_page)
 	ck_assert_uint_eq(seen.first, 0);
 	ck_assert_uint_eq(seen.range, DIRECTORY);
 }
-END_TEST
 
 /* Every bit of a page counts. */
-START_TEST(test_damaged_bits)
+UNIT_WITHIN(test_damaged_bits, setup, teardown)
 {
 	struct map_head head = make(ID, 100);
 	struct map_entry entry;
@@ -443,7 +432,6 @@ START_TEST(test_damaged_bits)
 	}
 	ck_epoch(&head, 3, 1);
 }
-END_TEST
 
 /* --- differences -------------------------------------------------------------------------- */
 
@@ -466,7 +454,7 @@ static void ck_diff(const struct map_head *a, const struct map_head *b, uint32_t
 		ck_assert_mem_eq(seen.objects, objects, count * 4);
 }
 
-START_TEST(test_diff)
+UNIT_WITHIN(test_diff, setup, teardown)
 {
 	static const uint32_t changed[] = {3, 599, 131072, 500000};
 	struct map_head head = make(ID, 600000);
@@ -504,10 +492,9 @@ START_TEST(test_diff)
 	ck_assert_int_eq(
 		map_diff_trees(store, &copy.volume, &other.volume, 0, differs, &seen), -EXDEV);
 }
-END_TEST
 
 /* Of one level and of two; and two clones, each of whom calls itself owner 1. */
-START_TEST(test_diff_depth_and_clones)
+UNIT_WITHIN(test_diff_depth_and_clones, setup, teardown)
 {
 	static const uint32_t grown[] = {140000}, both[] = {7}, one[] = {7, 9};
 	struct map_head head = make(ID, 1000);
@@ -532,25 +519,4 @@ START_TEST(test_diff_depth_and_clones)
 	ck_diff(&clone[0], &clone[1], 0, both, 1);
 	set(&clone[1], 9);
 	ck_diff(&clone[0], &clone[1], 0, one, 2);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("map_tree");
-	UNIT_TEST_WITHIN(suite, test_update_and_look, setup, teardown);
-	UNIT_TEST_WITHIN(suite, test_update_cost, setup, teardown);
-	UNIT_TEST_WITHIN(suite, test_look_cost, setup, teardown);
-	UNIT_TEST_WITHIN(suite, test_update_order, setup, teardown);
-	UNIT_TEST_WITHIN(suite, test_update_refused, setup, teardown);
-	UNIT_TEST_WITHIN(suite, test_page_places, setup, teardown);
-	UNIT_TEST_WITHIN(suite, test_answer_lost, setup, teardown);
-	UNIT_TEST_WITHIN(suite, test_resize, setup, teardown);
-	UNIT_TEST_WITHIN(suite, test_resize_deeper, setup, teardown);
-	UNIT_TEST_WITHIN(suite, test_walk, setup, teardown);
-	UNIT_TEST_WITHIN(suite, test_damaged_page, setup, teardown);
-	UNIT_TEST_WITHIN(suite, test_damaged_bits, setup, teardown);
-	UNIT_TEST_WITHIN(suite, test_diff, setup, teardown);
-	UNIT_TEST_WITHIN(suite, test_diff_depth_and_clones, setup, teardown);
-	return unit_main(suite);
 }

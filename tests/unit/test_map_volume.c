@@ -21,7 +21,7 @@ static struct map_entry entry(uint64_t id, uint32_t object)
 
 /* --- names ------------------------------------------------------------------------------------ */
 
-START_TEST(test_names)
+UNIT(test_names)
 {
 	setup();
 	char longest[VOLUME_PART_MAX + 2];
@@ -50,7 +50,6 @@ START_TEST(test_names)
 	ck_assert_uint_eq(find("short"), 21);
 	teardown();
 }
-END_TEST
 
 #define PRIME1 0x9e3779b185ebca87ull
 #define PRIME2 0xc2b2ae3d27d4eb4full
@@ -92,7 +91,7 @@ static void same_hash(char a[65], char b[65])
 	memcpy(b + 32, &y, 8);
 }
 
-START_TEST(test_names_with_one_hash)
+UNIT(test_names_with_one_hash)
 {
 	setup();
 	char a[65], b[65];
@@ -115,9 +114,8 @@ START_TEST(test_names_with_one_hash)
 	ck_assert_uint_eq(deleted, 0);
 	teardown();
 }
-END_TEST
 
-START_TEST(test_names_as_people_say_them)
+UNIT(test_names_as_people_say_them)
 {
 	static const char *const nobody[] = {"disk@friday", "other@monday", "000000000000000b"};
 	char stored[MAP_NAME_ROOM], shown[MAP_NAME_ROOM];
@@ -144,11 +142,10 @@ START_TEST(test_names_as_people_say_them)
 	ck_assert_uint_eq(id, 12);
 	teardown();
 }
-END_TEST
 
 /* --- sizes, states, flags --------------------------------------------------------------------- */
 
-START_TEST(test_sizes)
+UNIT(test_sizes)
 {
 	setup();
 	const uint64_t tib = (uint64_t)1 << 40;
@@ -185,9 +182,8 @@ START_TEST(test_sizes)
 	ck_assert_int_eq(map_record_open(store, 4, &head), -ENOENT);
 	teardown();
 }
-END_TEST
 
-START_TEST(test_states_and_flags)
+UNIT(test_states_and_flags)
 {
 	setup();
 	struct map_create create = create_of(1, "import");
@@ -219,10 +215,9 @@ START_TEST(test_states_and_flags)
 	ck_assert_int_eq(map_change_flags(store, 1, MAP_PROTECTED, 0), -ENOENT);
 	teardown();
 }
-END_TEST
 
 /* What was made is found, whatever has become of it; another thing under its id is not it. */
-START_TEST(test_said_again)
+UNIT(test_said_again)
 {
 	setup();
 	ck_assert_int_eq(create(1, "a", SIZE), 0);
@@ -255,11 +250,10 @@ START_TEST(test_said_again)
 	ck_assert_uint_eq(child, 3);
 	teardown();
 }
-END_TEST
 
 /* --- chains ----------------------------------------------------------------------------------- */
 
-START_TEST(test_chain_of_snapshots)
+UNIT(test_chain_of_snapshots)
 {
 	setup();
 	char name[16];
@@ -288,9 +282,8 @@ START_TEST(test_chain_of_snapshots)
 	ck_assert_uint_eq(map_memory_objects(memory, 1), 0);
 	teardown();
 }
-END_TEST
 
-START_TEST(test_clones_of_clones)
+UNIT(test_clones_of_clones)
 {
 	setup();
 	char name[16];
@@ -311,11 +304,10 @@ START_TEST(test_clones_of_clones)
 	ck_assert_uint_eq(deleted, 0);
 	teardown();
 }
-END_TEST
 
 /* --- who needs whom --------------------------------------------------------------------------- */
 
-START_TEST(test_flat_reads_little)
+UNIT(test_flat_reads_little)
 {
 	setup();
 	bool flat = true;
@@ -346,11 +338,10 @@ START_TEST(test_flat_reads_little)
 	ck_assert_int_eq(map_remove(store, 1, &child), 0);
 	teardown();
 }
-END_TEST
 
 /* A snapshot that outlives its clone's detaching holds on to objects of volumes that are gone; who
    takes the last of it away takes them, too. */
-START_TEST(test_objects_of_the_dead)
+UNIT(test_objects_of_the_dead)
 {
 	setup();
 	uint8_t data[XSEG_SECTOR] = {1};
@@ -371,7 +362,6 @@ START_TEST(test_objects_of_the_dead)
 	ck_assert_uint_eq(map_memory_objects(memory, 2), 0);
 	teardown();
 }
-END_TEST
 
 /* --- deltas -------------------------------------------------------------------------------------
    */
@@ -396,7 +386,7 @@ static uint64_t has_of(uint64_t id, uint32_t epoch)
 	return bitmap.has[0];
 }
 
-START_TEST(test_partial)
+UNIT(test_partial)
 {
 	setup();
 	ck_assert_int_eq(create(1, "base", SIZE), 0);
@@ -436,9 +426,8 @@ START_TEST(test_partial)
 	ck_assert_uint_eq(entry(3, 0).epoch, 1);
 	teardown();
 }
-END_TEST
 
-START_TEST(test_refused_deltas)
+UNIT(test_refused_deltas)
 {
 	setup();
 	ck_assert_int_eq(create(1, "base", SIZE), 0);
@@ -474,10 +463,9 @@ START_TEST(test_refused_deltas)
 	ck_assert_int_eq(map_update(store, 1, NULL, 0, &head), 0);
 	teardown();
 }
-END_TEST
 
 /* What a cut-off attempt has left of another object's bitmap is not taken for this one's. */
-START_TEST(test_leftover_bitmap)
+UNIT(test_leftover_bitmap)
 {
 	setup();
 	ck_assert_int_eq(create(1, "base", SIZE), 0);
@@ -497,7 +485,6 @@ START_TEST(test_leftover_bitmap)
 	ck_assert_int_eq(tell_partial(2, 1, 1), -EILSEQ);
 	teardown();
 }
-END_TEST
 
 /* --- damage, cleaning up, listing ------------------------------------------------------------- */
 
@@ -524,7 +511,7 @@ static int stop(void *context, uint64_t id, int error, const struct map_head *at
 	return (int)id;
 }
 
-START_TEST(test_list_and_damage)
+UNIT(test_list_and_damage)
 {
 	setup();
 	char name[16];
@@ -557,9 +544,8 @@ START_TEST(test_list_and_damage)
 	ck_assert_uint_ne(map_memory_objects(memory, 8), 0);
 	teardown();
 }
-END_TEST
 
-START_TEST(test_cleanup)
+UNIT(test_cleanup)
 {
 	setup();
 	struct map_claim claim = {.owner = 5, .now_ns = 1, .lease_ns = 1, .host = "h"};
@@ -605,10 +591,9 @@ START_TEST(test_cleanup)
 	ck_assert_int_eq(map_home_read(store, 1, &home), -ENOENT);
 	teardown();
 }
-END_TEST
 
 /* As many changes for a volume of 8 TiB that is full of objects as for an empty one of 1 MiB. */
-START_TEST(test_cost_of_a_snapshot)
+UNIT(test_cost_of_a_snapshot)
 {
 	setup();
 	uint64_t mutations[2];
@@ -628,27 +613,4 @@ START_TEST(test_cost_of_a_snapshot)
 	ck_assert_uint_eq(mutations[0], mutations[1]);
 	ck_assert_uint_eq(mutations[0], 5);
 	teardown();
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("map_volume");
-	UNIT_TEST(suite, test_names);
-	UNIT_TEST(suite, test_names_with_one_hash);
-	UNIT_TEST(suite, test_names_as_people_say_them);
-	UNIT_TEST(suite, test_sizes);
-	UNIT_TEST(suite, test_states_and_flags);
-	UNIT_TEST(suite, test_said_again);
-	UNIT_TEST(suite, test_chain_of_snapshots);
-	UNIT_TEST(suite, test_clones_of_clones);
-	UNIT_TEST(suite, test_flat_reads_little);
-	UNIT_TEST(suite, test_objects_of_the_dead);
-	UNIT_TEST(suite, test_partial);
-	UNIT_TEST(suite, test_refused_deltas);
-	UNIT_TEST(suite, test_leftover_bitmap);
-	UNIT_TEST(suite, test_list_and_damage);
-	UNIT_TEST(suite, test_cleanup);
-	UNIT_TEST(suite, test_cost_of_a_snapshot);
-	return unit_main(suite);
 }

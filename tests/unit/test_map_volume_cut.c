@@ -18,7 +18,7 @@ static uint32_t raw_flags(uint64_t id)
 	return head.volume.flags;
 }
 
-START_TEST(test_in_the_making)
+UNIT(test_in_the_making)
 {
 	setup();
 	ck_assert_int_eq(create(1, "base", SIZE), 0);
@@ -60,10 +60,9 @@ START_TEST(test_in_the_making)
 	ck_assert_uint_eq(find("undone"), 6);
 	teardown();
 }
-END_TEST
 
 /* Nobody says it again: it is shown, holds its name and its parent, and a cleanup ends it. */
-START_TEST(test_half_removed)
+UNIT(test_half_removed)
 {
 	setup();
 	ck_assert_int_eq(create(1, "a", SIZE), 0);
@@ -83,9 +82,8 @@ START_TEST(test_half_removed)
 	ck_assert_int_eq(map_remove(store, 1, &child), 0);
 	teardown();
 }
-END_TEST
 
-START_TEST(test_what_is_left_behind)
+UNIT(test_what_is_left_behind)
 {
 	setup();
 	ck_assert_int_eq(create(1, "a", SIZE), 0);
@@ -101,7 +99,6 @@ START_TEST(test_what_is_left_behind)
 	ck_assert(!map_memory_exists(memory, map_volume_key(2, 1)));
 	teardown();
 }
-END_TEST
 
 static unsigned rival_at;
 static int (*rival)(void);
@@ -139,7 +136,7 @@ static void check_names(int rc_a, int rc_b)
 	ck_assert_uint_eq(find("b"), rc_a == 0 ? 1 : 2);
 }
 
-START_TEST(test_race_for_a_name)
+UNIT(test_race_for_a_name)
 {
 	bool raced = true;
 	for (unsigned at = 0; raced; at++) {
@@ -159,9 +156,8 @@ START_TEST(test_race_for_a_name)
 		}
 	}
 }
-END_TEST
 
-START_TEST(test_race_of_a_rename)
+UNIT(test_race_of_a_rename)
 {
 	static int (*const rivals[])(void) = {cleanup, rename_to_a, rename_to_b};
 	bool raced = true;
@@ -181,7 +177,6 @@ START_TEST(test_race_of_a_rename)
 			teardown();
 		}
 }
-END_TEST
 
 static int remove_2(void)
 {
@@ -190,7 +185,7 @@ static int remove_2(void)
 }
 
 /* That pages are gone because their volume is, is not damage. */
-START_TEST(test_race_with_a_removal)
+UNIT(test_race_with_a_removal)
 {
 	bool raced = true;
 	for (unsigned at = 0; raced; at++) {
@@ -211,10 +206,9 @@ START_TEST(test_race_with_a_removal)
 		teardown();
 	}
 }
-END_TEST
 
 /* The name is put and the answer lost: it is there, and somebody may have seen it. */
-START_TEST(test_lost_answer)
+UNIT(test_lost_answer)
 {
 	setup();
 	memory->fail_at = 3;
@@ -225,18 +219,4 @@ START_TEST(test_lost_answer)
 	ck_assert_int_eq(create(1, "a", SIZE), 0);
 	ck_assert_uint_eq(find("a"), 1);
 	teardown();
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("map_volume_cut");
-	UNIT_TEST(suite, test_in_the_making);
-	UNIT_TEST(suite, test_half_removed);
-	UNIT_TEST(suite, test_what_is_left_behind);
-	UNIT_TEST(suite, test_race_for_a_name);
-	UNIT_TEST(suite, test_race_of_a_rename);
-	UNIT_TEST(suite, test_race_with_a_removal);
-	UNIT_TEST(suite, test_lost_answer);
-	return unit_main(suite);
 }

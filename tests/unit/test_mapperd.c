@@ -26,7 +26,7 @@ static struct map_head_info acquire(uint64_t id)
 
 /* --- volumes as such ------------------------------------------------------------------------ */
 
-START_TEST(created_listed_removed)
+UNIT(created_listed_removed)
 {
 	struct xseg_volume_info info;
 	char names[256];
@@ -52,9 +52,8 @@ START_TEST(created_listed_removed)
 	ck_assert_uint_eq(mrig_list(&m, 4, names, sizeof(names)), 0);
 	mrig_end(&m);
 }
-END_TEST
 
-START_TEST(acquired_told_looked_up)
+UNIT(acquired_told_looked_up)
 {
 	mrig_begin(&m, 1, "");
 	uint64_t a = make("a", 100 * MIB);
@@ -78,7 +77,6 @@ START_TEST(acquired_told_looked_up)
 	ck_assert_uint_eq(mrig_counter(&m, MAPPER_ACQUIRES), 2);
 	mrig_end(&m);
 }
-END_TEST
 
 /* --- snapshots, clones, changes ------------------------------------------------------------- */
 
@@ -97,7 +95,7 @@ static struct map_head_info head_out(void)
 	return head;
 }
 
-START_TEST(snapshots_and_clones)
+UNIT(snapshots_and_clones)
 {
 	struct xseg_volume_info info;
 	char names[256];
@@ -137,9 +135,8 @@ START_TEST(snapshots_and_clones)
 	ck_assert_int_eq(mrig_remove(&m, 1001), 0);
 	mrig_end(&m);
 }
-END_TEST
 
-START_TEST(rolled_back_resized_renamed)
+UNIT(rolled_back_resized_renamed)
 {
 	struct xseg_volume_info info;
 	mrig_begin(&m, 1, "");
@@ -180,9 +177,8 @@ START_TEST(rolled_back_resized_renamed)
 	ck_assert_int_eq(mrig_other_acquire(a, false, &home), 0); /* nobody has it */
 	mrig_end(&m);
 }
-END_TEST
 
-START_TEST(protected_and_limited)
+UNIT(protected_and_limited)
 {
 	mrig_begin(&m, 1, "");
 	uint64_t a = make("a", 10 * MIB);
@@ -201,7 +197,6 @@ START_TEST(protected_and_limited)
 	ck_assert_int_eq(mrig_remove(&m, a), 0);
 	mrig_end(&m);
 }
-END_TEST
 
 /* Clusters 0 and 2 of object 3 of the clone are its own. */
 static struct map_head_info make_partial(uint64_t *clone, struct map_head_info *parent)
@@ -230,7 +225,7 @@ static struct map_head_info make_partial(uint64_t *clone, struct map_head_info *
 	return head;
 }
 
-START_TEST(partial_objects_flattened)
+UNIT(partial_objects_flattened)
 {
 	struct map_head_info parent;
 	uint64_t c, word;
@@ -281,10 +276,9 @@ START_TEST(partial_objects_flattened)
 	ck_assert_uint_eq(m.value, UINT64_MAX);
 	mrig_end(&m);
 }
-END_TEST
 
 /* Of an owner, epoch or object that cannot be: the store is not asked for what lies there. */
-START_TEST(bitmaps_of_nothing)
+UNIT(bitmaps_of_nothing)
 {
 	const struct map_object objects[] = {{0, 1, 1}, {7, 0, 1}, {7, MAP_EPOCH_MAX + 1, 1},
 		{7, XSEG_EPOCH_NAME - MAP_EPOCH_MAP, 0}, {7, 1, MAP_OBJECTS_MAX}};
@@ -299,10 +293,9 @@ START_TEST(bitmaps_of_nothing)
 		ck_assert_int_eq(infos[i].error, -EINVAL);
 	mrig_end(&m);
 }
-END_TEST
 
 /* More objects than one request flattens. */
-START_TEST(flattened_some_at_a_time)
+UNIT(flattened_some_at_a_time)
 {
 	mrig_begin(&m, 1, "");
 	uint64_t a = make("a", 10 * MIB), next = 0;
@@ -325,9 +318,8 @@ START_TEST(flattened_some_at_a_time)
 	ck_assert_uint_eq(mrig_counter(&m, MAPPER_FLATTENED), 40);
 	mrig_end(&m);
 }
-END_TEST
 
-START_TEST(differences_by_cluster)
+UNIT(differences_by_cluster)
 {
 	struct map_head_info parent;
 	struct map_stretch stretches[4];
@@ -356,10 +348,9 @@ START_TEST(differences_by_cluster)
 	ck_assert_int_eq(mrig_ask(&m, MAP_DIFF, b, &ask), -EXDEV);
 	mrig_end(&m);
 }
-END_TEST
 
 /* What lies behind the new end must not come back when the volume grows. */
-START_TEST(cut_in_the_middle_of_an_object)
+UNIT(cut_in_the_middle_of_an_object)
 {
 	mrig_begin(&m, 1, "");
 	uint64_t a = make("a", 10 * MIB);
@@ -381,11 +372,10 @@ START_TEST(cut_in_the_middle_of_an_object)
 	ck_assert_int_eq(mrig_byte(a, map_word_epoch(word), 3, 512), 0);
 	mrig_end(&m);
 }
-END_TEST
 
 /* --- questions that make no sense ----------------------------------------------------------- */
 
-START_TEST(nonsense_refused)
+UNIT(nonsense_refused)
 {
 	struct map_ask ask = {0};
 	mrig_begin(&m, 1, "");
@@ -416,10 +406,9 @@ START_TEST(nonsense_refused)
 	ck_assert_uint_eq(mrig_word(&m, a, 1), 0);
 	mrig_end(&m);
 }
-END_TEST
 
 /* Both orders of deltas, and a whole request full of them. */
-START_TEST(much_news_at_once)
+UNIT(much_news_at_once)
 {
 	enum { COUNT = 2000 };
 	mrig_begin(&m, 1, "");
@@ -437,7 +426,6 @@ START_TEST(much_news_at_once)
 	ck_assert_uint_eq(mrig_counter(&m, MAPPER_PUBLISHED), COUNT);
 	mrig_end(&m);
 }
-END_TEST
 
 static struct map_sweep_state sweep_state(void)
 {
@@ -455,7 +443,7 @@ static int sweep(uint64_t flags, uint64_t rate)
 }
 
 /* A look into a map costs one read, deltas no GET. */
-START_TEST(little_is_asked_of_the_store)
+UNIT(little_is_asked_of_the_store)
 {
 	mrig_begin(&m, 1, "");
 	/* what the mapper looks at when it begins it has looked at before it sweeps */
@@ -484,9 +472,8 @@ START_TEST(little_is_asked_of_the_store)
 	mrig_unlock();
 	mrig_end(&m);
 }
-END_TEST
 
-START_TEST(many_are_listed_in_pieces)
+UNIT(many_are_listed_in_pieces)
 {
 	char names[8192], name[16];
 	mrig_begin(&m, 2, "");
@@ -502,11 +489,10 @@ START_TEST(many_are_listed_in_pieces)
 	}
 	mrig_end(&m);
 }
-END_TEST
 
 /* --- sweeping ------------------------------------------------------------------------------- */
 
-START_TEST(swept_while_asked_for_other_things)
+UNIT(swept_while_asked_for_other_things)
 {
 	char name[16];
 	mrig_begin(&m, 1, "");
@@ -536,10 +522,9 @@ START_TEST(swept_while_asked_for_other_things)
 	mrig_unlock();
 	mrig_end(&m);
 }
-END_TEST
 
 /* Its map moves on under who looks at it, and nothing is wrong with it. */
-START_TEST(checked_while_written)
+UNIT(checked_while_written)
 {
 	mrig_begin(&m, 1, "");
 	uint64_t a = make("a", 100ull * 512 * MRIG_OBJECT);
@@ -555,9 +540,8 @@ START_TEST(checked_while_written)
 	}
 	mrig_end(&m);
 }
-END_TEST
 
-START_TEST(a_sweep_is_ended)
+UNIT(a_sweep_is_ended)
 {
 	char name[16];
 	mrig_begin(&m, 1, "");
@@ -573,28 +557,4 @@ START_TEST(a_sweep_is_ended)
 	ck_assert_int_eq(sweep(MAP_SWEEP_STOP, 0), 0);
 	ck_assert_int_eq(sweep(MAP_SWEEP_START, 10), 0);
 	mrig_end(&m); /* a stop of the peer ends it, too */
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("mapperd");
-	UNIT_TEST(suite, created_listed_removed);
-	UNIT_TEST(suite, acquired_told_looked_up);
-	UNIT_TEST(suite, snapshots_and_clones);
-	UNIT_TEST(suite, rolled_back_resized_renamed);
-	UNIT_TEST(suite, protected_and_limited);
-	UNIT_TEST(suite, partial_objects_flattened);
-	UNIT_TEST(suite, bitmaps_of_nothing);
-	UNIT_TEST(suite, flattened_some_at_a_time);
-	UNIT_TEST(suite, differences_by_cluster);
-	UNIT_TEST(suite, cut_in_the_middle_of_an_object);
-	UNIT_TEST(suite, nonsense_refused);
-	UNIT_TEST(suite, much_news_at_once);
-	UNIT_TEST(suite, little_is_asked_of_the_store);
-	UNIT_TEST(suite, many_are_listed_in_pieces);
-	UNIT_TEST(suite, swept_while_asked_for_other_things);
-	UNIT_TEST(suite, checked_while_written);
-	UNIT_TEST(suite, a_sweep_is_ended);
-	return unit_main(suite);
 }

@@ -35,7 +35,7 @@ static struct map_ask ask_of(const char *name, uint64_t id)
 
 /* --- other hosts ---------------------------------------------------------------------------- */
 
-START_TEST(open_elsewhere)
+UNIT(open_elsewhere)
 {
 	struct map_home home;
 	struct map_head_info head;
@@ -62,10 +62,9 @@ START_TEST(open_elsewhere)
 	ck_assert_int_eq(mrig_acquire(&m, a, &head), 0);
 	mrig_end(&m);
 }
-END_TEST
 
 /* What was ours is another's: nothing more of ours comes into the map. */
-START_TEST(taken_away)
+UNIT(taken_away)
 {
 	struct map_home home;
 	struct map_head other;
@@ -85,10 +84,9 @@ START_TEST(taken_away)
 	ck_assert_uint_eq(mrig_home(a).owner, 4711); /* that was not ours to release */
 	mrig_end(&m);
 }
-END_TEST
 
 /* The other one has not come to its epoch yet: the record that it changed is not to be put over. */
-START_TEST(taken_away_just_now)
+UNIT(taken_away_just_now)
 {
 	struct map_home home;
 	mrig_begin(&m, 1, "");
@@ -103,10 +101,9 @@ START_TEST(taken_away_just_now)
 	ck_assert_uint_eq(mrig_word(&m, a, 4), 0);
 	mrig_end(&m);
 }
-END_TEST
 
 /* What was read of the map before is not there any more. */
-START_TEST(looked_at_while_another_writes)
+UNIT(looked_at_while_another_writes)
 {
 	struct map_home home;
 	struct map_head other;
@@ -128,10 +125,9 @@ START_TEST(looked_at_while_another_writes)
 	ck_assert_uint_ge(mrig_counter(&m, MAPPER_AGAIN), 1);
 	mrig_end(&m);
 }
-END_TEST
 
 /* A record that changed behind our back, and is ours still: read again. */
-START_TEST(overtaken_and_still_ours)
+UNIT(overtaken_and_still_ours)
 {
 	mrig_begin(&m, 1, "");
 	uint64_t a = make("a", 10 * MIB);
@@ -146,11 +142,10 @@ START_TEST(overtaken_and_still_ours)
 	ck_assert_int_eq(mrig_remove(&m, a), -EPERM); /* that change is there, too */
 	mrig_end(&m);
 }
-END_TEST
 
 /* --- leases --------------------------------------------------------------------------------- */
 
-START_TEST(leases_are_renewed_and_inherited)
+UNIT(leases_are_renewed_and_inherited)
 {
 	struct map_head_info head, after;
 	mrig_begin(&m, 2, ",lease=1s");
@@ -178,10 +173,9 @@ START_TEST(leases_are_renewed_and_inherited)
 	ck_assert_uint_eq(after.term, head.term);
 	mrig_end(&m);
 }
-END_TEST
 
 /* Before it has looked through the records a successor gets updates. */
-START_TEST(deltas_for_a_successor)
+UNIT(deltas_for_a_successor)
 {
 	mrig_begin(&m, 1, "");
 	uint64_t a = make("a", 10 * MIB);
@@ -192,9 +186,8 @@ START_TEST(deltas_for_a_successor)
 	}
 	mrig_end(&m);
 }
-END_TEST
 
-START_TEST(a_lost_lease_is_noticed)
+UNIT(a_lost_lease_is_noticed)
 {
 	struct map_home home;
 	mrig_begin(&m, 1, ",lease=1s");
@@ -205,7 +198,6 @@ START_TEST(a_lost_lease_is_noticed)
 	ck_assert_int_eq(mrig_publish(&m, a, 3, head.epoch), -ESTALE);
 	mrig_end(&m);
 }
-END_TEST
 
 /* --- a store that is cut off after any change ----------------------------------------------- */
 
@@ -303,7 +295,7 @@ static void findings_none(void)
  * After each change of the store in turn nothing more is done, and the mapper goes. Its successor
  * is asked the same and does it.
  */
-START_TEST(cut_off_and_asked_again)
+UNIT_LOOP(cut_off_and_asked_again, countof(steps))
 {
 	const struct step *step = &steps[_i];
 	bool cut = true;
@@ -333,7 +325,6 @@ START_TEST(cut_off_and_asked_again)
 	}
 	ck_assert_uint_gt(cuts, 0);
 }
-END_TEST
 
 /* --- many at once --------------------------------------------------------------------------- */
 
@@ -408,7 +399,7 @@ static void end_work(void)
 	}
 }
 
-START_TEST(many_clients_many_volumes)
+UNIT(many_clients_many_volumes)
 {
 	mrig_begin(&m, 2, ",threads=4");
 	begin_work();
@@ -423,7 +414,6 @@ START_TEST(many_clients_many_volumes)
 	ck_assert_uint_eq(found, CLIENTS * 100);
 	mrig_end(&m);
 }
-END_TEST
 
 /* Threads that want 64 requests each, of 128 that there are: they wait for one another. */
 static void *list_all(void *context)
@@ -436,7 +426,7 @@ static void *list_all(void *context)
 	return NULL;
 }
 
-START_TEST(few_requests_for_many)
+UNIT(few_requests_for_many)
 {
 	char name[16];
 	mrig_small = true;
@@ -453,10 +443,9 @@ START_TEST(few_requests_for_many)
 	ck_assert_uint_gt(rig_counter(&m.rig, "map", CORE_RETRIES), 0);
 	mrig_end(&m);
 }
-END_TEST
 
 /* A stop waits for what is under way; what comes meanwhile is the successor's. */
-START_TEST(stopped_under_load)
+UNIT(stopped_under_load)
 {
 	mrig_begin(&m, 1, ",threads=3");
 	begin_work();
@@ -469,10 +458,9 @@ START_TEST(stopped_under_load)
 	ck_assert_uint_eq(told, CLIENTS * 100);
 	mrig_end(&m);
 }
-END_TEST
 
 /* What is quick does not wait for what is long, nor one volume for another. */
-START_TEST(looks_pass_what_is_slow)
+UNIT(looks_pass_what_is_slow)
 {
 	struct client others[3];
 	struct client_request asked[3], *done;
@@ -500,24 +488,4 @@ START_TEST(looks_pass_what_is_slow)
 		client_close(&others[i]);
 	}
 	mrig_end(&m);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("mapperd_fault");
-	UNIT_TEST(suite, open_elsewhere);
-	UNIT_TEST(suite, taken_away);
-	UNIT_TEST(suite, taken_away_just_now);
-	UNIT_TEST(suite, looked_at_while_another_writes);
-	UNIT_TEST(suite, overtaken_and_still_ours);
-	UNIT_TEST(suite, leases_are_renewed_and_inherited);
-	UNIT_TEST(suite, deltas_for_a_successor);
-	UNIT_TEST(suite, a_lost_lease_is_noticed);
-	UNIT_LOOP_TEST(suite, cut_off_and_asked_again, countof(steps));
-	UNIT_TEST(suite, many_clients_many_volumes);
-	UNIT_TEST(suite, few_requests_for_many);
-	UNIT_TEST(suite, stopped_under_load);
-	UNIT_TEST(suite, looks_pass_what_is_slow);
-	return unit_main(suite);
 }

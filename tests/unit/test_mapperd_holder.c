@@ -49,7 +49,7 @@ static void renewals(unsigned count)
 	UNTIL(mrig_counter(&m, MAPPER_RENEWALS) >= before + count);
 }
 
-START_TEST(what_the_dead_had_is_given_back)
+UNIT(what_the_dead_had_is_given_back)
 {
 	struct client other;
 	struct map_home home;
@@ -73,9 +73,8 @@ START_TEST(what_the_dead_had_is_given_back)
 	ck_assert_uint_eq(mrig_counter(&m, MAPPER_LEFT), 1);
 	mrig_end(&m);
 }
-END_TEST
 
-START_TEST(what_another_had_since_is_not_told)
+UNIT(what_another_had_since_is_not_told)
 {
 	struct client other;
 	struct map_home home;
@@ -94,10 +93,9 @@ START_TEST(what_another_had_since_is_not_told)
 	ck_assert_uint_eq(mrig_home(a).owner, 0);
 	mrig_end(&m);
 }
-END_TEST
 
 /* A mapper that was started anew does not know who had them: whoever says it, holds them. */
-START_TEST(a_successor_is_told)
+UNIT(a_successor_is_told)
 {
 	mrig_begin(&m, 2, LEASE);
 	uint64_t a = make("a"), b = make("b"), c = make("c");
@@ -119,10 +117,9 @@ START_TEST(a_successor_is_told)
 	ck_assert_int_eq(mrig_control(&m, MAP_LEASES, 0, 1u << 30, ids, sizeof(ids)), -EINVAL);
 	mrig_end(&m);
 }
-END_TEST
 
 /* A composer that lives, and has not been heard since: it may be the one that has it. */
-START_TEST(a_silent_composer_is_waited_for)
+UNIT(a_silent_composer_is_waited_for)
 {
 	struct client other;
 	uint32_t peer, port, edge;
@@ -146,15 +143,4 @@ START_TEST(a_silent_composer_is_waited_for)
 	ck_assert_uint_ne(mrig_home(b).owner, 0);
 	xseg_peer_leave(seg, peer);
 	mrig_end(&m);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("mapperd_holder");
-	UNIT_TEST(suite, what_the_dead_had_is_given_back);
-	UNIT_TEST(suite, what_another_had_since_is_not_told);
-	UNIT_TEST(suite, a_successor_is_told);
-	UNIT_TEST(suite, a_silent_composer_is_waited_for);
-	return unit_main(suite);
 }

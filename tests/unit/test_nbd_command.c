@@ -9,7 +9,7 @@
 static const uint8_t write_wire[NBD_REQUEST_HEADER] = {0x25, 0x60, 0x95, 0x13, 0, 1, 0, 1, 1, 2, 3,
 	4, 5, 6, 7, 8, 0, 0, 0, 1, 0, 0, 0x10, 0, 0, 0, 0x20, 0};
 
-START_TEST(test_parse)
+UNIT(test_parse)
 {
 	struct nbd_command c;
 	ck_assert_int_eq(nbd_command_parse(write_wire, &c), 0);
@@ -20,9 +20,8 @@ START_TEST(test_parse)
 	ck_assert_uint_eq(nbd_command_payload(&c), 0x2000);
 	ck_assert_mem_eq(&c.cookie, write_wire + 8, 8);
 }
-END_TEST
 
-START_TEST(test_wrong_magic)
+UNIT(test_wrong_magic)
 {
 	uint8_t wire[NBD_REQUEST_HEADER];
 	struct nbd_command c;
@@ -32,7 +31,6 @@ START_TEST(test_wrong_magic)
 		ck_assert_int_eq(nbd_command_parse(wire, &c), -EPROTO);
 	}
 }
-END_TEST
 
 #define SIZE 0x100000ull
 enum {
@@ -115,7 +113,7 @@ static const struct {
 		NBD_OK},
 };
 
-START_TEST(test_checks_by_table)
+UNIT(test_checks_by_table)
 {
 	for (unsigned kind = 1; kind < ALL; kind <<= 1) {
 		struct nbd_session s = session_of(kind);
@@ -127,10 +125,9 @@ START_TEST(test_checks_by_table)
 					nbd_command_check(&s, &checks[i].c));
 	}
 }
-END_TEST
 
 /* Each flag belongs to one command, FUA to all; what is left is refused. */
-START_TEST(test_flags_by_command)
+UNIT(test_flags_by_command)
 {
 	static const unsigned own[NBD_CMD_COUNT] = {
 		[NBD_CMD_READ] = 4, [NBD_CMD_WRITE_ZEROES] = 2 | 16, [NBD_CMD_BLOCK_STATUS] = 8};
@@ -145,9 +142,8 @@ START_TEST(test_flags_by_command)
 				type, bit);
 		}
 }
-END_TEST
 
-START_TEST(test_error_values)
+UNIT(test_error_values)
 {
 	static const int in[] = {0, -EPERM, -EROFS, -EACCES, -EIO, -ENOMEM, -EINVAL, -ENOSPC,
 		-EDQUOT, -EFBIG, -EOPNOTSUPP, -ESHUTDOWN, -ENXIO, -ETIMEDOUT, -EBADMSG};
@@ -157,7 +153,6 @@ START_TEST(test_error_values)
 	for (unsigned i = 0; i < countof(in); i++)
 		ck_assert_int_eq(nbd_command_error(in[i]), out[i]);
 }
-END_TEST
 
 static void expect_bytes(const uint8_t *got, uint32_t size, const char *hex)
 {
@@ -169,7 +164,7 @@ static void expect_bytes(const uint8_t *got, uint32_t size, const char *hex)
 	}
 }
 
-START_TEST(test_replies)
+UNIT(test_replies)
 {
 	uint8_t to[NBD_REPLY_MAX];
 	uint64_t cookie;
@@ -184,17 +179,4 @@ START_TEST(test_replies)
 		"668e33ef000100010102030405060708000002080000000100001000");
 	expect_bytes(to, nbd_reply_status(to, cookie, 1, 3, true),
 		"668e33ef0001000501020304050607080000001c00000001");
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("nbd_command");
-	UNIT_TEST(suite, test_parse);
-	UNIT_TEST(suite, test_wrong_magic);
-	UNIT_TEST(suite, test_checks_by_table);
-	UNIT_TEST(suite, test_flags_by_command);
-	UNIT_TEST(suite, test_error_values);
-	UNIT_TEST(suite, test_replies);
-	return unit_main(suite);
 }

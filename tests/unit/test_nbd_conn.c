@@ -57,7 +57,7 @@ static void data_round(struct rig *rig, int fd, bool blocks, uint8_t *model)
 	}
 }
 
-START_TEST(test_data)
+UNIT(test_data)
 {
 	uint8_t *model = calloc(1, RIG_SIZE);
 	struct rig *rig = rig_new();
@@ -71,10 +71,9 @@ START_TEST(test_data)
 	rig_free(rig);
 	free(model);
 }
-END_TEST
 
 /* The same while pages and slots run short all the time. */
-START_TEST(test_data_when_the_pool_is_low)
+UNIT(test_data_when_the_pool_is_low)
 {
 	uint8_t *model = calloc(1, RIG_SIZE);
 	struct rig *rig = rig_new();
@@ -89,9 +88,8 @@ START_TEST(test_data_when_the_pool_is_low)
 	rig_free(rig);
 	free(model);
 }
-END_TEST
 
-START_TEST(test_hints)
+UNIT(test_hints)
 {
 	static uint8_t data[64 * K];
 	struct rig *rig = rig_new();
@@ -114,10 +112,9 @@ START_TEST(test_hints)
 	close(fd);
 	rig_free(rig);
 }
-END_TEST
 
 /* A store that cannot zero: it is done by writing, unless it was to be fast. */
-START_TEST(test_zeroes_by_writing)
+UNIT(test_zeroes_by_writing)
 {
 	struct rig *rig = rig_new();
 	int fd = client(rig, false, true);
@@ -140,9 +137,8 @@ START_TEST(test_zeroes_by_writing)
 	close(fd);
 	rig_free(rig);
 }
-END_TEST
 
-START_TEST(test_errors_of_the_store)
+UNIT(test_errors_of_the_store)
 {
 	static uint8_t data[9 * M];
 	static const unsigned ops[] = {
@@ -165,9 +161,8 @@ START_TEST(test_errors_of_the_store)
 	}
 	rig_free(rig);
 }
-END_TEST
 
-START_TEST(test_patch_whose_read_fails)
+UNIT(test_patch_whose_read_fails)
 {
 	uint8_t data[100], model[2048];
 	struct rig *rig = rig_new();
@@ -185,14 +180,13 @@ START_TEST(test_patch_whose_read_fails)
 	close(fd);
 	rig_free(rig);
 }
-END_TEST
 
 /* --- many at once ---------------------------------------------------------------- */
 
 #define MANY 200u
 
 /* Writers of neighbouring bytes on several connections: nobody's bytes get lost. */
-START_TEST(test_patches_of_neighbours)
+UNIT(test_patches_of_neighbours)
 {
 	struct rig *rig = rig_new();
 	uint8_t model[MANY * 100], stream[NBD_REQUEST_HEADER + 100], reply[NBD_SIMPLE_HEADER];
@@ -219,7 +213,6 @@ START_TEST(test_patches_of_neighbours)
 		close(fd[i]);
 	rig_free(rig);
 }
-END_TEST
 
 static void send_reads(struct rig *rig, int fd, unsigned count, uint32_t length)
 {
@@ -232,7 +225,7 @@ static void send_reads(struct rig *rig, int fd, unsigned count, uint32_t length)
 }
 
 /* Answers in any order; each cookie once, each with its own data. */
-START_TEST(test_many_in_flight)
+UNIT(test_many_in_flight)
 {
 	static uint8_t data[4 * K];
 	bool seen[MANY] = {false};
@@ -256,10 +249,9 @@ START_TEST(test_many_in_flight)
 	close(fd);
 	rig_free(rig);
 }
-END_TEST
 
 /* One that never reads: it stalls, memory stays bounded, others are served, it is closed. */
-START_TEST(test_client_that_never_reads)
+UNIT(test_client_that_never_reads)
 {
 	static uint8_t data[64 * K];
 	struct rig *rig = rig_new();
@@ -283,10 +275,9 @@ START_TEST(test_client_that_never_reads)
 	close(fd);
 	rig_free(rig);
 }
-END_TEST
 
 /* What it did not take is given back when others need it, and read again when it goes on. */
-START_TEST(test_replies_are_dropped_and_restored)
+UNIT(test_replies_are_dropped_and_restored)
 {
 	static uint8_t data[256 * K];
 	uint8_t reply[NBD_SIMPLE_HEADER];
@@ -312,10 +303,9 @@ START_TEST(test_replies_are_dropped_and_restored)
 	close(fd);
 	rig_free(rig);
 }
-END_TEST
 
 /* ...and when that fails: an error, or the end of the connection if data was on its way. */
-START_TEST(test_restore_fails)
+UNIT(test_restore_fails)
 {
 	static uint8_t data[256 * K];
 	uint8_t reply[NBD_SIMPLE_HEADER];
@@ -346,10 +336,9 @@ START_TEST(test_restore_fails)
 		rig_free(rig);
 	}
 }
-END_TEST
 
 /* Leaving at any moment of 64 requests: the calls come back to nobody. */
-START_TEST(test_client_that_leaves)
+UNIT(test_client_that_leaves)
 {
 	struct rig *rig = rig_new();
 	for (unsigned round = 0; round < 60; round++) {
@@ -384,9 +373,8 @@ START_TEST(test_client_that_leaves)
 	}
 	rig_free(rig);
 }
-END_TEST
 
-START_TEST(test_half_a_payload)
+UNIT(test_half_a_payload)
 {
 	static uint8_t data[600 * K];
 	uint8_t wire[NBD_REQUEST_HEADER];
@@ -405,12 +393,11 @@ START_TEST(test_half_a_payload)
 	close(fd);
 	rig_free(rig);
 }
-END_TEST
 
 /* --- the stream ------------------------------------------------------------------ */
 
 /* Refused requests of all kinds between good ones, in random cuts: the stream stays in step. */
-START_TEST(test_refused_in_random_cuts)
+UNIT(test_refused_in_random_cuts)
 {
 	static uint8_t stream[2 * M];
 	static const struct {
@@ -451,9 +438,8 @@ START_TEST(test_refused_in_random_cuts)
 	close(fd);
 	rig_free(rig);
 }
-END_TEST
 
-START_TEST(test_disc_answers_what_was_taken)
+UNIT(test_disc_answers_what_was_taken)
 {
 	uint8_t wire[NBD_REQUEST_HEADER], reply[NBD_SIMPLE_HEADER];
 	static uint8_t data[64 * K];
@@ -470,9 +456,8 @@ START_TEST(test_disc_answers_what_was_taken)
 	close(fd);
 	rig_free(rig);
 }
-END_TEST
 
-START_TEST(test_status)
+UNIT(test_status)
 {
 	uint8_t wire[NBD_REQUEST_HEADER], reply[1024];
 	static const struct {
@@ -500,10 +485,9 @@ START_TEST(test_status)
 	close(fd);
 	rig_free(rig);
 }
-END_TEST
 
 /* A store that knows nothing says "data" for all; that is never wrong. */
-START_TEST(test_status_unknown)
+UNIT(test_status_unknown)
 {
 	uint8_t wire[NBD_REQUEST_HEADER], reply[NBD_CHUNK_HEADER + 12];
 	struct rig *rig = rig_new();
@@ -517,11 +501,10 @@ START_TEST(test_status_unknown)
 	close(fd);
 	rig_free(rig);
 }
-END_TEST
 
 /* --- handshake on a connection --------------------------------------------------- */
 
-START_TEST(test_handshake_has_a_limit)
+UNIT(test_handshake_has_a_limit)
 {
 	struct rig *rig = rig_new();
 	int fd = rig_client(rig);
@@ -535,7 +518,6 @@ START_TEST(test_handshake_has_a_limit)
 	close(fd);
 	rig_free(rig);
 }
-END_TEST
 
 static uint32_t ask_go(struct rig *rig, int fd, const char *name)
 {
@@ -554,7 +536,7 @@ static uint32_t ask_go(struct rig *rig, int fd, const char *name)
 	return type;
 }
 
-START_TEST(test_exports)
+UNIT(test_exports)
 {
 	static char *only[] = {"two"};
 	uint8_t greeting[18], flags[4] = {0, 0, 0, 3};
@@ -576,10 +558,9 @@ START_TEST(test_exports)
 	close(fd);
 	rig_free(rig);
 }
-END_TEST
 
 /* Whoever leaves while the volume is being opened leaves no open volume behind. */
-START_TEST(test_leaving_while_opening)
+UNIT(test_leaving_while_opening)
 {
 	uint8_t wire[] = "\0\0\0\3IHAVEOPT\0\0\0\7\0\0\0\11\0\0\0\3one\0\0";
 	for (unsigned round = 0; round < 4; round++) {
@@ -597,10 +578,9 @@ START_TEST(test_leaving_while_opening)
 		rig_free(rig);
 	}
 }
-END_TEST
 
 /* A composer that knows nothing is told what is open, idle or not, once. */
-START_TEST(test_composer_started_anew)
+UNIT(test_composer_started_anew)
 {
 	struct rig *rig = rig_new();
 	int one = client(rig, true, true), two = client(rig, true, true);
@@ -629,7 +609,6 @@ START_TEST(test_composer_started_anew)
 	ck_assert_uint_eq(rig->volume[0].opens, 0);
 	rig_free(rig);
 }
-END_TEST
 
 /* The keeper's part between two rigs: what one has stored the next is handed. */
 static void notice_over(void)
@@ -652,7 +631,7 @@ static void notice_over(void)
  * Restarted in the middle of a write, with the next request behind it: the write is answered by
  * the one, the next request by the other, and the client sees nothing of it.
  */
-START_TEST(test_passed_on)
+UNIT(test_passed_on)
 {
 	static uint8_t wire[2 * NBD_REQUEST_HEADER + 64 * K], data[64 * K];
 	uint8_t reply[16];
@@ -698,10 +677,9 @@ START_TEST(test_passed_on)
 	unsetenv("LISTEN_PID");
 	rig_keeper = (struct rig_keeper){0};
 }
-END_TEST
 
 /* Nobody keeps it, or its volume has gone: it ends as it would in a stop. */
-START_TEST(test_not_passed_on)
+UNIT(test_not_passed_on)
 {
 	struct rig *rig = rig_new();
 	int fd = client(rig, true, true);
@@ -724,9 +702,8 @@ START_TEST(test_not_passed_on)
 	unsetenv("LISTEN_PID");
 	rig_keeper = (struct rig_keeper){0};
 }
-END_TEST
 
-START_TEST(test_stop_answers_what_is_in_flight)
+UNIT(test_stop_answers_what_is_in_flight)
 {
 	uint8_t reply[NBD_SIMPLE_HEADER];
 	static uint8_t data[64 * K];
@@ -746,35 +723,4 @@ START_TEST(test_stop_answers_what_is_in_flight)
 	ck_assert(rig->ops->idle(&rig->peer));
 	close(fd);
 	rig_free(rig);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("nbd_conn");
-	UNIT_TEST(suite, test_data);
-	UNIT_TEST(suite, test_data_when_the_pool_is_low);
-	UNIT_TEST(suite, test_hints);
-	UNIT_TEST(suite, test_zeroes_by_writing);
-	UNIT_TEST(suite, test_errors_of_the_store);
-	UNIT_TEST(suite, test_patch_whose_read_fails);
-	UNIT_TEST(suite, test_patches_of_neighbours);
-	UNIT_TEST(suite, test_many_in_flight);
-	UNIT_TEST(suite, test_client_that_never_reads);
-	UNIT_TEST(suite, test_replies_are_dropped_and_restored);
-	UNIT_TEST(suite, test_restore_fails);
-	UNIT_TEST(suite, test_client_that_leaves);
-	UNIT_TEST(suite, test_half_a_payload);
-	UNIT_TEST(suite, test_refused_in_random_cuts);
-	UNIT_TEST(suite, test_disc_answers_what_was_taken);
-	UNIT_TEST(suite, test_status);
-	UNIT_TEST(suite, test_status_unknown);
-	UNIT_TEST(suite, test_handshake_has_a_limit);
-	UNIT_TEST(suite, test_exports);
-	UNIT_TEST(suite, test_leaving_while_opening);
-	UNIT_TEST(suite, test_composer_started_anew);
-	UNIT_TEST(suite, test_passed_on);
-	UNIT_TEST(suite, test_not_passed_on);
-	UNIT_TEST(suite, test_stop_answers_what_is_in_flight);
-	return unit_main(suite);
 }

@@ -47,7 +47,7 @@ static bool has_changed(uint64_t at)
 	return is;
 }
 
-START_TEST(test_dirty)
+UNIT_LOOP(test_dirty, 2)
 {
 	static uint8_t changed[RIG_SIZE / 4096];
 	struct rig *rig = rig_new();
@@ -73,10 +73,9 @@ START_TEST(test_dirty)
 	close(fd);
 	rig_free(rig);
 }
-END_TEST
 
 /* What cannot be written to is served to be read, also by a composer that knows nothing of it. */
-START_TEST(test_read_only)
+UNIT_LOOP(test_read_only, 2)
 {
 	static uint8_t data[4 * K];
 	struct rig *rig = rig_new();
@@ -93,13 +92,4 @@ START_TEST(test_read_only)
 	ck_assert_uint_eq(rig->volume[0].read_opens, 2);
 	close(fd);
 	rig_free(rig);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("nbd_dirty");
-	UNIT_LOOP_TEST(suite, test_dirty, 2);
-	UNIT_LOOP_TEST(suite, test_read_only, 2);
-	return unit_main(suite);
 }

@@ -317,16 +317,15 @@ static void row_check(const struct row *row, unsigned cut, uint64_t *seed)
 	nbd_handshake_fini(&o.h);
 }
 
-START_TEST(test_options_by_table)
+UNIT(test_options_by_table)
 {
 	uint64_t seed = 7;
 	for (unsigned i = 0; i < countof(rows); i++)
 		for (unsigned cut = 0; cut < 6; cut++)
 			row_check(&rows[i], cut == 5 ? 100000 : cut, &seed);
 }
-END_TEST
 
-START_TEST(test_greeting)
+UNIT(test_greeting)
 {
 	uint8_t want[18];
 	struct owner o;
@@ -336,10 +335,9 @@ START_TEST(test_greeting)
 	ck_assert_mem_eq(o.h.out.data, want, 18);
 	nbd_handshake_fini(&o.h);
 }
-END_TEST
 
 /* One that is too long is thrown away as it comes; the next is understood. */
-START_TEST(test_long_options)
+UNIT(test_long_options)
 {
 	static const uint32_t sizes[] = {NBD_OPTION_MAX, NBD_OPTION_MAX + 1, NBD_OPTION_MAX * 2};
 	static const uint32_t types[] = {
@@ -360,9 +358,8 @@ START_TEST(test_long_options)
 		nbd_handshake_fini(&o.h);
 	}
 }
-END_TEST
 
-START_TEST(test_what_ends_the_session)
+UNIT(test_what_ends_the_session)
 {
 	static const char *const streams[] = {"00000003 'IHAVEOPS' 00000003 00000000",
 		"00000003 'NBDMAGIC'", "00000003 'IHAVEOPT' 00000007 ffffffff",
@@ -378,7 +375,6 @@ START_TEST(test_what_ends_the_session)
 		nbd_handshake_fini(&o.h);
 	}
 }
-END_TEST
 
 static struct nbd_session agreed(const char *const (*say)[2], unsigned count)
 {
@@ -394,7 +390,7 @@ static struct nbd_session agreed(const char *const (*say)[2], unsigned count)
 	return o.h.session;
 }
 
-START_TEST(test_session)
+UNIT(test_session)
 {
 	static const char *const plain[][2] = {{"7", "00000004 'disk' 0000"}};
 	static const char *const full[][2] = {{"8", ""},
@@ -416,10 +412,9 @@ START_TEST(test_session)
 	s = agreed(undone, countof(undone));
 	ck_assert(s.structured && !s.meta);
 }
-END_TEST
 
 /* Bytes that make no sense never make it run away or ask what it may not ask. */
-START_TEST(test_garbage)
+UNIT(test_garbage)
 {
 	static uint8_t stream[2048];
 	uint64_t seed = 42;
@@ -439,17 +434,4 @@ START_TEST(test_garbage)
 		ck_assert_uint_le(eaten, (size_t)(end - stream));
 		nbd_handshake_fini(&o.h);
 	}
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("nbd_handshake");
-	UNIT_TEST(suite, test_greeting);
-	UNIT_TEST(suite, test_options_by_table);
-	UNIT_TEST(suite, test_long_options);
-	UNIT_TEST(suite, test_what_ends_the_session);
-	UNIT_TEST(suite, test_session);
-	UNIT_TEST(suite, test_garbage);
-	return unit_main(suite);
 }

@@ -43,7 +43,7 @@ static int dial(const char *path)
 	return -1;
 }
 
-START_TEST(test_unix)
+UNIT(test_unix)
 {
 	struct nbd_shared shared, other;
 	struct nbd_options options = {0};
@@ -61,9 +61,8 @@ START_TEST(test_unix)
 	nbd_listen_close(&shared);
 	ck_assert_int_eq(stat(path, &st), -1);
 }
-END_TEST
 
-START_TEST(test_unix_of_the_dead)
+UNIT(test_unix_of_the_dead)
 {
 	struct nbd_shared shared;
 	struct nbd_options options = {0};
@@ -75,10 +74,9 @@ START_TEST(test_unix_of_the_dead)
 	ck_assert_int_eq(open_with(&shared, &options, socket_path()), 0);
 	nbd_listen_close(&shared);
 }
-END_TEST
 
 /* What is no socket, or somebody else's by now, is left alone. */
-START_TEST(test_unix_spares_files)
+UNIT(test_unix_spares_files)
 {
 	struct nbd_shared shared;
 	struct nbd_options options = {0};
@@ -97,7 +95,6 @@ START_TEST(test_unix_spares_files)
 	ck_assert_int_eq(access(path, F_OK), 0);
 	unlink(path);
 }
-END_TEST
 
 /* The next process: nothing is taken yet. */
 static void keeper_next(void)
@@ -141,7 +138,7 @@ static bool accepts(const struct nbd_shared *shared)
 }
 
 /* Who came while nobody was there is found by the next, after a kill and after a hand-over. */
-START_TEST(test_kept)
+UNIT(test_kept)
 {
 	struct nbd_shared shared;
 	struct nbd_options options = {0};
@@ -171,9 +168,8 @@ START_TEST(test_kept)
 	ck_assert_int_eq(stat(path, &st), -1);
 	keeper_end();
 }
-END_TEST
 
-START_TEST(test_kept_tcp)
+UNIT(test_kept_tcp)
 {
 	struct nbd_shared shared;
 	struct nbd_options options = {0};
@@ -190,10 +186,9 @@ START_TEST(test_kept_tcp)
 	stop(&shared, false);
 	keeper_end();
 }
-END_TEST
 
 /* A file of our name that somebody else has put there is not ours; nor is a name that is gone. */
-START_TEST(test_kept_elsewhere)
+UNIT(test_kept_elsewhere)
 {
 	struct nbd_shared shared;
 	struct nbd_options options = {0};
@@ -216,10 +211,9 @@ START_TEST(test_kept_elsewhere)
 	stop(&shared, false);
 	keeper_end();
 }
-END_TEST
 
 /* A successor that fails to start leaves everything to the one after it. */
-START_TEST(test_kept_over_failed_start)
+UNIT(test_kept_over_failed_start)
 {
 	struct nbd_shared shared;
 	struct nbd_options options = {0};
@@ -237,7 +231,6 @@ START_TEST(test_kept_over_failed_start)
 	stop(&shared, false);
 	keeper_end();
 }
-END_TEST
 
 static const struct {
 	const char *address, *says;
@@ -247,7 +240,7 @@ static const struct {
 	{"tcp:127.0.0.1:nosuchservice", ""}, {"10809", "unix:PATH"}, {"systemd", "no such socket"},
 	{"systemd:nbd", "no such socket"}, {"systemdx", "unix:PATH"}, {"tcp:192.0.2.1:0", ""}};
 
-START_TEST(test_bad_addresses)
+UNIT(test_bad_addresses)
 {
 	struct nbd_shared shared;
 	struct nbd_options options = {0};
@@ -265,9 +258,8 @@ START_TEST(test_bad_addresses)
 	options.socket_mode = (char *)(uintptr_t) "0899";
 	ck_assert_int_eq(open_with(&shared, &options, socket_path()), -EINVAL);
 }
-END_TEST
 
-START_TEST(test_tcp)
+UNIT(test_tcp)
 {
 	struct nbd_shared shared, other;
 	struct nbd_options options = {0};
@@ -292,9 +284,8 @@ START_TEST(test_tcp)
 		nbd_listen_close(&shared);
 	}
 }
-END_TEST
 
-START_TEST(test_tls_where_others_can_come)
+UNIT(test_tls_where_others_can_come)
 {
 	struct nbd_shared shared;
 	struct nbd_options options = {.tls = NBD_TLS_AUTO};
@@ -307,9 +298,8 @@ START_TEST(test_tls_where_others_can_come)
 	ck_assert(!shared.listeners[0].trusted);
 	nbd_listen_close(&shared);
 }
-END_TEST
 
-START_TEST(test_tls_options)
+UNIT(test_tls_options)
 {
 	static char file[] = "/nowhere/x.pem";
 	static const struct nbd_options wrong[] = {{.tls_cert = file}, {.tls_key = file},
@@ -323,7 +313,6 @@ START_TEST(test_tls_options)
 		ck_assert_ptr_null(shared.tls);
 	}
 }
-END_TEST
 
 /* In a child: descriptors 3 and 4 belong to somebody else here. */
 static int be_activated(void *argument)
@@ -349,14 +338,10 @@ static int be_activated(void *argument)
 	return 0;
 }
 
-START_TEST(test_socket_activation)
-{
-	ck_assert_int_eq(child_end(child_start(be_activated, NULL)), 0);
-}
-END_TEST
+UNIT(test_socket_activation) { ck_assert_int_eq(child_end(child_start(be_activated, NULL)), 0); }
 
 /* The socket belongs to a group that may be told by number, and to none that is not there. */
-START_TEST(test_group)
+UNIT(test_group)
 {
 	struct rig *rig = rig_new();
 	char *items[1] = {(char *)(uintptr_t)socket_path()};
@@ -378,10 +363,9 @@ START_TEST(test_group)
 	}
 	rig_free(rig);
 }
-END_TEST
 
 /* Through a real listener: of those that have not chosen an export the oldest makes room. */
-START_TEST(test_connection_limit)
+UNIT(test_connection_limit)
 {
 	struct rig *rig = rig_new();
 	char *items[1] = {(char *)(uintptr_t)socket_path()};
@@ -414,12 +398,11 @@ START_TEST(test_connection_limit)
 	close(three);
 	rig_free(rig);
 }
-END_TEST
 
 static int pipe_in[2], pipe_out[2];
 
 /* Stdin and stdout as pipes: served, and the process ends with its client. */
-START_TEST(test_single)
+UNIT(test_single)
 {
 	struct rig *rig = rig_new();
 	uint8_t wire[] = "\0\0\0\3IHAVEOPT\0\0\0\2\0\0\0\0", reply[38];
@@ -438,26 +421,4 @@ START_TEST(test_single)
 	close(pipe_in[1]);
 	close(pipe_out[0]);
 	rig_free(rig);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("nbd_listen");
-	UNIT_TEST(suite, test_unix);
-	UNIT_TEST(suite, test_unix_of_the_dead);
-	UNIT_TEST(suite, test_unix_spares_files);
-	UNIT_TEST(suite, test_kept);
-	UNIT_TEST(suite, test_kept_tcp);
-	UNIT_TEST(suite, test_kept_elsewhere);
-	UNIT_TEST(suite, test_kept_over_failed_start);
-	UNIT_TEST(suite, test_bad_addresses);
-	UNIT_TEST(suite, test_tcp);
-	UNIT_TEST(suite, test_tls_where_others_can_come);
-	UNIT_TEST(suite, test_tls_options);
-	UNIT_TEST(suite, test_socket_activation);
-	UNIT_TEST(suite, test_connection_limit);
-	UNIT_TEST(suite, test_group);
-	UNIT_TEST(suite, test_single);
-	return unit_main(suite);
 }

@@ -42,7 +42,7 @@ static const char *host_started(unsigned position)
 	return pipeline.hosts[pipeline.order[position]].name;
 }
 
-START_TEST(test_whole)
+UNIT(test_whole)
 {
 	int rc = load("# comment\n; another\n" HEAD "lanes = 8\nhuge = /mnt/huge\n\n"
 		      "[peer nbd0]\nrole = front_nbd\nhost = front\n"
@@ -66,9 +66,8 @@ START_TEST(test_whole)
 	ck_assert_uint_eq(pipeline.hosts[pipeline.order[1]].workers, 3);
 	pipeline_free(&pipeline);
 }
-END_TEST
 
-START_TEST(test_defaults)
+UNIT(test_defaults)
 {
 	ck_assert_int_eq(load("[peer a]\nrole = r\n"), 0);
 	ck_assert_str_eq(pipeline.segment, "");
@@ -77,10 +76,9 @@ START_TEST(test_defaults)
 	ck_assert_str_eq(host_started(0), "a");
 	pipeline_free(&pipeline);
 }
-END_TEST
 
 /* Stores first, whatever the order in the file; a chain through hosts and back is no circle. */
-START_TEST(test_order)
+UNIT(test_order)
 {
 	ck_assert_int_eq(load("[peer top]\nrole=r\nedge.x=middle\n[peer middle]\nrole=r\n"
 			      "edge.x=left\nedge.y=right\n[peer left]\nrole=r\nedge.x=bottom\n"
@@ -96,7 +94,6 @@ START_TEST(test_order)
 	ck_assert_uint_eq(pipeline.host_count, 2);
 	pipeline_free(&pipeline);
 }
-END_TEST
 
 struct mistake {
 	const char *text, *says, *hint;
@@ -129,7 +126,7 @@ static const struct mistake mistakes[] = {
 	{"x = 1\n", "p.conf:1: 'x' stands before any section", ""},
 };
 
-START_TEST(test_mistakes)
+UNIT(test_mistakes)
 {
 	for (size_t i = 0; i < countof(mistakes); i++) {
 		const struct mistake *m = &mistakes[i];
@@ -141,10 +138,9 @@ START_TEST(test_mistakes)
 		pipeline_free(&pipeline);
 	}
 }
-END_TEST
 
 /* A line as long as may be is read whole; one more is an error, not two lines. */
-START_TEST(test_long_line)
+UNIT(test_long_line)
 {
 	static char text[PIPELINE_LINE_MAX + 64];
 	const char *head = "[peer a]\nrole=r\nx=";
@@ -161,9 +157,8 @@ START_TEST(test_long_line)
 	ck_assert_ptr_nonnull(strstr(fault.message, "p.conf:3: the line is longer"));
 	pipeline_free(&pipeline);
 }
-END_TEST
 
-START_TEST(test_folder)
+UNIT(test_folder)
 {
 	char folder[512];
 	snprintf(folder, sizeof(folder), "%s/sub", scratch_dir());
@@ -183,9 +178,8 @@ START_TEST(test_folder)
 	ck_assert_ptr_nonnull(pipeline_peer_find(&pipeline, "b"));
 	pipeline_free(&pipeline);
 }
-END_TEST
 
-START_TEST(test_hash)
+UNIT(test_hash)
 {
 	ck_assert_int_eq(load("[peer a]\nrole = r\n"), 0);
 	uint64_t hash = pipeline.hash;
@@ -197,10 +191,9 @@ START_TEST(test_hash)
 	ck_assert_uint_ne(pipeline.hash, hash);
 	pipeline_free(&pipeline);
 }
-END_TEST
 
 /* As xsegpeer takes it, and back: commas and backslashes in a value survive. */
-START_TEST(test_argument)
+UNIT(test_argument)
 {
 	ck_assert_int_eq(
 		load("[peer a]\nrole = r\nx = 1,2\ny = \\\nedge.z = b\n[peer b]\nrole=s\n"), 0);
@@ -226,7 +219,6 @@ START_TEST(test_argument)
 	ck_assert_int_eq(pipeline_text_parse(&pipeline, "a=r", &fault), -FAULT_CONFLICT);
 	pipeline_free(&pipeline);
 }
-END_TEST
 
 /* --- against roles ---------------------------------------------------------------------- */
 
@@ -248,7 +240,7 @@ static int check(const char *text)
 	return rc;
 }
 
-START_TEST(test_roles)
+UNIT(test_roles)
 {
 	described = json_loads("{\"edges\": [\"store\"], \"options\": ["
 			       "{\"name\": \"dir\", \"type\": \"text\", \"required\": true},"
@@ -281,20 +273,4 @@ START_TEST(test_roles)
 	json_object_set_new(described, "edges", json_array());
 	ck_assert_int_eq(check("[peer a]\nrole=r\ndir=/x\nlisten=1\nlisten=2\n"), 0);
 	json_decref(described);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *s = suite_create("pipeline");
-	UNIT_TEST(s, test_whole);
-	UNIT_TEST(s, test_defaults);
-	UNIT_TEST(s, test_order);
-	UNIT_TEST(s, test_mistakes);
-	UNIT_TEST(s, test_long_line);
-	UNIT_TEST(s, test_folder);
-	UNIT_TEST(s, test_hash);
-	UNIT_TEST(s, test_argument);
-	UNIT_TEST(s, test_roles);
-	return unit_main(s);
 }

@@ -42,7 +42,7 @@ static const char *diff(const char *from, const char *to)
 	return out;
 }
 
-START_TEST(test_same)
+UNIT(test_same)
 {
 	ck_assert_str_eq(diff(ALL, ALL), "");
 	/* neither the order of sections nor of keys says anything */
@@ -51,9 +51,8 @@ START_TEST(test_same)
 		"");
 	ck_assert_str_eq(diff(ALL, "[segment]\nname = d\n" MEM0 VOL0 NBD0), "");
 }
-END_TEST
 
-START_TEST(test_start_and_stop)
+UNIT(test_start_and_stop)
 {
 	ck_assert_str_eq(diff(ALL, ALL "[peer m]\nrole = memory\n"), "start m");
 	ck_assert_str_eq(diff(ALL "[peer m]\nrole = memory\n", ALL), "stop m");
@@ -62,9 +61,8 @@ START_TEST(test_start_and_stop)
 	ck_assert_str_eq(diff(HEAD MEM0, ALL), "start low; start nbd0");
 	ck_assert_str_eq(diff(ALL, HEAD MEM0), "stop nbd0; stop low");
 }
-END_TEST
 
-START_TEST(test_restart)
+UNIT(test_restart)
 {
 	ck_assert_str_eq(diff(ALL, HEAD MEM0 VOL0 NBD0 "listen = tcp:1\n"), "restart nbd0");
 	ck_assert_str_eq(plan.steps[0].reason, "nbd0: listen=unix:/a, tcp:1, was unix:/a");
@@ -77,12 +75,11 @@ START_TEST(test_restart)
 				 "edge.volume = vol0\n"),
 		"restart nbd0");
 }
-END_TEST
 
 #define CACHE0 "[peer cache0]\nrole = cached\nedge.store = mem0\nsize = 8M\n"
 
 /* How a cache began says nothing of one that runs, and is not saved. */
-START_TEST(test_begin)
+UNIT(test_begin)
 {
 	ck_assert_str_eq(diff(ALL CACHE0 "begin = passing\n", ALL CACHE0), "");
 	ck_assert_str_eq(diff(ALL CACHE0, ALL CACHE0 "begin = caching\n"), "");
@@ -98,9 +95,8 @@ START_TEST(test_begin)
 	free(text);
 	pipeline_free(&have);
 }
-END_TEST
 
-START_TEST(test_edges)
+UNIT(test_edges)
 {
 	const char *other = HEAD "[peer mem1]\nrole = memory\n"
 				 "[peer vol0]\nrole = volume\nhost = low\nedge.store = mem1\n" NBD0;
@@ -109,10 +105,9 @@ START_TEST(test_edges)
 	ck_assert_str_eq(plan.steps[1].to, "mem1");
 	ck_assert_str_eq(plan.steps[1].reason, "to mem1, was mem0");
 }
-END_TEST
 
 /* a -> b -> c becomes a -> c -> b: whoever switched c first would close a circle. */
-START_TEST(test_edges_no_circle)
+UNIT(test_edges_no_circle)
 {
 	const char *from = HEAD "[peer a]\nrole=r\nedge.x=b\n[peer b]\nrole=r\nedge.x=c\n"
 				"[peer c]\nrole=r\nedge.x=m\n[peer m]\nrole=s\n";
@@ -125,9 +120,8 @@ START_TEST(test_edges_no_circle)
 	ck_assert_msg(b < c, "%s", steps);
 	ck_assert_uint_eq(plan.count, 3);
 }
-END_TEST
 
-START_TEST(test_moves)
+UNIT(test_moves)
 {
 	/* vol0 into nbd0's process: both stop before either starts */
 	ck_assert_str_eq(
@@ -141,10 +135,9 @@ START_TEST(test_moves)
 				 HEAD "[peer a]\nrole=r\nhost=y\n[peer b]\nrole=r\nhost=x\n"),
 		"stop y; stop x; start y; start x");
 }
-END_TEST
 
 /* A front of another name on the same socket: the old one lets go of it first. */
-START_TEST(test_replaced_front)
+UNIT(test_replaced_front)
 {
 	ck_assert_str_eq(diff(ALL, HEAD MEM0 VOL0
 				 "[peer nbd1]\nrole = nbd\nlisten = unix:/a\nedge.volume = vol0\n"),
@@ -155,9 +148,8 @@ START_TEST(test_replaced_front)
 			HEAD "[peer g]\nrole=file\ndir=/d\n[peer v]\nrole=volume\nedge.store=g\n"),
 		"start g; switch v:store; stop f");
 }
-END_TEST
 
-START_TEST(test_settings)
+UNIT(test_settings)
 {
 	ck_assert_str_eq(diff(ALL, HEAD MEM0 "restart = never\n" VOL0 NBD0), "settings mem0");
 	ck_assert_str_eq(
@@ -166,18 +158,16 @@ START_TEST(test_settings)
 	ck_assert_str_eq(diff(ALL, HEAD "[host low]\nlanes = 3\nwatchdog = 5s\n" MEM0 VOL0 NBD0),
 		"restart low");
 }
-END_TEST
 
-START_TEST(test_segment)
+UNIT(test_segment)
 {
 	ck_assert_str_eq(
 		diff(ALL, "[segment]\nname = d\nsize = 128M\n" MEM0 VOL0 NBD0), "segment size");
 	ck_assert_str_eq(diff(ALL, "[segment]\nname = e\nlanes = 9\n" MEM0 VOL0 NBD0),
 		"segment lanes; segment name");
 }
-END_TEST
 
-START_TEST(test_down)
+UNIT(test_down)
 {
 	load(&have, ALL);
 	load(&want, ALL);
@@ -189,11 +179,10 @@ START_TEST(test_down)
 	pipeline_free(&have);
 	pipeline_free(&want);
 }
-END_TEST
 
 /* --- written, and read again ------------------------------------------------------------ */
 
-START_TEST(test_round_trip)
+UNIT(test_round_trip)
 {
 	const char *text = HEAD "huge = /mnt/h\n"
 				"[host low]\nlanes = 2\nworkers = 3\nrestart = never\n" MEM0 VOL0
@@ -213,9 +202,8 @@ START_TEST(test_round_trip)
 	pipeline_free(&have);
 	pipeline_free(&want);
 }
-END_TEST
 
-START_TEST(test_unsayable)
+UNIT(test_unsayable)
 {
 	static const char *const values[] = {" a", "a ", "a ;b", ";a", "a\nrole = x"};
 	for (unsigned i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
@@ -227,11 +215,10 @@ START_TEST(test_unsayable)
 		pipeline_free(&have);
 	}
 }
-END_TEST
 
 /* --- as processes were started ---------------------------------------------------------- */
 
-START_TEST(test_arguments)
+UNIT(test_arguments)
 {
 	char *argv[] = {"-s", "d", "--drain-limit=24h", "-l2", "--workers", "3", "--log-level",
 		"debug", "vol0=volume,edge.store=mem0,x=1\\,2", "nbd0=nbd,listen=unix:/a,listen=b"};
@@ -250,25 +237,4 @@ START_TEST(test_arguments)
 	ck_assert_uint_eq(have.peer_count, 2);
 	ck_assert_int_eq(pipeline_running_arguments(&have, argv, 2, "none"), -EINVAL);
 	pipeline_free(&have);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *s = suite_create("pipeline_diff");
-	UNIT_TEST(s, test_same);
-	UNIT_TEST(s, test_start_and_stop);
-	UNIT_TEST(s, test_restart);
-	UNIT_TEST(s, test_begin);
-	UNIT_TEST(s, test_edges);
-	UNIT_TEST(s, test_edges_no_circle);
-	UNIT_TEST(s, test_moves);
-	UNIT_TEST(s, test_replaced_front);
-	UNIT_TEST(s, test_settings);
-	UNIT_TEST(s, test_segment);
-	UNIT_TEST(s, test_down);
-	UNIT_TEST(s, test_round_trip);
-	UNIT_TEST(s, test_unsayable);
-	UNIT_TEST(s, test_arguments);
-	return unit_main(s);
 }

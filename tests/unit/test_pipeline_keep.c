@@ -29,7 +29,7 @@ static void refused(const char *text, const char *why)
 	pipeline_free(&pipeline);
 }
 
-START_TEST(test_defaults)
+UNIT(test_defaults)
 {
 	ck_assert_int_eq(load("[peer a]\nrole=r\n"), 0);
 	struct pipeline_keep keep = keep_of("a");
@@ -43,9 +43,8 @@ START_TEST(test_defaults)
 	ck_assert_uint_eq(keep.request_ns, 10 * SECOND);
 	pipeline_free(&pipeline);
 }
-END_TEST
 
-START_TEST(test_all)
+UNIT(test_all)
 {
 	ck_assert_int_eq(load("[host h]\nlanes=2\nrestart=on-failure\nrestart-delay=20ms\n"
 			      "restart-delay-max=0\nrestart-limit=0\nrestart-window=2m\n"
@@ -65,9 +64,8 @@ START_TEST(test_all)
 	ck_assert_int_eq(keep_of("c").restart, PIPELINE_RESTART_NEVER);
 	pipeline_free(&pipeline);
 }
-END_TEST
 
-START_TEST(test_mistakes)
+UNIT(test_mistakes)
 {
 	refused("[host a]\nrestart=sometimes\n[peer a]\nrole=r\n",
 		"p.conf:2: restart=sometimes: write always, on-failure or never");
@@ -83,10 +81,9 @@ START_TEST(test_mistakes)
 	refused("[host a]\nfallback.x=b\n[peer a]\nrole=r\n", "unknown key 'fallback.x'");
 	refused("[peer a]\nrole=r\nfallback.x=b\n", "fallback.x leads to 'b'");
 }
-END_TEST
 
 /* The second choice is known, is started before, and no program sees any of these keys. */
-START_TEST(test_fallback)
+UNIT(test_fallback)
 {
 	ck_assert_int_eq(load("[peer a]\nrole=r\nedge.x=b\nfallback.x=c\nrestart=never\nsize=1\n"
 			      "[peer b]\nrole=r\n[peer c]\nrole=r\n"),
@@ -108,10 +105,9 @@ START_TEST(test_fallback)
 	pipeline_free(&pipeline);
 	free(text);
 }
-END_TEST
 
 /* A host's keys survive being written as a file. */
-START_TEST(test_written)
+UNIT(test_written)
 {
 	ck_assert_int_eq(load("[host h]\nwatchdog=30s\n[peer a]\nrole=r\nhost=h\n"), 0);
 	char *text = pipeline_write_text(&pipeline, &fault);
@@ -120,16 +116,4 @@ START_TEST(test_written)
 	ck_assert_uint_eq(keep_of("a").watchdog_ns, 30 * SECOND);
 	pipeline_free(&pipeline);
 	free(text);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("pipeline_keep");
-	UNIT_TEST(suite, test_defaults);
-	UNIT_TEST(suite, test_all);
-	UNIT_TEST(suite, test_mistakes);
-	UNIT_TEST(suite, test_fallback);
-	UNIT_TEST(suite, test_written);
-	return unit_main(suite);
 }

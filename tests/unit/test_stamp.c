@@ -23,7 +23,7 @@ static enum history_verdict saw(uint64_t sequence, uint64_t from, uint64_t to)
 	return history_read(&history, 0, sequence, from, to, 0, &newer);
 }
 
-START_TEST(a_sector_says_where_it_belongs)
+UNIT(a_sector_says_where_it_belongs)
 {
 	uint8_t memory[STAMP_SECTOR] = {0};
 	struct stamp found, stamp = {.volume = stamp_volume_id("a"), .sector = 7, .sequence = 9};
@@ -34,10 +34,9 @@ START_TEST(a_sector_says_where_it_belongs)
 	ck_assert_int_eq(stamp_read(memory, stamp.volume, 8, &found), STAMP_MISPLACED);
 	ck_assert_int_eq(stamp_read(memory, stamp_volume_id("b"), 7, &found), STAMP_MISPLACED);
 }
-END_TEST
 
 /* Any mixture of two stamps of one place, cut anywhere, and any one bit. */
-START_TEST(a_torn_sector_is_seen)
+UNIT(a_torn_sector_is_seen)
 {
 	uint8_t a[STAMP_SECTOR], b[STAMP_SECTOR], c[STAMP_SECTOR];
 	struct stamp found, stamp = {.volume = 1, .sector = 7, .sequence = 9};
@@ -55,9 +54,8 @@ START_TEST(a_torn_sector_is_seen)
 		ck_assert_int_eq(stamp_read(c, 1, 7, &found), STAMP_TORN);
 	}
 }
-END_TEST
 
-START_TEST(what_is_current_may_be_read)
+UNIT(what_is_current_may_be_read)
 {
 	begin();
 	ck_assert_int_eq(saw(0, 1, 2), HISTORY_FINE);
@@ -65,9 +63,8 @@ START_TEST(what_is_current_may_be_read)
 	ck_assert_int_eq(saw(5, 5, 6), HISTORY_FINE);
 	history_close(&history);
 }
-END_TEST
 
-START_TEST(what_was_replaced_may_not)
+UNIT(what_was_replaced_may_not)
 {
 	begin();
 	wrote(5, 3, 4);
@@ -78,9 +75,8 @@ START_TEST(what_was_replaced_may_not)
 	ck_assert_int_eq(saw(6, 11, 12), HISTORY_FINE);
 	history_close(&history);
 }
-END_TEST
 
-START_TEST(a_concurrent_write_may_be_read_or_not)
+UNIT(a_concurrent_write_may_be_read_or_not)
 {
 	begin();
 	wrote(5, 1, 2);
@@ -90,9 +86,8 @@ START_TEST(a_concurrent_write_may_be_read_or_not)
 	ck_assert_msg(saw(5, 8, 9) == HISTORY_TWICE, "once seen, it stays");
 	history_close(&history);
 }
-END_TEST
 
-START_TEST(a_read_that_began_before_may_be_late)
+UNIT(a_read_that_began_before_may_be_late)
 {
 	begin();
 	wrote(5, 1, 2);
@@ -102,10 +97,9 @@ START_TEST(a_read_that_began_before_may_be_late)
 	ck_assert_int_eq(saw(5, 6, 8), HISTORY_OLD);
 	history_close(&history);
 }
-END_TEST
 
 /* Two writes at once have either order, but one for all readers. */
-START_TEST(all_readers_see_one_order)
+UNIT(all_readers_see_one_order)
 {
 	begin();
 	wrote(5, 1, 10);
@@ -115,9 +109,8 @@ START_TEST(all_readers_see_one_order)
 	ck_assert_int_eq(saw(5, 16, 17), HISTORY_FINE);
 	history_close(&history);
 }
-END_TEST
 
-START_TEST(a_write_never_answered_may_come_at_any_time_but_once)
+UNIT(a_write_never_answered_may_come_at_any_time_but_once)
 {
 	begin();
 	wrote(5, 1, 0);
@@ -127,10 +120,9 @@ START_TEST(a_write_never_answered_may_come_at_any_time_but_once)
 	ck_assert_int_eq(saw(6, 8, 9), HISTORY_TWICE);
 	history_close(&history);
 }
-END_TEST
 
 /* Seen, replaced, seen again: no register, but what a repeated write looks like. */
-START_TEST(a_write_may_be_seen_twice_only_before_it_is_acknowledged)
+UNIT(a_write_may_be_seen_twice_only_before_it_is_acknowledged)
 {
 	begin();
 	wrote(5, 1, 0);
@@ -144,9 +136,8 @@ START_TEST(a_write_may_be_seen_twice_only_before_it_is_acknowledged)
 	ck_assert_int_eq(saw(0, 15, 16), HISTORY_OLD);
 	history_close(&history);
 }
-END_TEST
 
-START_TEST(a_write_on_its_way_is_known)
+UNIT(a_write_on_its_way_is_known)
 {
 	begin();
 	wrote(5, 1, 4);
@@ -157,15 +148,13 @@ START_TEST(a_write_on_its_way_is_known)
 	ck_assert(!history_busy(&history, 1, 0));
 	history_close(&history);
 }
-END_TEST
 
-START_TEST(nobody_wrote_that)
+UNIT(nobody_wrote_that)
 {
 	begin();
 	ck_assert_int_eq(saw(77, 1, 2), HISTORY_ALIEN);
 	history_close(&history);
 }
-END_TEST
 
 /*
  * A true register under many operations at once: each takes effect at one moment between its
@@ -227,7 +216,7 @@ static void random_history(
 			finish(all, &all[i], ++*now);
 }
 
-START_TEST(random_histories_are_judged_right)
+UNIT(random_histories_are_judged_right)
 {
 	unsigned caught = 0;
 	for (uint64_t seed = 1; seed <= 300; seed++) {
@@ -247,7 +236,6 @@ START_TEST(random_histories_are_judged_right)
 	}
 	ck_assert_uint_gt(caught, 250);
 }
-END_TEST
 
 /* --- the journal ---------------------------------------------------------------------------- */
 
@@ -265,7 +253,7 @@ static int reopen(const char *path, struct journal *journal)
 	return journal_open(journal, path, false, count_record, NULL);
 }
 
-START_TEST(a_journal_that_is_cut_is_read_up_to_there)
+UNIT(a_journal_that_is_cut_is_read_up_to_there)
 {
 	char path[256];
 	struct journal journal;
@@ -286,9 +274,8 @@ START_TEST(a_journal_that_is_cut_is_read_up_to_there)
 	ck_assert_uint_eq(records, 1000);
 	journal_close(&journal);
 }
-END_TEST
 
-START_TEST(a_damaged_journal_is_refused)
+UNIT(a_damaged_journal_is_refused)
 {
 	char path[256];
 	struct journal journal;
@@ -299,25 +286,4 @@ START_TEST(a_damaged_journal_is_refused)
 	ck_assert_int_eq(pwrite(journal.fd, "x", 1, 3 * sizeof(struct journal_record) + 9), 1);
 	journal_close(&journal);
 	ck_assert_int_lt(reopen(path, &journal), 0);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("stamp");
-	UNIT_TEST(suite, a_sector_says_where_it_belongs);
-	UNIT_TEST(suite, a_torn_sector_is_seen);
-	UNIT_TEST(suite, what_is_current_may_be_read);
-	UNIT_TEST(suite, what_was_replaced_may_not);
-	UNIT_TEST(suite, a_concurrent_write_may_be_read_or_not);
-	UNIT_TEST(suite, a_read_that_began_before_may_be_late);
-	UNIT_TEST(suite, all_readers_see_one_order);
-	UNIT_TEST(suite, a_write_never_answered_may_come_at_any_time_but_once);
-	UNIT_TEST(suite, a_write_may_be_seen_twice_only_before_it_is_acknowledged);
-	UNIT_TEST(suite, a_write_on_its_way_is_known);
-	UNIT_TEST(suite, nobody_wrote_that);
-	UNIT_TEST(suite, random_histories_are_judged_right);
-	UNIT_TEST(suite, a_journal_that_is_cut_is_read_up_to_there);
-	UNIT_TEST(suite, a_damaged_journal_is_refused);
-	return unit_main(suite);
 }

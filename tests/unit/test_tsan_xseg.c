@@ -33,7 +33,7 @@ static void *produce(void *arg)
 	return NULL;
 }
 
-START_TEST(test_ring)
+UNIT(test_ring)
 {
 	pthread_t thread;
 	struct xseg_ring_rx rx;
@@ -50,7 +50,6 @@ START_TEST(test_ring)
 	ck_assert_int_eq(pthread_join(thread, NULL), 0);
 	scratch_segment_end(&seg);
 }
-END_TEST
 
 /* --- requests: clients -> middle (forwards) -> server (answers) ----------------- */
 
@@ -160,7 +159,7 @@ static void start(struct role *role, void *(*run)(void *))
 	ck_assert_int_eq(pthread_create(&role->thread, NULL, run, role), 0);
 }
 
-START_TEST(test_requests)
+UNIT(test_requests)
 {
 	struct role last = {.name = "last"}, middle = {.name = "middle", .next = "last"};
 	struct role clients[2] = {{.next = "middle"}, {.next = "middle"}};
@@ -185,7 +184,6 @@ START_TEST(test_requests)
 	ck_assert_uint_eq(usage.pages_free, usage.pages);
 	scratch_segment_end(&seg);
 }
-END_TEST
 
 /* --- pool: lanes give pages to one another -------------------------------------- */
 
@@ -216,7 +214,7 @@ static void *trade(void *arg)
 	return NULL;
 }
 
-START_TEST(test_pool)
+UNIT(test_pool)
 {
 	struct trader t[3];
 	scratch_segment(&seg, XSEG_SIZE_MIN, 4, 64);
@@ -229,7 +227,6 @@ START_TEST(test_pool)
 	ck_assert_uint_eq(xseg_page_free_count(&seg), seg.page_count);
 	scratch_segment_end(&seg);
 }
-END_TEST
 
 /* Pins from two threads while the holder retires: the last one frees, whoever that is. */
 struct reader {
@@ -251,7 +248,7 @@ static void *unpin_all(void *arg)
 	return NULL;
 }
 
-START_TEST(test_pins)
+UNIT(test_pins)
 {
 	scratch_segment(&seg, XSEG_SIZE_MIN, 4, 64);
 	struct xseg_magazine mag;
@@ -278,7 +275,6 @@ START_TEST(test_pins)
 	ck_assert_uint_eq(xseg_page_free_count(&seg), seg.page_count);
 	scratch_segment_end(&seg);
 }
-END_TEST
 
 /* --- stats: one writes, another reads -------------------------------------------- */
 
@@ -291,7 +287,7 @@ static void *count_up(void *arg)
 	return NULL;
 }
 
-START_TEST(test_stats)
+UNIT(test_stats)
 {
 	static const struct xseg_counter counters[] = {{"a", "", "a"}};
 	static const char *const histograms[] = {"h"};
@@ -310,16 +306,4 @@ START_TEST(test_stats)
 	}
 	ck_assert_int_eq(pthread_join(thread, NULL), 0);
 	scratch_segment_end(&seg);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *s = suite_create("tsan_xseg");
-	UNIT_TEST(s, test_ring);
-	UNIT_TEST(s, test_requests);
-	UNIT_TEST(s, test_pool);
-	UNIT_TEST(s, test_pins);
-	UNIT_TEST(s, test_stats);
-	return unit_main(s);
 }

@@ -125,7 +125,7 @@ static unsigned objects_in_store(uint64_t id)
 	return request.answer_length / (unsigned)sizeof(keys[0]);
 }
 
-START_TEST(test_create)
+UNIT_WITHIN(test_create, setup, teardown)
 {
 	uint64_t id = make("disk", 10 << 20, 65536);
 	ck_assert_uint_eq(info.state, XSEG_VOLUME_READY);
@@ -142,9 +142,8 @@ START_TEST(test_create)
 	make("other", 4096, 0);
 	ck_assert_uint_eq(info.object_size, 4 << 20);
 }
-END_TEST
 
-START_TEST(test_create_refused)
+UNIT_WITHIN(test_create_refused, setup, teardown)
 {
 	ck_assert_int_eq(rig_volume_create(&a, "", 4096, 4096, &info), -EINVAL);
 	ck_assert_int_eq(rig_volume_create(&a, "a/b", 4096, 4096, &info), -EINVAL);
@@ -162,10 +161,9 @@ START_TEST(test_create_refused)
 	ck_assert_int_eq(rig_volume(&a, XSEG_OP_CREATE, 0, 0, &info), -EINVAL);
 	ck_assert_uint_eq(listed_state("a"), 99);
 }
-END_TEST
 
 /* Who chose the id may ask again: it is the same volume. */
-START_TEST(test_create_again)
+UNIT_WITHIN(test_create_again, setup, teardown)
 {
 	struct xseg_volume_info want = {.id = 4711, .size = 8192, .object_size = 4096};
 	strcpy(want.name, "mine");
@@ -178,9 +176,8 @@ START_TEST(test_create_again)
 	info.object_size = 8192; /* the id is another one's */
 	ck_assert_int_eq(rig_volume(&a, XSEG_OP_CREATE, 0, 0, &info), -EEXIST);
 }
-END_TEST
 
-START_TEST(test_open)
+UNIT_WITHIN(test_open, setup, teardown)
 {
 	uint64_t id = make("disk", 1 << 20, 65536);
 	char data[4096] = "x";
@@ -201,10 +198,9 @@ START_TEST(test_open)
 	ck_assert_int_eq(io(&a, XSEG_OP_READ, id, 0, data, sizeof(data)), -ENOENT);
 	ck_assert_int_eq(io(&a, XSEG_OP_CLOSE, id, 0, NULL, 0), 0);
 }
-END_TEST
 
 /* On two lanes a flush is asked of each by the composer itself: that is nobody who has it open. */
-START_TEST(test_flush)
+UNIT_WITHIN(test_flush, setup, teardown)
 {
 	uint64_t id = make("disk", 1 << 20, 65536);
 	ck_assert_int_eq(rig_volume_named(&a, XSEG_OP_OPEN, 0, "disk", &info), 0);
@@ -216,10 +212,9 @@ START_TEST(test_flush)
 	ck_assert_int_eq(rig_volume(&b, XSEG_OP_REMOVE, 0, id, &info), 0);
 	ck_assert_int_eq(io(&b, XSEG_OP_FLUSH, id, 0, NULL, 0), -ENOENT);
 }
-END_TEST
 
 /* A client that is gone holds nothing. */
-START_TEST(test_dead_client)
+UNIT_WITHIN(test_dead_client, setup, teardown)
 {
 	uint64_t id = make("disk", 1 << 20, 65536);
 	struct client c;
@@ -231,10 +226,9 @@ START_TEST(test_dead_client)
 	ck_assert_uint_eq(info.opens, 0);
 	ck_assert_int_eq(rig_volume(&b, XSEG_OP_REMOVE, 0, id, &info), 0);
 }
-END_TEST
 
 /* More objects than one list holds and than are deleted at a time. */
-START_TEST(test_remove)
+UNIT_WITHIN(test_remove, setup, teardown)
 {
 	uint64_t id = make("big", 1000 * 4096, 4096), other = make("other", 1 << 20, 4096);
 	static char data[200 * 4096];
@@ -256,10 +250,9 @@ START_TEST(test_remove)
 	ck_assert_uint_ne(make("big", 4096, 4096), id);
 	ck_assert_int_eq(rig_volume_named(&a, XSEG_OP_REMOVE, 0, "big", &info), 0);
 }
-END_TEST
 
 /* The composer forgets who opened what; who is at work shows himself. */
-START_TEST(test_restart)
+UNIT_WITHIN(test_restart, setup, teardown)
 {
 	uint64_t id = make("disk", 1 << 20, 65536);
 	char data[4096], back[4096] = "";
@@ -278,9 +271,8 @@ START_TEST(test_restart)
 	ck_assert_int_eq(io(&a, XSEG_OP_CLOSE, id, 0, NULL, 0), 0);
 	ck_assert_int_eq(rig_volume(&b, XSEG_OP_REMOVE, 0, id, &info), 0);
 }
-END_TEST
 
-START_TEST(test_update)
+UNIT_WITHIN(test_update, setup, teardown)
 {
 	info = (struct xseg_volume_info){.size = 1 << 20, .state = XSEG_VOLUME_IMPORTING};
 	strcpy(info.name, "image");
@@ -303,9 +295,8 @@ START_TEST(test_update)
 	ck_assert_int_eq(rig_volume(&a, XSEG_OP_UPDATE, 0, 0, &info), 0); /* by name */
 	ck_assert_uint_eq(info.id, id);
 }
-END_TEST
 
-START_TEST(test_list)
+UNIT_WITHIN(test_list, setup, teardown)
 {
 	static const unsigned rooms[] = {1, 13, 40, 64};
 	char name[32];
@@ -323,10 +314,9 @@ START_TEST(test_list)
 		}
 	}
 }
-END_TEST
 
 /* A store that keeps nothing: volumes of the configuration, and nobody can make others. */
-START_TEST(test_fixed)
+UNIT_WITHIN(test_fixed, setup, teardown)
 {
 	char data[8192] = "";
 	unsigned total;
@@ -355,14 +345,13 @@ START_TEST(test_fixed)
 	ck_assert_uint_eq(total, 2);
 	ck_assert_uint_eq(info.size, 1 << 20);
 }
-END_TEST
 
 /*
  * The composer is killed at a random moment of a removal: afterwards the volume is there, or it is
  * shown and can be removed, or it is gone; never anything else, and no object stays. Few rounds:
  * what the dead quiesced of the segment is not reaped here.
  */
-START_TEST(test_killed_in_removal)
+UNIT_WITHIN(test_killed_in_removal, setup, teardown)
 {
 	static char data[500 * 4096];
 	uint64_t seed = 17;
@@ -399,10 +388,9 @@ START_TEST(test_killed_in_removal)
 	fprintf(stderr, "killed before, in the middle of and after a removal: %u, %u, %u\n",
 		seen[0], seen[1], seen[2]);
 }
-END_TEST
 
 /* The same for a creation: the volume is whole or not there, and the name is usable. */
-START_TEST(test_killed_in_creation)
+UNIT_WITHIN(test_killed_in_creation, setup, teardown)
 {
 	uint64_t seed = 18;
 	char name[32], data[4096] = "";
@@ -429,10 +417,9 @@ START_TEST(test_killed_in_creation)
 		ck_assert_uint_eq(listed_state(name), XSEG_VOLUME_READY);
 	}
 }
-END_TEST
 
 /* Requests that no honest front sends. */
-START_TEST(test_odd_requests)
+UNIT_WITHIN(test_odd_requests, setup, teardown)
 {
 	uint64_t id = make("disk", 1 << 20, 65536);
 	char data[4096] = "";
@@ -457,25 +444,4 @@ START_TEST(test_odd_requests)
 	ck_assert_int_eq(rig_volume_named(&a, XSEG_OP_OPEN, 0, name, &info), -ENOENT);
 	make(name, 4096, 4096);
 	ck_assert_int_eq(rig_volume_named(&a, XSEG_OP_OPEN, 0, name, &info), 0);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("volume_admin");
-	UNIT_TEST_WITHIN(suite, test_create, setup, teardown);
-	UNIT_TEST_WITHIN(suite, test_create_refused, setup, teardown);
-	UNIT_TEST_WITHIN(suite, test_create_again, setup, teardown);
-	UNIT_TEST_WITHIN(suite, test_open, setup, teardown);
-	UNIT_TEST_WITHIN(suite, test_flush, setup, teardown);
-	UNIT_TEST_WITHIN(suite, test_dead_client, setup, teardown);
-	UNIT_TEST_WITHIN(suite, test_remove, setup, teardown);
-	UNIT_TEST_WITHIN(suite, test_restart, setup, teardown);
-	UNIT_TEST_WITHIN(suite, test_update, setup, teardown);
-	UNIT_TEST_WITHIN(suite, test_list, setup, teardown);
-	UNIT_TEST_WITHIN(suite, test_fixed, setup, teardown);
-	UNIT_TEST_WITHIN(suite, test_killed_in_removal, setup, teardown);
-	UNIT_TEST_WITHIN(suite, test_killed_in_creation, setup, teardown);
-	UNIT_TEST_WITHIN(suite, test_odd_requests, setup, teardown);
-	return unit_main(suite);
 }

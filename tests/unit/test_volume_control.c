@@ -112,7 +112,7 @@ static void is(uint64_t id, uint64_t offset, uint8_t byte, uint32_t length)
 		(unsigned long long)(offset + good), data[good < length ? good : 0], byte);
 }
 
-START_TEST(test_snapshot)
+UNIT_WITHIN(test_snapshot, setup, teardown)
 {
 	make("disk", 16 * OBJECT);
 	uint64_t id = opened("disk", 0);
@@ -139,7 +139,6 @@ START_TEST(test_snapshot)
 	put(id, 0, 5, OBJECT); /* a refusal leaves nothing quiesced */
 	is(snap, 0, 1, OBJECT);
 }
-END_TEST
 
 /* All that was written before is in it, in order, and nothing of what came after. */
 struct writer {
@@ -183,7 +182,7 @@ static uint32_t last_of(const char *name)
 	return last;
 }
 
-START_TEST(test_snapshot_beside_writes)
+UNIT_WITHIN(test_snapshot_beside_writes, setup, teardown)
 {
 	struct writer writer = {.id = make("busy", 16 * OBJECT)};
 	uint32_t before, last = 0;
@@ -211,9 +210,8 @@ START_TEST(test_snapshot_beside_writes)
 	}
 	client_close(&writer.client);
 }
-END_TEST
 
-START_TEST(test_clone)
+UNIT_WITHIN(test_clone, setup, teardown)
 {
 	struct map_ask question = {.name = "copy", .other = "disk"};
 	make("disk", 8 * OBJECT);
@@ -235,9 +233,8 @@ START_TEST(test_clone)
 	ck_assert_int_eq(rig_volume(&b, XSEG_OP_REMOVE, 0, id, &info), -ENOTEMPTY);
 	is(copy, 0, 1, 512);
 }
-END_TEST
 
-START_TEST(test_rollback)
+UNIT_WITHIN(test_rollback, setup, teardown)
 {
 	struct map_ask question = {.other = "disk@1"};
 	make("disk", 8 * OBJECT);
@@ -259,9 +256,8 @@ START_TEST(test_rollback)
 	uint64_t snap = opened("disk@1", XSEG_F_READ_ONLY);
 	is(snap, 0, 1, OBJECT);
 }
-END_TEST
 
-START_TEST(test_resize)
+UNIT_WITHIN(test_resize, setup, teardown)
 {
 	uint8_t sector[512] = {0};
 	make("disk", 4 * OBJECT);
@@ -285,9 +281,8 @@ START_TEST(test_resize)
 	ck_assert_int_eq(ask(MAP_RESIZE, id, "", 4097), -EINVAL);
 	is(id, 3 * OBJECT, 3, OBJECT);
 }
-END_TEST
 
-START_TEST(test_flatten)
+UNIT_WITHIN(test_flatten, setup, teardown)
 {
 	struct map_ask question = {.name = "copy", .other = "disk"};
 	make("disk", 64 * OBJECT);
@@ -311,11 +306,10 @@ START_TEST(test_flatten)
 		is(copy, (uint64_t)i * OBJECT, (uint8_t)(i + 1), OBJECT);
 	is(copy, 40ull * OBJECT, 0, OBJECT);
 }
-END_TEST
 
 /* Snapshots while objects are made its own for no request of a client: each is whole, and the
    volume is not lost. */
-START_TEST(test_flatten_beside_snapshots)
+UNIT_WITHIN(test_flatten_beside_snapshots, setup, teardown)
 {
 	static uint8_t outs[65536];
 	struct map_ask question = {.name = "copy", .other = "disk"};
@@ -351,9 +345,8 @@ START_TEST(test_flatten_beside_snapshots)
 	for (unsigned j = 4; j < 60; j += 4)
 		is(copy, (uint64_t)j * OBJECT, (uint8_t)(j + 1), 4 * OBJECT);
 }
-END_TEST
 
-START_TEST(test_words)
+UNIT_WITHIN(test_words, setup, teardown)
 {
 	struct map_ask question = {.name = "new", .other = "old"};
 	make("old", 4 * OBJECT);
@@ -380,7 +373,6 @@ START_TEST(test_words)
 	ck_assert_int_eq(control(&b, MAP_PUBLISH, id, 1, NULL), -EOPNOTSUPP);
 	ck_assert_int_eq(control(&b, MAP_CONTROLS, id, 1, NULL), -EOPNOTSUPP);
 }
-END_TEST
 
 static uint64_t sixty_writes(uint64_t id)
 {
@@ -391,7 +383,7 @@ static uint64_t sixty_writes(uint64_t id)
 }
 
 /* A hundred requests a second, with a burst of ten. */
-START_TEST(test_limits)
+UNIT_WITHIN(test_limits, setup, teardown)
 {
 	struct map_ask question = {.limits = {.iops = 100, .burst_ms = 100}};
 	make("slow", 4 * OBJECT);
@@ -407,7 +399,6 @@ START_TEST(test_limits)
 		fast = sixty_writes(id) < 480000000u;
 	ck_assert(fast);
 }
-END_TEST
 
 static struct map_detail detail_of(uint64_t id)
 {
@@ -418,7 +409,7 @@ static struct map_detail detail_of(uint64_t id)
 }
 
 /* Ours while it is open for writing, and no longer. */
-START_TEST(test_home)
+UNIT_WITHIN(test_home, setup, teardown)
 {
 	uint64_t id = make("disk", 4 * OBJECT);
 	ck_assert_uint_eq(detail_of(id).home.owner, 0);
@@ -444,10 +435,9 @@ START_TEST(test_home)
 		usleep(1000);
 	ck_assert_uint_eq(detail_of(id).home.owner, 0);
 }
-END_TEST
 
 /* Taken away by somebody: what is written then is refused, until it is opened anew. */
-START_TEST(test_lost)
+UNIT_WITHIN(test_lost, setup, teardown)
 {
 	uint8_t data[512] = {7};
 	uint64_t id = make("disk", 4 * OBJECT);
@@ -467,10 +457,9 @@ START_TEST(test_lost)
 	ck_assert_int_eq(io(&a, XSEG_OP_FLUSH, id, 0, NULL, 0), 0);
 	is(id, OBJECT, 3, OBJECT);
 }
-END_TEST
 
 /* Who was at work before the composer was killed goes on; what was recorded is published. */
-START_TEST(test_killed)
+UNIT_WITHIN(test_killed, setup, teardown)
 {
 	uint64_t id = make("disk", 64 * OBJECT);
 	opened("disk", 0);
@@ -492,10 +481,9 @@ START_TEST(test_killed)
 	is(snap, 2 * OBJECT, 0, OBJECT);
 	is(snap, 32ull * OBJECT, 1, 512);
 }
-END_TEST
 
 /* Nobody asks for it again: what was recorded is published all the same, and it is given back. */
-START_TEST(test_adopted)
+UNIT_WITHIN(test_adopted, setup, teardown)
 {
 	uint64_t id = make("disk", 64 * OBJECT);
 	opened("disk", 0);
@@ -514,7 +502,6 @@ START_TEST(test_adopted)
 	ck_assert_uint_eq(detail.objects, 3);
 	ck_assert_uint_eq(detail.home.owner, 0);
 }
-END_TEST
 
 static uint32_t kept_pages(void)
 {
@@ -524,7 +511,7 @@ static uint32_t kept_pages(void)
 }
 
 /* Asked to stop, it publishes what it has recorded, and keeps nothing. */
-START_TEST(test_stopped)
+UNIT_WITHIN(test_stopped, setup, teardown)
 {
 	uint64_t id = make("disk", 64 * OBJECT);
 	opened("disk", 0);
@@ -549,7 +536,6 @@ START_TEST(test_stopped)
 	ck_assert_uint_eq(detail.home.owner, 0);
 	client_close(&map);
 }
-END_TEST
 
 /* The records of the store, for somebody on another host. */
 static struct client store;
@@ -599,7 +585,7 @@ static int other_acquires(uint64_t id, bool force, struct map_home *home)
 }
 
 /* Another host has it: whoever wants to write is told who. */
-START_TEST(test_elsewhere)
+UNIT_WITHIN(test_elsewhere, setup, teardown)
 {
 	struct map_home home;
 	struct map_trouble trouble;
@@ -627,10 +613,9 @@ START_TEST(test_elsewhere)
 	is(id, 0, 0, OBJECT);
 	client_close(&store);
 }
-END_TEST
 
 /* Another host takes it by force, and writes: ours stops at the next flush. */
-START_TEST(test_taken)
+UNIT_WITHIN(test_taken, setup, teardown)
 {
 	struct map_home home;
 	uint8_t data[512] = {7};
@@ -650,27 +635,4 @@ START_TEST(test_taken)
 	ck_assert_int_eq(io(&a, XSEG_OP_CLOSE, id, 0, NULL, 0), 0);
 	ck_assert_int_eq(rig_volume_named(&a, XSEG_OP_OPEN, 0, "disk", &info), -EBUSY);
 	client_close(&store);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("volume_control");
-	UNIT_TEST_WITHIN(suite, test_snapshot, setup, teardown);
-	UNIT_TEST_WITHIN(suite, test_snapshot_beside_writes, setup, teardown);
-	UNIT_TEST_WITHIN(suite, test_clone, setup, teardown);
-	UNIT_TEST_WITHIN(suite, test_rollback, setup, teardown);
-	UNIT_TEST_WITHIN(suite, test_resize, setup, teardown);
-	UNIT_TEST_WITHIN(suite, test_flatten, setup, teardown);
-	UNIT_TEST_WITHIN(suite, test_flatten_beside_snapshots, setup, teardown);
-	UNIT_TEST_WITHIN(suite, test_words, setup, teardown);
-	UNIT_TEST_WITHIN(suite, test_limits, setup, teardown);
-	UNIT_TEST_WITHIN(suite, test_home, setup, teardown);
-	UNIT_TEST_WITHIN(suite, test_lost, setup, teardown);
-	UNIT_TEST_WITHIN(suite, test_killed, setup, teardown);
-	UNIT_TEST_WITHIN(suite, test_adopted, setup, teardown);
-	UNIT_TEST_WITHIN(suite, test_stopped, setup, teardown);
-	UNIT_TEST_WITHIN(suite, test_elsewhere, setup, teardown);
-	UNIT_TEST_WITHIN(suite, test_taken, setup, teardown);
-	return unit_main(suite);
 }

@@ -15,7 +15,7 @@ static struct volume_extents fresh(uint32_t max)
 	return (struct volume_extents){.list = list, .max = max};
 }
 
-START_TEST(test_neighbours_join)
+UNIT(test_neighbours_join)
 {
 	struct volume_extents e = fresh(8);
 	ck_assert(volume_extent_add(&e, 4096, 0));
@@ -31,9 +31,8 @@ START_TEST(test_neighbours_join)
 	ck_assert_uint_eq(list[2].flags, XSEG_STATUS_ZERO);
 	ck_assert_uint_eq(list[2].reserved, 0);
 }
-END_TEST
 
-START_TEST(test_full)
+UNIT(test_full)
 {
 	struct volume_extents e = fresh(2);
 	ck_assert(volume_extent_add(&e, 512, 0));
@@ -43,9 +42,8 @@ START_TEST(test_full)
 	ck_assert_uint_eq(e.count, 2);
 	ck_assert_uint_eq(list[1].length, 1024);
 }
-END_TEST
 
-START_TEST(test_answers)
+UNIT(test_answers)
 {
 	const struct xseg_status_extent store[] = {{4096, 0, 0}, {4096, HOLE, 0}, {1u << 20, 0, 0}};
 	struct volume_extents e = fresh(8);
@@ -62,19 +60,17 @@ START_TEST(test_answers)
 	ck_assert_uint_eq(volume_extent_add_answer(&e, 512, &odd, 1), 512);
 	ck_assert_uint_eq(list[e.count - 1].flags, XSEG_STATUS_ZERO);
 }
-END_TEST
 
-START_TEST(test_answer_meets_a_full_list)
+UNIT(test_answer_meets_a_full_list)
 {
 	const struct xseg_status_extent store[] = {{512, 0, 0}, {512, HOLE, 0}, {512, 0, 0}};
 	struct volume_extents e = fresh(2);
 	ck_assert_uint_eq(volume_extent_add_answer(&e, 1536, store, 3), 1024);
 	ck_assert_uint_eq(e.count, 2);
 }
-END_TEST
 
 /* Against a map with one byte a sector: the list says the same, and nothing twice in a row. */
-START_TEST(test_law)
+UNIT(test_law)
 {
 	static uint8_t map[4096];
 	uint64_t seed = 99;
@@ -99,16 +95,4 @@ START_TEST(test_law)
 		ck_assert_uint_eq(at, sectors);
 		ck_assert_uint_le(e.count, e.max);
 	}
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("volume_extent");
-	UNIT_TEST(suite, test_neighbours_join);
-	UNIT_TEST(suite, test_full);
-	UNIT_TEST(suite, test_answers);
-	UNIT_TEST(suite, test_answer_meets_a_full_list);
-	UNIT_TEST(suite, test_law);
-	return unit_main(suite);
 }

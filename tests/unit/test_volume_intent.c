@@ -239,7 +239,7 @@ static void publish_send(struct publisher *publisher, uint32_t count)
 
 /* --- keeping ------------------------------------------------------------------------------ */
 
-START_TEST(intents_outlive_their_process)
+UNIT(intents_outlive_their_process)
 {
 	begin();
 	for (uint32_t i = 0; i < 60; i++)
@@ -271,10 +271,9 @@ START_TEST(intents_outlive_their_process)
 	ck_assert_uint_eq(pages_used, before + 1);
 	end();
 }
-END_TEST
 
 /* Nothing was read by it, and it may not be in the store. */
-START_TEST(a_child_without_a_cluster_is_not_kept)
+UNIT(a_child_without_a_cluster_is_not_kept)
 {
 	struct volume_intent intent;
 	begin();
@@ -288,10 +287,9 @@ START_TEST(a_child_without_a_cluster_is_not_kept)
 	ck_assert_uint_eq(pages_used, 1);
 	end();
 }
-END_TEST
 
 /* Killed when the new intent was there and the old one not yet gone. */
-START_TEST(of_two_the_later_counts)
+UNIT(of_two_the_later_counts)
 {
 	for (unsigned order = 0; order < 2; order++) {
 		begin();
@@ -328,9 +326,8 @@ START_TEST(of_two_the_later_counts)
 		pages_used = 0;
 	}
 }
-END_TEST
 
-START_TEST(pages_of_others_are_left_alone)
+UNIT(pages_of_others_are_left_alone)
 {
 	begin();
 	make(1, 0);
@@ -343,9 +340,8 @@ START_TEST(pages_of_others_are_left_alone)
 	ck_assert_uint_eq(atomic_load(&shared.intents->count), 1);
 	end();
 }
-END_TEST
 
-START_TEST(without_a_page_nothing_changes)
+UNIT(without_a_page_nothing_changes)
 {
 	struct volume_intent intent = intent_of(INTENTS_PER_PAGE, 0);
 	begin();
@@ -365,11 +361,10 @@ START_TEST(without_a_page_nothing_changes)
 	ck_assert_uint_eq(atomic_load(&shared.intents->count), INTENTS_PER_PAGE);
 	end();
 }
-END_TEST
 
 /* --- publishing ------------------------------------------------------------------------------ */
 
-START_TEST(what_is_told_is_struck_out)
+UNIT(what_is_told_is_struck_out)
 {
 	struct publisher publisher;
 	begin();
@@ -397,9 +392,8 @@ START_TEST(what_is_told_is_struck_out)
 	ck_assert_uint_eq(atomic_load(&shared.intents->count), 0);
 	end();
 }
-END_TEST
 
-START_TEST(many_are_told_in_pieces)
+UNIT(many_are_told_in_pieces)
 {
 	struct publisher publisher;
 	begin();
@@ -418,7 +412,6 @@ START_TEST(many_are_told_in_pieces)
 	ck_assert_uint_eq(publisher.done, 1);
 	end();
 }
-END_TEST
 
 /* How an intent may change while it is published: then it stays. */
 static void change_bits(void) { ck_assert(has(1, 5)); }
@@ -429,7 +422,7 @@ static void forget_and_make(void)
 	make(1, MAP_WORD_PARTIAL);
 }
 
-START_TEST(what_changes_while_it_is_told_stays)
+UNIT_LOOP(what_changes_while_it_is_told_stays, 3)
 {
 	static void (*const changes[])(void) = {change_bits, change_kind, forget_and_make};
 	struct publisher publisher;
@@ -448,9 +441,8 @@ START_TEST(what_changes_while_it_is_told_stays)
 	ck_assert(!is_there(1));
 	end();
 }
-END_TEST
 
-START_TEST(what_could_not_be_told_stays)
+UNIT(what_could_not_be_told_stays)
 {
 	struct publisher publisher;
 	begin();
@@ -471,9 +463,8 @@ START_TEST(what_could_not_be_told_stays)
 	ck_assert(!is_there(1) && !is_there(2));
 	end();
 }
-END_TEST
 
-START_TEST(one_teller_of_a_volume_at_a_time)
+UNIT(one_teller_of_a_volume_at_a_time)
 {
 	struct publisher first, second, third;
 	begin();
@@ -499,7 +490,6 @@ START_TEST(one_teller_of_a_volume_at_a_time)
 	ck_assert(!volume_intent_any(&peers[0], VOLUME));
 	end();
 }
-END_TEST
 
 /* --- first writes ------------------------------------------------------------------------- */
 
@@ -526,7 +516,7 @@ static void nothing_to_tell(void)
 }
 
 /* A FLUSH beside first writes publishes of none that may come to nothing, of any that has not. */
-START_TEST(what_is_made_is_published)
+UNIT(what_is_made_is_published)
 {
 	begin();
 	ck_assert_int_eq(first(1, false), 0);
@@ -540,9 +530,8 @@ START_TEST(what_is_made_is_published)
 	ck_assert(!is_there(1));
 	end();
 }
-END_TEST
 
-START_TEST(what_is_not_made_is_forgotten)
+UNIT(what_is_not_made_is_forgotten)
 {
 	begin();
 	ck_assert_int_eq(first(1, false), 0);
@@ -561,10 +550,9 @@ START_TEST(what_is_not_made_is_forgotten)
 	ck_assert_uint_eq(published_flags(1), 0);
 	end();
 }
-END_TEST
 
 /* Its parent has something else: that it is zero is published at any time. */
-START_TEST(what_was_zero_stays_so)
+UNIT(what_was_zero_stays_so)
 {
 	begin();
 	make(1, MAP_WORD_ZERO);
@@ -580,10 +568,9 @@ START_TEST(what_was_zero_stays_so)
 	ck_assert_uint_eq(published_flags(1), 0);
 	end();
 }
-END_TEST
 
 /* Whoever was killed may have written it. */
-START_TEST(a_successor_takes_it_for_made)
+UNIT(a_successor_takes_it_for_made)
 {
 	begin();
 	ck_assert_int_eq(first(1, false), 0);
@@ -592,9 +579,8 @@ START_TEST(a_successor_takes_it_for_made)
 	ck_assert_uint_eq(published_flags(1), 0);
 	end();
 }
-END_TEST
 
-START_TEST(a_child_without_a_cluster_is_forgotten)
+UNIT(a_child_without_a_cluster_is_forgotten)
 {
 	struct volume_intent intent = intent_of(1, MAP_WORD_PARTIAL);
 	begin();
@@ -609,7 +595,6 @@ START_TEST(a_child_without_a_cluster_is_forgotten)
 	ck_assert_uint_eq(published_flags(1), MAP_WORD_PARTIAL);
 	end();
 }
-END_TEST
 
 /* --- and the map -------------------------------------------------------------------------- */
 
@@ -649,7 +634,7 @@ static uint64_t word_of(const struct volume *volume, uint32_t object)
 	return atomic_load(&volume_map_page(volume, object)->entry[object % MAP_PAGE_ENTRIES]);
 }
 
-START_TEST(intents_lie_over_a_page)
+UNIT(intents_lie_over_a_page)
 {
 	begin();
 	struct volume *volume = volume_new();
@@ -676,11 +661,10 @@ START_TEST(intents_lie_over_a_page)
 	volume_free(volume);
 	end();
 }
-END_TEST
 
 /* The mapper was asked for the page before it was published: its answer has not the object, nor is
    there an intent any more when it comes. */
-START_TEST(a_page_asked_for_too_early_is_not_taken)
+UNIT(a_page_asked_for_too_early_is_not_taken)
 {
 	struct publisher publisher;
 	begin();
@@ -701,28 +685,4 @@ START_TEST(a_page_asked_for_too_early_is_not_taken)
 	loaded = NULL;
 	volume_free(volume);
 	end();
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("volume notes");
-	UNIT_TEST(suite, intents_outlive_their_process);
-	UNIT_TEST(suite, a_child_without_a_cluster_is_not_kept);
-	UNIT_TEST(suite, of_two_the_later_counts);
-	UNIT_TEST(suite, pages_of_others_are_left_alone);
-	UNIT_TEST(suite, without_a_page_nothing_changes);
-	UNIT_TEST(suite, what_is_told_is_struck_out);
-	UNIT_TEST(suite, many_are_told_in_pieces);
-	UNIT_LOOP_TEST(suite, what_changes_while_it_is_told_stays, 3);
-	UNIT_TEST(suite, what_could_not_be_told_stays);
-	UNIT_TEST(suite, one_teller_of_a_volume_at_a_time);
-	UNIT_TEST(suite, what_is_made_is_published);
-	UNIT_TEST(suite, what_is_not_made_is_forgotten);
-	UNIT_TEST(suite, what_was_zero_stays_so);
-	UNIT_TEST(suite, a_successor_takes_it_for_made);
-	UNIT_TEST(suite, a_child_without_a_cluster_is_forgotten);
-	UNIT_TEST(suite, intents_lie_over_a_page);
-	UNIT_TEST(suite, a_page_asked_for_too_early_is_not_taken);
-	return unit_main(suite);
 }

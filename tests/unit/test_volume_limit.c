@@ -51,7 +51,10 @@ static uint64_t count_taken(uint64_t from, uint64_t to, uint64_t bytes)
 	return count;
 }
 
-START_TEST(test_none)
+static void setup(void) { limit = NULL; }
+static void teardown(void) { volume_limit_free(limit); }
+
+UNIT_WITHIN(test_none, setup, teardown)
 {
 	set(0, 0, 0);
 	ck_assert_ptr_null(limit);
@@ -60,9 +63,8 @@ START_TEST(test_none)
 	set(0, 0, 50);
 	ck_assert_ptr_null(limit);
 }
-END_TEST
 
-START_TEST(test_requests)
+UNIT_WITHIN(test_requests, setup, teardown)
 {
 	set(1000, 0, 100);
 	/* a burst of 100, then one each millisecond, whatever their size */
@@ -73,9 +75,8 @@ START_TEST(test_requests)
 	/* idle for a long time: a burst and no more */
 	ck_assert_uint_eq(count_taken(100 * SECOND, 100 * SECOND + 1, 512), 100);
 }
-END_TEST
 
-START_TEST(test_bytes)
+UNIT_WITHIN(test_bytes, setup, teardown)
 {
 	set(0, 1 << 20, 1000);
 	uint64_t count = count_taken(SECOND, 11 * SECOND, 65536);
@@ -91,10 +92,9 @@ START_TEST(test_bytes)
 	ck_assert(!volume_limit_take(limit, 512, when - MS, &when));
 	ck_assert(volume_limit_take(limit, 512, when, &when));
 }
-END_TEST
 
 /* Both at once: the slower one counts; a clock that stands still or goes back gives nothing. */
-START_TEST(test_both)
+UNIT_WITHIN(test_both, setup, teardown)
 {
 	set(100, 1 << 20, 100);
 	uint64_t small = count_taken(SECOND, 11 * SECOND, 512);
@@ -108,10 +108,9 @@ START_TEST(test_both)
 	for (int i = 0; i < 100; i++)
 		ck_assert(!volume_limit_take(limit, 512, 199 * SECOND, &when));
 }
-END_TEST
 
 /* Less than one in a burst: one goes all the same, and slowly. */
-START_TEST(test_slow)
+UNIT_WITHIN(test_slow, setup, teardown)
 {
 	set(1, 0, 1);
 	uint64_t count = count_taken(SECOND, 61 * SECOND, 512);
@@ -124,19 +123,4 @@ START_TEST(test_slow)
 	set(UINT64_MAX, UINT64_MAX, UINT64_MAX);
 	ck_assert(!volume_limit_take(limit, UINT32_MAX, UINT64_MAX / 2, &when));
 	ck_assert(volume_limit_take(limit, UINT32_MAX, when, &when));
-}
-END_TEST
-
-static void setup(void) { limit = NULL; }
-static void teardown(void) { volume_limit_free(limit); }
-
-int main(void)
-{
-	Suite *suite = suite_create("volume_limit");
-	UNIT_TEST_WITHIN(suite, test_none, setup, teardown);
-	UNIT_TEST_WITHIN(suite, test_requests, setup, teardown);
-	UNIT_TEST_WITHIN(suite, test_bytes, setup, teardown);
-	UNIT_TEST_WITHIN(suite, test_both, setup, teardown);
-	UNIT_TEST_WITHIN(suite, test_slow, setup, teardown);
-	return unit_main(suite);
 }

@@ -151,7 +151,7 @@ static void end(void)
 
 /* --- what it costs ------------------------------------------------------------------------ */
 
-START_TEST(first_write_of_a_cluster_is_one_write)
+UNIT(first_write_of_a_cluster_is_one_write)
 {
 	off_t at = 0;
 	begin();
@@ -180,9 +180,8 @@ START_TEST(first_write_of_a_cluster_is_one_write)
 	expect(ID, 11 * MAP_CLUSTER + 2048, 2048, 1);
 	end();
 }
-END_TEST
 
-START_TEST(an_object_becomes_whole)
+UNIT(an_object_becomes_whole)
 {
 	off_t at = 0;
 	begin();
@@ -197,11 +196,10 @@ START_TEST(an_object_becomes_whole)
 		expect(ID, OBJECT + i * MAP_CLUSTER, MAP_CLUSTER, (uint8_t)(10 + i));
 	end();
 }
-END_TEST
 
 /* --- chains ------------------------------------------------------------------------------- */
 
-START_TEST(a_chain_of_64)
+UNIT(a_chain_of_64)
 {
 	begin();
 	/* each has a cluster of its own; one is forgotten by all but the first */
@@ -224,7 +222,6 @@ START_TEST(a_chain_of_64)
 	expect(ID + 64, 3 * MAP_CLUSTER + 1536, 2560, 52);
 	end();
 }
-END_TEST
 
 /* --- side by side ------------------------------------------------------------------------- */
 
@@ -248,7 +245,7 @@ static void finish(struct client *by)
 	ck_assert_int_eq(request->result, 0);
 }
 
-START_TEST(writers_of_one_cluster)
+UNIT(writers_of_one_cluster)
 {
 	static uint8_t data[8][512];
 	struct client_request request[8];
@@ -265,9 +262,8 @@ START_TEST(writers_of_one_cluster)
 	expect(base, 0, SIZE, 1);
 	end();
 }
-END_TEST
 
-START_TEST(a_reader_beside_a_writer)
+UNIT(a_reader_beside_a_writer)
 {
 	static uint8_t data[512], seen[MAP_CLUSTER];
 	struct client_request write;
@@ -290,11 +286,10 @@ START_TEST(a_reader_beside_a_writer)
 	}
 	end();
 }
-END_TEST
 
 /* --- nothing ------------------------------------------------------------------------------ */
 
-START_TEST(what_is_discarded_reads_as_zeros)
+UNIT(what_is_discarded_reads_as_zeros)
 {
 	begin();
 	put(ID, OBJECT + 4096, 4096, 2);   /* partial */
@@ -319,7 +314,6 @@ START_TEST(what_is_discarded_reads_as_zeros)
 	expect(base, 0, SIZE, 1);
 	end();
 }
-END_TEST
 
 /* --- what is there ------------------------------------------------------------------------ */
 
@@ -354,7 +348,7 @@ static unsigned status(uint64_t id, uint64_t offset, uint32_t length, int64_t en
 	return count;
 }
 
-START_TEST(status_follows_the_chain)
+UNIT(status_follows_the_chain)
 {
 	int64_t ends[64];
 	begin();
@@ -382,10 +376,9 @@ START_TEST(status_follows_the_chain)
 	ck_assert_int_eq(ends[1], -(int64_t)(4 * OBJECT + 16384));
 	end();
 }
-END_TEST
 
 /* Whoever has a run is asked for it; of what nobody has asked about nothing is known. */
-START_TEST(prefetch_goes_to_who_has_it)
+UNIT(prefetch_goes_to_who_has_it)
 {
 	static uint8_t data[OBJECT];
 	begin();
@@ -400,10 +393,9 @@ START_TEST(prefetch_goes_to_who_has_it)
 	ck_assert_uint_eq(data[4096], 2);
 	end();
 }
-END_TEST
 
 /* Nobody flushes: what is recorded is published all the same, before it is too much. */
-START_TEST(too_many_notes_are_published)
+UNIT(too_many_notes_are_published)
 {
 	struct xseg_volume_info info;
 	static uint8_t data[XSEG_OBJECT_MAX];
@@ -425,10 +417,9 @@ START_TEST(too_many_notes_are_published)
 		expect(info.id, offset, sizeof(data), 5);
 	end();
 }
-END_TEST
 
 /* What is kept looks to people like something that is still to be saved. */
-START_TEST(nothing_is_kept_when_all_is_closed)
+UNIT(nothing_is_kept_when_all_is_closed)
 {
 	uint32_t cursor = 0;
 	begin();
@@ -446,21 +437,4 @@ START_TEST(nothing_is_kept_when_all_is_closed)
 	open_volume(ID);
 	expect(ID, 512, 512, 2);
 	end();
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("partial objects");
-	UNIT_TEST(suite, first_write_of_a_cluster_is_one_write);
-	UNIT_TEST(suite, an_object_becomes_whole);
-	UNIT_TEST(suite, a_chain_of_64);
-	UNIT_TEST(suite, writers_of_one_cluster);
-	UNIT_TEST(suite, a_reader_beside_a_writer);
-	UNIT_TEST(suite, what_is_discarded_reads_as_zeros);
-	UNIT_TEST(suite, status_follows_the_chain);
-	UNIT_TEST(suite, prefetch_goes_to_who_has_it);
-	UNIT_TEST(suite, too_many_notes_are_published);
-	UNIT_TEST(suite, nothing_is_kept_when_all_is_closed);
-	return unit_main(suite);
 }

@@ -150,7 +150,7 @@ static uint64_t make(void)
 
 /* Writes keep coming, many at a time, while snapshots are made: all of them are answered, and each
    snapshot has all that was answered before it was asked for. */
-START_TEST(test_many)
+UNIT_WITHIN(test_many, setup, teardown)
 {
 	static struct write writes[32];
 	uint64_t id = make();
@@ -178,7 +178,6 @@ START_TEST(test_many)
 		}
 	}
 }
-END_TEST
 
 /* Writes elsewhere until one is kept back: how many. The others wait at the store. */
 static unsigned write_until_held(uint64_t id)
@@ -196,7 +195,7 @@ static unsigned write_until_held(uint64_t id)
 
 /* The store does not answer: the snapshot waits for the write that it has, later writes wait for
    the snapshot, reads of what is elsewhere do not; then all go on. */
-START_TEST(test_stuck)
+UNIT_WITHIN(test_stuck, setup, teardown)
 {
 	struct write first, second;
 	struct map_ask ask = {.name = "disk@1"};
@@ -222,10 +221,9 @@ START_TEST(test_stuck)
 	ck_assert_int_eq(rig_volume_named(&b, XSEG_OP_OPEN, XSEG_F_READ_ONLY, "disk@1", &info), 0);
 	ck_assert_uint_eq(byte_at(info.id, 0), 2);
 }
-END_TEST
 
 /* Several want to hold it at once: one after the other, and none is refused for that. */
-START_TEST(test_crowd)
+UNIT_WITHIN(test_crowd, setup, teardown)
 {
 	static struct map_ask asks[8];
 	static uint8_t outs[8][4096];
@@ -247,10 +245,9 @@ START_TEST(test_crowd)
 	for (unsigned i = 0; i < 8; i++)
 		ck_assert_uint_eq(byte_at(id, i * OBJECT), i + 1);
 }
-END_TEST
 
 /* Killed while it is quiesced: the successor knows of no quiesce, and all that waited is done. */
-START_TEST(test_killed)
+UNIT_WITHIN(test_killed, setup, teardown)
 {
 	static struct write writes[8];
 	for (unsigned round = 0; round < 6; round++) {
@@ -280,15 +277,4 @@ START_TEST(test_killed)
 		for (unsigned i = 0; i < 8; i++)
 			ck_assert_uint_eq(byte_at(id, i * OBJECT), round + 1);
 	}
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("volume_hold");
-	UNIT_TEST_WITHIN(suite, test_many, setup, teardown);
-	UNIT_TEST_WITHIN(suite, test_stuck, setup, teardown);
-	UNIT_TEST_WITHIN(suite, test_crowd, setup, teardown);
-	UNIT_TEST_WITHIN(suite, test_killed, setup, teardown);
-	return unit_main(suite);
 }

@@ -59,7 +59,7 @@ static unsigned count_parts(const struct request *r)
 	return at == r->length ? parts : 0;
 }
 
-START_TEST(test_parts)
+UNIT(test_parts)
 {
 	uint64_t seed = 4711;
 	for (unsigned i = 0; i < ROUNDS; i++) {
@@ -72,9 +72,8 @@ START_TEST(test_parts)
 		ck_assert(volume_span_single(r.offset, r.length, r.shift) == (parts == 1));
 	}
 }
-END_TEST
 
-START_TEST(test_borders)
+UNIT(test_borders)
 {
 	struct volume_span span;
 	ck_assert(!volume_span_at(4096, 0, 12, 0, &span));
@@ -88,13 +87,4 @@ START_TEST(test_borders)
 	ck_assert_uint_eq(span.object, UINT32_MAX);
 	ck_assert_uint_eq(span.offset, XSEG_OBJECT_MAX - 512);
 	ck_assert(volume_span_single(end - 512, 512, 22));
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("volume_span");
-	UNIT_TEST(suite, test_parts);
-	UNIT_TEST(suite, test_borders);
-	return unit_main(suite);
 }

@@ -94,7 +94,7 @@ static void remove_volume(struct peer *peer, uint64_t id)
 	volume_table_remove_end(peer, id);
 }
 
-START_TEST(test_find)
+UNIT_WITHIN(test_find, table_setup, table_teardown)
 {
 	ck_assert_ptr_null(volume_table_lookup(&peers[0], 0));
 	ck_assert_ptr_null(volume_table_lookup(&peers[0], 5));
@@ -109,10 +109,9 @@ START_TEST(test_find)
 	ck_assert_uint_eq(volume_cached(&shards[2], 5)->admitted, 0);
 	ck_assert_uint_eq(volume_cached(&shards[2], 0)->admitted, 0);
 }
-END_TEST
 
 /* Many volumes, ids that collide in the cache: each is found, by each shard. */
-START_TEST(test_many)
+UNIT_WITHIN(test_many, table_setup, table_teardown)
 {
 	uint64_t seed = 3, ids[3000];
 	for (unsigned i = 0; i < countof(ids); i++) {
@@ -140,10 +139,9 @@ START_TEST(test_many)
 	}
 	ck_assert_uint_eq(shared.count, countof(ids) / 2 + 1);
 }
-END_TEST
 
 /* What the mapper says is looked at before it is believed. */
-START_TEST(test_head)
+UNIT_WITHIN(test_head, table_setup, table_teardown)
 {
 	struct map_head_info head = head_of(6), bad;
 	struct xseg_volume_info info;
@@ -189,10 +187,9 @@ START_TEST(test_head)
 	bad.object_size = 8192;
 	ck_assert_int_eq(volume_table_head_set(&peers[0], volume, &bad, true), -EILSEQ);
 }
-END_TEST
 
 /* Who is let in at once may write, too: so not into what is not ours, quiesced, limited or lost. */
-START_TEST(test_admitted)
+UNIT_WITHIN(test_admitted, table_setup, table_teardown)
 {
 	struct volume_client a = living_client();
 	struct map_head_info head = head_of(7);
@@ -227,10 +224,9 @@ START_TEST(test_admitted)
 	xseg_lane_release(&seg, a.lane);
 	ck_assert(volume_open_is_unused(&peers[0], volume));
 }
-END_TEST
 
 /* What was read before a removal may be about the removed: it is not believed. */
-START_TEST(test_stale_load)
+UNIT_WITHIN(test_stale_load, table_setup, table_teardown)
 {
 	struct map_head_info head = head_of(8);
 	insert(8);
@@ -239,10 +235,9 @@ START_TEST(test_stale_load)
 	ck_assert_int_eq(volume_table_insert(&shared, &head, gone), -EAGAIN);
 	ck_assert_ptr_null(volume_table_lookup(&peers[1], 8));
 }
-END_TEST
 
 /* A client that was there before says how often it has it open; it may be asked twice. */
-START_TEST(test_opened_again)
+UNIT_WITHIN(test_opened_again, table_setup, table_teardown)
 {
 	struct volume_client a = living_client(), b = living_client();
 	struct xseg_volume_info info;
@@ -260,9 +255,8 @@ START_TEST(test_opened_again)
 	}
 	ck_assert_uint_eq(volume_open_count(&peers[0], volume, b), 0);
 }
-END_TEST
 
-START_TEST(test_opens)
+UNIT_WITHIN(test_opens, table_setup, table_teardown)
 {
 	struct volume_client a = living_client(), b = living_client(), dead = {40, 3};
 	struct xseg_volume_info info;
@@ -287,10 +281,9 @@ START_TEST(test_opens)
 	ck_assert_int_eq(volume_open_add(&peers[0], volume, a, false, 0), -EBUSY);
 	ck_assert_int_eq(volume_table_remove_begin(&peers[0], volume), -EBUSY);
 }
-END_TEST
 
 /* A client at work that we never saw opening: it opened before we were restarted. */
-START_TEST(test_implied)
+UNIT_WITHIN(test_implied, table_setup, table_teardown)
 {
 	struct volume_client a = living_client(), b = living_client();
 	struct xseg_volume_info info;
@@ -307,10 +300,9 @@ START_TEST(test_implied)
 		volume_open_count(&peers[0], volume, a), 0); /* he himself may remove it */
 	ck_assert_uint_eq(volume_open_count(&peers[0], volume, b), 1);
 }
-END_TEST
 
 /* The lane's number is given to another: what the dead one had open is nobody's. */
-START_TEST(test_lane_again)
+UNIT_WITHIN(test_lane_again, table_setup, table_teardown)
 {
 	struct volume_client a = living_client(), b;
 	struct xseg_volume_info info;
@@ -326,9 +318,8 @@ START_TEST(test_lane_again)
 	volume_open_describe(&peers[0], volume, &info);
 	ck_assert_uint_eq(info.opens, 1);
 }
-END_TEST
 
-START_TEST(test_states)
+UNIT_WITHIN(test_states, table_setup, table_teardown)
 {
 	struct map_head_info head = head_of(12);
 	insert(12);
@@ -347,9 +338,8 @@ START_TEST(test_states)
 	ck_assert_ptr_null(volume_table_lookup(&peers[0], 12));
 	ck_assert(LIST_EMPTY(&shared.acquired));
 }
-END_TEST
 
-START_TEST(test_configured)
+UNIT_WITHIN(test_configured, table_setup, table_teardown)
 {
 	ck_assert_int_eq(volume_table_add_configured(&shared, "v13", 10 * 4096, 4096), 0);
 	ck_assert_int_eq(volume_table_add_configured(&shared, "v13", 10 * 4096, 4096), -EEXIST);
@@ -367,9 +357,8 @@ START_TEST(test_configured)
 	ck_assert_uint_eq(info.flags, XSEG_VOLUME_FIXED);
 	ck_assert_uint_eq(info.objects, 10);
 }
-END_TEST
 
-START_TEST(test_read_only)
+UNIT_WITHIN(test_read_only, table_setup, table_teardown)
 {
 	struct volume_client a = living_client();
 	struct map_head_info head = head_of(14);
@@ -381,23 +370,4 @@ START_TEST(test_read_only)
 	ck_assert_int_eq(volume_open_add(&peers[0], volume, a, true, 0), -EROFS);
 	ck_assert_int_eq(volume_open_add(&peers[0], volume, a, false, 0), 0);
 	ck_assert_uint_ne(volume->admitted, 0); /* nobody can write to it anyway */
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("volume_table");
-	UNIT_TEST_WITHIN(suite, test_find, table_setup, table_teardown);
-	UNIT_TEST_WITHIN(suite, test_many, table_setup, table_teardown);
-	UNIT_TEST_WITHIN(suite, test_head, table_setup, table_teardown);
-	UNIT_TEST_WITHIN(suite, test_admitted, table_setup, table_teardown);
-	UNIT_TEST_WITHIN(suite, test_stale_load, table_setup, table_teardown);
-	UNIT_TEST_WITHIN(suite, test_opens, table_setup, table_teardown);
-	UNIT_TEST_WITHIN(suite, test_opened_again, table_setup, table_teardown);
-	UNIT_TEST_WITHIN(suite, test_implied, table_setup, table_teardown);
-	UNIT_TEST_WITHIN(suite, test_lane_again, table_setup, table_teardown);
-	UNIT_TEST_WITHIN(suite, test_states, table_setup, table_teardown);
-	UNIT_TEST_WITHIN(suite, test_configured, table_setup, table_teardown);
-	UNIT_TEST_WITHIN(suite, test_read_only, table_setup, table_teardown);
-	return unit_main(suite);
 }

@@ -106,7 +106,7 @@ static bool is_there(struct xcache *cache, uint32_t object, uint32_t bucket)
 
 /* --- the life of an entry ------------------------------------------------------------ */
 
-START_TEST(evicted)
+UNIT(evicted)
 {
 	struct owner o;
 	open_with(&o, 4, 2);
@@ -126,9 +126,8 @@ START_TEST(evicted)
 	ck_assert(!is_there(o.cache, 1, 11));
 	xcache_close(o.cache);
 }
-END_TEST
 
-START_TEST(taken_back)
+UNIT(taken_back)
 {
 	struct owner o;
 	open_with(&o, 4, 2);
@@ -147,10 +146,9 @@ START_TEST(taken_back)
 	ck_said(&o, "evict10 final10 free10 ended1");
 	xcache_close(o.cache);
 }
-END_TEST
 
 /* What is removed is not asked about, and has no last words. */
-START_TEST(removed)
+UNIT(removed)
 {
 	struct owner o;
 	open_with(&o, 4, 4);
@@ -174,9 +172,8 @@ START_TEST(removed)
 	ck_assert_uint_eq(xcache_room(o.cache), 4);
 	xcache_close(o.cache);
 }
-END_TEST
 
-START_TEST(refused)
+UNIT(refused)
 {
 	struct owner o;
 	open_with(&o, 4, 3);
@@ -196,10 +193,9 @@ START_TEST(refused)
 	ck_assert(is_there(o.cache, 1, 14));
 	xcache_close(o.cache);
 }
-END_TEST
 
 /* All policies: what is parked stays, and nothing fits beside it. */
-START_TEST(parked)
+UNIT(parked)
 {
 	for (unsigned p = 0; p < countof(policies); p++) {
 		struct xcache *cache = open_silent(policies[p], 4, 20);
@@ -219,12 +215,11 @@ START_TEST(parked)
 		xcache_close(cache);
 	}
 }
-END_TEST
 
 /* --- objects ------------------------------------------------------------------------- */
 
 /* Many at once: found, parked or in the queues, up to one whose place is taken or to the limit. */
-START_TEST(adopted)
+UNIT_LOOP(adopted, 3)
 {
 	static const uint16_t at[] = {0, 1, 2, 3, 4, 5, 6, 7, 40, 42, 41, 800, 801, 9, 1};
 	struct xcache_found found[sizeof(at) / sizeof(at[0])];
@@ -269,9 +264,8 @@ START_TEST(adopted)
 		xcache_close(cache);
 	}
 }
-END_TEST
 
-START_TEST(oldest_object_goes)
+UNIT(oldest_object_goes)
 {
 	struct owner o;
 	struct xseg_key key = key_of(4);
@@ -286,9 +280,8 @@ START_TEST(oldest_object_goes)
 	ck_said(&o, "evict20 final20 free20 evict21 final21 free21 ended2 made4");
 	xcache_close(o.cache);
 }
-END_TEST
 
-START_TEST(objects_that_cannot_go)
+UNIT(objects_that_cannot_go)
 {
 	struct owner o;
 	struct xseg_key key = key_of(9);
@@ -309,10 +302,9 @@ START_TEST(objects_that_cannot_go)
 	ck_said(&o, "evict13 final13 free13 ended3 made9");
 	xcache_close(o.cache);
 }
-END_TEST
 
 /* Held objects at the old end do not stand before those that can go for ever. */
-START_TEST(objects_held)
+UNIT(objects_held)
 {
 	struct xcache *cache = open_silent(&xcache_lru, 40, 100);
 	for (uint32_t i = 0; i < 40; i++) {
@@ -335,10 +327,9 @@ START_TEST(objects_held)
 	ck_assert_uint_eq(xcache_object_count(cache), 40);
 	xcache_close(cache);
 }
-END_TEST
 
 /* Beyond the limit nobody goes; to be one of those that count it needs room like any other. */
-START_TEST(objects_beyond)
+UNIT(objects_beyond)
 {
 	struct xcache *cache = open_silent(&xcache_lru, 6, 100);
 	struct xseg_key key;
@@ -380,10 +371,9 @@ START_TEST(objects_beyond)
 	ck_assert_int_eq(xcache_get_object(cache, &key, &object), -ENOSPC);
 	xcache_close(cache);
 }
-END_TEST
 
 /* Every bucket of an object, in and out in other orders: groups change their form on the way. */
-START_TEST(whole_object)
+UNIT(whole_object)
 {
 	struct xcache *cache = open_silent(&xcache_lru, 1, XCACHE_BUCKETS);
 	uint32_t entries[XCACHE_BUCKETS];
@@ -406,11 +396,10 @@ START_TEST(whole_object)
 	}
 	xcache_close(cache);
 }
-END_TEST
 
 /* --- limits -------------------------------------------------------------------------- */
 
-START_TEST(limits_move)
+UNIT(limits_move)
 {
 	for (unsigned p = 0; p < countof(policies); p++) {
 		struct xcache *cache = open_silent(policies[p], 100, 1000);
@@ -434,9 +423,8 @@ START_TEST(limits_move)
 		xcache_close(cache);
 	}
 }
-END_TEST
 
-START_TEST(policy_changes)
+UNIT(policy_changes)
 {
 	struct xcache *cache = open_silent(policies[0], 100, 1000);
 	for (uint32_t i = 0; i < 1000; i++) {
@@ -455,7 +443,6 @@ START_TEST(policy_changes)
 	ck_assert_uint_eq(xcache_evict(cache, 1000), 100);
 	xcache_close(cache);
 }
-END_TEST
 
 /* --- what policies do ---------------------------------------------------------------- */
 
@@ -477,7 +464,7 @@ static uint32_t count_there(struct xcache *cache, uint32_t count)
 }
 
 /* A scan of ten times the size: what was asked for before it stays, but for LRU. */
-START_TEST(scan)
+UNIT(scan)
 {
 	static const uint32_t hot = 400, size = 1000;
 	uint32_t left[countof(policies)];
@@ -497,10 +484,9 @@ START_TEST(scan)
 	ck_assert_uint_ge(left[1], hot);
 	ck_assert_uint_ge(left[2], hot);
 }
-END_TEST
 
 /* Clock2Q+: a hit on what came in just now says nothing, a later one does. */
-START_TEST(window)
+UNIT(window)
 {
 	struct xcache *cache = open_silent(&xcache_clock2q, 100, 1000);
 	uint32_t entry;
@@ -522,10 +508,9 @@ START_TEST(window)
 	ck_assert(is_there(cache, 3, 1));
 	xcache_close(cache);
 }
-END_TEST
 
 /* What comes again soon after it went does not have to pass through the small queue again. */
-START_TEST(ghosts)
+UNIT(ghosts)
 {
 	for (unsigned p = 1; p < countof(policies); p++) {
 		struct xcache *cache = open_silent(policies[p], 100, 1000);
@@ -547,7 +532,6 @@ START_TEST(ghosts)
 		xcache_close(cache);
 	}
 }
-END_TEST
 
 #define GHOSTS 60000u
 
@@ -563,7 +547,7 @@ static uint32_t oldest_of(const bool *taken, uint32_t limit)
 }
 
 /* Like an exact queue, a few percent aside, also when its clock has gone round many times. */
-START_TEST(ghosts_in_order)
+UNIT(ghosts_in_order)
 {
 	for (unsigned take_percent = 0; take_percent <= 60; take_percent += 30) {
 		static struct xcache_ghost ghost;
@@ -590,7 +574,6 @@ START_TEST(ghosts_in_order)
 		xcache_ghost_close(&ghost);
 	}
 }
-END_TEST
 
 /* --- what it costs ------------------------------------------------------------------- */
 
@@ -623,7 +606,7 @@ static double bytes_of_bucket(const struct xcache_policy *policy, uint32_t densi
 	return bytes;
 }
 
-START_TEST(memory)
+UNIT(memory)
 {
 	static const uint32_t densities[] = {205, 256, 372, 1024};
 	for (unsigned p = 0; p < countof(policies); p++)
@@ -635,9 +618,8 @@ START_TEST(memory)
 			ck_assert_double_le(bytes, 0.02 * XSEG_PAGE);
 		}
 }
-END_TEST
 
-START_TEST(nothing_allocated)
+UNIT(nothing_allocated)
 {
 	for (unsigned p = 0; p < countof(policies); p++) {
 		struct xcache *cache = open_silent(policies[p], 50, 5000);
@@ -650,10 +632,9 @@ START_TEST(nothing_allocated)
 		xcache_close(cache);
 	}
 }
-END_TEST
 
 /* All are marked: the one that has to go is found all the same before all have been looked at. */
-START_TEST(bounded)
+UNIT(bounded)
 {
 	static const uint32_t size = 60000, steps = 1024;
 	for (unsigned p = 1; p < countof(policies); p++) {
@@ -677,31 +658,4 @@ START_TEST(bounded)
 		free(marks);
 		xcache_close(cache);
 	}
-}
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("xcache");
-	UNIT_TEST(suite, evicted);
-	UNIT_TEST(suite, taken_back);
-	UNIT_TEST(suite, removed);
-	UNIT_TEST(suite, refused);
-	UNIT_TEST(suite, parked);
-	UNIT_LOOP_TEST(suite, adopted, 3);
-	UNIT_TEST(suite, oldest_object_goes);
-	UNIT_TEST(suite, objects_that_cannot_go);
-	UNIT_TEST(suite, objects_held);
-	UNIT_TEST(suite, objects_beyond);
-	UNIT_TEST(suite, whole_object);
-	UNIT_TEST(suite, limits_move);
-	UNIT_TEST(suite, policy_changes);
-	UNIT_TEST(suite, scan);
-	UNIT_TEST(suite, window);
-	UNIT_TEST(suite, ghosts);
-	UNIT_TEST(suite, ghosts_in_order);
-	UNIT_TEST(suite, memory);
-	UNIT_TEST(suite, nothing_allocated);
-	UNIT_TEST(suite, bounded);
-	return unit_main(suite);
 }

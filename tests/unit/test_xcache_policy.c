@@ -29,18 +29,6 @@ static void check_trace(enum trace_name name)
 	trace_close(&trace);
 }
 
-START_TEST(zipf) { check_trace(TRACE_ZIPF); }
-END_TEST
-START_TEST(cloudphysics_io) { check_trace(TRACE_IO); }
-END_TEST
-START_TEST(cloudphysics_w106) { check_trace(TRACE_W106); }
-END_TEST
-
-int main(void)
-{
-	Suite *suite = suite_create("xcache_policy");
-	UNIT_TEST(suite, zipf);
-	UNIT_TEST(suite, cloudphysics_io);
-	UNIT_TEST(suite, cloudphysics_w106);
-	return unit_main(suite);
-}
+UNIT(zipf) { check_trace(TRACE_ZIPF); }
+UNIT(cloudphysics_io) { check_trace(TRACE_IO); }
+UNIT(cloudphysics_w106) { check_trace(TRACE_W106); }

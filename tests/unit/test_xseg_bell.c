@@ -33,7 +33,7 @@ static void setup(void)
 	ck_assert_uint_eq(lane, 0);
 }
 
-START_TEST(test_arm_disarm)
+UNIT(test_arm_disarm)
 {
 	setup();
 	_Atomic uint32_t *asleep = &seg.lanes[0].bell.asleep;
@@ -57,9 +57,8 @@ START_TEST(test_arm_disarm)
 	xseg_ringer_fini(&ringer);
 	scratch_segment_end(&seg);
 }
-END_TEST
 
-START_TEST(test_timeout)
+UNIT(test_timeout)
 {
 	setup();
 	xseg_bell_arm(&seg, 0);
@@ -69,7 +68,6 @@ START_TEST(test_timeout)
 	ck_assert_uint_eq(atomic_load(&seg.lanes[0].bell.asleep), 0);
 	scratch_segment_end(&seg);
 }
-END_TEST
 
 struct style {
 	uint32_t count;
@@ -139,25 +137,23 @@ static void sleep_through(const struct style *style)
 	scratch_segment_end(&seg);
 }
 
-START_TEST(test_membarrier)
+UNIT(test_membarrier)
 {
 	const struct style fast = {.count = 20000}, paced = {.count = 5000, .pace = true};
 	sleep_through(&fast);
 	sleep_through(&paced);
 }
-END_TEST
 
-START_TEST(test_fence)
+UNIT(test_fence)
 {
 	const struct style fast = {.count = 20000, .fence = true};
 	const struct style paced = {.count = 5000, .fence = true, .pace = true};
 	sleep_through(&fast);
 	sleep_through(&paced);
 }
-END_TEST
 
 /* The same through a FIFO, for lanes that wait for sockets as well. */
-START_TEST(test_fd)
+UNIT(test_fd)
 {
 	const struct style style = {.count = 5000, .pace = true};
 	int fd;
@@ -185,7 +181,6 @@ START_TEST(test_fd)
 	ck_assert_uint_eq(seg.lanes[0].bell.kind, XSEG_BELL_FUTEX);
 	scratch_segment_end(&seg);
 }
-END_TEST
 
 static bool readable(int fd)
 {
@@ -194,7 +189,7 @@ static bool readable(int fd)
 }
 
 /* Either side is restarted: the FIFO stays, and ringing still reaches the sleeper. */
-START_TEST(test_fd_restart)
+UNIT(test_fd_restart)
 {
 	int fd;
 	struct xseg_ringer ringer;
@@ -234,10 +229,9 @@ START_TEST(test_fd_restart)
 	xseg_ringer_fini(&ringer);
 	scratch_segment_end(&seg);
 }
-END_TEST
 
 /* A sleeper that does not drain: the pipe fills up, ringers go on. */
-START_TEST(test_fd_full)
+UNIT(test_fd_full)
 {
 	int fd;
 	struct xseg_ringer ringer;
@@ -255,9 +249,8 @@ START_TEST(test_fd_full)
 	xseg_ringer_fini(&ringer);
 	scratch_segment_end(&seg);
 }
-END_TEST
 
-START_TEST(test_fd_no_folder)
+UNIT(test_fd_no_folder)
 {
 	char file[200];
 	int fd;
@@ -276,9 +269,8 @@ START_TEST(test_fd_no_folder)
 	xseg_lane_leave(lane);
 	scratch_segment_end(&seg);
 }
-END_TEST
 
-START_TEST(test_spin)
+UNIT(test_spin)
 {
 	struct xseg_spin spin;
 	xseg_spin_init(&spin);
@@ -305,20 +297,4 @@ START_TEST(test_spin)
 	for (unsigned i = 0; i < 100; i++)
 		xseg_spin_paid(&spin, 500);
 	ck_assert_uint_ge(spin.budget_ns, 500);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *s = suite_create("xseg_bell");
-	UNIT_TEST(s, test_arm_disarm);
-	UNIT_TEST(s, test_timeout);
-	UNIT_TEST(s, test_membarrier);
-	UNIT_TEST(s, test_fence);
-	UNIT_TEST(s, test_fd);
-	UNIT_TEST(s, test_fd_restart);
-	UNIT_TEST(s, test_fd_full);
-	UNIT_TEST(s, test_fd_no_folder);
-	UNIT_TEST(s, test_spin);
-	return unit_main(s);
 }

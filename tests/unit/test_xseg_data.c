@@ -6,7 +6,7 @@
 #include "tests/lib/lane_rig.h"
 #include "tests/lib/unit.h"
 
-START_TEST(test_attach_pages)
+UNIT(test_attach_pages)
 {
 	rig_setup();
 	struct xseg_lane *lane = rig_join();
@@ -38,9 +38,8 @@ START_TEST(test_attach_pages)
 	xseg_lane_leave(lane);
 	rig_teardown();
 }
-END_TEST
 
-START_TEST(test_pool_dry)
+UNIT(test_pool_dry)
 {
 	rig_setup();
 	struct xseg_lane *lane = rig_join();
@@ -60,9 +59,8 @@ START_TEST(test_pool_dry)
 	xseg_lane_leave(lane);
 	rig_teardown();
 }
-END_TEST
 
-START_TEST(test_scattered)
+UNIT(test_scattered)
 {
 	rig_setup();
 	struct xseg_lane *lane = rig_join();
@@ -92,9 +90,8 @@ START_TEST(test_scattered)
 	xseg_lane_leave(lane);
 	rig_teardown();
 }
-END_TEST
 
-START_TEST(test_donate_and_borrow)
+UNIT(test_donate_and_borrow)
 {
 	rig_setup();
 	struct xseg_lane *client = rig_join(), *server = rig_join();
@@ -131,9 +128,8 @@ START_TEST(test_donate_and_borrow)
 	xseg_lane_leave(client);
 	rig_teardown();
 }
-END_TEST
 
-START_TEST(test_answer_pages)
+UNIT(test_answer_pages)
 {
 	rig_setup();
 	struct xseg_lane *client = rig_join(), *server = rig_join();
@@ -160,16 +156,4 @@ START_TEST(test_answer_pages)
 	xseg_lane_leave(server);
 	xseg_lane_leave(client);
 	rig_teardown();
-}
-END_TEST
-
-int main(void)
-{
-	Suite *s = suite_create("xseg_data");
-	UNIT_TEST(s, test_attach_pages);
-	UNIT_TEST(s, test_pool_dry);
-	UNIT_TEST(s, test_scattered);
-	UNIT_TEST(s, test_donate_and_borrow);
-	UNIT_TEST(s, test_answer_pages);
-	return unit_main(s);
 }

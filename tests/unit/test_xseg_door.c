@@ -83,7 +83,7 @@ static void still_works(void)
 	ck_assert_uint_eq(handle_all(client, 40), 1);
 }
 
-START_TEST(test_wild_requests_in_ring)
+UNIT(test_wild_requests_in_ring)
 {
 	setup(1);
 	still_works();
@@ -99,9 +99,8 @@ START_TEST(test_wild_requests_in_ring)
 	still_works();
 	teardown();
 }
-END_TEST
 
-START_TEST(test_wild_rings)
+UNIT(test_wild_rings)
 {
 	setup(2);
 	still_works();
@@ -121,10 +120,9 @@ START_TEST(test_wild_rings)
 	}
 	teardown();
 }
-END_TEST
 
 /* All states, owners, frames, generations there can be, before accept and receive. */
-START_TEST(test_wild_words)
+UNIT(test_wild_words)
 {
 	setup(3);
 	unsigned frame;
@@ -152,10 +150,9 @@ START_TEST(test_wild_words)
 	xseg_segment_usage(&seg, &usage);
 	teardown();
 }
-END_TEST
 
 /* A server scribbles over the answer: the client frees nothing that lies outside. */
-START_TEST(test_wild_extents)
+UNIT(test_wild_extents)
 {
 	setup(4);
 	for (unsigned i = 0; i < 20000; i++) {
@@ -181,7 +178,6 @@ START_TEST(test_wild_extents)
 	ck_assert_uint_eq(usage.pages_free, usage.pages);
 	teardown();
 }
-END_TEST
 
 static uint8_t mix(uint8_t old)
 {
@@ -196,7 +192,7 @@ static void scribble(void *at, size_t size)
 }
 
 /* Ports, edges, lanes, peers, stats: looked up and used after a scribbler has been there. */
-START_TEST(test_wild_tables)
+UNIT(test_wild_tables)
 {
 	setup(5);
 	for (unsigned i = 0; i < 300; i++) {
@@ -223,10 +219,9 @@ START_TEST(test_wild_tables)
 	}
 	teardown();
 }
-END_TEST
 
 /* Bells of any kind and state: ringing them does no harm. */
-START_TEST(test_wild_bells)
+UNIT(test_wild_bells)
 {
 	setup(6);
 	struct xseg_ringer ringer;
@@ -240,17 +235,4 @@ START_TEST(test_wild_bells)
 	}
 	xseg_ringer_fini(&ringer);
 	teardown();
-}
-END_TEST
-
-int main(void)
-{
-	Suite *s = suite_create("xseg_door");
-	UNIT_TEST(s, test_wild_requests_in_ring);
-	UNIT_TEST(s, test_wild_rings);
-	UNIT_TEST(s, test_wild_words);
-	UNIT_TEST(s, test_wild_extents);
-	UNIT_TEST(s, test_wild_tables);
-	UNIT_TEST(s, test_wild_bells);
-	return unit_main(s);
 }

@@ -81,7 +81,7 @@ _Noreturn static int ring_consumer(void *arg)
 	}
 }
 
-START_TEST(test_ring)
+UNIT(test_ring)
 {
 	uint64_t random = 17;
 	setup(64);
@@ -103,7 +103,6 @@ START_TEST(test_ring)
 	ck_assert_uint_ge(atomic_load(&board()->applied), before + 1000);
 	scratch_segment_end(&seg);
 }
-END_TEST
 
 /* --- requests ------------------------------------------------------------------ */
 
@@ -280,7 +279,7 @@ static void wait_answered(uint64_t more)
 		"nothing moves any more after %lu answers", (unsigned long)before);
 }
 
-START_TEST(test_server_killed)
+UNIT(test_server_killed)
 {
 	uint64_t random = 23;
 	setup(256);
@@ -302,9 +301,8 @@ START_TEST(test_server_killed)
 	check_all_free();
 	scratch_segment_end(&seg);
 }
-END_TEST
 
-START_TEST(test_client_killed)
+UNIT(test_client_killed)
 {
 	uint64_t random = 29;
 	setup(256);
@@ -324,10 +322,9 @@ START_TEST(test_client_killed)
 	check_all_free();
 	scratch_segment_end(&seg);
 }
-END_TEST
 
 /* Clients and servers die while reapers die over them. */
-START_TEST(test_all_killed)
+UNIT(test_all_killed)
 {
 	uint64_t random = 31;
 	setup(256);
@@ -351,15 +348,4 @@ START_TEST(test_all_killed)
 	ck_assert_int_eq(child_end(pid[0]), 0);
 	check_all_free();
 	scratch_segment_end(&seg);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *s = suite_create("xseg_kill");
-	UNIT_TEST(s, test_ring);
-	UNIT_TEST(s, test_server_killed);
-	UNIT_TEST(s, test_client_killed);
-	UNIT_TEST(s, test_all_killed);
-	return unit_main(s);
 }

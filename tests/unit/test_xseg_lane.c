@@ -8,7 +8,7 @@
 #include "tests/lib/unit.h"
 
 /* Client and server on one lane: the local queue. */
-START_TEST(test_one_lane)
+UNIT(test_one_lane)
 {
 	rig_setup();
 	struct xseg_lane *lane = rig_join();
@@ -35,10 +35,9 @@ START_TEST(test_one_lane)
 	xseg_lane_leave(lane);
 	rig_teardown();
 }
-END_TEST
 
 /* Two lanes of one process; data travels by page, not by copy. */
-START_TEST(test_two_lanes)
+UNIT(test_two_lanes)
 {
 	rig_setup();
 	struct xseg_lane *client = rig_join(), *server = rig_join();
@@ -66,7 +65,6 @@ START_TEST(test_two_lanes)
 	xseg_lane_leave(client);
 	rig_teardown();
 }
-END_TEST
 
 struct server {
 	const char *name;
@@ -93,7 +91,7 @@ static int server_process(void *arg)
 }
 
 /* The server is another process; up to 700 in flight, more than a ring holds. */
-START_TEST(test_fork)
+UNIT(test_fork)
 {
 	enum { COUNT = 20000, DEPTH = 700 };
 	rig_setup();
@@ -124,10 +122,9 @@ START_TEST(test_fork)
 	xseg_lane_leave(client);
 	rig_teardown();
 }
-END_TEST
 
 /* Forwarded through all hops there are; one more is refused; the answer goes to the first asker. */
-START_TEST(test_forward)
+UNIT(test_forward)
 {
 	rig_setup();
 	struct xseg_lane *lane[3] = {rig_join(), rig_join(), rig_join()};
@@ -169,9 +166,8 @@ START_TEST(test_forward)
 		xseg_lane_leave(lane[i]);
 	rig_teardown();
 }
-END_TEST
 
-START_TEST(test_no_such_port)
+UNIT(test_no_such_port)
 {
 	rig_setup();
 	struct xseg_lane *lane = rig_join();
@@ -191,10 +187,9 @@ START_TEST(test_no_such_port)
 	xseg_lane_leave(lane);
 	rig_teardown();
 }
-END_TEST
 
 /* Submitted before anybody serves the port: kept, and found by who binds it. */
-START_TEST(test_rehint_port)
+UNIT(test_rehint_port)
 {
 	rig_setup();
 	struct xseg_lane *client = rig_join(), *server = rig_join();
@@ -221,10 +216,9 @@ START_TEST(test_rehint_port)
 	xseg_lane_leave(client);
 	rig_teardown();
 }
-END_TEST
 
 /* The client fills more than a ring while nobody looks; nothing is lost, order is kept. */
-START_TEST(test_overflow)
+UNIT(test_overflow)
 {
 	enum { COUNT = 1000 };
 	rig_setup();
@@ -264,7 +258,6 @@ START_TEST(test_overflow)
 	xseg_lane_leave(client);
 	rig_teardown();
 }
-END_TEST
 
 /* A server that leaves cleanly with answers that did not fit: its client gets them all. */
 static int burst_server(void *arg)
@@ -282,7 +275,7 @@ static int burst_server(void *arg)
 	return 0;
 }
 
-START_TEST(test_leave_with_overflow)
+UNIT(test_leave_with_overflow)
 {
 	unsigned count = 600;
 	rig_setup();
@@ -307,10 +300,9 @@ START_TEST(test_leave_with_overflow)
 	xseg_lane_leave(client);
 	rig_teardown();
 }
-END_TEST
 
 /* Hints that are double, late, for somebody else, or for nothing: refused, nothing moves. */
-START_TEST(test_stale_hints)
+UNIT(test_stale_hints)
 {
 	rig_setup();
 	struct xseg_lane *client = rig_join(), *server = rig_join(), *third = rig_join();
@@ -344,10 +336,9 @@ START_TEST(test_stale_hints)
 	xseg_lane_leave(client);
 	rig_teardown();
 }
-END_TEST
 
 /* An answer for a lane's earlier life is not its successor's. */
-START_TEST(test_old_epoch)
+UNIT(test_old_epoch)
 {
 	rig_setup();
 	struct xseg_lane *server = rig_join(), *client = rig_join();
@@ -369,14 +360,13 @@ START_TEST(test_old_epoch)
 	xseg_lane_leave(server);
 	scratch_segment_end(&rig_seg); /* the slot is for the reaper, of the next issue */
 }
-END_TEST
 
 /* The pool runs dry: -EAGAIN, the slot stays as it was, and works once there are pages. */
 /* A pool in pieces: more runs than a slot holds go to list pages, and come back. */
 /* A donated page is the server's; a borrowed extent is not freed with the borrower. */
 /* A read is answered with pinned pages; put drops the pins. */
 /* One loud neighbour, be it the lane itself, does not silence the others. */
-START_TEST(test_fair)
+UNIT(test_fair)
 {
 	rig_setup();
 	struct xseg_lane *server = rig_join(), *client[3] = {rig_join(), rig_join(), rig_join()};
@@ -417,10 +407,9 @@ START_TEST(test_fair)
 	xseg_lane_leave(server);
 	scratch_segment_end(&rig_seg);
 }
-END_TEST
 
 /* Waiting: returns at the time limit, and at once when a message comes. */
-START_TEST(test_wait)
+UNIT(test_wait)
 {
 	rig_setup();
 	struct xseg_lane *lane = rig_join();
@@ -443,7 +432,6 @@ START_TEST(test_wait)
 	xseg_lane_leave(lane);
 	rig_teardown();
 }
-END_TEST
 
 /* One lane with an fd bell arms, sleeps on the fd, and is woken by another process. */
 static int fd_client(void *arg)
@@ -464,7 +452,7 @@ static int fd_client(void *arg)
 	return 0;
 }
 
-START_TEST(test_fd_lane)
+UNIT(test_fd_lane)
 {
 	rig_setup();
 	struct xseg_lane *server;
@@ -495,10 +483,9 @@ START_TEST(test_fd_lane)
 	xseg_lane_leave(server);
 	rig_teardown();
 }
-END_TEST
 
 /* One process, two mappings: client in one, server in the other. */
-START_TEST(test_two_addresses)
+UNIT(test_two_addresses)
 {
 	rig_setup();
 	struct xseg second;
@@ -526,7 +513,6 @@ START_TEST(test_two_addresses)
 	xseg_segment_leave(&second);
 	rig_teardown();
 }
-END_TEST
 
 /* The port changes hands all the time, lanes too; nobody looks twice but who binds. */
 #define REBINDS 400u
@@ -563,7 +549,7 @@ static int restless_server(void *arg)
 	return 0;
 }
 
-START_TEST(test_rebind)
+UNIT(test_rebind)
 {
 	uint32_t total = 20000, port, sent = 0, done = 0;
 	rig_setup();
@@ -583,9 +569,8 @@ START_TEST(test_rebind)
 	xseg_lane_leave(client);
 	rig_teardown();
 }
-END_TEST
 
-START_TEST(test_lanes_run_out)
+UNIT(test_lanes_run_out)
 {
 	rig_setup();
 	struct xseg_lane *lane[4], *more;
@@ -599,27 +584,4 @@ START_TEST(test_lanes_run_out)
 	xseg_lane_leave(lane[2]);
 	xseg_lane_leave(lane[3]);
 	rig_teardown();
-}
-END_TEST
-
-int main(void)
-{
-	Suite *s = suite_create("xseg_lane");
-	UNIT_TEST(s, test_one_lane);
-	UNIT_TEST(s, test_two_lanes);
-	UNIT_TEST(s, test_fork);
-	UNIT_TEST(s, test_forward);
-	UNIT_TEST(s, test_no_such_port);
-	UNIT_TEST(s, test_rehint_port);
-	UNIT_TEST(s, test_overflow);
-	UNIT_TEST(s, test_leave_with_overflow);
-	UNIT_TEST(s, test_stale_hints);
-	UNIT_TEST(s, test_old_epoch);
-	UNIT_TEST(s, test_fair);
-	UNIT_TEST(s, test_wait);
-	UNIT_TEST(s, test_fd_lane);
-	UNIT_TEST(s, test_two_addresses);
-	UNIT_TEST(s, test_rebind);
-	UNIT_TEST(s, test_lanes_run_out);
-	return unit_main(s);
 }

@@ -34,7 +34,7 @@ static void check_places(uint32_t lanes, uint32_t requests, uint64_t size)
 	ck_assert_uint_gt(layout_places(lanes, requests, pages + 1, p), size);
 }
 
-START_TEST(test_places)
+UNIT(test_places)
 {
 	for (unsigned s = 0; s < countof(sizes); s++)
 		for (uint32_t lanes = 1; lanes <= 8; lanes *= 2)
@@ -43,17 +43,15 @@ START_TEST(test_places)
 	check_places(16, 4096, 64u << 20);
 	check_places(XSEG_LANES_MAX, 65536, 1u << 30);
 }
-END_TEST
 
-START_TEST(test_too_small)
+UNIT(test_too_small)
 {
 	ck_assert_uint_eq(layout_pages_for(XSEG_SIZE_MIN, XSEG_LANES_MAX, 65536), 0);
 	ck_assert_uint_eq(layout_pages_for(0, 1, 64), 0);
 }
-END_TEST
 
 /* What the issue asks: all that is not a data page is under 5 % of a 1 GiB segment. */
-START_TEST(test_overhead)
+UNIT(test_overhead)
 {
 	char name[NAME_LENGTH_MAX + 1];
 	scratch_name(name);
@@ -67,9 +65,8 @@ START_TEST(test_overhead)
 	xseg_segment_leave(&seg);
 	ck_assert_int_eq(xseg_segment_destroy(name, NULL), 0);
 }
-END_TEST
 
-START_TEST(test_checksum)
+UNIT(test_checksum)
 {
 	struct xseg_superblock super;
 	memset(&super, 0x3c, sizeof(super));
@@ -88,9 +85,8 @@ START_TEST(test_checksum)
 	ck_assert_uint_eq(xseg_layout_hash(), xseg_layout_hash());
 	ck_assert_uint_ne(xseg_layout_hash(), 0);
 }
-END_TEST
 
-START_TEST(test_boot_id)
+UNIT(test_boot_id)
 {
 	uint8_t a[16], b[16], zero[16] = {0};
 	layout_boot_id(a);
@@ -109,9 +105,8 @@ START_TEST(test_boot_id)
 	}
 	ck_assert_str_eq(got, want);
 }
-END_TEST
 
-START_TEST(test_why)
+UNIT(test_why)
 {
 	char why[XSEG_WHY_SIZE], big[2 * XSEG_WHY_SIZE];
 	ck_assert_int_eq(layout_why(NULL, -5, "%s", "x"), -5);
@@ -121,17 +116,4 @@ START_TEST(test_why)
 	big[sizeof(big) - 1] = 0;
 	layout_why(why, -7, "%s", big);
 	ck_assert_uint_eq(strlen(why), XSEG_WHY_SIZE - 1);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *s = suite_create("xseg_layout");
-	UNIT_TEST(s, test_places);
-	UNIT_TEST(s, test_too_small);
-	UNIT_TEST(s, test_overhead);
-	UNIT_TEST(s, test_checksum);
-	UNIT_TEST(s, test_boot_id);
-	UNIT_TEST(s, test_why);
-	return unit_main(s);
 }

@@ -5,7 +5,7 @@
 
 #include "tests/lib/unit.h"
 
-START_TEST(test_names)
+UNIT(test_names)
 {
 	for (unsigned a = 0; a < XSEG_OP_COUNT; a++) {
 		ck_assert_ptr_nonnull(xseg_op_name(a));
@@ -17,12 +17,4 @@ START_TEST(test_names)
 	ck_assert_str_eq(xseg_op_name(XSEG_OP_CAS), "cas");
 	ck_assert_ptr_nonnull(xseg_op_name(XSEG_OP_COUNT));
 	ck_assert_ptr_nonnull(xseg_op_name(0xffffffffu));
-}
-END_TEST
-
-int main(void)
-{
-	Suite *s = suite_create("xseg_op");
-	UNIT_TEST(s, test_names);
-	return unit_main(s);
 }

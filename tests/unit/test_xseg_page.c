@@ -73,7 +73,7 @@ static uint32_t runs_check(const struct xseg_extent *e, uint32_t n, bool *seen)
 	return sum;
 }
 
-START_TEST(test_single)
+UNIT(test_single)
 {
 	setup();
 	uint32_t a = take_one(&mag), b = take_one(&mag), c = take_one(&other);
@@ -91,9 +91,8 @@ START_TEST(test_single)
 	free_one(&other, c);
 	teardown();
 }
-END_TEST
 
-START_TEST(test_runs)
+UNIT(test_runs)
 {
 	setup();
 	static const uint32_t counts[] = {2, 3, 63, 64, 65, 128, 500, 1024};
@@ -110,10 +109,9 @@ START_TEST(test_runs)
 	}
 	teardown();
 }
-END_TEST
 
 /* All pages go out, none twice; then -EAGAIN; then they come back. */
-START_TEST(test_exhaust)
+UNIT(test_exhaust)
 {
 	setup();
 	bool *seen = calloc(seg.page_count, 1);
@@ -138,10 +136,9 @@ START_TEST(test_exhaust)
 	free(seen);
 	teardown();
 }
-END_TEST
 
 /* All or nothing: what cannot be had in full leaves the pool as it was. */
-START_TEST(test_all_or_nothing)
+UNIT(test_all_or_nothing)
 {
 	setup();
 	struct xseg_extent *e = calloc(2048, sizeof(*e)), more[1024];
@@ -157,10 +154,9 @@ START_TEST(test_all_or_nothing)
 	free(e);
 	teardown();
 }
-END_TEST
 
 /* Every other page is taken: what is left is enough, in runs of one. */
-START_TEST(test_fragmented)
+UNIT(test_fragmented)
 {
 	setup();
 	uint32_t *page = calloc(seg.page_count, sizeof(*page)), count = 0;
@@ -188,9 +184,8 @@ START_TEST(test_fragmented)
 	free(page);
 	teardown();
 }
-END_TEST
 
-START_TEST(test_store_retire)
+UNIT(test_store_retire)
 {
 	setup();
 	uint32_t page = take_one(&mag);
@@ -205,10 +200,9 @@ START_TEST(test_store_retire)
 	ck_assert_uint_ne(state_of(page), XSEG_PAGE_RETIRED);
 	teardown();
 }
-END_TEST
 
 /* A reader's pin keeps a retired page until the last one lets go, whoever that is. */
-START_TEST(test_pins)
+UNIT(test_pins)
 {
 	setup();
 	uint32_t page = take_one(&mag);
@@ -234,9 +228,8 @@ START_TEST(test_pins)
 	xseg_page_retire(&mag, page);
 	teardown();
 }
-END_TEST
 
-START_TEST(test_rehint)
+UNIT(test_rehint)
 {
 	setup();
 	struct xseg_extent e;
@@ -267,9 +260,8 @@ START_TEST(test_rehint)
 	free(seen);
 	teardown();
 }
-END_TEST
 
-START_TEST(test_extents_check)
+UNIT(test_extents_check)
 {
 	setup();
 	uint32_t last = seg.page_count - 1;
@@ -288,10 +280,9 @@ START_TEST(test_extents_check)
 	}
 	teardown();
 }
-END_TEST
 
 /* Words that nobody can have written: no helper crashes or frees what others hold. */
-START_TEST(test_wild_words)
+UNIT(test_wild_words)
 {
 	setup();
 	uint64_t seed = 5;
@@ -320,21 +311,4 @@ START_TEST(test_wild_words)
 		xseg_segment_usage(&seg, &usage);
 	}
 	teardown();
-}
-END_TEST
-
-int main(void)
-{
-	Suite *s = suite_create("xseg_page");
-	UNIT_TEST(s, test_single);
-	UNIT_TEST(s, test_runs);
-	UNIT_TEST(s, test_exhaust);
-	UNIT_TEST(s, test_all_or_nothing);
-	UNIT_TEST(s, test_fragmented);
-	UNIT_TEST(s, test_store_retire);
-	UNIT_TEST(s, test_pins);
-	UNIT_TEST(s, test_rehint);
-	UNIT_TEST(s, test_extents_check);
-	UNIT_TEST(s, test_wild_words);
-	return unit_main(s);
 }

@@ -17,7 +17,7 @@ static void peer_of(const char *name, uint32_t *peer, uint16_t *epoch)
 	ck_assert_int_eq(xseg_peer_join(&seg, name, "test", 1, peer, epoch), 0);
 }
 
-START_TEST(test_bind_find)
+UNIT(test_bind_find)
 {
 	setup();
 	uint32_t peer, port, found;
@@ -47,7 +47,6 @@ START_TEST(test_bind_find)
 	xseg_peer_leave(&seg, peer);
 	scratch_segment_end(&seg);
 }
-END_TEST
 
 static int bind_and_die(void *context)
 {
@@ -59,7 +58,7 @@ static int bind_and_die(void *context)
 	return 0; /* without leaving */
 }
 
-START_TEST(test_successor)
+UNIT(test_successor)
 {
 	setup();
 	uint32_t port, mine, peer;
@@ -74,9 +73,8 @@ START_TEST(test_successor)
 	ck_assert_uint_eq(xseg_port_lane(&seg, port, &frame), 1);
 	scratch_segment_end(&seg);
 }
-END_TEST
 
-START_TEST(test_bad_names)
+UNIT(test_bad_names)
 {
 	setup();
 	uint32_t port;
@@ -94,9 +92,8 @@ START_TEST(test_bad_names)
 		xseg_port_bind(&seg, "x", 0, 1, lanes, XSEG_PORT_LANES_MAX + 1, &port), -EINVAL);
 	scratch_segment_end(&seg);
 }
-END_TEST
 
-START_TEST(test_table_full)
+UNIT(test_table_full)
 {
 	setup();
 	uint32_t port;
@@ -115,9 +112,8 @@ START_TEST(test_table_full)
 	ck_assert_int_eq(xseg_edge_reserve(&seg, "p7:store", &port), 0);
 	scratch_segment_end(&seg);
 }
-END_TEST
 
-START_TEST(test_edges)
+UNIT(test_edges)
 {
 	setup();
 	uint32_t edge, again, a, b;
@@ -154,10 +150,9 @@ START_TEST(test_edges)
 	ck_assert_int_eq(xseg_edge_find(&seg, longest, &again), -ENOENT);
 	scratch_segment_end(&seg);
 }
-END_TEST
 
 /* An object always goes to the same lane; many objects go to all of them. */
-START_TEST(test_steering)
+UNIT(test_steering)
 {
 	setup();
 	uint32_t peer, port, count[4] = {0};
@@ -180,10 +175,9 @@ START_TEST(test_steering)
 		ck_assert_uint_gt(count[i], 500);
 	scratch_segment_end(&seg);
 }
-END_TEST
 
 /* Wild records: lanes beyond the segment, more lanes than fit. */
-START_TEST(test_wild_port)
+UNIT(test_wild_port)
 {
 	setup();
 	uint32_t peer, port;
@@ -208,7 +202,6 @@ START_TEST(test_wild_port)
 	ck_assert_int_eq(xseg_port_find(&seg, "wild", &port), -ENOENT);
 	scratch_segment_end(&seg);
 }
-END_TEST
 #define RACERS 3u
 #define RACE_NAMES 40u
 
@@ -238,7 +231,7 @@ static int reserve_many(void *arg)
 }
 
 /* Several processes make the same names at once: all get the same record, and there is one. */
-START_TEST(test_race)
+UNIT(test_race)
 {
 	for (unsigned round = 0; round < 20; round++) {
 		setup();
@@ -263,7 +256,6 @@ START_TEST(test_race)
 		scratch_segment_end(&seg);
 	}
 }
-END_TEST
 
 /* Killed while it wrote a name: the record is used again, and nobody waits for the dead. */
 static int die_naming(void *arg)
@@ -274,7 +266,7 @@ static int die_naming(void *arg)
 	return 0;
 }
 
-START_TEST(test_killed_naming)
+UNIT(test_killed_naming)
 {
 	setup();
 	uint32_t port, edge;
@@ -285,20 +277,4 @@ START_TEST(test_killed_naming)
 	ck_assert_int_eq(xseg_edge_reserve(&seg, "x:y", &edge), 0);
 	ck_assert_uint_eq(edge, 0);
 	scratch_segment_end(&seg);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *s = suite_create("xseg_port");
-	UNIT_TEST(s, test_bind_find);
-	UNIT_TEST(s, test_successor);
-	UNIT_TEST(s, test_bad_names);
-	UNIT_TEST(s, test_table_full);
-	UNIT_TEST(s, test_edges);
-	UNIT_TEST(s, test_steering);
-	UNIT_TEST(s, test_wild_port);
-	UNIT_TEST(s, test_race);
-	UNIT_TEST(s, test_killed_naming);
-	return unit_main(s);
 }

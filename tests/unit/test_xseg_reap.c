@@ -89,7 +89,7 @@ static void leave_everything(struct xseg_lane *mine)
 	child_check(xseg_submit(mine, ask(mine, XSEG_OP_WRITE, 3), port) == 0); /* nobody there */
 }
 
-START_TEST(test_client)
+UNIT(test_client)
 {
 	setup();
 	die_doing(leave_everything);
@@ -105,7 +105,6 @@ START_TEST(test_client)
 	ck_assert_uint_eq(report.lanes + report.freed + report.pages + report.resubmitted, 0);
 	teardown();
 }
-END_TEST
 
 static void submit_one(struct xseg_lane *mine)
 {
@@ -113,7 +112,7 @@ static void submit_one(struct xseg_lane *mine)
 }
 
 /* We serve it still: it stays, with its pages, and goes when we have answered. */
-START_TEST(test_client_served)
+UNIT(test_client_served)
 {
 	setup();
 	uint32_t peer, slot = 0;
@@ -144,7 +143,6 @@ START_TEST(test_client_served)
 	xseg_peer_leave(&seg, peer);
 	teardown();
 }
-END_TEST
 
 /* A reader's pins die with it, one by one; those of others stay. */
 static uint32_t pinned_page;
@@ -183,7 +181,7 @@ static struct xseg_request *ask_pinned(struct xseg_lane *mine)
 
 static void read_pinned(struct xseg_lane *mine) { ask_pinned(mine); }
 
-START_TEST(test_pins)
+UNIT(test_pins)
 {
 	setup();
 	pinned_page = lend(3);
@@ -192,12 +190,11 @@ START_TEST(test_pins)
 	take_back(1);
 	teardown();
 }
-END_TEST
 
 /* Killed while it dropped a run of them: that one has no pages any more, the other has its pin. */
 static void read_half_dropped(struct xseg_lane *mine) { ask_pinned(mine)->answer[1].count = 0; }
 
-START_TEST(test_pins_half_dropped)
+UNIT(test_pins_half_dropped)
 {
 	setup();
 	pinned_page = lend(2);
@@ -206,7 +203,6 @@ START_TEST(test_pins_half_dropped)
 	take_back(1);
 	teardown();
 }
-END_TEST
 
 /* --- of dead servers ---------------------------------------------------------------------- */
 
@@ -235,7 +231,7 @@ static void take_and_keep(struct xseg_lane *mine)
 }
 
 /* One was answered, its hint is lost with the ring; the other is whole again and waits. */
-START_TEST(test_server)
+UNIT_LOOP(test_server, 2)
 {
 	setup();
 	uint32_t slot[2];
@@ -277,7 +273,6 @@ START_TEST(test_server)
 	check_all_free(0, outlives); /* that one waits for a successor */
 	scratch_segment_end(&seg);
 }
-END_TEST
 
 /* It had lent a page that outlives it, and was killed before it said so: read again, lent again. */
 static void take_and_lend(struct xseg_lane *mine)
@@ -298,7 +293,7 @@ static void take_and_lend(struct xseg_lane *mine)
 	r->answer_count = 1;
 }
 
-START_TEST(test_server_lent)
+UNIT(test_server_lent)
 {
 	setup();
 	pinned_page = lend(0);
@@ -318,9 +313,8 @@ START_TEST(test_server_lent)
 	ck_assert_int_eq(xseg_reap_fail_port(&seg, port, -EIO), 1);
 	teardown();
 }
-END_TEST
 
-START_TEST(test_move_port)
+UNIT(test_move_port)
 {
 	setup();
 	uint32_t other, slot = ask(lane, XSEG_OP_READ, 1);
@@ -335,11 +329,10 @@ START_TEST(test_move_port)
 	ck_assert_int_eq(xseg_reap_fail_port(&seg, other, -ENXIO), 1);
 	teardown();
 }
-END_TEST
 
 /* --- the reaper itself ---------------------------------------------------------------------- */
 
-START_TEST(test_one_at_a_time)
+UNIT(test_one_at_a_time)
 {
 	setup();
 	pid_t other = fork();
@@ -357,10 +350,9 @@ START_TEST(test_one_at_a_time)
 	ck_assert_uint_eq(atomic_load(&seg.super->reaper), 0);
 	teardown();
 }
-END_TEST
 
 /* Words that say nothing sensible: whoever reaps gets past them and nobody's page is freed. */
-START_TEST(test_damaged)
+UNIT(test_damaged)
 {
 	setup();
 	struct xseg_extent run;
@@ -379,20 +371,4 @@ START_TEST(test_damaged)
 	ck_assert_uint_eq(xseg_page_state(word), XSEG_PAGE_HELD);
 	xseg_page_free(&lane->pages, &run, 1);
 	teardown();
-}
-END_TEST
-
-int main(void)
-{
-	Suite *s = suite_create("xseg_reap");
-	UNIT_TEST(s, test_client);
-	UNIT_TEST(s, test_client_served);
-	UNIT_TEST(s, test_pins);
-	UNIT_TEST(s, test_pins_half_dropped);
-	UNIT_LOOP_TEST(s, test_server, 2);
-	UNIT_TEST(s, test_server_lent);
-	UNIT_TEST(s, test_move_port);
-	UNIT_TEST(s, test_one_at_a_time);
-	UNIT_TEST(s, test_damaged);
-	return unit_main(s);
 }

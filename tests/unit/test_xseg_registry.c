@@ -42,7 +42,7 @@ static pid_t start_claimer(const char *name)
 	return pid;
 }
 
-START_TEST(test_lanes)
+UNIT(test_lanes)
 {
 	setup();
 	uint32_t lane[5];
@@ -65,9 +65,8 @@ START_TEST(test_lanes)
 	ck_assert(!xseg_lane_alive(&seg, lane[2], epoch[2]));
 	scratch_segment_end(&seg);
 }
-END_TEST
 
-START_TEST(test_peer)
+UNIT(test_peer)
 {
 	setup();
 	uint32_t peer, other;
@@ -98,9 +97,8 @@ START_TEST(test_peer)
 	ck_assert_uint_ne(epoch2, epoch);
 	scratch_segment_end(&seg);
 }
-END_TEST
 
-START_TEST(test_bad_peers)
+UNIT(test_bad_peers)
 {
 	setup();
 	uint32_t peer;
@@ -119,9 +117,8 @@ START_TEST(test_bad_peers)
 	ck_assert(!xseg_lane_alive(&seg, XSEG_NONE, 1));
 	scratch_segment_end(&seg);
 }
-END_TEST
 
-START_TEST(test_takeover)
+UNIT(test_takeover)
 {
 	setup();
 	pid_t child = start_claimer("worker");
@@ -153,10 +150,9 @@ START_TEST(test_takeover)
 	ck_assert_int_eq(v.life, XSEG_LIFE_ALIVE);
 	scratch_segment_end(&seg);
 }
-END_TEST
 
 /* A zombie is dead: its keeper has not waited for it yet, but it will never run again. */
-START_TEST(test_zombie)
+UNIT(test_zombie)
 {
 	setup();
 	pid_t child = start_claimer("zombie");
@@ -174,10 +170,9 @@ START_TEST(test_zombie)
 	child_kill(child);
 	scratch_segment_end(&seg);
 }
-END_TEST
 
 /* A pid used again is another process: told by its start time. */
-START_TEST(test_reused_pid)
+UNIT(test_reused_pid)
 {
 	setup();
 	pid_t child = start_claimer("again");
@@ -191,16 +186,14 @@ START_TEST(test_reused_pid)
 	child_kill(child);
 	scratch_segment_end(&seg);
 }
-END_TEST
 
-START_TEST(test_start_time)
+UNIT(test_start_time)
 {
 	uint64_t mine = xseg_process_start_time(getpid());
 	ck_assert_uint_gt(mine, 0);
 	ck_assert_uint_eq(xseg_process_start_time(getpid()), mine);
 	ck_assert_uint_eq(xseg_process_start_time(0x7fffffff), 0);
 }
-END_TEST
 
 static int claim_all_the_time(void *arg)
 {
@@ -221,7 +214,7 @@ static int claim_all_the_time(void *arg)
 }
 
 /* Six processes want four lanes: no lane is ever given to two. */
-START_TEST(test_race)
+UNIT(test_race)
 {
 	setup();
 	memset(board(), 0, sizeof(*board()));
@@ -232,7 +225,6 @@ START_TEST(test_race)
 		ck_assert_int_eq(child_end(child[i]), 0);
 	scratch_segment_end(&seg);
 }
-END_TEST
 
 #define RACERS 3u
 
@@ -267,7 +259,7 @@ static int join_same_name(void *arg)
 }
 
 /* Several processes want one name at the same moment: one of them gets it. */
-START_TEST(test_name_race)
+UNIT(test_name_race)
 {
 	setup();
 	memset(board(), 0, sizeof(struct race));
@@ -278,10 +270,9 @@ START_TEST(test_name_race)
 		ck_assert_int_eq(child_end(child[i]), 0);
 	scratch_segment_end(&seg);
 }
-END_TEST
 
 /* Random records: views and look-ups stay within bounds and say dead or free. */
-START_TEST(test_wild)
+UNIT(test_wild)
 {
 	setup();
 	uint64_t seed = 11;
@@ -304,10 +295,9 @@ START_TEST(test_wild)
 	}
 	scratch_segment_end(&seg);
 }
-END_TEST
 
 /* A log level that was asked for belongs to the name: a successor has it, another one has not. */
-START_TEST(test_log_level)
+UNIT(test_log_level)
 {
 	uint32_t peer;
 	uint16_t epoch;
@@ -322,22 +312,4 @@ START_TEST(test_log_level)
 	ck_assert_int_eq(xseg_peer_join(&seg, "b", "role", 1, &peer, &epoch), 0);
 	ck_assert_uint_eq(atomic_load(&seg.peers[peer].log_level), 0);
 	scratch_segment_end(&seg);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *s = suite_create("xseg_registry");
-	UNIT_TEST(s, test_lanes);
-	UNIT_TEST(s, test_peer);
-	UNIT_TEST(s, test_bad_peers);
-	UNIT_TEST(s, test_takeover);
-	UNIT_TEST(s, test_zombie);
-	UNIT_TEST(s, test_reused_pid);
-	UNIT_TEST(s, test_start_time);
-	UNIT_TEST(s, test_race);
-	UNIT_TEST(s, test_name_race);
-	UNIT_TEST(s, test_wild);
-	UNIT_TEST(s, test_log_level);
-	return unit_main(s);
 }

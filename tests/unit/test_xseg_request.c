@@ -19,7 +19,7 @@ static uint32_t in_state(const struct xseg *seg, unsigned state)
 	return usage.requests_by_state[state];
 }
 
-START_TEST(test_word)
+UNIT(test_word)
 {
 	for (unsigned state = 0; state < XSEG_REQUEST_STATES; state++) {
 		uint64_t w = xseg_word(state, 7, 0xabcd, 0x1234, 0xfedcba);
@@ -34,9 +34,8 @@ START_TEST(test_word)
 	ck_assert_uint_eq(xseg_word_generation(w), 0);
 	ck_assert_uint_eq(xseg_word_owner(w), 2);
 }
-END_TEST
 
-START_TEST(test_table)
+UNIT(test_table)
 {
 	static const unsigned may[][2] = {{XSEG_REQUEST_FREE, XSEG_REQUEST_OWNED},
 		{XSEG_REQUEST_OWNED, XSEG_REQUEST_SUBMITTED},
@@ -59,9 +58,8 @@ START_TEST(test_table)
 		ck_assert_uint_gt(strlen(xseg_request_states[i].name), 0);
 	}
 }
-END_TEST
 
-START_TEST(test_alloc_all)
+UNIT(test_alloc_all)
 {
 	struct xseg seg;
 	struct xseg_slot_cache a;
@@ -90,10 +88,9 @@ START_TEST(test_alloc_all)
 	ck_assert_uint_eq(in_state(&seg, XSEG_REQUEST_FREE), SLOTS);
 	scratch_segment_end(&seg);
 }
-END_TEST
 
 /* What is left from the last use of a slot is not seen in the next. */
-START_TEST(test_reset)
+UNIT(test_reset)
 {
 	struct xseg seg;
 	struct xseg_slot_cache a;
@@ -121,9 +118,8 @@ START_TEST(test_reset)
 	xseg_slot_cache_fini(&a);
 	scratch_segment_end(&seg);
 }
-END_TEST
 
-START_TEST(test_generation)
+UNIT(test_generation)
 {
 	struct xseg seg;
 	struct xseg_slot_cache a;
@@ -143,10 +139,9 @@ START_TEST(test_generation)
 	xseg_slot_cache_fini(&a);
 	scratch_segment_end(&seg);
 }
-END_TEST
 
 /* Two lanes share the table; neither takes what the other has, both can use it all up. */
-START_TEST(test_two_lanes)
+UNIT(test_two_lanes)
 {
 	struct xseg seg;
 	struct xseg_slot_cache c[2];
@@ -173,10 +168,9 @@ START_TEST(test_two_lanes)
 	ck_assert_uint_eq(in_state(&seg, XSEG_REQUEST_FREE), SLOTS);
 	scratch_segment_end(&seg);
 }
-END_TEST
 
 /* Lost hints: nothing is found until they are made again; doubled hints do no harm. */
-START_TEST(test_rehint)
+UNIT(test_rehint)
 {
 	struct xseg seg;
 	struct xseg_slot_cache a;
@@ -203,10 +197,9 @@ START_TEST(test_rehint)
 	ck_assert_uint_eq(in_state(&seg, XSEG_REQUEST_FREE), SLOTS);
 	scratch_segment_end(&seg);
 }
-END_TEST
 
 /* A count that is no multiple of 64: hints beyond the table lead nowhere. */
-START_TEST(test_ragged)
+UNIT(test_ragged)
 {
 	struct xseg seg;
 	struct xseg_slot_cache a;
@@ -221,7 +214,6 @@ START_TEST(test_ragged)
 	ck_assert_uint_eq(got, 100);
 	scratch_segment_end(&seg);
 }
-END_TEST
 
 static int take_some(void *arg)
 {
@@ -244,7 +236,7 @@ static int take_some(void *arg)
 	return 0;
 }
 
-START_TEST(test_processes)
+UNIT(test_processes)
 {
 	struct xseg seg;
 	scratch_segment(&seg, 0, 2, SLOTS);
@@ -253,20 +245,4 @@ START_TEST(test_processes)
 	ck_assert_int_eq(child_end(b), 0);
 	ck_assert_uint_eq(in_state(&seg, XSEG_REQUEST_FREE), SLOTS);
 	scratch_segment_end(&seg);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *s = suite_create("xseg_request");
-	UNIT_TEST(s, test_word);
-	UNIT_TEST(s, test_table);
-	UNIT_TEST(s, test_alloc_all);
-	UNIT_TEST(s, test_reset);
-	UNIT_TEST(s, test_generation);
-	UNIT_TEST(s, test_two_lanes);
-	UNIT_TEST(s, test_rehint);
-	UNIT_TEST(s, test_ragged);
-	UNIT_TEST(s, test_processes);
-	return unit_main(s);
 }

@@ -34,7 +34,7 @@ static void put_is(struct pair *p, uint32_t request)
 	ck_assert(xseg_ring_put(&p->tx, request, request & 1));
 }
 
-START_TEST(test_order)
+UNIT(test_order)
 {
 	struct pair p;
 	struct xseg_hint_message m;
@@ -49,9 +49,8 @@ START_TEST(test_order)
 	ck_assert(xseg_ring_empty(&p.rx));
 	free(p.ring);
 }
-END_TEST
 
-START_TEST(test_full)
+UNIT(test_full)
 {
 	struct pair p;
 	pair_make(&p);
@@ -70,10 +69,9 @@ START_TEST(test_full)
 	ck_assert(xseg_ring_empty(&p.rx));
 	free(p.ring);
 }
-END_TEST
 
 /* Room is told half a ring at a time, and at once by publish. */
-START_TEST(test_publish)
+UNIT(test_publish)
 {
 	struct pair p;
 	pair_make(&p);
@@ -90,10 +88,9 @@ START_TEST(test_publish)
 	ck_assert_uint_ge(atomic_load(&p.ring->head), XSEG_RING_SLOTS / 2);
 	free(p.ring);
 }
-END_TEST
 
 /* The producer dies and a new one attaches: it goes on where the slots say. */
-START_TEST(test_tx_attach)
+UNIT(test_tx_attach)
 {
 	for (uint32_t filled = 0; filled <= XSEG_RING_SLOTS; filled += 16) {
 		struct pair p;
@@ -118,10 +115,9 @@ START_TEST(test_tx_attach)
 		free(p.ring);
 	}
 }
-END_TEST
 
 /* The producer dies between filling a slot and publishing it: the slot is used again. */
-START_TEST(test_tx_torn)
+UNIT(test_tx_torn)
 {
 	struct pair p;
 	pair_make(&p);
@@ -135,13 +131,12 @@ START_TEST(test_tx_torn)
 	ck_assert(xseg_ring_empty(&p.rx));
 	free(p.ring);
 }
-END_TEST
 
 /*
  * The consumer dies: its successor begins at the published head or where the ring's own slots
  * prove that they were read; what it sees twice is at most half a ring, and nothing is lost.
  */
-START_TEST(test_rx_attach)
+UNIT(test_rx_attach)
 {
 	for (uint32_t taken = 0; taken <= 3 * XSEG_RING_SLOTS; taken += 29) {
 		struct pair p;
@@ -162,10 +157,9 @@ START_TEST(test_rx_attach)
 		free(p.ring);
 	}
 }
-END_TEST
 
 /* Both die, again and again, at every position of the ring. */
-START_TEST(test_both_attach)
+UNIT(test_both_attach)
 {
 	struct pair p;
 	pair_make(&p);
@@ -183,10 +177,9 @@ START_TEST(test_both_attach)
 	}
 	free(p.ring);
 }
-END_TEST
 
 /* A wild head neither stops the consumer nor lets the producer overwrite what is unread. */
-START_TEST(test_wild_head)
+UNIT(test_wild_head)
 {
 	static const uint64_t heads[] = {1ull << 63, ~0ull, 1u << 20, XSEG_RING_SLOTS + 1};
 	for (unsigned h = 0; h < countof(heads); h++) {
@@ -215,10 +208,9 @@ START_TEST(test_wild_head)
 		free(p.ring);
 	}
 }
-END_TEST
 
 /* Random bytes for a ring: attach and use end, within bounds (run under ASan too). */
-START_TEST(test_wild_slots)
+UNIT(test_wild_slots)
 {
 	uint64_t seed = 42;
 	for (unsigned round = 0; round < 200; round++) {
@@ -236,20 +228,4 @@ START_TEST(test_wild_slots)
 		}
 		free(p.ring);
 	}
-}
-END_TEST
-
-int main(void)
-{
-	Suite *s = suite_create("xseg_ring");
-	UNIT_TEST(s, test_order);
-	UNIT_TEST(s, test_full);
-	UNIT_TEST(s, test_publish);
-	UNIT_TEST(s, test_tx_attach);
-	UNIT_TEST(s, test_tx_torn);
-	UNIT_TEST(s, test_rx_attach);
-	UNIT_TEST(s, test_both_attach);
-	UNIT_TEST(s, test_wild_head);
-	UNIT_TEST(s, test_wild_slots);
-	return unit_main(s);
 }

@@ -69,7 +69,7 @@ static void refused(const char *name, int error)
 	ck_assert_int_eq(xseg_segment_join(name, &seg, NULL), error);
 }
 
-START_TEST(test_create_join)
+UNIT(test_create_join)
 {
 	char name[NAME_LENGTH_MAX + 1], path[256];
 	struct xseg seg;
@@ -99,9 +99,8 @@ START_TEST(test_create_join)
 	ck_assert_int_eq(xseg_segment_destroy(name, NULL), 0);
 	ck_assert_int_eq(access(path, F_OK), -1);
 }
-END_TEST
 
-START_TEST(test_join_by_path)
+UNIT(test_join_by_path)
 {
 	char name[NAME_LENGTH_MAX + 1], path[256], moved[300], why[XSEG_WHY_SIZE] = "";
 	struct xseg seg;
@@ -116,9 +115,8 @@ START_TEST(test_join_by_path)
 	ck_assert_int_lt(xseg_segment_join_path("/dev/null", &seg, why), 0);
 	unlink(moved);
 }
-END_TEST
 
-START_TEST(test_exists)
+UNIT(test_exists)
 {
 	char name[NAME_LENGTH_MAX + 1], path[256], why[XSEG_WHY_SIZE] = "";
 	make(name, path);
@@ -133,9 +131,8 @@ START_TEST(test_exists)
 	ck_assert_int_eq(xseg_segment_destroy(name, why), -ENOENT);
 	ck_assert_ptr_nonnull(strstr(why, name));
 }
-END_TEST
 
-START_TEST(test_bad_config)
+UNIT(test_bad_config)
 {
 	static const char *const names[] = {
 		"", ".x", "-x", "a/b", "a b", "..", "x123456789012345678901234567890123"};
@@ -164,9 +161,8 @@ START_TEST(test_bad_config)
 	file_of("rings", path);
 	ck_assert_int_eq(access(path, F_OK), -1);
 }
-END_TEST
 
-START_TEST(test_missing_folder)
+UNIT(test_missing_folder)
 {
 	char why[XSEG_WHY_SIZE] = "", gone[160];
 	snprintf(gone, sizeof(gone), "%s/nowhere", scratch_dir());
@@ -176,9 +172,8 @@ START_TEST(test_missing_folder)
 	ck_assert_ptr_nonnull(strstr(why, gone));
 	setenv("SKERRY_SHM_DIR", scratch_dir(), 1);
 }
-END_TEST
 
-START_TEST(test_another_boot)
+UNIT(test_another_boot)
 {
 	char name[NAME_LENGTH_MAX + 1], path[256];
 	make(name, path);
@@ -193,9 +188,8 @@ START_TEST(test_another_boot)
 	refused(name, -ESTALE);
 	ck_assert_int_eq(xseg_segment_destroy(name, NULL), 0);
 }
-END_TEST
 
-START_TEST(test_version_and_hash)
+UNIT(test_version_and_hash)
 {
 	char name[NAME_LENGTH_MAX + 1], path[256];
 	make(name, path);
@@ -212,9 +206,8 @@ START_TEST(test_version_and_hash)
 	ck_assert_int_eq(xseg_segment_join(name, &seg, NULL), 0);
 	xseg_segment_leave(&seg);
 }
-END_TEST
 
-START_TEST(test_truncated)
+UNIT(test_truncated)
 {
 	static const off_t sizes[] = {XSEG_SIZE_MIN - 1, XSEG_SIZE_MIN / 2, XSEG_PAGE, 100, 1, 0};
 	for (unsigned i = 0; i < countof(sizes); i++) {
@@ -225,10 +218,9 @@ START_TEST(test_truncated)
 		ck_assert_int_eq(xseg_segment_destroy(name, NULL), 0);
 	}
 }
-END_TEST
 
 /* Every byte that is written once, flipped in three ways: never joined, never a crash. */
-START_TEST(test_corrupted)
+UNIT(test_corrupted)
 {
 	static const uint8_t flips[] = {0x01, 0x80, 0xff};
 	char name[NAME_LENGTH_MAX + 1], path[256];
@@ -249,10 +241,9 @@ START_TEST(test_corrupted)
 	ck_assert_int_eq(xseg_segment_join(name, &seg, NULL), 0);
 	xseg_segment_leave(&seg);
 }
-END_TEST
 
 /* Corruption that brings its own right checksum: the table places are still checked. */
-START_TEST(test_corrupted_places)
+UNIT(test_corrupted_places)
 {
 	char name[NAME_LENGTH_MAX + 1], path[256];
 	make(name, path);
@@ -275,9 +266,8 @@ START_TEST(test_corrupted_places)
 		ck_assert_msg(rc == -EILSEQ, "byte %zu: join says %d", at, rc);
 	}
 }
-END_TEST
 
-START_TEST(test_not_a_segment)
+UNIT(test_not_a_segment)
 {
 	char name[NAME_LENGTH_MAX + 1], path[256];
 	scratch_name(name);
@@ -289,10 +279,9 @@ START_TEST(test_not_a_segment)
 	refused(name, -EILSEQ);
 	ck_assert_int_eq(xseg_segment_destroy(name, NULL), 0);
 }
-END_TEST
 
 /* Half-way failure of a pre-faulted segment on a file system that is too small. */
-START_TEST(test_no_space)
+UNIT(test_no_space)
 {
 	char folder[160], why[XSEG_WHY_SIZE] = "", path[200];
 	snprintf(folder, sizeof(folder), "%s/tiny", scratch_dir());
@@ -312,9 +301,8 @@ START_TEST(test_no_space)
 	umount(folder);
 	setenv("SKERRY_SHM_DIR", scratch_dir(), 1);
 }
-END_TEST
 
-START_TEST(test_prefault)
+UNIT(test_prefault)
 {
 	char name[NAME_LENGTH_MAX + 1], path[256], why[XSEG_WHY_SIZE] = "";
 	scratch_name(name);
@@ -327,7 +315,6 @@ START_TEST(test_prefault)
 	ck_assert_int_ge(st.st_blocks * 512, (long)XSEG_SIZE_MIN);
 	ck_assert_int_eq(xseg_segment_destroy(name, why), 0);
 }
-END_TEST
 
 static int hold_lane(void *name)
 {
@@ -341,7 +328,7 @@ static int hold_lane(void *name)
 	return 0;
 }
 
-START_TEST(test_destroy_busy)
+UNIT(test_destroy_busy)
 {
 	char name[NAME_LENGTH_MAX + 1], path[256], why[XSEG_WHY_SIZE] = "";
 	make(name, path);
@@ -360,7 +347,6 @@ START_TEST(test_destroy_busy)
 	atomic_fetch_add(&seg.super->generation, 1);
 	xseg_segment_leave(&seg);
 }
-END_TEST
 
 struct seen {
 	char names[8][NAME_LENGTH_MAX + 1];
@@ -375,7 +361,7 @@ static int see(const char *name, void *context)
 	return seen->count == seen->stop_after ? -ECANCELED : 0;
 }
 
-START_TEST(test_list)
+UNIT(test_list)
 {
 	char folder[160], stray[200];
 	snprintf(folder, sizeof(folder), "%s/list", scratch_dir());
@@ -400,11 +386,10 @@ START_TEST(test_list)
 	ck_assert_uint_eq(part.count, 1);
 	setenv("SKERRY_SHM_DIR", scratch_dir(), 1);
 }
-END_TEST
 
 /* One process, two addresses: what one view writes, the other reads by index. */
 /* Somebody else was first to make it, or a link where it should be. */
-START_TEST(test_squatted)
+UNIT(test_squatted)
 {
 	char path[PATH_LENGTH_MAX], victim[PATH_LENGTH_MAX + 8], why[XSEG_WHY_SIZE];
 	struct xseg_config config = {.name = "squat", .size = 16u << 20};
@@ -436,10 +421,9 @@ START_TEST(test_squatted)
 	ck_assert_int_eq(access(victim, F_OK), 0);
 	unlink(victim);
 }
-END_TEST
 
 /* Whose pids mean other processes there cannot tell who lives, and is not let in. */
-START_TEST(test_pid_namespace)
+UNIT(test_pid_namespace)
 {
 	char why[XSEG_WHY_SIZE] = "";
 	struct xseg_config config = {.name = "pids", .size = 16u << 20};
@@ -465,9 +449,8 @@ START_TEST(test_pid_namespace)
 	ck_assert(WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 77);
 	ck_assert_int_eq(xseg_segment_destroy("pids", why), 0);
 }
-END_TEST
 
-START_TEST(test_two_addresses)
+UNIT(test_two_addresses)
 {
 	char name[NAME_LENGTH_MAX + 1], path[256];
 	make(name, path);
@@ -485,29 +468,4 @@ START_TEST(test_two_addresses)
 	xseg_segment_leave(&a);
 	ck_assert_uint_eq(atomic_load(&b.requests[5].word), 0x1234567890ull);
 	xseg_segment_leave(&b);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *s = suite_create("xseg_segment");
-	UNIT_TEST(s, test_create_join);
-	UNIT_TEST(s, test_join_by_path);
-	UNIT_TEST(s, test_exists);
-	UNIT_TEST(s, test_bad_config);
-	UNIT_TEST(s, test_missing_folder);
-	UNIT_TEST(s, test_another_boot);
-	UNIT_TEST(s, test_version_and_hash);
-	UNIT_TEST(s, test_truncated);
-	UNIT_TEST(s, test_corrupted);
-	UNIT_TEST(s, test_corrupted_places);
-	UNIT_TEST(s, test_not_a_segment);
-	UNIT_TEST(s, test_no_space);
-	UNIT_TEST(s, test_prefault);
-	UNIT_TEST(s, test_destroy_busy);
-	UNIT_TEST(s, test_list);
-	UNIT_TEST(s, test_squatted);
-	UNIT_TEST(s, test_pid_namespace);
-	UNIT_TEST(s, test_two_addresses);
-	return unit_main(s);
 }

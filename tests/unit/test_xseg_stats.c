@@ -11,7 +11,7 @@ static const struct xseg_counter counters[] = {
 	{"reads", "", "read requests"}, {"bytes", "B", "bytes read"}, {"time", "ns", "time spent"}};
 static const char *const histograms[] = {"latency", "depth"};
 
-START_TEST(test_open_count)
+UNIT(test_open_count)
 {
 	struct xseg seg;
 	struct xseg_stats_block *b;
@@ -47,10 +47,9 @@ START_TEST(test_open_count)
 	ck_assert_uint_ne(xseg_life_of(atomic_load(&b->word)), XSEG_LIFE_ALIVE);
 	scratch_segment_end(&seg);
 }
-END_TEST
 
 /* A block is new when it is opened: nothing of its last owner is seen. */
-START_TEST(test_reopen)
+UNIT(test_reopen)
 {
 	struct xseg seg;
 	struct xseg_stats_block *b;
@@ -72,9 +71,8 @@ START_TEST(test_reopen)
 	}
 	scratch_segment_end(&seg);
 }
-END_TEST
 
-START_TEST(test_full)
+UNIT(test_full)
 {
 	struct xseg seg;
 	struct xseg_stats_block *b, *kept = NULL;
@@ -94,7 +92,6 @@ START_TEST(test_full)
 	ck_assert_ptr_eq(b, kept);
 	scratch_segment_end(&seg);
 }
-END_TEST
 
 struct job {
 	struct xseg *seg;
@@ -116,7 +113,7 @@ static int open_and_die(void *arg)
 }
 
 /* What the dead have counted can be read; their blocks can be used again. */
-START_TEST(test_dead_owner)
+UNIT(test_dead_owner)
 {
 	struct xseg seg;
 	scratch_segment(&seg, 0, 2, 64);
@@ -134,11 +131,10 @@ START_TEST(test_dead_owner)
 	ck_assert_uint_eq(atomic_load(&b->counters[0]), 0);
 	scratch_segment_end(&seg);
 }
-END_TEST
 
 /* --- volumes -------------------------------------------------------------------- */
 
-START_TEST(test_volume)
+UNIT(test_volume)
 {
 	struct xseg seg;
 	struct xseg_volume_block *b;
@@ -174,10 +170,9 @@ START_TEST(test_volume)
 	ck_assert(!xseg_volume_view(&seg, seg.volume_count, &view));
 	scratch_segment_end(&seg);
 }
-END_TEST
 
 /* A table is full; a block is new when it is opened again. */
-START_TEST(test_volume_full)
+UNIT(test_volume_full)
 {
 	struct xseg seg;
 	struct xseg_volume_block *b, *last = NULL;
@@ -206,17 +201,4 @@ START_TEST(test_volume_full)
 	for (unsigned i = 0; i < seg.volume_count; i++)
 		ck_assert_int_eq(xseg_volume_open(&seg, peer, epoch, 0, i + 1, &b), 0);
 	scratch_segment_end(&seg);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *s = suite_create("xseg_stats");
-	UNIT_TEST(s, test_open_count);
-	UNIT_TEST(s, test_reopen);
-	UNIT_TEST(s, test_full);
-	UNIT_TEST(s, test_dead_owner);
-	UNIT_TEST(s, test_volume);
-	UNIT_TEST(s, test_volume_full);
-	return unit_main(s);
 }

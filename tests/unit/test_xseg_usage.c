@@ -3,7 +3,7 @@
 #include "tests/lib/lane_rig.h"
 #include "tests/lib/unit.h"
 
-START_TEST(test_counts)
+UNIT(test_counts)
 {
 	struct xseg_usage u;
 	rig_setup();
@@ -31,9 +31,8 @@ START_TEST(test_counts)
 	xseg_lane_leave(lane);
 	scratch_segment_end(&rig_seg);
 }
-END_TEST
 
-START_TEST(test_wild)
+UNIT(test_wild)
 {
 	struct xseg_usage u;
 	uint64_t seed = 9;
@@ -51,13 +50,4 @@ START_TEST(test_wild)
 		sum += u.requests_by_state[i];
 	ck_assert_uint_le(sum, u.requests);
 	scratch_segment_end(&rig_seg);
-}
-END_TEST
-
-int main(void)
-{
-	Suite *s = suite_create("xseg_usage");
-	UNIT_TEST(s, test_counts);
-	UNIT_TEST(s, test_wild);
-	return unit_main(s);
 }
