@@ -37,7 +37,8 @@ libctl_la_SOURCES = \
 	tools/ctl/ctl_volume_image.h tools/ctl/ctl_volume_info.c tools/ctl/ctl_volume_list.c \
 	tools/ctl/ctl_watch.c tools/ctl/ctl_watch.h tools/ctl/ctl_work.c tools/ctl/ctl_work.h
 libctl_la_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS) $(SMARTCOLS_CFLAGS) $(EVENT_CFLAGS) \
-	$(EVENT_EXTRA_CFLAGS)
+	$(EVENT_EXTRA_CFLAGS) $(LIBNBD_CFLAGS)
+libctl_la_LIBADD = $(LIBNBD_LIBS)
 
 TOOLS_LIBS = libtools.la libpeer.la libxseg.la $(JANSSON_LIBS) $(INIH_LIBS)
 

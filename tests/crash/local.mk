@@ -2,13 +2,11 @@
 # The sector-stamp checker and what is done to Skerry while it runs.
 stamp_core = tests/stamp/sector.c tests/stamp/history.c tests/stamp/journal.c tests/stamp/stamp.h
 
-if HAVE_LIBNBD
 check_PROGRAMS += stamp
 stamp_SOURCES = tests/stamp/stamp.c tests/stamp/load.c tests/stamp/conn.c tests/stamp/conn.h \
 	$(stamp_core)
 stamp_CFLAGS = $(AM_CFLAGS) $(LIBNBD_CFLAGS)
 stamp_LDADD = libxseg.la $(LIBNBD_LIBS)
-endif
 
 if HAVE_CHECK
 check_PROGRAMS += test_stamp

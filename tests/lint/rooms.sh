@@ -34,7 +34,7 @@ rados/           peers/blocker/blocker_rados
 hiredis/         peers/blocker/blocker_redis
 check.h          tests/
 criterion/       tests/
-libnbd.h         tests/ bench/
+libnbd.h         tests/ bench/ tools/ctl/ctl_volume_image
 lmdb.h           docs/examples/
 '
 

@@ -158,10 +158,10 @@ static int target_base(struct export *export)
 static int image_finish(struct export *export)
 {
 	int error = ctl_volume_image_flush(&export->image);
-	int rc = error ? target_fault(export, "written", -error) : 0;
-	if (!rc)
-		rc = ctl_volume_image_close(export->ctl, export->path, &export->image);
-	return rc ? rc : target_base(export);
+	if (error)
+		return target_fault(export, "written", -error);
+	ctl_volume_image_close(&export->image);
+	return target_base(export);
 }
 
 static int target_open(struct export *export)
@@ -204,9 +204,7 @@ static int target_finish(struct export *export)
 
 static void target_close(struct export *export)
 {
-	struct fault first = export->ctl->fault;
-	if (ctl_volume_image_close(export->ctl, export->path, &export->image))
-		export->ctl->fault = first; /* only after another one */
+	ctl_volume_image_close(&export->image);
 	if (export->temporary[0])
 		unlink(export->temporary);
 	if (export->fd >= 0)
@@ -627,7 +625,6 @@ static int run_export(struct ctl *ctl)
 	export->ctl = ctl;
 	export->path = ctl->argv[1];
 	export->fd = -1;
-	export->image.fd = -1;
 	struct ctl_work work = {.ctl = ctl,
 		.kind = "volume.export",
 		.object = ctl->argv[0],

@@ -220,17 +220,12 @@ static int import_into(struct ctl_work *work, void *context)
 	if (!ctl_import_is_raw(import))
 		rc = ctl_volume_image_open(
 			import->ctl, import->path, import->format, false, &import->image);
+	import->image.chunk = import->plan.chunk;
 	if (!rc)
 		rc = volume_make(import);
 	if (!rc)
 		rc = ctl_import_copy(import);
-	if (!ctl_import_is_raw(import)) {
-		struct fault first = import->ctl->fault;
-		int closed = ctl_volume_image_close(import->ctl, import->path, &import->image);
-		if (rc)
-			import->ctl->fault = first;
-		rc = rc ? rc : closed;
-	}
+	ctl_volume_image_close(&import->image);
 	if (!rc)
 		rc = make_ready(import);
 	work->done = import->at;
@@ -356,7 +351,7 @@ static int size_check(struct import *import)
 
 static int run_import(struct ctl *ctl)
 {
-	struct import import = {.ctl = ctl, .path = ctl->argv[0], .fd = -1, .image.fd = -1};
+	struct import import = {.ctl = ctl, .path = ctl->argv[0], .fd = -1};
 	int rc = ctl_volume_new_name_check(ctl, ctl->argv[1]);
 	import.buffer = malloc(CTL_COPY_CHUNK_MAX);
 	import.present = malloc(CTL_COPY_CHUNK_MAX);

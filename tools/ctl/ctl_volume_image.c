@@ -1,25 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs qemu-img and qemu-nbd, and speaks as much NBD as it takes to read and write an image. */
+/* Runs qemu-img, and qemu-nbd behind libnbd: reads and writes are several at a time. */
 #include "tools/ctl/ctl_volume_image.h"
 
-#include <base/must.h>
-#include <endian.h>
 #include <errno.h>
-#include <fcntl.h>
+#include <libnbd.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "tools/report/program.h"
 
 #define QEMU_LIMIT_NS (600ull * 1000000000u)
 #define ZERO_AT_ONCE (64u << 20)
+#define STATUS_AT_ONCE (1u << 30) /* bytes asked about */
 
 /* --- qemu-img --------------------------------------------------------------------------- */
 
@@ -146,141 +141,185 @@ int ctl_volume_image_base(struct ctl *ctl, const char *path, const char *base)
 	return rc;
 }
 
-uint64_t ctl_volume_image_data(struct ctl_image *image, uint64_t at)
+/* --- where data lie --------------------------------------------------------------------- */
+
+static int image_error(void) { return nbd_get_errno() ? -nbd_get_errno() : -EIO; }
+
+static int take_extents(void *context, const char *name, uint64_t offset, uint32_t *entries,
+	size_t count, int *error)
 {
-	for (; image->at < json_array_size(image->map); image->at++) {
-		const json_t *part = json_array_get(image->map, image->at);
-		uint64_t start = (uint64_t)json_integer_value(json_object_get(part, "start"));
-		uint64_t length = (uint64_t)json_integer_value(json_object_get(part, "length"));
-		if (start + length > at && !json_is_true(json_object_get(part, "zero")))
-			return start > at ? start : at;
+	struct image_map *map = context;
+	if (strcmp(name, LIBNBD_CONTEXT_BASE_ALLOCATION) || *error)
+		return 0;
+	map->count = 0;
+	map->from = map->to = offset;
+	for (size_t i = 0; i + 1 < count && map->count < IMAGE_EXTENTS; i += 2) {
+		map->to += entries[i];
+		map->extent[map->count++] = (struct image_extent){
+			.end = map->to, .data = !(entries[i + 1] & LIBNBD_STATE_ZERO)};
+	}
+	return 0;
+}
+
+/* Without an answer all of it is data: what is read too much is zeros. */
+static void ask_extents(struct ctl_image *image, struct image_map *map, uint64_t at)
+{
+	uint64_t left = image->size - at;
+	uint64_t count = left < STATUS_AT_ONCE ? left : STATUS_AT_ONCE;
+	map->count = 0;
+	if (nbd_can_meta_context(image->nbd, LIBNBD_CONTEXT_BASE_ALLOCATION) == 1)
+		nbd_block_status(image->nbd, count, at,
+			(nbd_extent_callback){.callback = take_extents, .user_data = map}, 0);
+	if (map->count > 0 && map->to > at)
+		return;
+	map->from = at;
+	map->to = at + count;
+	map->count = 1;
+	map->extent[0] = (struct image_extent){.end = map->to, .data = true};
+}
+
+static uint64_t next_data(struct ctl_image *image, struct image_map *map, uint64_t at)
+{
+	while (at < image->size) {
+		if (map->count == 0 || at < map->from || at >= map->to)
+			ask_extents(image, map, at);
+		for (unsigned i = 0; i < map->count; i++) {
+			if (at >= map->extent[i].end)
+				continue;
+			if (map->extent[i].data)
+				return at;
+			at = map->extent[i].end;
+		}
 	}
 	return image->size;
 }
 
-/* --- bytes ------------------------------------------------------------------------------ */
-
-static int send_all(int fd, const void *data, size_t size)
+uint64_t ctl_volume_image_data(struct ctl_image *image, uint64_t at)
 {
-	while (size) {
-		ssize_t n = send(fd, data, size, MSG_NOSIGNAL);
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return -errno;
-		data = (const char *)data + n;
-		size -= (size_t)n;
+	return next_data(image, &image->asked, at);
+}
+
+/* --- reading, ahead of who asks ------------------------------------------------------------ */
+
+static void ahead_drop(struct ctl_image *image)
+{
+	struct image_read *read = &image->ahead[image->ahead_first];
+	while (!nbd_aio_command_completed(image->nbd, read->cookie))
+		if (nbd_poll(image->nbd, -1) < 0)
+			break;
+	image->ahead_first = (image->ahead_first + 1) % IMAGE_AHEAD;
+	image->ahead_count--;
+}
+
+/* As ctl_import_source_read() will ask: up to the next boundary of a chunk. */
+static void ahead_fill(struct ctl_image *image)
+{
+	while (image->chunk && image->ahead_count < IMAGE_AHEAD) {
+		uint64_t at = next_data(image, &image->looked, image->ahead_at);
+		uint64_t left = image->size - at;
+		uint32_t length = image->chunk - (uint32_t)(at % image->chunk);
+		unsigned place = (image->ahead_first + image->ahead_count) % IMAGE_AHEAD;
+		struct image_read *read = &image->ahead[place];
+		length = left < length ? (uint32_t)left : length;
+		if (!read->data)
+			read->data = malloc(image->chunk);
+		if (length == 0 || !read->data)
+			return;
+		int64_t cookie =
+			nbd_aio_pread(image->nbd, read->data, length, at, NBD_NULL_COMPLETION, 0);
+		if (cookie < 0)
+			return;
+		read->cookie = (uint64_t)cookie;
+		read->offset = at;
+		read->length = length;
+		image->ahead_at = at + length;
+		image->ahead_count++;
 	}
-	return 0;
 }
 
-static int receive_all(int fd, void *data, size_t size)
+/* 1: it was read ahead; 0: it was not; or -errno. */
+static int ahead_take(struct ctl_image *image, void *data, uint32_t length, uint64_t offset)
 {
-	while (size) {
-		ssize_t n = recv(fd, data, size, 0);
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return n ? -errno : -ECONNRESET;
-		data = (char *)data + n;
-		size -= (size_t)n;
-	}
-	return 0;
-}
-
-/* --- NBD -------------------------------------------------------------------------------- */
-
-#define NBD_MAGIC 0x4e42444d41474943ull
-#define NBD_OPTION_MAGIC 0x49484156454f5054ull
-#define NBD_REQUEST_MAGIC 0x25609513u
-#define NBD_REPLY_MAGIC 0x67446698u
-enum { NBD_READ, NBD_WRITE, NBD_DISCONNECT, NBD_FLUSH, NBD_WRITE_ZEROES = 6 };
-
-struct __attribute__((packed)) nbd_greeting {
-	uint64_t magic, option_magic;
-	uint16_t flags;
-};
-struct __attribute__((packed)) nbd_option {
-	uint32_t client_flags;
-	uint64_t magic;
-	uint32_t option, length;
-};
-struct __attribute__((packed)) nbd_export {
-	uint64_t size;
-	uint16_t flags;
-};
-struct __attribute__((packed)) nbd_request {
-	uint32_t magic;
-	uint16_t flags, type;
-	uint64_t cookie, offset;
-	uint32_t length;
-};
-struct __attribute__((packed)) nbd_reply {
-	uint32_t magic, error;
-	uint64_t cookie;
-};
-
-/* Fixed newstyle, no zeroes, the export of no name. */
-static int nbd_greet(struct ctl_image *image)
-{
-	struct nbd_greeting greeting;
-	struct nbd_export export;
-	struct nbd_option option = {.client_flags = htobe32(3),
-		.magic = htobe64(NBD_OPTION_MAGIC),
-		.option = htobe32(1)};
-	int rc = receive_all(image->fd, &greeting, sizeof(greeting));
-	if (!rc && (be64toh(greeting.magic) != NBD_MAGIC ||
-			   be64toh(greeting.option_magic) != NBD_OPTION_MAGIC ||
-			   (be16toh(greeting.flags) & 3) != 3))
-		rc = -EPROTO;
-	if (!rc)
-		rc = send_all(image->fd, &option, sizeof(option));
-	if (!rc)
-		rc = receive_all(image->fd, &export, sizeof(export));
-	image->size = rc ? 0 : be64toh(export.size);
-	return rc;
-}
-
-static int nbd_do(struct ctl_image *image, unsigned type, uint64_t offset, uint32_t length,
-	const void *out, void *in)
-{
-	struct nbd_reply reply;
-	struct nbd_request request = {.magic = htobe32(NBD_REQUEST_MAGIC),
-		.type = htobe16((uint16_t)type),
-		.offset = htobe64(offset),
-		.length = htobe32(length)};
-	int rc = send_all(image->fd, &request, sizeof(request));
-	if (!rc && out)
-		rc = send_all(image->fd, out, length);
-	if (rc || type == NBD_DISCONNECT)
-		return rc;
-	rc = receive_all(image->fd, &reply, sizeof(reply));
-	if (!rc && be32toh(reply.magic) != NBD_REPLY_MAGIC)
-		rc = -EPROTO;
-	if (!rc && reply.error) /* the same numbers as Linux's for all that can come */
-		return be32toh(reply.error) < 4096 ? -(int)be32toh(reply.error) : -EIO;
-	if (!rc && in)
-		rc = receive_all(image->fd, in, length);
-	return rc;
+	while (image->ahead_count && image->ahead[image->ahead_first].offset < offset)
+		ahead_drop(image);
+	struct image_read *read = &image->ahead[image->ahead_first];
+	if (!image->ahead_count || read->offset != offset || read->length != length)
+		return 0;
+	int done;
+	while ((done = nbd_aio_command_completed(image->nbd, read->cookie)) == 0)
+		if (nbd_poll(image->nbd, -1) < 0)
+			return image_error();
+	int error = done < 0 ? image_error() : 0;
+	if (!error)
+		memcpy(data, read->data, length);
+	image->ahead_first = (image->ahead_first + 1) % IMAGE_AHEAD;
+	image->ahead_count--;
+	return error ? error : 1;
 }
 
 int ctl_volume_image_read(struct ctl_image *image, void *data, uint32_t length, uint64_t offset)
 {
-	return nbd_do(image, NBD_READ, offset, length, NULL, data);
+	int rc = ahead_take(image, data, length, offset);
+	if (rc < 0)
+		return rc;
+	if (rc == 0 && nbd_pread(image->nbd, data, length, offset, 0) < 0)
+		return image_error();
+	if (image->ahead_count == 0 && image->ahead_at < offset + length)
+		image->ahead_at = offset + length;
+	ahead_fill(image);
+	return 0;
+}
+
+/* --- writing ---------------------------------------------------------------------------- */
+
+struct image_write {
+	struct ctl_image *image;
+	uint8_t data[];
+};
+
+static int written(void *context, int *error)
+{
+	struct image_write *write = context;
+	if (*error && !write->image->error)
+		write->image->error = -*error;
+	write->image->writing--;
+	free(write);
+	return 1; /* nobody asks for it any more */
+}
+
+/* Until no more than so many are under way; the first error of all so far. */
+static int wait_written(struct ctl_image *image, unsigned most)
+{
+	while (image->writing > most && !image->error)
+		if (nbd_poll(image->nbd, -1) < 0)
+			image->error = image_error();
+	return image->error;
 }
 
 int ctl_volume_image_write(
 	struct ctl_image *image, const void *data, uint32_t length, uint64_t offset)
 {
-	return nbd_do(image, NBD_WRITE, offset, length, data, NULL);
+	int rc = wait_written(image, IMAGE_AHEAD - 1);
+	struct image_write *write = rc ? NULL : malloc(sizeof(*write) + length);
+	if (!write)
+		return rc ? rc : -ENOMEM;
+	write->image = image;
+	memcpy(write->data, data, length);
+	image->writing++;
+	if (nbd_aio_pwrite(image->nbd, write->data, length, offset,
+		    (nbd_completion_callback){.callback = written, .user_data = write}, 0) >= 0)
+		return 0;
+	image->writing--;
+	free(write);
+	return image_error();
 }
 
 int ctl_volume_image_zero(struct ctl_image *image, uint64_t length, uint64_t offset)
 {
-	int rc = 0;
+	int rc = image->error;
 	while (!rc && length) {
 		uint32_t n = length < ZERO_AT_ONCE ? (uint32_t)length : ZERO_AT_ONCE;
-		rc = nbd_do(image, NBD_WRITE_ZEROES, offset, n, NULL, NULL);
+		rc = nbd_zero(image->nbd, n, offset, 0) < 0 ? image_error() : 0;
 		offset += n;
 		length -= n;
 	}
@@ -289,46 +328,23 @@ int ctl_volume_image_zero(struct ctl_image *image, uint64_t length, uint64_t off
 
 int ctl_volume_image_flush(struct ctl_image *image)
 {
-	return nbd_do(image, NBD_FLUSH, 0, 0, NULL, NULL);
+	int rc = wait_written(image, 0);
+	return rc ? rc : nbd_flush(image->nbd, 0) < 0 ? image_error() : 0;
 }
 
 /* --- qemu-nbd --------------------------------------------------------------------------- */
 
-/* A listening socket with one connection to it, and no name any more: nobody else gets in. */
-static int sockets_open(int *listening, int *connected)
+/* The terminal's ^C is for us to handle: what is blocked now stays so in the child. */
+static int connect_child(struct nbd_handle *nbd, char **argv)
 {
-	char folder[] = "/tmp/skerry-image.XXXXXX";
-	struct sockaddr_un address = {.sun_family = AF_UNIX};
-	if (!mkdtemp(folder))
-		return -errno;
-	snprintf(address.sun_path, sizeof(address.sun_path), "%s/nbd", folder);
-	*listening = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	*connected = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	const struct sockaddr *to = (const struct sockaddr *)&address;
-	int rc = *listening < 0 || *connected < 0 || bind(*listening, to, sizeof(address)) ||
-				 listen(*listening, 1) || connect(*connected, to, sizeof(address))
-			 ? -errno
-			 : 0;
-	unlink(address.sun_path);
-	rmdir(folder);
+	sigset_t terminal, before;
+	sigemptyset(&terminal);
+	sigaddset(&terminal, SIGINT);
+	sigaddset(&terminal, SIGQUIT);
+	pthread_sigmask(SIG_BLOCK, &terminal, &before);
+	int rc = nbd_connect_systemd_socket_activation(nbd, argv) < 0 ? image_error() : 0;
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	return rc;
-}
-
-/* Sockets are handed over as systemd does it. */
-static void nbd_child(char *const argv[], int listening, pid_t parent)
-{
-	char pid[16];
-	prctl(PR_SET_PDEATHSIG, SIGTERM);
-	if (getppid() != parent || dup2(listening, 3) < 0)
-		_exit(127);
-	if (listening == 3)
-		fcntl(3, F_SETFD, 0);
-	snprintf(pid, sizeof(pid), "%d", (int)getpid());
-	setenv("LISTEN_PID", pid, 1);
-	setenv("LISTEN_FDS", "1", 1);
-	setpgid(0, 0); /* the terminal's ^C is for us to handle */
-	execv(argv[0], argv);
-	_exit(127);
 }
 
 static int nbd_start(const char *path, const char *format, bool write, struct ctl_image *image)
@@ -337,53 +353,40 @@ static int nbd_start(const char *path, const char *format, bool write, struct ct
 	char plain[PATH_MAX];
 	const char *argv[] = {program, "--format", format,
 		write ? "--cache=writeback" : "--read-only", "--", plain_path(path, plain), NULL};
-	int listening = -1, rc = program_find("qemu-nbd", program);
-	pid_t parent = getpid();
-	if (!rc)
-		rc = sockets_open(&listening, &image->fd);
-	if (!rc)
-		image->pid = fork();
-	if (!rc && image->pid == 0)
-		nbd_child((char *const *)(uintptr_t)argv, listening, parent);
-	if (!rc && image->pid < 0)
-		rc = -errno;
-	if (listening >= 0)
-		close(listening); /* it is qemu-nbd's alone: should that end, we notice */
-	return rc ? rc : nbd_greet(image);
+	int rc = program_find("qemu-nbd", program);
+	if (rc)
+		return rc;
+	image->nbd = nbd_create();
+	if (!image->nbd)
+		return -ENOMEM;
+	if (nbd_add_meta_context(image->nbd, LIBNBD_CONTEXT_BASE_ALLOCATION) < 0)
+		return image_error();
+	rc = connect_child(image->nbd, (char **)(uintptr_t)argv);
+	int64_t size = rc ? 0 : nbd_get_size(image->nbd);
+	if (size < 0)
+		return image_error();
+	image->size = (uint64_t)size;
+	return rc;
 }
 
 int ctl_volume_image_open(
 	struct ctl *ctl, const char *path, const char *format, bool write, struct ctl_image *image)
 {
-	char plain[PATH_MAX];
-	const char *argv[] = {
-		NULL, "map", "--output=json", "-f", format, "--", plain_path(path, plain), NULL};
-	*image = (struct ctl_image){.fd = -1};
-	if (!write)
-		image->map = qemu_json(ctl, path, "read", argv);
-	if (!write && !image->map)
-		return -(int)ctl->fault.code;
+	*image = (struct ctl_image){0};
 	int error = nbd_start(path, format, write, image);
 	if (!error)
 		return 0;
-	ctl_volume_image_close(ctl, path, image);
+	ctl_volume_image_close(image);
 	return qemu_fault(ctl, path, "served by qemu-nbd", error, NULL);
 }
 
-int ctl_volume_image_close(struct ctl *ctl, const char *path, struct ctl_image *image)
+void ctl_volume_image_close(struct ctl_image *image)
 {
-	int status = 0;
-	json_decref(image->map);
-	image->map = NULL;
-	if (image->fd >= 0) {
-		nbd_do(image, NBD_DISCONNECT, 0, 0, NULL, NULL);
-		close(image->fd);
+	if (image->nbd) {
+		nbd_shutdown(image->nbd, 0);
+		nbd_close(image->nbd); /* waits for qemu-nbd */
 	}
-	image->fd = -1;
-	while (image->pid > 0 && waitpid(image->pid, &status, 0) < 0 && errno == EINTR)
-		;
-	image->pid = 0;
-	return status ? fault_set(&ctl->fault, FAULT_FAILED, path, NULL,
-				"qemu-nbd, which had '%s' open, has failed", path)
-		      : 0;
+	for (unsigned i = 0; i < IMAGE_AHEAD; i++)
+		free(image->ahead[i].data);
+	*image = (struct ctl_image){0};
 }
