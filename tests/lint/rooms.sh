@@ -34,6 +34,7 @@ rados/           peers/blocker/blocker_rados
 hiredis/         peers/blocker/blocker_redis
 check.h          tests/
 criterion/       tests/
+ncurses.h        tools/ctl/ctl_screen
 libnbd.h         tests/ bench/ tools/ctl/ctl_volume_image
 lmdb.h           docs/examples/
 '

@@ -40,38 +40,42 @@ timeout -s INT -k 5 1 "$XSEGCTL" -s w top --batch -i 100ms -o jsonl >"$SCENE_DIR
 tap_is "until ^C, which is no error" $? 124
 tap_run "and whole lines until then" jq -e . "$SCENE_DIR/batch"
 ctl_exits 2 "an interval that is none" -s w top -i soon
-if scene_have script; then
-    timeout -s INT -k 5 20 script -qec "$XSEGCTL -s w top -i 100ms -n 3" /dev/null \
-        >"$SCENE_DIR/screen" </dev/null
-    tap_is "on a terminal the screen is drawn over" \
-        "$(grep -c $'\033\[2J' "$SCENE_DIR/screen")" 3
-    tap_like "and given back" "$(tail -c 32 "$SCENE_DIR/screen")" $'\033\[\\?1049l'
-fi
-
 cat >"$SCENE_DIR/screen.py" <<'EOF'
-"""A terminal of 80 columns: how long the longest line is, and whether q ends it."""
-import fcntl, os, pty, re, struct, sys, termios, time
+"""A terminal of 80 columns and so many rows: types keys when something has come, prints all."""
+import fcntl, os, pty, struct, sys, termios, time
+rows, keys = int(sys.argv[1]), sys.argv[2].split()
 pid, fd = pty.fork()
 if pid == 0:
     time.sleep(0.2)
-    os.execvp(sys.argv[1], sys.argv[1:])
-fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-seen, pressed = b"", False
+    os.environ["TERM"] = "xterm"
+    os.execvp(sys.argv[3], sys.argv[3:])
+fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, 80, 0, 0))
 while True:
     try:
-        seen += os.read(fd, 65536)
+        seen = os.read(fd, 65536)
     except OSError:
         break
-    if not pressed and seen.count(b"LANE") > 1:
-        os.write(fd, b"q")
-        pressed = True
+    sys.stdout.buffer.write(seen)
+    wanted, _, key = keys[0].partition(":") if keys else ("", "", "")
+    if keys and wanted.encode() in seen:
+        os.write(fd, {"end": b"\x1bOF"}.get(key, key.encode()))
+        keys.pop(0)
 _, status = os.waitpid(pid, 0)
-text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "\n", seen.decode(errors="replace"))
-longest = max(len(line.rstrip()) for line in text.splitlines())
-print(longest <= 80, os.waitstatus_to_exitcode(status))
+sys.exit(os.waitstatus_to_exitcode(status))
 EOF
-tap_is "it fits 80 columns, and q ends it" "$(timeout -k 5 60 python3 "$SCENE_DIR/screen.py" \
-    "$XSEGCTL" -s w top -i 100ms)" "True 0"
+on_screen() { # ROWS KEYS ARGS...: "WHAT:KEY" presses KEY when WHAT has come
+    timeout -k 5 60 python3 "$SCENE_DIR/screen.py" "$1" "$2" "$XSEGCTL" -s w top "${@:3}" \
+        >"$SCENE_DIR/screen"
+}
+on_screen 60 PEER:q -i 100ms
+tap_is "on a terminal, q ends it" $? 0
+tap_is "it takes the whole screen, and gives it back" \
+    "$(grep -oE $'\033\\[\\?1049[hl]' "$SCENE_DIR/screen" | tr -d '\033\n')" '[?1049h[?1049l'
+on_screen 8 'arrows:end to:q' -i 100ms
+tap_is "in a small one keys move in it" $? 0
+tap_is "to its end" "$(grep -c 'LANE' "$SCENE_DIR/screen")" 1
+on_screen 24 '' --once
+tap_is "it fits 80 columns" "$(awk '{ sub(/\r$/, "") } length > 80' "$SCENE_DIR/screen" | wc -l)" 0
 
 # --- stats --watch --------------------------------------------------------------------------
 ctl_exits 0 "stats --watch" -s w stats store0 --watch 100ms -n 2 --json

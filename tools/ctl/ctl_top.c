@@ -367,9 +367,10 @@ const struct ctl_verb ctl_top_verb = {
 	0,
 	0,
 	"what every peer, volume and lane does just now",
-	"\tOn a terminal again and again until q or ^C; otherwise, with *--once* and with *--json* "
-	"one "
-	"look over *--interval*. QUEUED requests wait at the peer's port, SERVED ones are with it, "
+	"\tOn a terminal again and again until q or ^C, where arrows and the page keys move in "
+	"what "
+	"does not fit; otherwise, with *--once* and with *--json* one look over *--interval*. "
+	"QUEUED requests wait at the peer's port, SERVED ones are with it, "
 	"SENT ones are its own further down; WAITS are for a free request or page. Of a cache: the "
 	"share "
 	"of hits, what is dirty, what comes in from above and goes out to it, and what is filled "
