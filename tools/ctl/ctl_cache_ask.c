@@ -9,6 +9,7 @@
 #include <xseg/registry.h>
 
 #include "tools/ctl/ctl_cache.h"
+#include "tools/ctl/ctl_call.h"
 #include "tools/report/report.h"
 
 #define VOLUMES_AT_ONCE 256u
@@ -40,31 +41,17 @@ int ctl_cache_ask_number(const char *const *names, const char *word)
 
 int ctl_cache_ask_call(struct client *client, struct ctl_cache_ask_call *call)
 {
-	uint32_t size = CACHE_ANSWER_AT + call->out_size;
-	uint8_t *buffer = calloc(1, size);
-	if (!buffer)
-		return -ENOMEM;
-	if (call->setting)
-		memcpy(buffer, call->setting, sizeof(*call->setting));
-	struct client_request request = {.op = XSEG_OP_CONTROL,
-		.key.volume = call->volume,
-		.arg0 = call->what,
-		.arg1 = call->number,
-		.length = size,
-		.send = buffer,
-		.send_size = CACHE_ANSWER_AT,
-		.receive = buffer,
-		.receive_size = size};
-	int rc = client_do(client, &request);
-	call->value = request.value;
-	call->got = request.answer_length > CACHE_ANSWER_AT
-			    ? request.answer_length - CACHE_ANSWER_AT
-			    : 0;
-	if (call->got > call->out_size)
-		call->got = call->out_size;
-	if (call->out_size)
-		memcpy(call->out, buffer + CACHE_ANSWER_AT, call->out_size);
-	free(buffer);
+	struct ctl_call asked = {.what = call->what,
+		.volume = call->volume,
+		.number = call->number,
+		.in = call->setting,
+		.in_size = sizeof(*call->setting),
+		.answer_at = CACHE_ANSWER_AT,
+		.out = call->out,
+		.out_size = call->out_size};
+	int rc = ctl_call(client, &asked);
+	call->value = asked.value;
+	call->got = asked.got;
 	return rc;
 }
 
@@ -131,7 +118,7 @@ static int find(struct ctl *ctl, const struct xseg *seg, const char *name)
 
 int ctl_cache_ask_open(struct ctl *ctl, const char *name, struct client *client)
 {
-	char segment[NAME_LENGTH_MAX + 1], why[XSEG_WHY_SIZE] = "";
+	char segment[NAME_LENGTH_MAX + 1];
 	struct xseg seg;
 	int rc = ctl_join(ctl, &seg);
 	if (rc)
@@ -139,13 +126,7 @@ int ctl_cache_ask_open(struct ctl *ctl, const char *name, struct client *client)
 	snprintf(segment, sizeof(segment), "%s", seg.name);
 	rc = find(ctl, &seg, name);
 	xseg_segment_leave(&seg);
-	if (rc)
-		return rc;
-	rc = client_open(client, segment, name, why);
-	if (rc)
-		return fault_set(&ctl->fault, fault_code_of_errno(rc), name, NULL, "%s", why);
-	client->timeout_ns = ctl->timeout_ns;
-	return 0;
+	return rc ? rc : ctl_call_open(ctl, segment, name, client);
 }
 
 int ctl_cache_ask_fault(struct ctl *ctl, const char *name, const char *what, int error)

@@ -14,6 +14,7 @@
 #include <unistd.h>
 #include <xseg/registry.h>
 
+#include "tools/ctl/ctl_call.h"
 #include "tools/ctl/ctl_map.h"
 #include "tools/report/report.h"
 
@@ -83,24 +84,19 @@ static int gather_front(struct gather *gather, const char *segment, const char *
 	struct front_client found[AT_ONCE];
 	struct client client;
 	char why[XSEG_WHY_SIZE];
-	uint64_t at = 0, all = 1;
+	struct ctl_call call = {.what = FRONT_CLIENTS, .out = found, .out_size = sizeof(found)};
+	uint64_t all = 1;
 	int error = client_open(&client, segment, name, why);
 	if (error)
 		return error;
 	client.timeout_ns = LIMIT_NS;
-	while (!error && at < all) {
-		struct client_request request = {.op = XSEG_OP_CONTROL,
-			.arg0 = FRONT_CLIENTS,
-			.arg1 = at,
-			.length = sizeof(found),
-			.receive = found,
-			.receive_size = sizeof(found)};
-		error = client_do(&client, &request);
-		uint32_t got = error ? 0 : request.answer_length / sizeof(found[0]);
+	while (!error && call.number < all) {
+		error = ctl_call(&client, &call);
+		uint32_t got = error ? 0 : call.got / sizeof(found[0]);
 		for (uint32_t i = 0; i < got && i < AT_ONCE; i++)
 			add(gather, name, &found[i]);
-		all = got ? request.value : 0;
-		at += got;
+		all = got ? call.value : 0;
+		call.number += got;
 	}
 	client_close(&client);
 	return error;
@@ -162,24 +158,15 @@ static void addresses_of(json_t *rows, const char *segment, const char *front, c
 		char name[FRONT_ANSWER_AT];
 		struct front_address address[AT_ONCE];
 	} data = {.name = ""};
-	struct client client;
-	char why[XSEG_WHY_SIZE];
-	struct client_request request = {.op = XSEG_OP_CONTROL,
-		.arg0 = FRONT_ADDRESSES,
-		.length = sizeof(data),
-		.send = &data,
-		.send_size = sizeof(data.name),
-		.receive = &data,
-		.receive_size = sizeof(data)};
+	struct ctl_call call = {.what = FRONT_ADDRESSES,
+		.in = data.name,
+		.in_size = sizeof(data.name),
+		.answer_at = FRONT_ANSWER_AT,
+		.out = data.address,
+		.out_size = sizeof(data.address)};
 	snprintf(data.name, sizeof(data.name), "%s", volume);
-	if (client_open(&client, segment, front, why))
-		return;
-	client.timeout_ns = LIMIT_NS;
-	int error = client_do(&client, &request);
-	client_close(&client);
-	size_t got = error || request.answer_length < FRONT_ANSWER_AT
-			     ? 0
-			     : (request.answer_length - FRONT_ANSWER_AT) / sizeof(data.address[0]);
+	int error = ctl_call_once(segment, front, LIMIT_NS, &call);
+	size_t got = error ? 0 : call.got / sizeof(data.address[0]);
 	for (size_t i = 0; i < got && i < AT_ONCE; i++) {
 		struct front_address *address = &data.address[i];
 		address->text[sizeof(address->text) - 1] = 0;
@@ -286,25 +273,16 @@ static void reason_of(const struct front_check *check, char *out, size_t out_siz
 void ctl_front_status(const char *segment, json_t *peer)
 {
 	const char *name = json_string_value(json_object_get(peer, "name"));
-	char why[XSEG_WHY_SIZE], reason[200] = "it does not answer";
+	char reason[200] = "it does not answer";
 	struct front_check check = {0};
-	struct client client;
-	struct client_request request = {.op = XSEG_OP_CONTROL,
-		.arg0 = FRONT_CHECK,
-		.length = sizeof(check),
-		.receive = &check,
-		.receive_size = sizeof(check)};
-	if (client_open(&client, segment, name, why))
-		return; /* no lane is free: that says nothing of the front */
-	client.timeout_ns = LIMIT_NS;
-	int rc = client_do(&client, &request);
-	client_close(&client);
+	struct ctl_call call = {.what = FRONT_CHECK, .out = &check, .out_size = sizeof(check)};
+	int rc = ctl_call_once(segment, name, LIMIT_NS, &call);
 	check.name[VOLUME_NAME_LENGTH_MAX] = 0;
 	name_make_utf8(check.name);
 	if (rc == 0)
 		reason_of(&check, reason, sizeof(reason));
 	else if (rc != -ETIMEDOUT)
-		return; /* it knows nothing of such questions */
+		return; /* no lane is free, or it knows nothing of such questions */
 	if (reason[0])
 		report_set_health(peer, "degraded", reason);
 }

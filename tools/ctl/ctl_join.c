@@ -9,6 +9,7 @@
 #include <xseg/registry.h>
 
 #include "tools/ctl/ctl.h"
+#include "tools/ctl/ctl_call.h"
 #include "tools/ctl/ctl_rpc.h"
 
 #define COMES_NS 10000000000u
@@ -184,7 +185,7 @@ static int find_composer(struct ctl *ctl, const struct xseg *seg, char name[NAME
 
 int ctl_join_composer(struct ctl *ctl, struct client *client)
 {
-	char name[NAME_LENGTH_MAX + 1], segment[NAME_LENGTH_MAX + 1], why[XSEG_WHY_SIZE] = "";
+	char name[NAME_LENGTH_MAX + 1], segment[NAME_LENGTH_MAX + 1];
 	struct xseg seg;
 	int rc = ctl_join(ctl, &seg);
 	if (rc)
@@ -192,11 +193,5 @@ int ctl_join_composer(struct ctl *ctl, struct client *client)
 	snprintf(segment, sizeof(segment), "%s", seg.name);
 	rc = find_composer(ctl, &seg, name);
 	xseg_segment_leave(&seg);
-	if (rc)
-		return rc;
-	rc = client_open(client, segment, name, why);
-	if (rc)
-		return fault_set(&ctl->fault, fault_code_of_errno(rc), name, NULL, "%s", why);
-	client->timeout_ns = ctl->timeout_ns;
-	return 0;
+	return rc ? rc : ctl_call_open(ctl, segment, name, client);
 }

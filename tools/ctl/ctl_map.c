@@ -11,41 +11,36 @@
 #include <sys/random.h>
 #include <time.h>
 
+#include "tools/ctl/ctl_call.h"
+
 /* --- requests --------------------------------------------------------------------------- */
 
 int ctl_map_call(struct client *client, struct ctl_map_call *call)
 {
 	uint32_t room = call->out_size > sizeof(call->trouble) ? call->out_size
 							       : (uint32_t)sizeof(call->trouble);
-	uint32_t size = MAP_ANSWER_AT + room;
-	uint8_t *buffer = calloc(1, size);
-	if (!buffer)
+	uint8_t *out = calloc(1, room);
+	if (!out)
 		return -ENOMEM;
-	if (call->ask)
-		memcpy(buffer, call->ask, sizeof(*call->ask));
-	struct client_request request = {.op = XSEG_OP_CONTROL,
-		.key.volume = call->volume,
-		.arg0 = call->what,
-		.arg1 = call->number,
-		.length = size,
-		.send = buffer,
-		.send_size = MAP_ANSWER_AT,
-		.receive = buffer,
-		.receive_size = size};
-	int rc = ctl_volume_do(client, &request);
-	call->value = request.value;
-	call->blamed = rc && request.value == 1;
-	uint32_t got = !rc && request.answer_length > MAP_ANSWER_AT
-			       ? request.answer_length - MAP_ANSWER_AT
-			       : 0;
-	call->got = got < call->out_size ? got : call->out_size;
+	struct ctl_call asked = {.what = call->what,
+		.volume = call->volume,
+		.number = call->number,
+		.in = call->ask,
+		.in_size = sizeof(*call->ask),
+		.answer_at = MAP_ANSWER_AT,
+		.out = out,
+		.out_size = room};
+	int rc = ctl_call(client, &asked);
+	call->value = asked.value;
+	call->blamed = rc && asked.value == 1;
+	call->got = rc ? 0 : asked.got < call->out_size ? asked.got : call->out_size;
 	if (call->got)
-		memcpy(call->out, buffer + MAP_ANSWER_AT, call->got);
+		memcpy(call->out, out, call->got);
 	if (call->blamed)
-		memcpy(&call->trouble, buffer + MAP_ANSWER_AT, sizeof(call->trouble));
+		memcpy(&call->trouble, out, sizeof(call->trouble));
 	call->trouble.name[VOLUME_NAME_LENGTH_MAX] = 0;
 	call->trouble.owner.host[sizeof(call->trouble.owner.host) - 1] = 0;
-	free(buffer);
+	free(out);
 	return rc;
 }
 

@@ -13,6 +13,7 @@
 #include <xseg/port.h>
 #include <xseg/registry.h>
 
+#include "tools/ctl/ctl_call.h"
 #include "tools/ctl/ctl_remote.h"
 #include "tools/ctl/ctl_rpc.h"
 #include "tools/pipeline/pipeline_edit.h"
@@ -401,20 +402,13 @@ static int begin_caching(struct plug *plug, struct client *client)
 static int refence_edge(struct plug *plug, const char *edge)
 {
 	struct ctl *ctl = plug->plug.ctl;
-	char name[NAME_LENGTH_MAX + 1] = "", why[XSEG_WHY_SIZE];
+	char name[NAME_LENGTH_MAX + 1] = "";
 	struct xseg_peer_view view;
-	struct client client;
 	memcpy(name, edge, strcspn(edge, ":"));
 	if (xseg_peer_find(&plug->plug.seg, name, &view) || strcmp(view.role, "volume"))
 		return 0;
-	int error = client_open(&client, plug->plug.seg.name, name, why);
-	if (!error) {
-		struct client_request request = {
-			.op = XSEG_OP_CONTROL, .arg0 = XSEG_CONTROL_REFENCE};
-		client.timeout_ns = ctl->timeout_ns;
-		error = client_do(&client, &request);
-		client_close(&client);
-	}
+	struct ctl_call call = {.what = XSEG_CONTROL_REFENCE};
+	int error = ctl_call_once(plug->plug.seg.name, name, ctl->timeout_ns, &call);
 	return error ? fault_set(&ctl->fault, FAULT_FAILED, name, "say it again",
 			       "'%s' did not say which volumes it has: %s", name, strerror(-error))
 		     : 0;
