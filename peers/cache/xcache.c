@@ -6,7 +6,7 @@
 
 #include "peers/cache/xcache_priv.h"
 
-/* So many victims may be refused, or go OUT only, before one who needs room is told to wait. */
+/* So many victims may be refused before one who needs room is told to wait. */
 #define TRIES 16u
 
 const struct xcache_policy *const xcache_policies[XCACHE_POLICIES] = {
@@ -18,10 +18,9 @@ static uint32_t lower(uint32_t a, uint32_t b) { return a < b ? a : b; }
 
 static const struct sm_state entry_states[] = {
 	[XCACHE_FREE] = {"free", SM(XCACHE_IN) | SM(XCACHE_LOOSE)},
-	[XCACHE_IN] = {"in", SM(XCACHE_PARKED) | SM(XCACHE_OUT)},
-	[XCACHE_PARKED] = {"parked", SM(XCACHE_IN) | SM(XCACHE_OUT) | SM(XCACHE_LOOSE)},
-	[XCACHE_OUT] = {"out", SM(XCACHE_IN) | SM(XCACHE_FREE)},
-	[XCACHE_LOOSE] = {"loose", SM(XCACHE_OUT)},
+	[XCACHE_IN] = {"in", SM(XCACHE_PARKED) | SM(XCACHE_FREE)},
+	[XCACHE_PARKED] = {"parked", SM(XCACHE_IN) | SM(XCACHE_FREE) | SM(XCACHE_LOOSE)},
+	[XCACHE_LOOSE] = {"loose", SM(XCACHE_FREE)},
 };
 
 static inline void entry_move(struct xcache_entry *e, enum xcache_state state)
@@ -31,28 +30,18 @@ static inline void entry_move(struct xcache_entry *e, enum xcache_state state)
 
 /* --- an entry and its object --------------------------------------------------------- */
 
-static bool is_stuck(const struct xcache_entry *e)
+/* One that cannot go now; not counted for a loose one. */
+static void count_parked(struct xcache *cache, const struct xcache_entry *e, uint32_t by)
 {
-	return e->state == XCACHE_PARKED || e->refs > 0;
+	if (e->object != XCACHE_NONE)
+		xcache_object(cache, e->object)->parked += by;
 }
 
-/* After a change of state or refs; `was` is what is_stuck() said before. */
-static void count_stuck(struct xcache *cache, const struct xcache_entry *e, bool was)
-{
-	if (e->object == XCACHE_NONE)
-		return;
-	struct xcache_object *object = xcache_object(cache, e->object);
-	object->stuck += is_stuck(e);
-	object->stuck -= was;
-}
-
-/* Nobody has it any more. */
-static void entry_free(struct xcache *cache, uint32_t entry, bool evicted)
+/* It is in no queue any more. */
+static void entry_free(struct xcache *cache, uint32_t entry)
 {
 	struct xcache_entry *e = xcache_entry(cache, entry);
 	uint32_t object = e->object;
-	if (evicted && cache->hooks.finalize)
-		cache->hooks.finalize(cache->owner, entry);
 	if (object != XCACHE_NONE) {
 		struct xcache_object *o = xcache_object(cache, object);
 		xcache_slot_clear(cache, o, e->bucket);
@@ -60,22 +49,9 @@ static void entry_free(struct xcache *cache, uint32_t entry, bool evicted)
 	}
 	entry_move(e, XCACHE_FREE);
 	cache->count--;
-	if (cache->hooks.free)
-		cache->hooks.free(cache->owner, entry);
 	slab_put(&cache->entries, entry);
 	if (object != XCACHE_NONE)
 		xcache_object_settle(cache, object);
-}
-
-/* It is in no queue, and counts as stuck only for its refs. */
-static void entry_out(struct xcache *cache, uint32_t entry, bool evicted)
-{
-	struct xcache_entry *e = xcache_entry(cache, entry);
-	if (e->state != XCACHE_OUT)
-		entry_move(e, XCACHE_OUT);
-	e->policy = evicted ? XCACHE_OUT_EVICTED : XCACHE_OUT_REMOVED;
-	if (e->refs == 0)
-		entry_free(cache, entry, evicted);
 }
 
 static struct xcache_entry *entry_make(
@@ -105,7 +81,7 @@ bool xcache_entry_evict(struct xcache *cache, uint32_t entry)
 		return false;
 	must(xcache_entry(cache, entry)->state == XCACHE_IN);
 	cache->policy->remove(cache, entry);
-	entry_out(cache, entry, true);
+	entry_free(cache, entry);
 	return true;
 }
 
@@ -126,7 +102,7 @@ static enum went evict_one(struct xcache *cache)
 	}
 	must(cache->chosen == entry); /* parked and let go: one or the other */
 	cache->chosen = XCACHE_NONE;
-	entry_out(cache, entry, true);
+	entry_free(cache, entry);
 	return WENT;
 }
 
@@ -163,17 +139,6 @@ void xcache_hit(struct xcache *cache, uint32_t entry)
 		cache->policy->hit(cache, entry);
 }
 
-static void take_back(struct xcache *cache, uint32_t entry)
-{
-	struct xcache_entry *e = xcache_entry(cache, entry);
-	entry_move(e, XCACHE_IN);
-	e->policy = 0;
-	cache->policy->insert(cache, entry);
-	xcache_object_renew(cache, e->object);
-	if (cache->hooks.reinsert)
-		cache->hooks.reinsert(cache->owner, entry);
-}
-
 static void insert_new(struct xcache *cache, uint32_t object, uint32_t bucket, uint32_t *entry)
 {
 	struct xcache_object *o = xcache_object(cache, object);
@@ -183,20 +148,14 @@ static void insert_new(struct xcache *cache, uint32_t object, uint32_t bucket, u
 	o->count++;
 	xcache_object_renew(cache, object);
 	cache->policy->insert(cache, *entry);
-	if (cache->hooks.init)
-		cache->hooks.init(cache->owner, *entry);
 }
 
 int xcache_insert(struct xcache *cache, uint32_t object, uint32_t bucket, uint32_t *entry)
 {
 	must(bucket < XCACHE_BUCKETS && cache->chosen == XCACHE_NONE);
 	*entry = xcache_lookup(cache, object, bucket);
-	if (*entry != XCACHE_NONE) {
-		if (xcache_entry(cache, *entry)->state != XCACHE_OUT)
-			return -EEXIST;
-		take_back(cache, *entry);
-		return 0;
-	}
+	if (*entry != XCACHE_NONE)
+		return -EEXIST;
 	/* its last entry may be the one that goes */
 	xcache_ref_object(cache, object);
 	int error = make_room(cache);
@@ -223,8 +182,6 @@ static void adopt_fill(struct xcache *cache, uint32_t object, const struct xcach
 	e[0].prev = e[count - 1].next = XCACHE_NONE;
 	for (uint32_t i = 0; !parked && i < count; i++)
 		cache->policy->insert(cache, first + i);
-	for (uint32_t i = 0; cache->hooks.init && i < count; i++)
-		cache->hooks.init(cache->owner, first + i);
 }
 
 uint32_t xcache_adopt(struct xcache *cache, uint32_t object, const struct xcache_found *found,
@@ -242,7 +199,7 @@ uint32_t xcache_adopt(struct xcache *cache, uint32_t object, const struct xcache
 	entries->touched += count;
 	cache->count += count;
 	o->count += count;
-	o->stuck += parked ? count : 0;
+	o->parked += parked ? count : 0;
 	xcache_object_renew(cache, object);
 	adopt_fill(cache, object, found, *first, count, parked, word);
 	return count;
@@ -261,16 +218,14 @@ void xcache_remove(struct xcache *cache, uint32_t entry)
 {
 	struct xcache_entry *e = xcache_entry(cache, entry);
 	must(e->state != XCACHE_FREE && entry != cache->chosen);
-	bool was = is_stuck(e);
 	if (e->state == XCACHE_IN)
 		cache->policy->remove(cache, entry);
-	if (e->state != XCACHE_OUT)
-		entry_move(e, XCACHE_OUT);
-	count_stuck(cache, e, was);
-	entry_out(cache, entry, false);
+	if (e->state == XCACHE_PARKED)
+		count_parked(cache, e, -1u);
+	entry_free(cache, entry);
 }
 
-/* --- park, ref ----------------------------------------------------------------------- */
+/* --- park --------------------------------------------------------------------------- */
 
 void xcache_park(struct xcache *cache, uint32_t entry)
 {
@@ -280,10 +235,9 @@ void xcache_park(struct xcache *cache, uint32_t entry)
 		cache->chosen = XCACHE_NONE;
 	}
 	cache->policy->remove(cache, entry);
-	bool was = is_stuck(e);
 	entry_move(e, XCACHE_PARKED);
 	e->prev = e->next = XCACHE_NONE;
-	count_stuck(cache, e, was);
+	count_parked(cache, e, 1);
 }
 
 void xcache_unpark(struct xcache *cache, uint32_t entry)
@@ -291,7 +245,7 @@ void xcache_unpark(struct xcache *cache, uint32_t entry)
 	struct xcache_entry *e = xcache_entry(cache, entry);
 	must(e->state == XCACHE_PARKED);
 	entry_move(e, XCACHE_IN);
-	count_stuck(cache, e, true);
+	count_parked(cache, e, -1u);
 	cache->policy->insert(cache, entry);
 }
 
@@ -299,36 +253,13 @@ void xcache_loosen(struct xcache *cache, uint32_t entry)
 {
 	struct xcache_entry *e = xcache_entry(cache, entry);
 	uint32_t object = e->object;
-	must(e->state == XCACHE_PARKED && e->refs == 0);
 	struct xcache_object *o = xcache_object(cache, object);
-	o->stuck--;
+	o->parked--;
 	o->count--;
 	xcache_slot_clear(cache, o, e->bucket);
 	e->object = XCACHE_NONE;
 	entry_move(e, XCACHE_LOOSE);
 	xcache_object_settle(cache, object);
-}
-
-void xcache_ref(struct xcache *cache, uint32_t entry)
-{
-	struct xcache_entry *e = xcache_entry(cache, entry);
-	must(e->state != XCACHE_FREE && e->refs < UINT16_MAX);
-	bool was = is_stuck(e);
-	e->refs++;
-	count_stuck(cache, e, was);
-}
-
-void xcache_unref(struct xcache *cache, uint32_t entry)
-{
-	struct xcache_entry *e = xcache_entry(cache, entry);
-	must(e->state != XCACHE_FREE && e->refs > 0);
-	if (--e->refs > 0)
-		return;
-	count_stuck(cache, e, true);
-	if (cache->hooks.put)
-		cache->hooks.put(cache->owner, entry);
-	if (e->state == XCACHE_OUT)
-		entry_free(cache, entry, e->policy == XCACHE_OUT_EVICTED);
 }
 
 /* --- the whole ----------------------------------------------------------------------- */

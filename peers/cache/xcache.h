@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * An index of what is cached, in two levels: objects by key, in each of them buckets by number.
- * Finding, inserting, evicting and taking back are O(1); nothing is allocated after xcache_open().
+ * Finding, inserting and evicting are O(1); nothing is allocated after xcache_open().
  * It knows neither pages nor data: an entry carries a few words of its owner's. Which entry has to
  * go is for a policy to say (xcache_lru.c, _s3fifo.c, _clock2q.c), one for each index.
  *
@@ -9,15 +9,11 @@
  *
  *            insert             park                  (dirty: not to be evicted, its links are free
  *   FREE ------------> IN <------------> PARKED        for the owner's own queues)
- *    ^  ^               |     unpark       |
- *    |  |    evict or   v                  | remove
- *    |  `--------- OUT (busy: refs > 0) <--'
- *    |   last unref     |
- *    `------------------+  refs == 0: straight to FREE
- *
- * An entry that is OUT is still found by xcache_lookup(), and xcache_insert() at its place takes it
- * back (hook reinsert). A loose entry is in no object: its owner's, for an older version of a
- * bucket.
+ *    ^ ^  evict, remove |     unpark      | | loosen
+ *    | `----------------'                 | `-----------> LOOSE (in no object: its owner's, for an
+ *    `--------------- remove -------------'                 |    older version of a bucket)
+ *    ^                                                      |
+ *    `----------------------- remove -----------------------'
  *
  * Units: entries. Errors: 0 or -errno: -ENOSPC the limit is reached and nothing can be evicted now.
  * Ownership: one lane. Threads: one. Blocking: none.
@@ -35,28 +31,27 @@
 #define XCACHE_NONE 0xffffffffu
 #define XCACHE_BUCKETS (XSEG_OBJECT_MAX / XSEG_PAGE) /* of one object */
 
-enum xcache_state { XCACHE_FREE, XCACHE_IN, XCACHE_PARKED, XCACHE_OUT, XCACHE_LOOSE };
+enum xcache_state { XCACHE_FREE, XCACHE_IN, XCACHE_PARKED, XCACHE_LOOSE };
 
 struct xcache_entry {
 	uint32_t page;	 /* the owner's */
 	uint32_t object; /* which; XCACHE_NONE: loose */
 	uint16_t bucket;
-	uint8_t state;	     /* enum xcache_state */
-	uint8_t policy;	     /* the policy's: which queue, marks */
-	uint32_t prev, next; /* the policy's while IN, the owner's while PARKED or LOOSE */
-	uint16_t refs;
-	uint16_t flags; /* the owner's */
-	uint32_t word;	/* the owner's */
+	uint8_t state;		  /* enum xcache_state */
+	uint8_t policy;		  /* the policy's: which queue, marks */
+	uint32_t prev, next;	  /* the policy's while IN, the owner's while PARKED or LOOSE */
+	uint16_t flags, reserved; /* the owner's */
+	uint32_t word;		  /* the owner's */
 };
 fixed(sizeof(struct xcache_entry) == 28);
 
 struct xcache_object {
 	struct xseg_key key;
 	uint32_t next;	       /* in its hash chain */
-	uint32_t count;	       /* entries in it, OUT ones too */
+	uint32_t count;	       /* entries in it */
 	uint32_t older, newer; /* by last insert: the oldest one is evicted when objects run out */
 	uint32_t refs;	       /* held by the owner: never evicted as a whole */
-	uint32_t stuck;	       /* the index's: entries that cannot go now, PARKED or with refs */
+	uint32_t parked;       /* the index's: entries that cannot go now */
 	uint32_t mark;	       /* the owner's */
 	uint32_t beyond;       /* the index's: not counted in the limit, see xcache_hold_object() */
 	void *owner;	       /* the owner's */
@@ -67,17 +62,9 @@ struct xcache_object {
 struct xcache_hooks {
 	void (*object_init)(void *owner, uint32_t object); /* made: fill in mark and owner */
 	void (*object_free)(void *owner, uint32_t object); /* its last entry and ref have gone */
-	void (*init)(void *owner, uint32_t entry);	   /* inserted, IN */
 	/* The policy's choice. True: it goes. False: not now; it has been parked (xcache_park() is
 	   called from here), or stays where it is and another one is looked for. */
 	bool (*evict)(void *owner, uint32_t entry);
-	void (*reinsert)(void *owner, uint32_t entry); /* OUT -> IN again */
-	/* Evicted and nobody has a ref: last words. Not of one that xcache_remove() took out. */
-	void (*finalize)(void *owner, uint32_t entry);
-	void (*put)(void *owner, uint32_t entry); /* its last ref went, whatever its state */
-	/* Its place is free now, whichever way it went; what the entry says can still be read. At
-	   the end of one that is OUT: put, finalize, free. */
-	void (*free)(void *owner, uint32_t entry);
 };
 
 struct xcache;
@@ -137,15 +124,14 @@ uint32_t xcache_next_object(struct xcache *cache, uint32_t *cursor);
 
 /* --- entries ------------------------------------------------------------------ */
 static inline struct xcache_entry *xcache_entry(struct xcache *cache, uint32_t entry);
-/* IN, PARKED or OUT; XCACHE_NONE: not there. */
+/* XCACHE_NONE: not there. */
 uint32_t xcache_lookup(struct xcache *cache, uint32_t object, uint32_t bucket);
 /* It was asked for: tells the policy. */
 void xcache_hit(struct xcache *cache, uint32_t entry);
 /*
- * A new entry (page XCACHE_NONE), or one that was OUT taken back; evicts one if the limit is
- * reached. The object must be held by a ref, have entries, or have been made just now. -EEXIST:
- * there is one, IN or PARKED (*entry). -ENOSPC: nothing could go now; an object that nobody holds
- * and that has no entry is gone then.
+ * A new entry (page XCACHE_NONE); evicts one if the limit is reached. The object must be held by a
+ * ref, have entries, or have been made just now. -EEXIST: there is one, IN or PARKED (*entry).
+ * -ENOSPC: nothing could go now; an object that nobody holds and that has no entry is gone then.
  */
 int xcache_insert(struct xcache *cache, uint32_t object, uint32_t bucket, uint32_t *entry);
 /* What a start finds again of one object. */
@@ -163,20 +149,18 @@ uint32_t xcache_adopt(struct xcache *cache, uint32_t object, const struct xcache
 	uint32_t count, bool parked, uint32_t word, uint32_t *first);
 /* About so many will be inserted next: their memory comes now, in large pieces. Never fails. */
 void xcache_expect(struct xcache *cache, uint32_t entries);
-/* Makes room: evicts `count`, as far as they can go; how many went, those that are OUT now too. */
+/* Makes room: evicts `count`, as far as they can go; how many went. */
 uint32_t xcache_evict(struct xcache *cache, uint32_t count);
-/* Gone for good, whatever its state: FREE, or OUT while it has refs. */
+/* Gone for good, whatever its state. */
 void xcache_remove(struct xcache *cache, uint32_t entry);
 void xcache_park(struct xcache *cache, uint32_t entry);
 void xcache_unpark(struct xcache *cache, uint32_t entry);
-void xcache_ref(struct xcache *cache, uint32_t entry);
-void xcache_unref(struct xcache *cache, uint32_t entry);
-/* An entry of no object, counted in the limit: evicts one if it is reached; -ENOSPC. No hook is
-   called for it but put and free. Ends with xcache_remove(). */
+/* An entry of no object, counted in the limit: evicts one if it is reached; -ENOSPC. Ends
+   with xcache_remove(). */
 int xcache_loose(struct xcache *cache, uint32_t *entry);
 /*
  * PARKED -> LOOSE: no longer its object's (which may go with it: hold a ref), its bucket may be
- * inserted anew; number, links, page, bucket, flags and word stay. No hook is called.
+ * inserted anew; number, links, page, bucket, flags and word stay.
  */
 void xcache_loosen(struct xcache *cache, uint32_t entry);
 uint32_t xcache_count(const struct xcache *cache); /* whatever their state */

@@ -86,7 +86,7 @@ static void object_free(struct xcache *cache, uint32_t object)
 	order_cut(cache, object);
 	if (cache->last == object)
 		cache->last = XCACHE_NONE;
-	o->stuck = XCACHE_NONE; /* says that it is free, see xcache_next_object() */
+	o->parked = XCACHE_NONE; /* says that it is free, see xcache_next_object() */
 	slab_put(&cache->objects, object);
 	*(o->beyond ? &cache->beyond : &cache->object_count) -= 1;
 }
@@ -102,7 +102,7 @@ void xcache_object_settle(struct xcache *cache, uint32_t object)
 static bool object_evict(struct xcache *cache, uint32_t object)
 {
 	struct xcache_object *o = xcache_object(cache, object);
-	if (o->refs || o->stuck)
+	if (o->refs || o->parked)
 		return false;
 	o->refs++;
 	for (uint32_t bucket = 0; bucket < XCACHE_BUCKETS && o->count; bucket++) {
@@ -208,7 +208,7 @@ uint32_t xcache_next_object(struct xcache *cache, uint32_t *cursor)
 {
 	while (*cursor < cache->objects.touched) {
 		uint32_t object = (*cursor)++;
-		if (xcache_object(cache, object)->stuck != XCACHE_NONE)
+		if (xcache_object(cache, object)->parked != XCACHE_NONE)
 			return object;
 	}
 	return XCACHE_NONE;

@@ -18,9 +18,6 @@
 
 #include "peers/cache/xcache.h"
 
-/* `policy` of an entry that is OUT */
-enum { XCACHE_OUT_REMOVED, XCACHE_OUT_EVICTED };
-
 struct xcache {
 	struct xcache_base base; /* first: xcache_entry() looks there */
 	const struct xcache_policy *policy;

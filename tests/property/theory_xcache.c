@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Law of the index: after any history of operations, refusals and limits, it says what a plain
- * table says, each hook was called when its entry was in the state that the hook is for, and no
- * entry was lost from its policy's queues.
+ * table says, and no entry was lost from its policy's queues.
  */
 #include <criterion/criterion.h>
 #include <criterion/theories.h>
@@ -19,8 +18,6 @@
 
 struct row {
 	uint8_t state; /* enum xcache_state */
-	bool evicted, finalized, put;
-	uint16_t refs;
 	uint32_t object, bucket;
 };
 
@@ -34,7 +31,6 @@ struct model {
 	uint32_t entry_limit, object_limit;
 	uint64_t random;
 	unsigned refuse; /* of 16 */
-	bool inserting;	 /* xcache_insert() is under way: init and reinsert may come */
 };
 
 static const struct xcache_policy *const policies[] = {
@@ -85,15 +81,6 @@ static void on_object_free(void *owner, uint32_t object)
 	m->object[object].there = false;
 }
 
-static void on_init(void *owner, uint32_t entry)
-{
-	struct model *m = owner;
-	const struct xcache_entry *e = xcache_entry(m->cache, entry);
-	cr_assert(m->inserting);
-	cr_assert_eq(m->row[entry].state, XCACHE_FREE);
-	m->row[entry] = (struct row){.state = XCACHE_IN, .object = e->object, .bucket = e->bucket};
-}
-
 static bool on_evict(void *owner, uint32_t entry)
 {
 	struct model *m = owner;
@@ -107,49 +94,11 @@ static bool on_evict(void *owner, uint32_t entry)
 		}
 		return false;
 	}
-	row->state = XCACHE_OUT;
-	row->evicted = true;
-	row->finalized = row->put = false;
+	*row = (struct row){.state = XCACHE_FREE};
 	return true;
 }
 
-static void on_reinsert(void *owner, uint32_t entry)
-{
-	struct model *m = owner;
-	cr_assert(m->inserting);
-	cr_assert_eq(m->row[entry].state, XCACHE_OUT);
-	m->row[entry].state = XCACHE_IN;
-	m->row[entry].evicted = false;
-}
-
-static void on_finalize(void *owner, uint32_t entry)
-{
-	struct row *row = &((struct model *)owner)->row[entry];
-	cr_assert_eq(row->state, XCACHE_OUT);
-	cr_assert(row->evicted && !row->finalized && row->refs == 0);
-	row->finalized = true;
-}
-
-static void on_put(void *owner, uint32_t entry)
-{
-	struct row *row = &((struct model *)owner)->row[entry];
-	cr_assert(row->state != XCACHE_FREE && row->refs == 0 && !row->put);
-	row->put = true;
-}
-
-static void on_free(void *owner, uint32_t entry)
-{
-	struct model *m = owner;
-	struct row *row = &m->row[entry];
-	cr_assert_eq(row->state, XCACHE_OUT);
-	cr_assert_eq(row->refs, 0);
-	cr_assert_eq(row->finalized, row->evicted);
-	cr_assert_eq(xcache_entry(m->cache, entry)->bucket, row->bucket);
-	*row = (struct row){.state = XCACHE_FREE};
-}
-
-static const struct xcache_hooks hooks = {on_object_init, on_object_free, on_init, on_evict,
-	on_reinsert, on_finalize, on_put, on_free};
+static const struct xcache_hooks hooks = {on_object_init, on_object_free, on_evict};
 
 /* --- operations ---------------------------------------------------------------------- */
 
@@ -187,9 +136,7 @@ static void do_insert(struct model *m)
 	}
 	uint32_t was = expected(m, object, bucket);
 	unsigned state = was == XCACHE_NONE ? XCACHE_FREE : m->row[was].state;
-	m->inserting = true;
 	error = xcache_insert(m->cache, object, bucket, &entry);
-	m->inserting = false;
 	if (error == -ENOSPC) {
 		cr_assert_eq(state, XCACHE_FREE);
 		cr_assert_eq(xcache_room(m->cache), 0);
@@ -198,31 +145,11 @@ static void do_insert(struct model *m)
 		cr_assert(state == XCACHE_IN || state == XCACHE_PARKED);
 	} else {
 		cr_assert_eq(error, 0);
-		cr_assert(state == XCACHE_FREE || (state == XCACHE_OUT && entry == was));
-		cr_assert_eq(m->row[entry].state, XCACHE_IN);
-		cr_assert_eq(m->row[entry].bucket, bucket);
-	}
-}
-
-static void do_ref(struct model *m, uint32_t entry)
-{
-	if (entry == ENTRIES || m->row[entry].refs == 3)
-		return;
-	m->row[entry].refs++;
-	xcache_ref(m->cache, entry);
-}
-
-static void do_unref(struct model *m, uint32_t entry)
-{
-	if (entry == ENTRIES || m->row[entry].refs == 0)
-		return;
-	bool last = --m->row[entry].refs == 0, out = m->row[entry].state == XCACHE_OUT;
-	m->row[entry].put = false;
-	xcache_unref(m->cache, entry);
-	if (last && out)
+		cr_assert_eq(state, XCACHE_FREE);
 		cr_assert_eq(m->row[entry].state, XCACHE_FREE);
-	else
-		cr_assert_eq(m->row[entry].put, last);
+		m->row[entry] =
+			(struct row){.state = XCACHE_IN, .object = object, .bucket = bucket};
+	}
 }
 
 static void do_park(struct model *m, uint32_t entry)
@@ -243,11 +170,8 @@ static void do_remove(struct model *m, uint32_t entry)
 {
 	if (entry == ENTRIES)
 		return;
-	m->row[entry].state = XCACHE_OUT;
-	m->row[entry].evicted = m->row[entry].finalized = false;
-	bool busy = m->row[entry].refs > 0;
+	m->row[entry] = (struct row){.state = XCACHE_FREE};
 	xcache_remove(m->cache, entry);
-	cr_assert_eq(m->row[entry].state, busy ? XCACHE_OUT : XCACHE_FREE);
 }
 
 static void do_loose(struct model *m)
@@ -263,7 +187,7 @@ static void do_loose(struct model *m)
 
 static void do_loosen(struct model *m, uint32_t entry)
 {
-	if (entry == ENTRIES || m->row[entry].refs)
+	if (entry == ENTRIES)
 		return;
 	m->row[entry].state = XCACHE_LOOSE;
 	m->row[entry].object = XCACHE_NONE; /* which may go with it */
@@ -308,17 +232,13 @@ static void do_drain(struct model *m)
 
 static void step(struct model *m)
 {
-	const unsigned in = 1u << XCACHE_IN, parked = 1u << XCACHE_PARKED, out = 1u << XCACHE_OUT;
+	const unsigned in = 1u << XCACHE_IN, parked = 1u << XCACHE_PARKED;
 	const unsigned loose = 1u << XCACHE_LOOSE;
 	uint32_t entry;
 	switch (any(m, 40)) {
-	case 0: do_remove(m, pick(m, in | parked | out | loose)); break;
+	case 0: do_remove(m, pick(m, in | parked | loose)); break;
 	case 1: do_remove(m, pick(m, loose)); break;
 	case 2: do_loose(m); break;
-	case 3: do_ref(m, pick(m, in | parked | out | loose)); break;
-	case 4:
-	case 5:
-	case 6: do_unref(m, pick(m, in | parked | out | loose)); break;
 	case 7: do_park(m, pick(m, in)); break;
 	case 8:
 	case 9:
@@ -331,7 +251,7 @@ static void step(struct model *m)
 	case 16:
 	case 17:
 	case 18:
-		entry = pick(m, in | parked | out);
+		entry = pick(m, in | parked);
 		if (entry != ENTRIES)
 			xcache_hit(m->cache, entry);
 		break;
@@ -345,17 +265,17 @@ static void check_object(struct model *m, uint32_t object)
 {
 	struct xseg_key key = key_of(m->object[object].key);
 	const struct xcache_object *o = xcache_object(m->cache, object);
-	uint32_t count = 0, stuck = 0;
+	uint32_t count = 0, parked = 0;
 	for (uint32_t i = 0; i < ENTRIES; i++) {
 		const struct row *row = &m->row[i];
 		if (row->state == XCACHE_FREE || row->object != object)
 			continue;
 		count++;
-		stuck += row->state == XCACHE_PARKED || row->refs;
+		parked += row->state == XCACHE_PARKED;
 	}
 	cr_assert_eq(xcache_find_object(m->cache, &key), object);
 	cr_assert_eq(o->count, count);
-	cr_assert_eq(o->stuck, stuck);
+	cr_assert_eq(o->parked, parked);
 	cr_assert_eq(o->refs, m->object[object].refs);
 	for (unsigned i = 0; i < BUCKETS; i++)
 		cr_assert_eq(xcache_lookup(m->cache, object, bucket_of(i)),
@@ -370,7 +290,6 @@ static void check(struct model *m)
 		if (m->row[i].state == XCACHE_FREE)
 			continue;
 		cr_assert_eq(xcache_entry(m->cache, i)->state, m->row[i].state);
-		cr_assert_eq(xcache_entry(m->cache, i)->refs, m->row[i].refs);
 		cr_assert_eq(xcache_entry(m->cache, i)->object, m->row[i].object);
 	}
 	cr_assert_eq(xcache_count(m->cache), count);
@@ -388,12 +307,9 @@ static void check(struct model *m)
 
 static void model_end(struct model *m)
 {
-	for (uint32_t i = 0; i < ENTRIES; i++) {
-		while (m->row[i].refs)
-			do_unref(m, i);
+	for (uint32_t i = 0; i < ENTRIES; i++)
 		if (m->row[i].state != XCACHE_FREE)
 			do_remove(m, i);
-	}
 	for (uint32_t object = 0; object < OBJECTS; object++)
 		while (m->object[object].refs) {
 			m->object[object].refs--;
