@@ -31,7 +31,7 @@ static inline void *slab_at(const struct slab *slab, uint32_t index)
 	return slab->base + (size_t)index * slab->item_size;
 }
 
-/* NULL: all are out. A fresh one is all zero. */
+/* NULL: all are out. A fresh one is all zero; in another one is what was, but for four bytes. */
 static inline void *slab_get(struct slab *slab, uint32_t *index)
 {
 	uint32_t got = slab->free;
@@ -52,6 +52,18 @@ static inline void slab_put(struct slab *slab, uint32_t index)
 	uint32_t *item = slab_at(slab, index);
 	*item = slab->free;
 	slab->free = index;
+}
+
+/* The same by item, for those who keep no numbers. */
+static inline void *slab_take(struct slab *slab)
+{
+	uint32_t index;
+	return slab_get(slab, &index);
+}
+
+static inline void slab_give(struct slab *slab, void *item)
+{
+	slab_put(slab, (uint32_t)((size_t)((uint8_t *)item - slab->base) / slab->item_size));
 }
 
 #endif

@@ -38,6 +38,7 @@
 #ifndef SKERRY_CACHE_H
 #define SKERRY_CACHE_H
 
+#include <base/slab.h>
 #include <peer/cache.h>
 #include <peer/call.h>
 #include <peer/keep.h>
@@ -126,14 +127,8 @@ struct cache_scratch {
 };
 
 /* Fixed pools of the shard: see cache_main.c. */
-struct cache_pool {
-	void *base;
-	size_t item;
-	uint32_t count, touched;
-	void *free;
-};
 struct cache_pools {
-	struct cache_pool objects, locals, epochs, works, runs, barriers, batches;
+	struct slab objects, locals, epochs, works, runs, barriers, batches;
 };
 
 /* Jobs that wait for room, in order; cache_wait.c. */
@@ -206,22 +201,6 @@ static inline void cache_tally(struct cache *cache, struct cache_local *local)
 		return;
 	local->tally.listed = true;
 	LIST_INSERT_HEAD(&cache->tallied, local, tallied);
-}
-
-/* NULL: all are out. What it was before is still in it; a fresh one is zero. */
-static inline void *cache_pool_get(struct cache_pool *pool)
-{
-	void *item = pool->free;
-	if (likely(item != NULL))
-		pool->free = *(void **)item;
-	else if (pool->touched < pool->count)
-		item = (uint8_t *)pool->base + pool->item * pool->touched++;
-	return item;
-}
-static inline void cache_pool_put(struct cache_pool *pool, void *item)
-{
-	*(void **)item = pool->free;
-	pool->free = item;
 }
 
 static inline struct cache *cache_of(const struct peer *peer) { return peer->state; }

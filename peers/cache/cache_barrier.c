@@ -30,7 +30,7 @@ static bool barrier_is_passed(struct peer *peer, const struct job *job)
 
 static struct barrier_op *barrier_new(struct peer *peer, struct job *job, struct cache_local *local)
 {
-	struct barrier_op *op = cache_pool_get(&cache_of(peer)->pools.barriers);
+	struct barrier_op *op = slab_take(&cache_of(peer)->pools.barriers);
 	must(op); /* there are as many as requests */
 	*op = (struct barrier_op){.peer = peer, .job = job, .local = local};
 	return op;
@@ -44,7 +44,7 @@ static void barrier_end(struct barrier_op *op)
 	uint32_t index = op->object->index;
 	cache_range_unlock(peer, &op->range);
 	xcache_unref_object(cache_of(peer)->index, index);
-	cache_pool_put(&cache_of(peer)->pools.barriers, op);
+	slab_give(&cache_of(peer)->pools.barriers, op);
 }
 
 static void barrier_answered(struct call *call)
@@ -162,7 +162,7 @@ static void barrier_pass(struct peer *peer, struct cache_barrier *barrier)
 {
 	struct barrier_op *op = barrier->context;
 	struct job *job = op->job;
-	cache_pool_put(&cache_of(peer)->pools.barriers, op);
+	slab_give(&cache_of(peer)->pools.barriers, op);
 	job_forward(job, CACHE_STORE);
 }
 

@@ -18,7 +18,7 @@ static struct cache_object *owner_of(struct cache *cache, uint32_t object)
 static void bucket_object_init(void *owner, uint32_t index)
 {
 	struct cache *cache = cache_of(owner);
-	struct cache_object *object = cache_pool_get(&cache->pools.objects);
+	struct cache_object *object = slab_take(&cache->pools.objects);
 	must(object); /* there are as many as the index may have */
 	object->index = index;
 	object->record = XCACHE_NONE;
@@ -35,7 +35,7 @@ static void bucket_object_free(void *owner, uint32_t index)
 	must(TAILQ_EMPTY(&object->ranges));
 	if (object->record != XCACHE_NONE)
 		cache_meta_object_free(owner, object->record);
-	cache_pool_put(&cache->pools.objects, object);
+	slab_give(&cache->pools.objects, object);
 }
 
 /* Not while a fill of its place is under way: it would bring back what the store had before. */

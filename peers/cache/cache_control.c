@@ -566,13 +566,13 @@ static void flush_go(struct peer *peer, struct control_flush *flush)
 		}
 	}
 	struct job *job = flush->job;
-	cache_pool_put(&cache_of(peer)->pools.barriers, flush);
+	slab_give(&cache_of(peer)->pools.barriers, flush);
 	job_complete(job, 0);
 }
 
 static void control_flush(struct peer *peer, struct job *job)
 {
-	struct control_flush *flush = cache_pool_get(&cache_of(peer)->pools.barriers);
+	struct control_flush *flush = slab_take(&cache_of(peer)->pools.barriers);
 	must(flush); /* there are as many as requests */
 	*flush = (struct control_flush){.job = job, .go = flush_go};
 	flush_go(peer, flush);

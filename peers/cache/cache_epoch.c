@@ -62,7 +62,7 @@ static struct cache_epoch *epoch_find(const struct cache_local *local, uint32_t 
 
 static struct cache_epoch *epoch_make(struct peer *peer, struct cache_local *local, uint32_t number)
 {
-	struct cache_epoch *after, *epoch = cache_pool_get(&cache_of(peer)->pools.epochs);
+	struct cache_epoch *after, *epoch = slab_take(&cache_of(peer)->pools.epochs);
 	must(epoch); /* there are more than entries and volumes */
 	*epoch = (struct cache_epoch){.number = number,
 		.dirty = {XCACHE_NONE, XCACHE_NONE, 0},

@@ -178,7 +178,7 @@ static void fill_leave(struct peer *peer, struct cache_work *work)
 	}
 	cache_of(peer)->filling = false;
 	cache_range_unlock(peer, &work->range);
-	cache_pool_put(&cache_of(peer)->pools.works, work);
+	slab_give(&cache_of(peer)->pools.works, work);
 }
 
 static void fill_count(struct peer *peer, struct cache_work *work, uint32_t bytes)
@@ -328,7 +328,7 @@ static struct cache_work *fill_under_way(
 static struct cache_work *fill_begin(struct peer *peer, struct cache_object *object,
 	struct job *job, uint32_t first, uint32_t count)
 {
-	struct cache_work *work = cache_pool_get(&cache_of(peer)->pools.works);
+	struct cache_work *work = slab_take(&cache_of(peer)->pools.works);
 	if (!work)
 		return NULL;
 	work->range = (struct cache_range){.first = first, .count = count, .go = fill_go};
@@ -391,7 +391,7 @@ static void fill_job(struct peer *peer, struct cache_object *object, struct job 
 		return;
 	}
 	if (work)
-		cache_pool_put(&cache_of(peer)->pools.works, work);
+		slab_give(&cache_of(peer)->pools.works, work);
 	fill_through(peer, object, job);
 }
 
@@ -444,7 +444,7 @@ void cache_fill_ahead(
 	if (!work)
 		return;
 	if (fill_pages(peer, work, end - first))
-		cache_pool_put(&cache->pools.works, work);
+		slab_give(&cache->pools.works, work);
 	else
 		fill_enter(peer, work);
 }

@@ -494,7 +494,7 @@ static void local_finalize(struct peer *peer, struct cache_local *local)
 			epoch->journaling)
 			continue;
 		TAILQ_REMOVE(&local->epochs, epoch, link);
-		cache_pool_put(&cache->pools.epochs, epoch);
+		slab_give(&cache->pools.epochs, epoch);
 	}
 	epoch = TAILQ_FIRST(&local->epochs);
 	atomic_store_explicit(&local->volume->since_ns[peer->shard], epoch ? epoch->since_ns : 0,

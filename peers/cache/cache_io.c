@@ -77,13 +77,13 @@ static void io_admit(struct peer *peer, struct cache_range *range)
 	cache_again(peer, job);
 	cache->admitted = before;
 	cache_range_unlock(peer, range);
-	cache_pool_put(&cache->pools.works, work);
+	slab_give(&cache->pools.works, work);
 }
 
 static void io_wait_for_range(struct peer *peer, struct cache_object *object, struct job *job,
 	uint32_t first, uint32_t count)
 {
-	struct cache_work *work = cache_pool_get(&cache_of(peer)->pools.works);
+	struct cache_work *work = slab_take(&cache_of(peer)->pools.works);
 	if (!work) {
 		cache_wait(peer, job);
 		return;

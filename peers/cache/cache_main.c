@@ -189,45 +189,30 @@ static int main_open(struct peer *first, char *why, size_t why_size)
 
 /* --- a shard ----------------------------------------------------------------------------- */
 
-static int pool_open(struct cache_pool *pool, size_t item, uint32_t count)
-{
-	item = (item + 63) / 64 * 64;
-	*pool = (struct cache_pool){.item = item, .count = count};
-	void *base = mmap(NULL, item * count, PROT_READ | PROT_WRITE,
-		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (base == MAP_FAILED)
-		return -ENOMEM;
-	pool->base = base;
-	return 0;
-}
-
-static void pool_close(struct cache_pool *pool)
-{
-	if (pool->base)
-		munmap(pool->base, pool->item * pool->count);
-	pool->base = NULL;
-}
+#define LINE_UP(size) (((size) + 63) / 64 * 64) /* items on lines of their own */
 
 static int main_pools(struct peer *peer, uint32_t entries, uint32_t objects)
 {
-	struct cache *cache = cache_of(peer);
+	struct cache_pools *pools = &cache_of(peer)->pools;
 	uint32_t requests = peer_segment(peer)->request_count + 64;
-	int error = pool_open(&cache->pools.objects, sizeof(struct cache_object),
-		objects + CACHE_OBJECTS_BYPASSING);
-	if (!error)
-		error = pool_open(
-			&cache->pools.locals, sizeof(struct cache_local), CACHE_VOLUMES_MAX);
-	if (!error)
-		error = pool_open(&cache->pools.epochs, sizeof(struct cache_epoch),
-			2 * CACHE_VOLUMES_MAX + entries);
-	if (!error)
-		error = pool_open(&cache->pools.works, sizeof(struct cache_work), requests);
-	if (!error)
-		error = pool_open(&cache->pools.barriers, CACHE_BARRIER_SIZE, requests);
-	if (!error)
-		error = pool_open(&cache->pools.runs, sizeof(struct cache_run), CACHE_RUNS);
-	if (!error && cache_shared(peer)->journal)
-		error = pool_open(&cache->pools.batches, sizeof(struct cache_batch), CACHE_BATCHES);
+	uint32_t batches = cache_shared(peer)->journal ? CACHE_BATCHES : 0;
+	const struct {
+		struct slab *slab;
+		size_t size;
+		uint32_t count;
+	} all[] = {
+		{&pools->objects, sizeof(struct cache_object), objects + CACHE_OBJECTS_BYPASSING},
+		{&pools->locals, sizeof(struct cache_local), CACHE_VOLUMES_MAX},
+		{&pools->epochs, sizeof(struct cache_epoch), 2 * CACHE_VOLUMES_MAX + entries},
+		{&pools->works, sizeof(struct cache_work), requests},
+		{&pools->barriers, CACHE_BARRIER_SIZE, requests},
+		{&pools->runs, sizeof(struct cache_run), CACHE_RUNS},
+		{&pools->batches, sizeof(struct cache_batch), batches},
+	};
+	int error = 0;
+	for (unsigned i = 0; i < countof(all) && !error; i++)
+		if (all[i].count)
+			error = slab_init(all[i].slab, LINE_UP(all[i].size), all[i].count);
 	return error;
 }
 
@@ -276,13 +261,13 @@ static void main_release(struct peer *peer)
 	if (cache->index)
 		xcache_close(cache->index);
 	cache->index = NULL;
-	pool_close(&cache->pools.objects);
-	pool_close(&cache->pools.locals);
-	pool_close(&cache->pools.epochs);
-	pool_close(&cache->pools.works);
-	pool_close(&cache->pools.barriers);
-	pool_close(&cache->pools.runs);
-	pool_close(&cache->pools.batches);
+	slab_fini(&cache->pools.objects);
+	slab_fini(&cache->pools.locals);
+	slab_fini(&cache->pools.epochs);
+	slab_fini(&cache->pools.works);
+	slab_fini(&cache->pools.barriers);
+	slab_fini(&cache->pools.runs);
+	slab_fini(&cache->pools.batches);
 }
 
 /* The last shard notes that it is done: what is there from now on is newer than the journal. */

@@ -26,7 +26,7 @@ bool cache_mode_writethrough_forwards(struct cache_local *local, uint32_t mode)
 static void through_end(struct peer *peer, struct cache_work *work)
 {
 	cache_range_unlock(peer, &work->range);
-	cache_pool_put(&cache_of(peer)->pools.works, work);
+	slab_give(&cache_of(peer)->pools.works, work);
 }
 
 /* Failed: nobody knows what the store has of it. */
@@ -127,7 +127,7 @@ static void through_enter(struct peer *peer, struct cache_range *range)
 static void through_begin(
 	struct peer *peer, struct cache_object *object, struct job *job, bool around, bool bypass)
 {
-	struct cache_work *work = cache_pool_get(&cache_of(peer)->pools.works);
+	struct cache_work *work = slab_take(&cache_of(peer)->pools.works);
 	uint32_t first = (uint32_t)job->offset / XSEG_PAGE;
 	if (unlikely(!work)) {
 		cache_wait(peer, job);

@@ -117,7 +117,7 @@ static void run_end(struct cache_run *run)
 	run->epoch->writing -= run->count;
 	for (uint32_t i = run->count; i-- > 0;)
 		run_finalize(run, run->entries[i]);
-	cache_pool_put(&cache->pools.runs, run);
+	slab_give(&cache->pools.runs, run);
 	cache->hurry = true;
 	if (error)
 		cache_flush_failed(peer, local, error);
@@ -221,7 +221,7 @@ static void run_mark(struct cache_run *run)
 uint64_t cache_run_start(struct peer *peer, struct cache_local *local, struct cache_epoch *epoch)
 {
 	struct cache *cache = cache_of(peer);
-	struct cache_run *run = cache_pool_get(&cache->pools.runs);
+	struct cache_run *run = slab_take(&cache->pools.runs);
 	struct run_place place = {.peer = peer, .epoch = epoch};
 	struct call *calls[RUN_CALLS];
 	struct xseg_key key;
@@ -238,7 +238,7 @@ uint64_t cache_run_start(struct peer *peer, struct cache_local *local, struct ca
 	bool whole = dirty_of(peer, run->entries[0]) == CACHE_ALL_SECTORS;
 	int count = whole ? run_whole(run, &key, calls) : run_sectors(run, &key, calls);
 	if (count < 0) {
-		cache_pool_put(&cache->pools.runs, run);
+		slab_give(&cache->pools.runs, run);
 		return 0;
 	}
 	run_mark(run);

@@ -146,7 +146,7 @@ static void batch_end(struct cache_batch *batch, bool journaled_all)
 	batch->epoch->journaling = false;
 	batch->epoch->journaled = journaled_all;
 	local->batch = NULL;
-	cache_pool_put(&cache_of(peer)->pools.batches, batch);
+	slab_give(&cache_of(peer)->pools.batches, batch);
 	cache_of(peer)->hurry = true;
 }
 
@@ -165,7 +165,7 @@ static void batch_done(struct cache_journal_batch *written, int error)
 
 static void batch_begin(struct peer *peer, struct cache_local *local, struct cache_epoch *epoch)
 {
-	struct cache_batch *batch = cache_pool_get(&cache_of(peer)->pools.batches);
+	struct cache_batch *batch = slab_take(&cache_of(peer)->pools.batches);
 	if (!batch)
 		return; /* when another volume's is done */
 	batch->local = local;

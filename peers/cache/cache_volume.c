@@ -103,7 +103,7 @@ static struct cache_local *local_make(struct peer *peer, uint64_t id)
 	struct cache_volume *volume = cache_volume_get(peer, id);
 	if (!volume)
 		return NULL;
-	struct cache_local *local = cache_pool_get(&cache->pools.locals);
+	struct cache_local *local = slab_take(&cache->pools.locals);
 	must(local); /* there are as many as volumes */
 	*local = (struct cache_local){.volume = volume};
 	local->failures_seen = atomic_load(&volume->failures);

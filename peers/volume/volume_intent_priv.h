@@ -83,8 +83,8 @@ static inline struct intents *intents_of(const struct peer *peer)
 /* The only way from state to state. */
 void intent_move(struct intent *intent, enum intent_state state);
 struct intent *intent_find(struct intents *intents, uint64_t volume, uint32_t object);
-/* What is there already is replaced in one step, seen from a successor, and keeps its state; a new
-   one is FREE, and to be moved by the caller. -EAGAIN: no room for it now. */
+/* *put: what intent_find() says; it is replaced in one step, seen from a successor, and keeps its
+   state. NULL: a new one is made, FREE, and to be moved by the caller. -EAGAIN: no room now. */
 int intent_put(struct peer *peer, struct intents *intents, const struct volume_intent *wanted,
 	struct intent **put);
 /* As it lies in its page. */

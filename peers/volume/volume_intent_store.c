@@ -234,7 +234,7 @@ int intent_put(struct peer *peer, struct intents *intents, const struct volume_i
 	struct intent **put)
 {
 	uint64_t volume = atomic_load_explicit(&wanted->volume, memory_order_relaxed);
-	struct intent *intent = intent_find(intents, volume, wanted->object);
+	struct intent *intent = *put;
 	struct intent_slot slot;
 	int rc = slot_take(peer, intents, &slot);
 	if (rc != 0)
