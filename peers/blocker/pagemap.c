@@ -6,56 +6,28 @@
 #include <errno.h>
 #include <stdbool.h>
 #include <string.h>
-#include <sys/mman.h>
 
 struct group {
 	uint32_t page[PAGEMAP_GROUP]; /* page + 1; 0: none */
 };
 fixed(sizeof(struct group) == 64);
 
-static int slab_init(struct pagemap_slab *slab, size_t item_size, uint32_t count)
+/* Items are numbered from 1 on here: 0 is none. Free ones are all zero. */
+static void *item_at(const struct slab *slab, uint32_t number) { return slab_at(slab, number - 1); }
+
+static uint32_t item_get(struct slab *slab)
 {
-	slab->item_size = item_size;
-	slab->reserved = item_size * count;
-	slab->base = mmap(NULL, slab->reserved, PROT_READ | PROT_WRITE,
-		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (slab->base != MAP_FAILED)
-		return 0;
-	slab->base = NULL;
-	return -ENOMEM;
+	uint32_t index;
+	uint32_t *item = slab_get(slab, &index);
+	must(item);
+	*item = 0; /* a free one's link */
+	return index + 1;
 }
 
-static void slab_fini(struct pagemap_slab *slab)
+static void item_put(struct slab *slab, uint32_t number)
 {
-	if (slab->base)
-		munmap(slab->base, slab->reserved);
-	*slab = (struct pagemap_slab){0};
-}
-
-static void *slab_at(const struct pagemap_slab *slab, uint32_t index)
-{
-	return slab->base + (index - 1) * slab->item_size;
-}
-
-/* A free one holds the index of the next in its first four bytes. */
-static uint32_t slab_get(struct pagemap_slab *slab)
-{
-	uint32_t index = slab->free;
-	if (index) {
-		memcpy(&slab->free, slab_at(slab, index), sizeof(index));
-		memset(slab_at(slab, index), 0, sizeof(index));
-		return index;
-	}
-	must((slab->touched + 1) * slab->item_size <= slab->reserved);
-	return ++slab->touched;
-}
-
-/* All zero again, but for the link. */
-static void slab_put(struct pagemap_slab *slab, uint32_t index)
-{
-	memset(slab_at(slab, index), 0, slab->item_size);
-	memcpy(slab_at(slab, index), &slab->free, sizeof(index));
-	slab->free = index;
+	memset(item_at(slab, number), 0, slab->item_size);
+	slab_put(slab, number - 1);
 }
 
 static uint32_t *head_of(const struct pagemap *map, const struct xseg_key *key)
@@ -95,7 +67,7 @@ static uint32_t look(const struct pagemap *map, const struct xseg_key *key)
 {
 	uint32_t index = *head_of(map, key);
 	while (index) {
-		const struct pagemap_object *object = slab_at(&map->objects, index);
+		const struct pagemap_object *object = item_at(&map->objects, index);
 		if (key_equal(&object->key, key))
 			break;
 		index = object->next;
@@ -106,13 +78,13 @@ static uint32_t look(const struct pagemap *map, const struct xseg_key *key)
 const struct pagemap_object *pagemap_look(const struct pagemap *map, const struct xseg_key *key)
 {
 	uint32_t index = look(map, key);
-	return index ? slab_at(&map->objects, index) : NULL;
+	return index ? item_at(&map->objects, index) : NULL;
 }
 
 struct pagemap_object *pagemap_find(struct pagemap *map, const struct xseg_key *key)
 {
 	if (map->last) {
-		struct pagemap_object *object = slab_at(&map->objects, map->last);
+		struct pagemap_object *object = item_at(&map->objects, map->last);
 		if (key_equal(&object->key, key))
 			return object;
 	}
@@ -120,7 +92,7 @@ struct pagemap_object *pagemap_find(struct pagemap *map, const struct xseg_key *
 	if (!index)
 		return NULL;
 	map->last = index;
-	return slab_at(&map->objects, index);
+	return item_at(&map->objects, index);
 }
 
 uint32_t pagemap_get(const struct pagemap *map, const struct pagemap_object *object, uint32_t index)
@@ -128,14 +100,14 @@ uint32_t pagemap_get(const struct pagemap *map, const struct pagemap_object *obj
 	uint32_t group = object ? object->group[index / PAGEMAP_GROUP] : 0;
 	if (!group)
 		return XSEG_NONE;
-	const struct group *g = slab_at(&map->groups, group);
+	const struct group *g = item_at(&map->groups, group);
 	return g->page[index % PAGEMAP_GROUP] - 1; /* 0 - 1 is XSEG_NONE */
 }
 
 static struct pagemap_object *make(struct pagemap *map, const struct xseg_key *key)
 {
-	uint32_t index = slab_get(&map->objects), *head = head_of(map, key);
-	struct pagemap_object *object = slab_at(&map->objects, index);
+	uint32_t index = item_get(&map->objects), *head = head_of(map, key);
+	struct pagemap_object *object = item_at(&map->objects, index);
 	object->key = *key;
 	object->next = *head;
 	*head = map->last = index;
@@ -145,12 +117,12 @@ static struct pagemap_object *make(struct pagemap *map, const struct xseg_key *k
 static void drop(struct pagemap *map, struct pagemap_object *object)
 {
 	uint32_t *link = head_of(map, &object->key);
-	while (slab_at(&map->objects, *link) != object)
-		link = &((struct pagemap_object *)slab_at(&map->objects, *link))->next;
+	while (item_at(&map->objects, *link) != object)
+		link = &((struct pagemap_object *)item_at(&map->objects, *link))->next;
 	uint32_t index = *link;
 	*link = object->next;
 	map->last = 0;
-	slab_put(&map->objects, index);
+	item_put(&map->objects, index);
 }
 
 static bool group_is_empty(const struct group *group)
@@ -164,10 +136,10 @@ static bool group_is_empty(const struct group *group)
 static void clear(struct pagemap *map, struct pagemap_object *object, uint32_t index)
 {
 	uint32_t *link = &object->group[index / PAGEMAP_GROUP];
-	struct group *group = slab_at(&map->groups, *link);
+	struct group *group = item_at(&map->groups, *link);
 	group->page[index % PAGEMAP_GROUP] = 0;
 	if (group_is_empty(group)) {
-		slab_put(&map->groups, *link);
+		item_put(&map->groups, *link);
 		*link = 0;
 	}
 	if (--object->count == 0)
@@ -187,8 +159,8 @@ void pagemap_set(struct pagemap *map, const struct xseg_key *key, uint32_t index
 		object = make(map, key);
 	uint32_t *link = &object->group[index / PAGEMAP_GROUP];
 	if (!*link)
-		*link = slab_get(&map->groups);
-	struct group *group = slab_at(&map->groups, *link);
+		*link = item_get(&map->groups);
+	struct group *group = item_at(&map->groups, *link);
 	group->page[index % PAGEMAP_GROUP] = page + 1;
 	object->count += old == XSEG_NONE;
 }
@@ -196,7 +168,7 @@ void pagemap_set(struct pagemap *map, const struct xseg_key *key, uint32_t index
 struct pagemap_object *pagemap_next(struct pagemap *map, uint32_t *cursor)
 {
 	while (*cursor < map->objects.touched) {
-		struct pagemap_object *object = slab_at(&map->objects, ++*cursor);
+		struct pagemap_object *object = item_at(&map->objects, ++*cursor);
 		if (object->count)
 			return object;
 	}

@@ -11,6 +11,7 @@
 #ifndef SKERRY_BLOCKER_PAGEMAP_H
 #define SKERRY_BLOCKER_PAGEMAP_H
 
+#include <base/slab.h>
 #include <stddef.h>
 #include <xseg/layout.h>
 
@@ -25,15 +26,8 @@ struct pagemap_object {
 	uint32_t group[PAGEMAP_GROUPS]; /* index + 1; 0: no page in it */
 };
 
-/* Things of one size, by index + 1, so that fresh memory is an empty list. */
-struct pagemap_slab {
-	uint8_t *base;
-	size_t item_size, reserved;
-	uint32_t touched, free;
-};
-
 struct pagemap {
-	struct pagemap_slab objects, groups, heads;
+	struct slab objects, groups, heads;
 	uint32_t mask;
 	uint32_t last; /* the object found last, index + 1: requests come in runs */
 };
