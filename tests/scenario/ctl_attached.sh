@@ -96,7 +96,7 @@ a=$!
 qemu-io -f raw -r "nbd+unix:///other/ro?socket=$socket" <"$SCENE_DIR/b" >/dev/null 2>&1 9>&- &
 exec 9>"$SCENE_DIR/b"
 b=$!
-scene_at_exit "kill $a $b 2>/dev/null"
+scene_at_exit "for pid in $a $b; do scene_is_child \$pid && kill \$pid; done"
 tap_run "two guests are attached" scene_until 20 clients_are 2
 ctl_exits 0 "client list" client list --json
 json_is "who, where" '[.clients[] | [.volume, .front, .read_only] | map(tostring) | join(" ")] |

@@ -243,9 +243,17 @@ scene_spawn() {
 
 scene_pid() { echo "${SCENE_PIDS[$1]}"; }
 
-scene_alive() { [ -n "${SCENE_PIDS[$1]:-}" ] && kill -0 "${SCENE_PIDS[$1]}" 2>/dev/null; }
+# Still our child? The shell takes note of a child's end by itself, and another test's process may
+# have its pid by then.
+scene_is_child() { # PID
+    [ -n "$1" ] && grep -qE "^PPid:[[:space:]]+($$|$BASHPID)\$" "/proc/$1/status" 2>/dev/null
+}
 
-scene_kill() { kill -s "$1" "${SCENE_PIDS[$2]}"; }
+scene_alive() { scene_is_child "${SCENE_PIDS[$1]:-}"; }
+
+scene_gone() { ! scene_alive "$1"; }
+
+scene_kill() { scene_alive "$2" && kill -s "$1" "${SCENE_PIDS[$2]}"; }
 
 scene_frozen() { [ -z "$(grep -LE '^State:.[TtZX]' /proc/"$1"/task/*/status 2>/dev/null)" ]; }
 
@@ -254,14 +262,13 @@ scene_freeze() { # PID
     kill -s STOP "$1" && scene_until 60 scene_frozen "$1"
 }
 
-# A pid cannot be given to another process before we wait for it.
 scene_stop() {
     local name=$1 pid=${SCENE_PIDS[$1]:-} tries rc
     [ -n "$pid" ] || return 0
     unset "SCENE_PIDS[$name]"
-    kill -s TERM "$pid" 2>/dev/null
+    scene_is_child "$pid" && kill -s TERM "$pid" 2>/dev/null
     for ((tries = ${SCENE_GRACE:-10} * 20; tries > 0; tries--)); do
-        kill -0 "$pid" 2>/dev/null || break
+        scene_is_child "$pid" || break
         sleep 0.05
     done
     if [ "$tries" -eq 0 ]; then kill -s KILL "$pid" 2>/dev/null; fi

@@ -135,7 +135,7 @@ write_guest
 export SCENE_DIR EXPORT XSEGPEER XSEGCTL
 SCENE_GRACE=1
 scene_spawn guest unshare -nmp --fork --kill-child --mount-proc "$SELF" --inside "$@"
-scene_until "$((${UML_LIMIT:-90} + 30))" bash -c "! kill -0 $(scene_pid guest) 2>/dev/null" ||
+scene_until "$((${UML_LIMIT:-90} + 30))" scene_gone guest ||
     tap_note "the guest did not end in time"
 scene_stop guest
 guest_report guest || {

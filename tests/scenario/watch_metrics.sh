@@ -83,7 +83,7 @@ tap_like "nothing can be put" "$(http "$SCENE_DIR/metrics.sock" PUT /metrics | s
 tap_is "not for everybody" "$(stat -c %a "$SCENE_DIR/metrics.sock")" 660
 ctl_exits 4 "a second one at the same place" -s m metrics --listen "unix:$SCENE_DIR/metrics.sock"
 scene_kill KILL exporter
-scene_until 5 sh -c "! kill -0 $(scene_pid exporter)"
+scene_until 5 scene_gone exporter
 scene_spawn again "$XSEGCTL" -s m metrics --listen "unix:$SCENE_DIR/metrics.sock"
 tap_run "a socket that a killed one left is taken over" \
     scene_wait_line again "listening on unix:$SCENE_DIR/metrics.sock"
