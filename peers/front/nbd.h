@@ -160,7 +160,7 @@ struct nbd_request {
 	uint8_t header_size;
 	uint8_t range;		 /* enum nbd_range_lock_mode */
 	bool shares;		 /* counted in its volume's share */
-	uint32_t range_count;	 /* NBD_GATE_SHARED: so often */
+	uint32_t range_count;	 /* NBD_RANGE_SHARED: so often */
 	bool queued;		 /* its reply is in conn->queue */
 	bool dropped;		 /* READ: parts from `next` on were given back, to be read again */
 	bool probed;		 /* WRITE_ZEROES: its first part has succeeded */
@@ -193,7 +193,7 @@ enum nbd_conn_state {
 enum nbd_wait {
 	NBD_WAIT_POOL = 1 << 0,	  /* a page, a request slot */
 	NBD_WAIT_ROOM = 1 << 1,	  /* its own limits */
-	NBD_WAIT_GATE = 1 << 2,	  /* somebody patches a sector of the export */
+	NBD_WAIT_RANGE = 1 << 2,  /* somebody patches a sector of the export */
 	NBD_WAIT_PATCH = 1 << 3,  /* it does so itself */
 	NBD_WAIT_ANSWER = 1 << 4, /* a look-up */
 	NBD_WAIT_OUTPUT = 1 << 5, /* output of the handshake */
@@ -416,7 +416,7 @@ void nbd_export_adopt(struct nbd_conn *conn, uint64_t volume);
 int nbd_export_use(struct nbd_conn *conn);
 void nbd_export_unuse(struct nbd_conn *conn);
 
-/* nbd_reopen.c: a composer that was started anew is told what is open. */
+/* nbd_reopen.c: a new composer learns what is open. */
 void nbd_reopen_check(struct nbd *nbd);
 
 /* nbd_range.c: who may alter the export now. -EAGAIN: the connection waits. */

@@ -10,9 +10,9 @@ static int nbd_gate_wait(struct nbd_conn *conn, enum nbd_range_lock_mode hold)
 	struct nbd_export *export = conn->export;
 	if (hold == NBD_RANGE_ALONE && !export->wanted)
 		export->wanted = conn;
-	if (!(conn->waits & NBD_WAIT_GATE)) {
+	if (!(conn->waits & NBD_WAIT_RANGE)) {
 		TAILQ_INSERT_TAIL(&export->waiting, conn, range_link);
-		nbd_conn_wait(conn, NBD_WAIT_GATE);
+		nbd_conn_wait(conn, NBD_WAIT_RANGE);
 	}
 	return -EAGAIN;
 }
@@ -41,7 +41,7 @@ static void nbd_gate_open(struct nbd_export *export)
 	struct nbd_conn *conn;
 	while ((conn = TAILQ_FIRST(&export->waiting))) {
 		TAILQ_REMOVE(&export->waiting, conn, range_link);
-		nbd_conn_wake(conn, NBD_WAIT_GATE);
+		nbd_conn_wake(conn, NBD_WAIT_RANGE);
 	}
 }
 
@@ -69,9 +69,9 @@ void nbd_range_forget(struct nbd_conn *conn)
 	struct nbd_export *export = conn->export;
 	if (!export)
 		return;
-	if (conn->waits & NBD_WAIT_GATE) {
+	if (conn->waits & NBD_WAIT_RANGE) {
 		TAILQ_REMOVE(&export->waiting, conn, range_link);
-		conn->waits &= (uint8_t)~NBD_WAIT_GATE;
+		conn->waits &= (uint8_t)~NBD_WAIT_RANGE;
 	}
 	if (export->wanted == conn) {
 		export->wanted = NULL;

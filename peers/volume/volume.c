@@ -146,7 +146,7 @@ static void volume_finish(struct peer *peer)
 	volume_table_cache_close(peer);
 }
 
-/* Whoever gives a volume back is nobody's job; and the others are wanted for its quiesce. */
+/* A volume is given back by no job of anybody's, and the other shards take part in quiescing it. */
 static bool volume_idle(struct peer *peer)
 {
 	const struct volume_shard *shard = peer->state;

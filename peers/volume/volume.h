@@ -5,7 +5,7 @@
  * Which objects make a volume stands in its map, which the mapper keeps (<peer/map.h>); the
  * composer remembers what it has asked for, and publishes to the mapper what is new. Two floors of
  * state: a `struct volume` is the whole process's; each shard has a private cache of pointers to
- * them, so that a request costs one look-up without a lock. The table's mutex is quiesced only to
+ * them, so that a request costs one look-up without a lock. The table's mutex is held only to
  * find, insert or change one. A volume is never unloaded while it exists.
  *
  *   volume.c         options, turns            volume_enter.c    who may go on at once, and who not

@@ -385,7 +385,7 @@ static void fill_write(struct call *read)
 	}
 	if (call)
 		call_end(call);
-	if (rc == -EAGAIN) /* read it again: what was read is not quiesced while we wait */
+	if (rc == -EAGAIN) /* read it again: what was read is not kept while we wait */
 		overlay_wait(part, write_next);
 	else
 		write_end(part, rc);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* FLUSH of a volume, asked for by a client or for want of room; see volume_flush.h. */
 #include "peers/volume/volume_flush.h"
 
 #include <base/crash.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * FLUSH: what is recorded about a volume is gathered, the store is flushed, then they are published
+ * FLUSH: the intents of a volume are gathered, the store is flushed, then they are published
  * to the mapper, in that order, so that the map never says more than the store has
  * (volume_intent.h).
  *

@@ -10,7 +10,7 @@
  * has answered and before the job is: killed in between, the job is served again.
  *
  * Units: objects by number, clusters of MAP_CLUSTER bytes. Errors: -EAGAIN: no page for it now:
- * peer_retry(). Ownership: the process's table, made of kept pages. Threads: any; a mutex quiesced
+ * peer_retry(). Ownership: the process's table, made of kept pages. Threads: any; a mutex held
  * for a few instructions, never on the path of a request that makes nothing. Blocking: none.
  */
 #ifndef SKERRY_VOLUME_NOTE_H

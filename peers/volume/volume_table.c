@@ -399,7 +399,7 @@ static void dump_one(struct peer *peer, const struct volume *volume, FILE *out)
 		(unsigned long long)atomic_load_explicit(&volume->size, memory_order_relaxed),
 		1u << volume->object_shift, volume_states[volume->state].name,
 		volume->configured ? ", configured" : "", volume->acquired ? ", lease held" : "",
-		volume_is_lost(volume) ? ", lost" : "", volume->quiesce ? ", held" : "",
+		volume_is_lost(volume) ? ", lost" : "", volume->quiesce ? ", quiesced" : "",
 		atomic_load_explicit(&volume->epoch, memory_order_relaxed),
 		atomic_load_explicit(&volume->frozen, memory_order_relaxed), volume->refs);
 	for (unsigned lane = 0; lane < XSEG_LANES_MAX; lane++) {

@@ -349,7 +349,7 @@ UNIT_WITHIN(test_fixed, setup, teardown)
 /*
  * The composer is killed at a random moment of a removal: afterwards the volume is there, or it is
  * shown and can be removed, or it is gone; never anything else, and no object stays. Few rounds:
- * what the dead quiesced of the segment is not reaped here.
+ * what the dead held of the segment is not reaped here.
  */
 UNIT_WITHIN(test_killed_in_removal, setup, teardown)
 {
