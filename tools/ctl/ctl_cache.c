@@ -300,7 +300,8 @@ const struct ctl_verb ctl_cache_stats = {
 	1,
 	"what is in a cache, and what it is worth",
 	"\tHits, misses, fills, bypasses and evictions are counted in buckets of 4 KiB, since the "
-	"process started.\n",
+	"process started. BYPASSING, with *--volumes*, are requests that mostly go to the store "
+	"without the cache, since what they left in it was seldom read again.\n",
 	run_stats,
 	{&option_volumes, &ctl_option_via},
 	.examples = "xsegctl cache stats cache0 --volumes\n",
