@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 if HAVE_CHECK
 tools_unit_tests = test_pipeline test_pipeline_keep test_ctl_output test_fsck test_pipeline_diff \
-	test_ctl_table test_ctl_volume test_kept
+	test_ctl_table test_ctl_volume test_kept test_program
 check_PROGRAMS += $(tools_unit_tests)
 TESTS += $(tools_unit_tests)
 
@@ -18,6 +18,8 @@ test_ctl_volume_LDADD = $(unit_libs) libctl.la libmaptest.la $(TOOLS_LIBS) $(SMA
 	$(EVENT_EXTRA_LIBS) $(XXHASH_LIBS) $(CHECK_LIBS)
 test_kept_SOURCES = tests/unit/test_kept.c
 test_kept_LDADD = $(unit_libs) libtools.la libxseg.la $(JANSSON_LIBS) $(INIH_LIBS) $(CHECK_LIBS)
+test_program_SOURCES = tests/unit/test_program.c
+test_program_LDADD = $(unit_libs) libtools.la libxseg.la $(JANSSON_LIBS) $(INIH_LIBS) $(CHECK_LIBS)
 test_fsck_SOURCES = tests/unit/test_fsck.c
 test_fsck_LDADD = $(unit_libs) libtools.la libxseg.la $(JANSSON_LIBS) $(INIH_LIBS) $(CHECK_LIBS)
 test_ctl_output_SOURCES = tests/unit/test_ctl_output.c

@@ -123,7 +123,7 @@ static int start_keeper(struct guard *guard)
 	int self = (int)syscall(SYS_pidfd_open, getpid(), 0);
 	close(guard->keeper);
 	guard->started_ns = clock_now_ns();
-	guard->pid = self < 0 ? -1 : fork();
+	guard->pid = self < 0 ? -1 : program_fork();
 	if (guard->pid == 0)
 		become_keeper(guard, self);
 	if (self >= 0)

@@ -65,7 +65,7 @@ static void watch(struct keeper *keeper);
 static void start(struct keeper *keeper)
 {
 	int self = (int)syscall(SYS_pidfd_open, getpid(), 0);
-	pid_t pid = self < 0 ? -1 : fork();
+	pid_t pid = self < 0 ? -1 : program_fork();
 	if (pid == 0)
 		become_guard(keeper, self);
 	if (self >= 0)

@@ -93,7 +93,7 @@ static void tidy(struct keeper_jobs *jobs, unsigned id)
 		look_again(jobs, TIDY_AGAIN_S);
 		return;
 	}
-	pid_t pid = fork();
+	pid_t pid = program_fork();
 	if (pid == 0)
 		tidy_child(jobs->keeper, program, id);
 	jobs->tidier = pid > 0 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;

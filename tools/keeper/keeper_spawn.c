@@ -130,7 +130,7 @@ static int fork_child(struct keeper_host *host, char *const argv[], int log)
 	int out[2];
 	if (pipe2(out, O_CLOEXEC | O_NONBLOCK))
 		return -errno;
-	pid_t pid = fork();
+	pid_t pid = program_fork();
 	if (pid == 0)
 		child(host, argv, out[1], log);
 	int error = -errno;

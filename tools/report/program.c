@@ -124,6 +124,22 @@ static void run_child(char *const argv[], int out, int err)
 	_exit(127);
 }
 
+pid_t program_fork(void)
+{
+	sigset_t all, before;
+	sigfillset(&all);
+	pthread_sigmask(SIG_BLOCK, &all, &before);
+	pid_t pid = fork();
+	for (int number = 1; pid == 0 && number < NSIG; number++) {
+		struct sigaction action;
+		if (sigaction(number, NULL, &action) == 0 && action.sa_handler != SIG_IGN &&
+			action.sa_handler != SIG_DFL)
+			signal(number, SIG_DFL);
+	}
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return pid;
+}
+
 int program_run(char *const argv[], uint64_t limit_ns, struct program_result *result)
 {
 	int out[2], err[2];
@@ -136,7 +152,7 @@ int program_run(char *const argv[], uint64_t limit_ns, struct program_result *re
 		close(out[1]);
 		return error;
 	}
-	pid_t pid = fork();
+	pid_t pid = program_fork();
 	if (pid == 0)
 		run_child(argv, out[1], err[1]);
 	close(out[1]);

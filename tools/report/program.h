@@ -11,6 +11,7 @@
 #include <limits.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 /* "xsegpeer": $SKERRY_XSEGPEER (name in capitals), beside this program, bin and sbin beside its
    folder, then PATH. -ENOENT. */
@@ -18,6 +19,13 @@ int program_find(const char *name, char out[PATH_MAX]);
 
 /* Of a log that we have made for another program, in bytes: SKERRY_LOG_LIMIT. */
 #define PROGRAM_LOG_LIMIT "16777216"
+
+/*
+ * fork(), where no signal that is meant for the child reaches us: until it has become another
+ * program, a handler of ours would run in it, and libevent's write to a socket that it shares with
+ * us. In the child, what was caught is as it is by default.
+ */
+pid_t program_fork(void);
 
 struct program_result {
 	int status; /* of waitpid() */
