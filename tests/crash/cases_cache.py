@@ -258,7 +258,7 @@ def story_in_journal(context, rig):
 
 @case(ci=True)
 def cache_journal_cut(context):
-    """the host dies, and the journal is cut, at each 512 bytes of its ring: it starts, on a prefix"""
+    """the host dies, the journal is cut at each 512 bytes of its ring: it starts, on a prefix"""
     with CacheRig(cache={**JOURNAL, "age": "60s", "size": "16M"}) as rig:
         rig.up()
         story = story_in_journal(context, rig)
