@@ -85,7 +85,7 @@ static void adopt_entry(struct adopt *adopt, struct cache_object *object, uint32
 {
 	struct xcache_entry *e = xcache_entry(adopt->cache->index, entry);
 	e->page = page->page;
-	e->flags = (uint16_t)(page->valid << 8);
+	e->valid = page->valid;
 	adopt_name(adopt, object, page);
 	cache_volume_use(adopt->peer, object->local, 1);
 	adopt->count++;
@@ -109,7 +109,7 @@ static void adopt_loose(
 	xcache_ref_object(adopt->cache->index, object->index);
 	e->page = page->page;
 	e->bucket = (uint16_t)page->bucket;
-	e->flags = (uint16_t)(page->valid << 8);
+	e->valid = page->valid;
 	adopt_name(adopt, object, page);
 	cache_volume_use(adopt->peer, object->local, 1);
 	adopt->count++;
@@ -307,7 +307,8 @@ static inline void adopt_page(struct adopt *adopt, uint32_t number)
 	batch->kind = kind;
 	batch->found[batch->count++] = (struct xcache_found){.page = number,
 		.bucket = (uint16_t)page.bucket,
-		.flags = (uint16_t)(page.valid << 8 | (page.dirty ? CACHE_E_DIRTY : 0))};
+		.valid = page.valid,
+		.bucket_state = page.dirty ? BUCKET_DIRTY : BUCKET_CLEAN};
 }
 
 static void adopt_walk(struct adopt *adopt)

@@ -52,7 +52,7 @@ static bool bucket_evict(void *owner, uint32_t entry)
 	e->page = XCACHE_NONE;
 	cache_volume_use(peer, object->local, -1);
 	object->local->tally.evictions++;
-	if (e->flags & CACHE_E_THROUGH)
+	if (e->marks & CACHE_E_THROUGH)
 		cache_volume_write_known(object->local, false);
 	cache_tally(cache, object->local);
 	peer_count(peer, CACHE_EVICTED, 1);
@@ -152,6 +152,13 @@ struct cache_object *cache_object_of_entry(struct peer *peer, uint32_t entry)
 
 /* --- one bucket --------------------------------------------------------------------------- */
 
+const struct sm_state cache_bucket_states[] = {
+	[BUCKET_CLEAN] = {"clean", SM(BUCKET_DIRTY)},
+	[BUCKET_DIRTY] = {"dirty", SM(BUCKET_CLEAN) | SM(BUCKET_WRITING)},
+	[BUCKET_WRITING] = {"writing", SM(BUCKET_WRITTEN) | SM(BUCKET_DIRTY) | SM(BUCKET_CLEAN)},
+	[BUCKET_WRITTEN] = {"written", SM(BUCKET_CLEAN) | SM(BUCKET_DIRTY)},
+};
+
 void cache_bucket_describe(struct peer *peer, const struct cache_object *object, uint32_t bucket,
 	uint32_t page, unsigned valid, unsigned dirty, uint32_t epoch)
 {
@@ -169,6 +176,7 @@ void cache_bucket_remove(struct peer *peer, uint32_t entry)
 {
 	struct cache *cache = cache_of(peer);
 	struct xcache_entry *e = xcache_entry(cache->index, entry);
+	must(!cache_entry_is_dirty(e));
 	cache_volume_use(peer, cache_object_of_entry(peer, entry)->local, -1);
 	peer_page_drop(peer, e->page);
 	e->page = XCACHE_NONE;
@@ -180,14 +188,14 @@ void cache_bucket_cleaned(struct peer *peer, uint32_t entry)
 	struct cache *cache = cache_of(peer);
 	struct xcache_entry *e = xcache_entry(cache->index, entry);
 	bool loose = e->state == XCACHE_LOOSE;
-	if (loose || (e->flags & CACHE_E_DOOMED)) {
+	must(!cache_entry_is_dirty(e));
+	if (loose || (e->marks & CACHE_E_DOOMED)) {
 		uint32_t object = cache_object_of_entry(peer, entry)->index;
 		cache_bucket_remove(peer, entry);
 		if (loose)
 			xcache_unref_object(cache->index, object);
 		return;
 	}
-	e->flags &= (uint16_t) ~(CACHE_E_DIRTY | CACHE_E_WRITING | CACHE_E_WRITTEN);
 	atomic_store_explicit(&peer_page_about(peer, e->page)->dirty, 0, memory_order_relaxed);
 	crash_point("cache.bucket.cleaned");
 	xcache_unpark(cache->index, entry);
@@ -208,8 +216,7 @@ bool cache_bucket_any_dirty(
 	struct cache *cache = cache_of(peer);
 	for (uint32_t i = 0; i < count; i++) {
 		uint32_t entry = xcache_lookup(cache->index, object->index, first + i);
-		if (entry != XCACHE_NONE &&
-			(xcache_entry(cache->index, entry)->flags & CACHE_E_DIRTY))
+		if (entry != XCACHE_NONE && cache_entry_is_dirty(xcache_entry(cache->index, entry)))
 			return true;
 	}
 	return false;
@@ -218,12 +225,12 @@ bool cache_bucket_any_dirty(
 static void bucket_forget(struct peer *peer, struct cache_object *object, uint32_t entry)
 {
 	struct xcache_entry *e = xcache_entry(cache_of(peer)->index, entry);
-	if (e->flags & CACHE_E_WRITING) {
-		e->flags |= CACHE_E_DOOMED;
+	if (e->bucket_state == BUCKET_WRITING) {
+		e->marks |= CACHE_E_DOOMED;
 		cache_bucket_loosen(peer, object, entry);
 		return;
 	}
-	if (e->flags & CACHE_E_DIRTY)
+	if (cache_entry_is_dirty(e))
 		cache_epoch_remove(peer, object->local, entry);
 	cache_bucket_remove(peer, entry);
 }

@@ -186,7 +186,7 @@ static void bypass_forget(struct peer *peer, struct cache_object *object, struct
 		uint32_t entry = xcache_lookup(cache->index, object->index, i);
 		if (entry == XCACHE_NONE)
 			continue;
-		if (xcache_entry(cache->index, entry)->flags & CACHE_E_THROUGH)
+		if (xcache_entry(cache->index, entry)->marks & CACHE_E_THROUGH)
 			cache_volume_write_known(object->local, false);
 		cache_bucket_remove(peer, entry);
 	}
@@ -206,7 +206,7 @@ static int bypass_here(
 		uint32_t entry = xcache_lookup(cache->index, object->index, i);
 		if (likely(entry == XCACHE_NONE))
 			continue;
-		if (xcache_entry(cache->index, entry)->flags & CACHE_E_DIRTY)
+		if (cache_entry_is_dirty(xcache_entry(cache->index, entry)))
 			return -EBUSY;
 		here = 1;
 	}

@@ -162,7 +162,7 @@ void cache_epoch_add(struct peer *peer, struct cache_local *local, uint32_t entr
 {
 	struct cache_epoch *epoch = epoch_grow(peer, local, number, 1);
 	struct xcache_entry *e = at(cache_of(peer), entry);
-	e->flags |= CACHE_E_DIRTY;
+	cache_bucket_move(e, BUCKET_DIRTY);
 	e->word = number;
 	cache_epoch_link(cache_of(peer), &epoch->dirty, entry, false);
 }
@@ -185,8 +185,7 @@ void cache_epoch_join(
 void cache_epoch_forget(struct peer *peer, struct cache_local *local, uint32_t entry)
 {
 	struct xcache_entry *e = at(cache_of(peer), entry);
-	must(e->flags & CACHE_E_DIRTY);
-	e->flags &= (uint16_t) ~(CACHE_E_DIRTY | CACHE_E_WRITING | CACHE_E_WRITTEN);
+	cache_bucket_move(e, BUCKET_CLEAN);
 	local_dirty(peer, local, -1);
 }
 
@@ -195,8 +194,8 @@ void cache_epoch_remove(struct peer *peer, struct cache_local *local, uint32_t e
 	struct cache *cache = cache_of(peer);
 	struct xcache_entry *e = at(cache, entry);
 	struct cache_epoch *epoch = epoch_find(local, e->word);
-	must(epoch && !(e->flags & CACHE_E_WRITING));
-	bool written = e->flags & CACHE_E_WRITTEN;
+	must(epoch && e->bucket_state != BUCKET_WRITING);
+	bool written = e->bucket_state == BUCKET_WRITTEN;
 	cache_epoch_unlink(cache, written ? &epoch->written : &epoch->dirty, entry);
 	cache_epoch_forget(peer, local, entry);
 	if (epoch->dirty.count == 0)

@@ -57,14 +57,14 @@ TAILQ_HEAD(cache_barrier_queue, cache_barrier);
 uint32_t cache_epoch_enter(struct peer *peer, struct cache_local *local);
 /* The entry (PARKED or LOOSE, page kept and described) is dirty in that epoch. */
 void cache_epoch_add(struct peer *peer, struct cache_local *local, uint32_t entry, uint32_t epoch);
-/* Many at once: `list` of them, linked by cache_epoch_link(), their page and flags (CACHE_E_DIRTY)
+/* Many at once: `list` of them, linked by cache_epoch_link(), their page and state (BUCKET_DIRTY)
    and word (the epoch) filled in. It is empty afterwards. */
 void cache_epoch_join(
 	struct peer *peer, struct cache_local *local, struct cache_list *list, uint32_t epoch);
 /* Entered, and nothing was added after all (no room): cache_epoch_add() needs to be called within
    the same turn as cache_epoch_enter(), or this. */
 void cache_epoch_leave(struct peer *peer);
-/* Is no longer: overwritten in the same epoch, or forgotten. Not while CACHE_E_WRITING. */
+/* Is no longer: overwritten in the same epoch, or forgotten. Not while BUCKET_WRITING. */
 void cache_epoch_remove(struct peer *peer, struct cache_local *local, uint32_t entry);
 /* Is there an epoch older than the open one with something dirty, or is this one's closed? */
 bool cache_epoch_is_closed(const struct cache_local *local, uint32_t epoch);

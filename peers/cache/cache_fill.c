@@ -63,7 +63,7 @@ static void fill_overlay(struct peer *peer, const struct cache_object *object, s
 	const uint8_t *memory = peer_page_memory(peer, e->page);
 	for (uint32_t done = 0; done < size; done += XSEG_SECTOR) {
 		uint32_t in = (offset + done) % XSEG_PAGE;
-		if (cache_entry_valid(e) >> in / XSEG_SECTOR & 1u)
+		if (e->valid >> in / XSEG_SECTOR & 1u)
 			job_put_bytes(job, at + done, memory + in, XSEG_SECTOR);
 	}
 }
@@ -109,8 +109,8 @@ static void fill_complete(struct peer *peer, struct cache_work *work, uint32_t i
 {
 	struct xcache_entry *e = xcache_entry(cache_of(peer)->index, entry);
 	struct cache_local *local = work->object->local;
-	bool dirty = e->flags & CACHE_E_DIRTY;
-	unsigned valid = cache_entry_valid(e);
+	bool dirty = cache_entry_is_dirty(e);
+	unsigned valid = e->valid;
 	/* one of a closed epoch may be on its way: it stays as it is */
 	if (valid == CACHE_ALL_SECTORS || (dirty && cache_epoch_is_closed(local, e->word)))
 		return;
@@ -128,7 +128,7 @@ static void fill_complete(struct peer *peer, struct cache_work *work, uint32_t i
 	peer_page_keep(peer, page);
 	crash_point("cache.fill.completed");
 	e->page = page;
-	e->flags = (uint16_t)(CACHE_ALL_SECTORS << 8 | (e->flags & 0xff));
+	e->valid = CACHE_ALL_SECTORS;
 	work->pages[i] = XSEG_NONE;
 	peer_page_drop(peer, old);
 }
@@ -149,8 +149,8 @@ static void fill_merge(struct peer *peer, struct cache_work *work, uint32_t i)
 	peer_page_keep(peer, work->pages[i]);
 	crash_point("cache.fill.kept");
 	e->page = work->pages[i];
-	e->flags =
-		(uint16_t)(CACHE_ALL_SECTORS << 8 | (work->ahead ? CACHE_E_AHEAD : CACHE_E_FILLED));
+	e->valid = CACHE_ALL_SECTORS;
+	e->marks = work->ahead ? CACHE_E_AHEAD : CACHE_E_FILLED;
 	work->pages[i] = XSEG_NONE;
 	cache_volume_use(peer, work->object->local, 1);
 }

@@ -2,12 +2,7 @@
 /*
  * Write-back: which epoch may go, what becomes of those that have gone.
  *
- *   dirty, waiting --run--> WRITING --answered--> WRITTEN --flush of the store--> clean
- *     ^                        |                     |
- *     `------- failed ---------'----- failed --------'
- *
- * An entry stays dirty until the store has been flushed: a flush that fails may have lost what was
- * written before it, so all of that is written again. Epoch e is sent when no shard has anything
+ * The states of an entry are drawn in cache_object.h. Epoch e is sent when no shard has anything
  * older that is not clean: were we killed now, the successor writes again what is not clean, and
  * must not put something older over what the store has of e.
  *
@@ -133,7 +128,7 @@ static bool local_redo(struct peer *peer, struct cache_local *local)
 		while (epoch->written.count > 0) {
 			uint32_t entry = epoch->written.head;
 			cache_epoch_unlink(cache, &epoch->written, entry);
-			xcache_entry(cache->index, entry)->flags &= (uint16_t)~CACHE_E_WRITTEN;
+			cache_bucket_move(xcache_entry(cache->index, entry), BUCKET_DIRTY);
 			cache_epoch_link(cache, &epoch->dirty, entry, true);
 		}
 	publish(peer, local, false);

@@ -8,6 +8,7 @@
 #ifndef SKERRY_CACHE_OBJECT_H
 #define SKERRY_CACHE_OBJECT_H
 
+#include <base/sm.h>
 #include <xseg/port.h>
 
 #include "peers/cache/cache_volume.h"
@@ -34,15 +35,38 @@ struct cache_object {
 	uint32_t changes; /* grows when the store was changed past the buckets: a fill is stale */
 };
 
-/* Flags of entries. `word` is the epoch of what is dirty. */
+/*
+ * What an entry has that the store lacks; `word` is the epoch of what is dirty.
+ *
+ *            written to             sent                   stored
+ *     CLEAN -----------> DIRTY ------------> WRITING -----------------> WRITTEN
+ *     ^ ^ ^                | ^                | |                         | |
+ *     | | `-- overwritten -' `---- failed ----' |                         | |
+ *     | |     or forgotten   ^                  |                         | |
+ *     | `--------------------|---- forgotten ---'                         | |
+ *     |                      `------ a flush of the store has failed -----' |
+ *     `---- the store has flushed it, or it is overwritten or forgotten ----'
+ *
+ * It is dirty until the store has flushed it: a flush that fails may have lost what was written
+ * before, so that is written again.
+ */
+enum cache_bucket_state { BUCKET_CLEAN, BUCKET_DIRTY, BUCKET_WRITING, BUCKET_WRITTEN };
+extern const struct sm_state cache_bucket_states[];
+static inline void cache_bucket_move(struct xcache_entry *entry, enum cache_bucket_state state)
+{
+	sm_move(cache_bucket_states, &entry->bucket_state, state);
+}
+static inline bool cache_entry_is_dirty(const struct xcache_entry *entry)
+{
+	return entry->bucket_state != BUCKET_CLEAN;
+}
+
+/* Marks of entries. */
 enum {
-	CACHE_E_DIRTY = 1 << 0,	  /* in the queue of its epoch, or on its way */
-	CACHE_E_WRITING = 1 << 1, /* on its way to the store */
-	CACHE_E_AHEAD = 1 << 2,	  /* read ahead and not asked for yet */
-	CACHE_E_DOOMED = 1 << 3,  /* drop it when it has been written */
-	CACHE_E_WRITTEN = 1 << 4, /* at the store, not flushed there: still dirty */
-	CACHE_E_FILLED = 1 << 5,  /* fetched for somebody, and not read again yet */
-	CACHE_E_THROUGH = 1 << 6, /* written through, and not read yet */
+	CACHE_E_AHEAD = 1 << 0,	  /* read ahead and not asked for yet */
+	CACHE_E_DOOMED = 1 << 1,  /* drop it when it has been written */
+	CACHE_E_FILLED = 1 << 2,  /* fetched for somebody, and not read again yet */
+	CACHE_E_THROUGH = 1 << 3, /* written through, and not read yet */
 };
 
 /* --- cache_bucket.c: entries and their pages */
@@ -67,11 +91,6 @@ static inline bool cache_object_is_bypassing(const struct cache_object *object)
 }
 /* The object of an entry, loose ones too (their page says of which: a loose entry holds a ref). */
 struct cache_object *cache_object_of_entry(struct peer *peer, uint32_t entry);
-/* Sectors that hold data, mirrored from the descriptor in the high byte of an entry's flags. */
-static inline unsigned cache_entry_valid(const struct xcache_entry *entry)
-{
-	return entry->flags >> 8;
-}
 /* A dirty entry goes on by itself, in its queue or on its way; its bucket is free. */
 void cache_bucket_loosen(struct peer *peer, struct cache_object *object, uint32_t entry);
 /* Is anything in these buckets dirty? */
@@ -89,9 +108,8 @@ static inline bool cache_key_is_mine(const struct peer *peer, const struct xseg_
 {
 	return xseg_port_shard(key, 0, peer->shards) == peer->shard;
 }
-/* A clean entry or a dirty one becomes clean (called when the store has the data, by who has taken
-   it out of its queue and taken away its flags but DOOMED): unparked, dirty mask 0; what is loose
-   or doomed is dropped. */
+/* The store has the data, and the entry is BUCKET_CLEAN and in no queue: unparked, dirty mask 0;
+   what is loose or doomed is dropped. */
 void cache_bucket_cleaned(struct peer *peer, uint32_t entry);
 /* Forgets buckets of an object whatever they are: those that are on their way are doomed. */
 void cache_bucket_forget(

@@ -24,7 +24,7 @@ static inline unsigned read_mask(const struct job *job, uint32_t bucket)
 
 static inline bool read_has(const struct xcache_entry *e, unsigned mask)
 {
-	return (cache_entry_valid(e) & mask) == mask;
+	return (e->valid & mask) == mask;
 }
 
 static void read_copy_pages(struct peer *peer, struct job *job, const uint32_t *pages)
@@ -56,12 +56,12 @@ static inline bool read_find(struct cache *cache, const struct cache_object *obj
 			return false;
 		/* the client's CPU has had it last, for its unpin */
 		cpu_prefetch_own(&cache->descriptors[e->page]);
-		if (unlikely(e->flags & READ_FIRST) && !cache->filling) {
-			*ahead |= (e->flags & CACHE_E_AHEAD) != 0;
-			object->local->reads.read += (e->flags & CACHE_E_FILLED) != 0;
-			if (e->flags & CACHE_E_THROUGH)
+		if (unlikely(e->marks & READ_FIRST) && !cache->filling) {
+			*ahead |= (e->marks & CACHE_E_AHEAD) != 0;
+			object->local->reads.read += (e->marks & CACHE_E_FILLED) != 0;
+			if (e->marks & CACHE_E_THROUGH)
 				cache_volume_write_known(object->local, true);
-			e->flags &= (uint16_t)~READ_FIRST;
+			e->marks &= (uint8_t)~READ_FIRST;
 		}
 		xcache_hit(cache->index, entry);
 		cache->scratch.pages[bucket - first] = e->page;

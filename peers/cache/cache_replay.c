@@ -39,7 +39,6 @@ static int replay_entry(
 		return error;
 	xcache_park(cache->index, *entry);
 	xcache_entry(cache->index, *entry)->page = XCACHE_NONE;
-	xcache_entry(cache->index, *entry)->flags = 0;
 	return 0;
 }
 
@@ -59,13 +58,13 @@ static int replay_item(
 			xcache_remove(cache->index, entry);
 		return error;
 	}
-	unsigned valid = cache_entry_valid(e) | item->sectors;
+	unsigned valid = e->valid | item->sectors;
 	replay_build(peer, page, old, item);
 	cache_bucket_describe(peer, object, item->bucket, page, valid, valid, epoch);
 	crash_point("cache.replay.described");
 	peer_page_keep(peer, page);
 	e->page = page;
-	e->flags = (uint16_t)(e->flags | valid << 8);
+	e->valid = (uint8_t)valid;
 	if (old != XCACHE_NONE) {
 		peer_page_drop(peer, old);
 		return 0;

@@ -39,9 +39,8 @@ static bool fits(const struct run_place *place, uint32_t entry, uint32_t bucket)
 	if (entry == XCACHE_NONE)
 		return false;
 	const struct xcache_entry *e = entry_at(place->peer, entry);
-	unsigned state = e->flags & (CACHE_E_DIRTY | CACHE_E_WRITING | CACHE_E_WRITTEN);
-	return state == CACHE_E_DIRTY && e->word == place->epoch->number && e->bucket == bucket &&
-	       dirty_of(place->peer, entry) == CACHE_ALL_SECTORS &&
+	return e->bucket_state == BUCKET_DIRTY && e->word == place->epoch->number &&
+	       e->bucket == bucket && dirty_of(place->peer, entry) == CACHE_ALL_SECTORS &&
 	       about(place->peer, entry)->object == place->record;
 }
 
@@ -90,14 +89,14 @@ static void run_finalize(struct cache_run *run, uint32_t entry)
 	struct peer *peer = run->peer;
 	struct cache *cache = cache_of(peer);
 	struct xcache_entry *e = entry_at(peer, entry);
-	e->flags &= (uint16_t)~CACHE_E_WRITING;
-	if (e->flags & CACHE_E_DOOMED) {
+	if (e->marks & CACHE_E_DOOMED) {
 		cache_epoch_forget(peer, run->local, entry);
 		cache_bucket_cleaned(peer, entry);
 	} else if (run->error) {
+		cache_bucket_move(e, BUCKET_DIRTY);
 		cache_epoch_link(cache, &run->epoch->dirty, entry, true);
 	} else {
-		e->flags |= CACHE_E_WRITTEN;
+		cache_bucket_move(e, BUCKET_WRITTEN);
 		cache_epoch_link(cache, &run->epoch->written, entry, true);
 	}
 }
@@ -210,7 +209,7 @@ static void run_mark(struct cache_run *run)
 	struct cache *cache = cache_of(run->peer);
 	for (uint32_t i = 0; i < run->count; i++) {
 		cache_epoch_unlink(cache, &run->epoch->dirty, run->entries[i]);
-		entry_at(run->peer, run->entries[i])->flags |= CACHE_E_WRITING;
+		cache_bucket_move(entry_at(run->peer, run->entries[i]), BUCKET_WRITING);
 	}
 	run->epoch->writing += run->count;
 	run->redo = atomic_load(&run->local->volume->redo);

@@ -68,7 +68,7 @@ static void write_undo_entries(struct write *w, uint32_t count)
 		const struct xcache_entry *e = xcache_entry(index, entry);
 		if (e->page == XCACHE_NONE)
 			xcache_remove(index, entry);
-		else if (!(e->flags & CACHE_E_DIRTY))
+		else if (!cache_entry_is_dirty(e))
 			xcache_unpark(index, entry);
 	}
 }
@@ -88,7 +88,7 @@ static inline int write_entry(struct write *w, uint32_t i)
 		/* it is dropped, and by then here */
 		cpu_prefetch_own(&w->cache->descriptors[e->page]);
 		xcache_hit(index, entry);
-		if (!(e->flags & CACHE_E_DIRTY))
+		if (!cache_entry_is_dirty(e))
 			xcache_park(index, entry);
 		else
 			w->older += e->word != w->epoch;
@@ -210,7 +210,7 @@ static void write_failed(struct write *w, uint32_t entry)
 	if (e->page == XCACHE_NONE) {
 		xcache_remove(w->cache->index, entry);
 		w->made--;
-	} else if (!(e->flags & CACHE_E_DIRTY)) {
+	} else if (!cache_entry_is_dirty(e)) {
 		xcache_unpark(w->cache->index, entry);
 	}
 }
@@ -233,8 +233,9 @@ static inline int write_bucket(struct write *w, uint32_t i)
 	uint32_t entry = scratch->entries[i];
 	struct xcache_entry *e = xcache_entry(w->cache->index, entry);
 	uint32_t old = e->page;
-	unsigned valid = cache_entry_valid(e), dirty = piece.mask;
-	bool was_dirty = e->flags & CACHE_E_DIRTY, again = was_dirty && e->word == w->epoch;
+	unsigned valid = e->valid, dirty = piece.mask;
+	bool was_dirty = cache_entry_is_dirty(e), again = was_dirty && e->word == w->epoch;
+	must(!again || e->bucket_state == BUCKET_DIRTY); /* an open epoch is not written back */
 	if (again && dirty != CACHE_ALL_SECTORS)
 		dirty |= atomic_load_explicit(
 			&w->cache->descriptors[old].dirty, memory_order_relaxed);
@@ -248,7 +249,8 @@ static inline int write_bucket(struct write *w, uint32_t i)
 		old = XCACHE_NONE;
 	}
 	e->page = scratch->pages[i];
-	e->flags = (uint16_t)((valid | piece.mask) << 8 | (again ? CACHE_E_DIRTY : 0));
+	e->valid = (uint8_t)(valid | piece.mask);
+	e->marks = 0;
 	if (old != XCACHE_NONE)
 		scratch->drops[scratch->drop_count++] = old;
 	if (!again)
@@ -306,15 +308,16 @@ static void clean_replace(
 	struct write *w, uint32_t i, const struct write_piece *piece, uint32_t entry, uint32_t page)
 {
 	struct xcache_entry *e = xcache_entry(w->cache->index, entry);
-	unsigned valid = cache_entry_valid(e) | piece->mask;
+	unsigned valid = e->valid | piece->mask;
 	uint32_t old = e->page;
-	write_build(w, piece, page, old, cache_entry_valid(e));
+	write_build(w, piece, page, old, e->valid);
 	cache_bucket_describe(w->peer, w->object, w->first + i, page, valid, 0, 0);
 	peer_page_keep(w->peer, page);
 	e->page = page;
-	if (e->flags & CACHE_E_THROUGH)
+	if (e->marks & CACHE_E_THROUGH)
 		cache_volume_write_known(w->object->local, false);
-	e->flags = (uint16_t)(valid << 8 | (e->flags & CACHE_E_AHEAD) | CACHE_E_THROUGH);
+	e->valid = (uint8_t)valid;
+	e->marks = (uint8_t)((e->marks & CACHE_E_AHEAD) | CACHE_E_THROUGH);
 	crash_point("cache.write.through_kept");
 	peer_page_drop(w->peer, old);
 }
@@ -336,7 +339,8 @@ static void clean_insert(struct write *w, uint32_t i, const struct write_piece *
 	peer_page_keep(w->peer, page);
 	struct xcache_entry *e = xcache_entry(w->cache->index, entry);
 	e->page = page;
-	e->flags = (uint16_t)(piece->mask << 8 | CACHE_E_THROUGH);
+	e->valid = (uint8_t)piece->mask;
+	e->marks = CACHE_E_THROUGH;
 	cache_volume_use(w->peer, w->object->local, 1);
 }
 
@@ -350,7 +354,7 @@ void cache_write_clean(struct peer *peer, struct cache_object *object, struct jo
 			clean_insert(&w, i, &piece);
 		else if (entry == XCACHE_NONE)
 			continue;
-		else if ((xcache_entry(w.cache->index, entry)->flags & CACHE_E_DIRTY) ||
+		else if (cache_entry_is_dirty(xcache_entry(w.cache->index, entry)) ||
 			 peer_page_hold(peer, &page, 1))
 			cache_bucket_forget(peer, object, w.first + i, 1);
 		else
@@ -366,7 +370,7 @@ void cache_write_invalidate(struct peer *peer, struct cache_object *object, stru
 		if (entry == XCACHE_NONE)
 			continue;
 		const struct xcache_entry *e = xcache_entry(w.cache->index, entry);
-		unsigned valid = cache_entry_valid(e) & ~write_piece(&w, i).mask;
+		unsigned valid = e->valid & ~write_piece(&w, i).mask;
 		atomic_store_explicit(&peer_page_about(peer, e->page)->valid, (uint8_t)valid,
 			memory_order_relaxed);
 	}

@@ -177,7 +177,8 @@ static void adopt_fill(struct xcache *cache, uint32_t object, const struct xcach
 			.state = parked ? XCACHE_PARKED : XCACHE_IN,
 			.prev = first + i - 1,
 			.next = first + i + 1,
-			.flags = found[i].flags,
+			.valid = found[i].valid,
+			.bucket_state = found[i].bucket_state,
 			.word = word};
 	e[0].prev = e[count - 1].next = XCACHE_NONE;
 	for (uint32_t i = 0; !parked && i < count; i++)

@@ -37,11 +37,13 @@ struct xcache_entry {
 	uint32_t page;	 /* the owner's */
 	uint32_t object; /* which; XCACHE_NONE: loose */
 	uint16_t bucket;
-	uint8_t state;		  /* enum xcache_state */
-	uint8_t policy;		  /* the policy's: which queue, marks */
-	uint32_t prev, next;	  /* the policy's while IN, the owner's while PARKED or LOOSE */
-	uint16_t flags, reserved; /* the owner's */
-	uint32_t word;		  /* the owner's */
+	uint8_t state;	     /* enum xcache_state */
+	uint8_t policy;	     /* the policy's: which queue, marks */
+	uint32_t prev, next; /* the policy's while IN, the owner's while PARKED or LOOSE */
+	uint8_t valid;	     /* the owner's: sectors that hold data, as its descriptor says */
+	uint8_t marks, bucket_state; /* the owner's */
+	uint8_t reserved;
+	uint32_t word; /* the owner's */
 };
 fixed(sizeof(struct xcache_entry) == 28);
 
@@ -137,7 +139,8 @@ int xcache_insert(struct xcache *cache, uint32_t object, uint32_t bucket, uint32
 /* What a start finds again of one object. */
 struct xcache_found {
 	uint32_t page;
-	uint16_t bucket, flags;
+	uint16_t bucket;
+	uint8_t valid, bucket_state;
 };
 /*
  * New entries first, first + 1, ... for found[0], found[1], ... with that word, IN; or PARKED, with
@@ -160,7 +163,7 @@ void xcache_unpark(struct xcache *cache, uint32_t entry);
 int xcache_loose(struct xcache *cache, uint32_t *entry);
 /*
  * PARKED -> LOOSE: no longer its object's (which may go with it: hold a ref), its bucket may be
- * inserted anew; number, links, page, bucket, flags and word stay.
+ * inserted anew; number, links, page, bucket, valid, marks, bucket_state and word stay.
  */
 void xcache_loosen(struct xcache *cache, uint32_t entry);
 uint32_t xcache_count(const struct xcache *cache); /* whatever their state */

@@ -185,7 +185,7 @@ UNIT_LOOP(adopted, 3)
 	struct xcache_found found[sizeof(at) / sizeof(at[0])];
 	uint32_t object, first, count = sizeof(at) / sizeof(at[0]);
 	for (uint32_t i = 0; i < count; i++)
-		found[i] = (struct xcache_found){.page = 70 + i, .bucket = at[i], .flags = 9};
+		found[i] = (struct xcache_found){.page = 70 + i, .bucket = at[i], .valid = 9};
 	for (unsigned park = 0; park < 2; park++) {
 		struct xcache *cache = open_silent(policies[_i], 4, 20);
 		struct xseg_key key = key_of(1);
@@ -203,7 +203,7 @@ UNIT_LOOP(adopted, 3)
 			const struct xcache_entry *e = xcache_entry(cache, entry);
 			ck_assert_uint_eq(entry, i);
 			ck_assert(e->page == 70 + i && e->bucket == at[i] && e->word == 7);
-			ck_assert(e->flags == 9 && e->object == object);
+			ck_assert(e->valid == 9 && e->object == object);
 			ck_assert_uint_eq(e->state, park ? XCACHE_PARKED : XCACHE_IN);
 			ck_assert(!park || e->prev == (i % 10 ? i - 1 : XCACHE_NONE));
 			ck_assert(!park || e->next == (i == 9 || i == 13 ? XCACHE_NONE : i + 1));
