@@ -210,6 +210,8 @@ struct lane {
 	bool draining;
 	struct event_base *base;
 	struct event *bell_event, *timer_event;
+	int timer_fd;
+	uint64_t timer_ns; /* when it fires; 0: it has */
 	uint64_t events_ns;
 	uint64_t idle_ns; /* since when nothing has moved; 0: something has */
 	struct lane_polling polling;

@@ -10,6 +10,7 @@
 #include <event2/event.h>
 #include <sched.h>
 #include <string.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include "peers/core/core.h"
@@ -250,13 +251,22 @@ static bool lane_may_sleep(struct lane *lane)
 	return true;
 }
 
+/* One that is set already and fires before that will do: a wake-up too many a second is less than a
+   system call for each sleep. */
+static void lane_set_timer(struct lane *lane, uint64_t timeout_ns)
+{
+	uint64_t at_ns = lane->x->now_ns + timeout_ns;
+	if (lane->timer_ns && lane->timer_ns <= at_ns)
+		return;
+	struct itimerspec when = {.it_value = {.tv_sec = (time_t)(at_ns / 1000000000u),
+					  .tv_nsec = (long)(at_ns % 1000000000u)}};
+	timerfd_settime(lane->timer_fd, TFD_TIMER_ABSTIME, &when, NULL);
+	lane->timer_ns = at_ns;
+}
+
 static void lane_wait_events(struct lane *lane, uint64_t timeout_ns)
 {
-	struct timeval tv = {.tv_sec = (time_t)(timeout_ns / 1000000000u),
-		.tv_usec = (suseconds_t)(timeout_ns % 1000000000u / 1000u)};
-	if (tv.tv_sec == 0 && tv.tv_usec == 0)
-		tv.tv_usec = 1;
-	event_add(lane->timer_event, &tv);
+	lane_set_timer(lane, timeout_ns);
 	lane->now_stale = true; /* whoever is called from there looks at the clock first */
 	probe2(sleep, lane->x->index, timeout_ns);
 	event_base_loop(lane->base, EVLOOP_ONCE);
@@ -402,9 +412,11 @@ static void lane_bell_rung(evutil_socket_t fd, short what, void *context)
 
 static void lane_timer_rung(evutil_socket_t fd, short what, void *context)
 {
-	(void)fd;
+	struct lane *lane = context;
+	uint64_t times;
 	(void)what;
-	(void)context;
+	if (read(fd, &times, sizeof(times)) == (ssize_t)sizeof(times))
+		lane->timer_ns = 0;
 }
 
 static void lane_close_events(struct lane *lane)
@@ -415,6 +427,10 @@ static void lane_close_events(struct lane *lane)
 		event_free(lane->timer_event);
 	if (lane->base)
 		event_base_free(lane->base);
+	if (lane->timer_fd >= 0)
+		close(lane->timer_fd);
+	lane->timer_fd = -1;
+	lane->timer_ns = 0;
 	lane->bell_event = lane->timer_event = NULL;
 	lane->base = NULL;
 }
@@ -424,9 +440,8 @@ static struct event_base *lane_new_base(void)
 	struct event_config *config = event_config_new();
 	if (!config)
 		return NULL;
-	/* one thread, timers finer than a millisecond */
+	/* one thread; the lane has a timer of its own, finer than these and not set at each wait */
 	event_config_set_flag(config, EVENT_BASE_FLAG_NOLOCK);
-	event_config_set_flag(config, EVENT_BASE_FLAG_PRECISE_TIMER);
 	struct event_base *base = event_base_new_with_config(config);
 	event_config_free(config);
 	return base;
@@ -439,12 +454,15 @@ static int lane_open_events(struct lane *lane)
 	if (error)
 		return error;
 	lane->base = lane_new_base();
-	if (lane->base) {
+	lane->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+	if (lane->base && lane->timer_fd >= 0) {
 		lane->bell_event = event_new(
 			lane->base, x->bell_fd, EV_READ | EV_PERSIST, lane_bell_rung, NULL);
-		lane->timer_event = evtimer_new(lane->base, lane_timer_rung, NULL);
+		lane->timer_event = event_new(
+			lane->base, lane->timer_fd, EV_READ | EV_PERSIST, lane_timer_rung, lane);
 	}
-	if (lane->bell_event && lane->timer_event && event_add(lane->bell_event, NULL) == 0)
+	if (lane->bell_event && lane->timer_event && event_add(lane->bell_event, NULL) == 0 &&
+		event_add(lane->timer_event, NULL) == 0)
 		return 0;
 	lane_close_events(lane);
 	return -ENOMEM;
@@ -470,6 +488,7 @@ int lane_init(struct lane *lane)
 	struct xseg *seg = &lane->host->seg;
 	uint32_t count = seg->request_count;
 	lane->failed_tail = &lane->failed;
+	lane->timer_fd = -1;
 	cds_wfcq_init(&lane->post_head, &lane->post_tail);
 	int error = xseg_lane_join(seg, false, &lane->x);
 	if (error)
