@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bells: sleeping without losing a wake-up, and waking without a fence per message. */
+/* Bells: sleeping without losing a wake-up. */
 #include <base/clock.h>
 #include <base/path.h>
 #include <base/probe.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
-#include <linux/membarrier.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -23,7 +22,6 @@ static int fifo_path(const struct xseg *seg, uint32_t lane, char path[PATH_LENGT
 void xseg_ringer_init(struct xseg_ringer *ringer, const struct xseg *seg)
 {
 	ringer->seg = seg;
-	ringer->fence = !seg->barrier;
 	for (unsigned i = 0; i < XSEG_LANES_MAX; i++)
 		ringer->fd[i] = -1;
 }
@@ -79,9 +77,6 @@ void xseg_bell_init(const struct xseg *seg, uint32_t lane)
 	struct xseg_bell *bell = &seg->lanes[lane].bell;
 	xseg_poke(bell->kind, XSEG_BELL_FUTEX);
 	atomic_store(&bell->asleep, 0);
-	/* where the kernel refuses it to us, the others must fence; they read this at each ring */
-	bool refused = syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0) != 0;
-	atomic_store(&bell->fence, refused);
 }
 
 int xseg_bell_open_fd(const struct xseg *seg, uint32_t lane, int *fd)
@@ -110,37 +105,9 @@ void xseg_bell_close_fd(const struct xseg *seg, uint32_t lane, int fd)
 	xseg_poke(seg->lanes[lane].bell.kind, XSEG_BELL_FUTEX);
 }
 
-/*
- * Can anybody publish to us without a fence between that and its look at asleep? Not while all
- * lanes that ever sent to us are gone: a new one introduces itself by a locked instruction on
- * `producers`, after our store of asleep is out if we do not see it here.
- */
-static bool has_producers(const struct xseg *seg, uint32_t lane)
-{
-	uint64_t left = atomic_load_explicit(&seg->lanes[lane].producers, memory_order_seq_cst);
-	for (; left; left &= left - 1) {
-		uint32_t from = (uint32_t)__builtin_ctzll(left);
-		uint64_t word = atomic_load_explicit(&seg->lanes[from].word, memory_order_seq_cst);
-		if (from != lane && xseg_life_of(word) != XSEG_LIFE_FREE)
-			return true;
-	}
-	return false;
-}
-
-void xseg_bell_barrier(void)
-{
-	atomic_thread_fence(memory_order_seq_cst);
-	/* refused: then the others could not register either, and fence by themselves */
-	syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
-}
-
 void xseg_bell_arm(const struct xseg *seg, uint32_t lane)
 {
-	struct xseg_bell *bell = &seg->lanes[lane].bell;
-	atomic_store_explicit(&bell->asleep, 1, memory_order_seq_cst);
-	/* every producer's publish before this point is visible after it, or it sees asleep */
-	if (!atomic_load_explicit(&bell->fence, memory_order_relaxed) && has_producers(seg, lane))
-		syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
+	atomic_store_explicit(&seg->lanes[lane].bell.asleep, 1, memory_order_seq_cst);
 	atomic_thread_fence(memory_order_seq_cst);
 }
 

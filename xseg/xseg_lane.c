@@ -220,7 +220,7 @@ static inline void notice_over(struct xseg_lane *lane, struct xseg_request *requ
 		send_hint(lane, to, slot, XSEG_HINT_SUBMIT);
 	/* who binds the port has a barrier between that and its look through the table: either it
 	   sees our word there, or we see its bind here */
-	if (unlikely(lane->ringer.fence))
+	if (unlikely(!lane->seg->barrier))
 		atomic_thread_fence(memory_order_seq_cst);
 	else
 		atomic_signal_fence(memory_order_seq_cst);
@@ -468,6 +468,8 @@ void xseg_turn_end(struct xseg_lane *lane)
 {
 	if (unlikely(lane->overflowing))
 		retry_overflow(lane);
+	if (lane->dirty_bells)
+		atomic_thread_fence(memory_order_seq_cst); /* see bell.h */
 	for (uint64_t left = lane->dirty_bells; left; left &= left - 1)
 		xseg_bell_ring(&lane->ringer, (uint32_t)__builtin_ctzll(left));
 	lane->dirty_bells = 0;
@@ -546,7 +548,7 @@ void xseg_wait(struct xseg_lane *lane, uint64_t timeout_ns)
 uint32_t xseg_rehint_port(struct xseg_lane *lane, uint32_t port)
 {
 	uint32_t count, sent = 0;
-	xseg_bell_barrier(); /* see notice_over() */
+	xseg_segment_barrier(); /* see notice_over() */
 	struct found *list = find_all(lane, port, &count);
 	for (uint32_t i = 0; list && i < count; i++) {
 		const struct xseg_request *request = xseg_at(lane, list[i].slot);

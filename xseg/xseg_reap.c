@@ -384,7 +384,7 @@ static void reap_locked(const struct reap *reap)
 	report->lanes = mark_lanes(seg);
 	unbind_ports(seg);
 	/* who was about to steer by an old binding has done so */
-	xseg_bell_barrier();
+	xseg_segment_barrier();
 	crash_point("reap.begin.marked");
 	for (uint32_t slot = 0; slot < seg->request_count; slot++)
 		reap_request(reap, &seg->requests[slot]);

@@ -155,9 +155,15 @@ int xseg_segment_join_path(const char *path, struct xseg *seg, char why[XSEG_WHY
 	if (ret)
 		return ret;
 	snprintf(seg->path, sizeof(seg->path), "%s", path);
-	/* before the first message: the sleepers' barrier must reach this process */
+	/* before the first message: others' barriers must reach this process */
 	seg->barrier = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
 	return 0;
+}
+
+void xseg_segment_barrier(void)
+{
+	atomic_thread_fence(memory_order_seq_cst);
+	syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
 }
 
 int xseg_segment_join(const char *name, struct xseg *seg, char why[XSEG_WHY_SIZE])

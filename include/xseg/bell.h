@@ -2,12 +2,12 @@
 /*
  * Bells: how a lane that has nothing to do sleeps, and how others wake it.
  *
- *   sleeper: asleep = 1; membarrier; look at every ring again; wait; asleep = 0
- *   ringer:  publish; (no fence) read asleep; if 1: exchange 0 and wake
+ *   sleeper: asleep = 1; fence; look at every ring again; wait; asleep = 0
+ *   ringer:  publish all of a turn; fence; read asleep; if 1: exchange 0 and wake
  *
- * The sleeper pays for the barrier (a fence per publish costs the producer 8 of 9 messages).
- * Where the kernel refuses expedited membarriers, to either side, the producer fences once
- * per publish. tests/model/bell.pml proves that no wake-up is lost.
+ * A fence for each turn, not for each message, so it costs next to nothing; a barrier that the
+ * sleeper alone pays for (membarrier) interrupts all other CPUs: see docs/decisions/0012.
+ * tests/model/bell.pml proves that no wake-up is lost.
  *
  * A pure lane sleeps on the futex word. A lane that also waits for sockets has a FIFO
  * RUN_DIR/SEGMENT/bell.LANE in its event loop: anybody who may enter the folder can ring
@@ -24,35 +24,28 @@
 /* What one ringing process keeps: open FIFOs of the lanes it has rung. */
 struct xseg_ringer {
 	const struct xseg *seg;
-	bool fence;		/* this process could not register for membarrier */
 	int fd[XSEG_LANES_MAX]; /* -1: not open */
 };
 
 void xseg_ringer_init(struct xseg_ringer *ringer, const struct xseg *seg);
 void xseg_ringer_fini(struct xseg_ringer *ringer);
 
-/* Wakes `lane` if it sleeps; call after publishing. Cheap when it is awake. */
+/* Wakes `lane` if it sleeps; call after publishing, and after a fence behind that. Cheap when it is
+   awake. */
 void xseg_bell_ring_slow(struct xseg_ringer *ringer, uint32_t lane);
 static inline void xseg_bell_ring(struct xseg_ringer *ringer, uint32_t lane)
 {
-	struct xseg_bell *bell = &ringer->seg->lanes[lane].bell;
-	if (unlikely(ringer->fence || atomic_load_explicit(&bell->fence, memory_order_relaxed)))
-		atomic_thread_fence(memory_order_seq_cst);
-	else
-		atomic_signal_fence(memory_order_seq_cst);
+	const struct xseg_bell *bell = &ringer->seg->lanes[lane].bell;
 	if (unlikely(atomic_load_explicit(&bell->asleep, memory_order_relaxed)))
 		xseg_bell_ring_slow(ringer, lane);
 }
-
-/* When it returns, every process that has registered has passed a full barrier. */
-void xseg_bell_barrier(void);
 
 /* The sleeper's side. */
 void xseg_bell_init(const struct xseg *seg, uint32_t lane); /* at joining: futex bell, awake */
 int xseg_bell_open_fd(
 	const struct xseg *seg, uint32_t lane, int *fd); /* kind = FD; makes the FIFO */
 void xseg_bell_close_fd(const struct xseg *seg, uint32_t lane, int fd);
-/* asleep = 1 and the barrier; look at your rings after this, before you wait. */
+/* asleep = 1 and a fence; look at your rings after this, before you wait. */
 void xseg_bell_arm(const struct xseg *seg, uint32_t lane);
 /* Futex wait while asleep is 1, timeout_ns at most; returns with asleep = 0. */
 void xseg_bell_wait(const struct xseg *seg, uint32_t lane, uint64_t timeout_ns);

@@ -236,8 +236,7 @@ fixed(sizeof(struct xseg_ring) == 128 + XSEG_RING_SLOTS * 64);
 struct xseg_bell {
 	_Atomic uint32_t asleep; /* futex word: 1 = ring me */
 	uint32_t kind;		 /* enum xseg_bell_kind */
-	_Atomic uint32_t fence;	 /* 1 = this sleeper cannot membarrier: producers must fence */
-	uint32_t reserved;
+	uint32_t reserved[2];
 };
 
 enum xseg_bell_kind { XSEG_BELL_FUTEX, XSEG_BELL_FD };

@@ -37,7 +37,7 @@ struct xseg {
 	uint32_t page_count;
 	uint32_t lane_count;
 	uint32_t volume_count; /* blocks in `volumes` */
-	bool barrier;	       /* this process registered for expedited membarriers */
+	bool barrier; /* this process registered for expedited membarriers; else it fences */
 	char name[NAME_LENGTH_MAX + 1];
 	char path[256];
 };
@@ -71,6 +71,9 @@ int xseg_segment_join(const char *name, struct xseg *seg, char why[XSEG_WHY_SIZE
 /* The same at a given file; maps anywhere. */
 int xseg_segment_join_path(const char *path, struct xseg *seg, char why[XSEG_WHY_SIZE]);
 void xseg_segment_leave(struct xseg *seg);
+/* When it returns, every process that has joined (and could register for that) has
+   passed a full barrier; others fence by themselves, see xseg.barrier. */
+void xseg_segment_barrier(void);
 
 /*
  * Removes the file. Refuses (-EBUSY) while a lane in it belongs to a living process; one that

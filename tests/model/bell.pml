@@ -5,58 +5,34 @@
  * one shows as a sleeper that never ends ("invalid end state").
  *
  * What is as in the code:
- *   ringer   joins (a locked instruction), tells the sleeper's lane of itself (another); then for
- *            each message: publish (store to its ring); a fence if the sleeper or it cannot
- *            membarrier; read asleep; if 1: exchange 0, and if that found 1: futex wake, or a byte
- *            to the FIFO; leaves (a store); and all that once more, as its own successor
- *   sleeper  look; asleep = 1 and a fence; unless all that ever told of themselves have left,
- *            membarrier (drains the store buffer of every process that has registered, and its
- *            own); look again; wait while asleep is 1, or until the FIFO is readable; asleep = 0;
- *            empty the FIFO; look
+ *   ringer   for each message: publish (store to its ring); a fence; read asleep; if 1: exchange 0,
+ *            and if that found 1: futex wake, or a byte to the FIFO
+ *   sleeper  look; asleep = 1 and a fence; look again; wait while asleep is 1, or until the FIFO is
+ *            readable; asleep = 0; empty the FIFO; look
  *
  * Variants (cc -D...; run.sh runs them all):
- *   (none)      all ringers registered, membarrier, futex
- *   MIXED       ringer 1 could not register, so it fences; ringer 0 does not
- *   FALLBACK    the sleeper cannot membarrier: bell.fence is set, all ringers fence
- *   FD          a FIFO instead of the futex; with each of the above
+ *   (none)      a futex
+ *   FD          a FIFO instead
  * Mutants, each must lose a wake-up (negative control):
- *   NO_BARRIER  nobody fences and the sleeper's barrier is only its own
- *   NO_FENCE    FALLBACK, but ringers forget the fence
+ *   NO_FENCE    ringers forget the fence
+ *   SOFT_ARM    the sleeper does
  *   NO_LOOK     the sleeper does not look again after arming
- *   EARLY_LOOK  it looks after asleep = 1 but before the barrier
- *   SOFT_JOIN   ringers join and tell of themselves by plain stores
- *   EARLY_LEAVE they leave before the last message is published
+ *   EARLY_LOOK  it looks after asleep = 1 but before the fence
  *   LATE_DRAIN  FD: the FIFO is emptied before waiting, after the last look
  */
-#ifndef N
-#define N 1 /* messages of each ringer in each of its lives */
-#endif
-#ifndef LIVES
-#define LIVES 2
-#endif
-#define ALL (N * LIVES)
+#define N 2 /* messages of each ringer */
 #define RINGERS 2
 #define SLEEPER 2 /* process number; ringers are 0 and 1 */
 
 /* addresses */
 #define RING(who) (who)
 #define ASLEEP 2
-#define ALIVE(who) (3 + who) /* the word of the ringer's lane: not FREE */
-#define KNOWN(who) (5 + who) /* its bit in the sleeper's `producers` */
 
-byte memory[7];
+byte memory[3];
 chan buffer[3] = [2] of { byte, byte }; /* store buffers: address, value; first in, first out */
 bit waiting;				 /* the kernel has the sleeper on the futex */
 byte fifo;				 /* bytes in the FIFO, two stand for many */
 byte got[RINGERS];
-
-#if defined(FALLBACK)
-#define FENCES(who) 1
-#elif defined(MIXED)
-#define FENCES(who) (who == 1)
-#else
-#define FENCES(who) 0
-#endif
 
 inline fence(who) { empty(buffer[who]) }
 
@@ -70,34 +46,11 @@ end:
 	od
 }
 
-/* The barrier of whoever has registered, wherever it is in its code: its buffer is empty then. */
-inline flush(who)
-{
-	do
-	:: buffer[who]?address, value -> memory[address] = value
-	:: empty(buffer[who]) -> break
-	od
-}
-
-inline join(who)
-{
-#ifdef SOFT_JOIN
-	buffer[who]!ALIVE(who), 1;
-	buffer[who]!KNOWN(who), 1
-#else
-	atomic { empty(buffer[who]) -> memory[ALIVE(who)] = 1 };
-	atomic { empty(buffer[who]) -> memory[KNOWN(who)] = 1 }
-#endif
-}
-
 /* Reads asleep once, and wakes who sleeps. */
 inline ring(who)
 {
 #ifndef NO_FENCE
-	if
-	:: FENCES(who) -> fence(who)
-	:: else
-	fi;
+	fence(who);
 #endif
 	asleep = memory[ASLEEP];
 	if
@@ -122,26 +75,7 @@ proctype ringer(byte me)
 	byte sent = 0;
 	byte asleep;
 	do
-	:: sent < ALL ->
-		if
-		:: sent % N == 0 -> join(me)
-		:: else
-		fi;
-		sent++;
-#ifdef EARLY_LEAVE
-		if
-		:: sent % N == 0 -> buffer[me]!ALIVE(me), 0
-		:: else
-		fi;
-#endif
-		buffer[me]!RING(me), sent;
-		ring(me);
-#ifndef EARLY_LEAVE
-		if
-		:: sent % N == 0 -> buffer[me]!ALIVE(me), 0
-		:: else
-		fi
-#endif
+	:: sent < N -> sent++; buffer[me]!RING(me), sent; ring(me)
 	:: else -> break
 	od
 }
@@ -164,34 +98,6 @@ inline look()
 	od
 }
 
-/* After asleep = 1: that store is a locked one, so it is out before anything else is read. */
-inline barrier()
-{
-	fence(SLEEPER);
-#if !defined(FALLBACK) && !defined(NO_BARRIER)
-	who = 0;
-	needed = 0;
-	do
-	:: who < RINGERS ->
-		if
-		:: memory[KNOWN(who)] -> if :: memory[ALIVE(who)] -> needed = 1 :: else fi
-		:: else
-		fi;
-		who++
-	:: else -> break
-	od;
-	if
-	:: needed ->
-#ifdef MIXED
-		atomic { flush(0) }
-#else
-		atomic { flush(0); flush(1) }
-#endif
-	:: else
-	fi
-#endif
-}
-
 inline sleep_until_rung()
 {
 #ifdef FD
@@ -208,10 +114,10 @@ inline sleep_until_rung()
 
 proctype sleeper()
 {
-	byte who, address, value;
-	bit found, needed;
+	byte who;
+	bit found;
 	do
-	:: got[0] == ALL && got[1] == ALL -> break
+	:: got[0] == N && got[1] == N -> break
 	:: else ->
 		look();
 		if
@@ -220,12 +126,12 @@ proctype sleeper()
 			buffer[SLEEPER]!ASLEEP, 1;
 #ifdef EARLY_LOOK
 			look();
-			barrier();
-#else
-			barrier();
-#ifndef NO_LOOK
-			look();
 #endif
+#ifndef SOFT_ARM
+			fence(SLEEPER);
+#endif
+#if !defined(NO_LOOK) && !defined(EARLY_LOOK)
+			look();
 #endif
 			if
 			:: found

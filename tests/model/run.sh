@@ -63,23 +63,15 @@ caught() { # MODEL FLAGS...
     result $good "$1 ${*:2}: the mutant is caught"
 }
 
-# one life of two messages, and two lives of one message each (a ringer and its successor)
 for bell in "" -DFD; do
-    for variant in "" -DMIXED -DFALLBACK; do
-        # shellcheck disable=SC2086 # no flag is no word
-        holds bell -DN=2 -DLIVES=1 $variant $bell
-    done
-    for mutant in -DNO_BARRIER "-DFALLBACK -DNO_FENCE" "-DMIXED -DNO_FENCE" -DNO_LOOK -DEARLY_LOOK \
-        "-DSOFT_JOIN -DLIVES=1" -DEARLY_LEAVE; do
+    # shellcheck disable=SC2086 # no flag is no word
+    holds bell $bell
+    for mutant in -DNO_FENCE -DSOFT_ARM -DNO_LOOK -DEARLY_LOOK; do
         # shellcheck disable=SC2086
         caught bell $mutant $bell
     done
 done
 caught bell -DFD -DLATE_DRAIN
-for variant in "" -DMIXED -DFALLBACK; do
-    # shellcheck disable=SC2086
-    holds bell $variant
-done
 holds request
 holds request -DCRASHES=3
 for mutant in -DNO_WAIT -DKEEP -DNO_AGAIN -DTWICE; do

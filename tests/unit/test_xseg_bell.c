@@ -71,8 +71,7 @@ UNIT(test_timeout)
 
 struct style {
 	uint32_t count;
-	bool fence; /* as where membarrier is refused */
-	bool pace;  /* gives the sleeper time to fall asleep now and then */
+	bool pace; /* gives the sleeper time to fall asleep now and then */
 };
 
 /* Publishes a number, rings, waits until it was seen; all by the rules of bell.h. */
@@ -81,14 +80,13 @@ static int ringer_process(void *arg)
 	const struct style *style = arg;
 	struct xseg_ringer ringer;
 	xseg_ringer_init(&ringer, &seg);
-	if (style->fence)
-		ringer.fence = true;
 	while (!atomic_load(&board()->ready))
 		usleep(100);
 	for (uint32_t i = 1; i <= style->count; i++) {
 		if (style->pace && i % 7 == 0)
 			usleep(i % 300);
 		atomic_store_explicit(&board()->sent, i, memory_order_release);
+		atomic_thread_fence(memory_order_seq_cst);
 		xseg_bell_ring(&ringer, 0);
 		while (atomic_load_explicit(&board()->seen, memory_order_acquire) != i)
 			cpu_relax();
@@ -102,21 +100,10 @@ static bool news(uint32_t seen)
 	return atomic_load_explicit(&board()->sent, memory_order_acquire) != seen;
 }
 
-/* The ringer is no lane, so it is introduced here: the sleeper spares itself the barrier while it
-   knows of nobody who could send. */
-static void introduce(void)
-{
-	atomic_store(&seg.lanes[1].word, xseg_life_word(XSEG_LIFE_ALIVE, 1, (uint32_t)getpid()));
-	atomic_fetch_or(&seg.lanes[0].producers, 1u << 1);
-}
-
 /* Sleeps on the futex whenever there is nothing; a lost wake-up would last FAR_NS. */
 static void sleep_through(const struct style *style)
 {
 	setup();
-	introduce();
-	if (style->fence)
-		atomic_store(&seg.lanes[0].bell.fence, 1);
 	pid_t child = child_start(ringer_process, (void *)style);
 	atomic_store(&board()->ready, 1);
 	for (uint32_t seen = 0; seen < style->count;) {
@@ -137,17 +124,9 @@ static void sleep_through(const struct style *style)
 	scratch_segment_end(&seg);
 }
 
-UNIT(test_membarrier)
+UNIT(test_futex)
 {
 	const struct style fast = {.count = 20000}, paced = {.count = 5000, .pace = true};
-	sleep_through(&fast);
-	sleep_through(&paced);
-}
-
-UNIT(test_fence)
-{
-	const struct style fast = {.count = 20000, .fence = true};
-	const struct style paced = {.count = 5000, .fence = true, .pace = true};
 	sleep_through(&fast);
 	sleep_through(&paced);
 }
@@ -158,7 +137,6 @@ UNIT(test_fd)
 	const struct style style = {.count = 5000, .pace = true};
 	int fd;
 	setup();
-	introduce();
 	ck_assert_int_eq(xseg_bell_open_fd(&seg, 0, &fd), 0);
 	ck_assert_uint_eq(seg.lanes[0].bell.kind, XSEG_BELL_FD);
 	pid_t child = child_start(ringer_process, (void *)&style);

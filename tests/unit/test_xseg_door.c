@@ -230,7 +230,6 @@ UNIT(test_wild_bells)
 		uint32_t lane = (uint32_t)(wild() % 4);
 		seg.lanes[lane].bell.kind = (uint32_t)wild();
 		atomic_store(&seg.lanes[lane].bell.asleep, (uint32_t)wild());
-		atomic_store(&seg.lanes[lane].bell.fence, (uint32_t)wild());
 		xseg_bell_ring(&ringer, lane);
 	}
 	xseg_ringer_fini(&ringer);
