@@ -2,12 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What does the whole path cost, from a client's socket to the store and back?
 
-fio (nbd engine) and nbdcopy over a UNIX socket against Skerry (front, volume and memory blocker,
-stacked in one process and as three) and other servers, all in one run: interleaved rounds,
-medians. CPU is the server's own, all its processes and threads, per operation.
+fio (nbd engine) and nbdcopy over a UNIX socket against Skerry and other servers, all in one run:
+interleaved rounds, medians. CPU is the server's own, all its processes and threads, per operation.
+Skerry is front, composer and memory blocker, stacked in one process and one each; with --default
+the pipeline of ./quickstart (a cache, files in memory) in one process, two, three and five.
 """
 
 import argparse
+import contextlib
 import fnmatch
 import json
 import os
@@ -19,10 +21,10 @@ import sys
 import tempfile
 import time
 
-from path_servers import MIB, Place, Unavailable, servers
+from path_servers import DEFAULT, MIB, Place, Unavailable, servers_in_memory, servers_of_files
 from tables import machine
 
-REFERENCE, COPY_REQUEST = "nbdkit-memory", 262144
+COPY_REQUEST = 262144
 
 # name: (fio's rw, block size, queue depth)
 FIO = {
@@ -45,16 +47,33 @@ AT_MOST, AT_LEAST = "at most", "at least"
 READS, WRITES = ("randread-4k-qd16", "randread-4k-qd64"), ("randwrite-4k-qd16", "randwrite-4k-qd64")
 LARGE_READS, QD1 = ("randread-64k-qd16", "read-1m-qd4"), ("randread-4k-qd1", "randwrite-4k-qd1")
 DEEP = tuple(name for name, (_, _, depth) in FIO.items() if depth >= 16)
-GOALS = (
-    ("stacked", READS, "cpu", REFERENCE, AT_MOST, 0.6),
+SMALL = tuple(name for name, (_, block, _) in FIO.items() if block == 4096)
+MEMORY_GOALS = (
+    ("stacked", READS, "cpu", "nbdkit-memory", AT_MOST, 0.6),
     ("stacked", READS, "iops", "best", AT_LEAST, 1.35),
-    ("stacked", WRITES, "cpu", REFERENCE, AT_MOST, 0.85),
+    ("stacked", WRITES, "cpu", "nbdkit-memory", AT_MOST, 0.85),
     ("stacked", WRITES, "iops", "best", AT_LEAST, 1.05),
     ("stacked", LARGE_READS, "mb", "best", AT_LEAST, 1.3),
     ("stacked", QD1, "p50", "best", AT_MOST, 1.0),
     ("three", DEEP, "cpu", "stacked", AT_MOST, 1.6),
     ("three", DEEP, "iops", "best", AT_LEAST, 1.0),
 )
+DEFAULT_GOALS = (
+    (DEFAULT, SMALL, "cpu", "one", AT_MOST, 1.6),
+    (DEFAULT, SMALL, "iops", "nbdkit-file", AT_LEAST, 1.0),
+)
+
+
+class Scenario:
+    """Who is measured, at what, and what is expected of whom."""
+
+    def __init__(self, servers, reference, size, workloads, goals):
+        self.servers, self.reference, self.size = servers, reference, size
+        self.workloads, self.goals = workloads, goals
+
+
+IN_MEMORY = Scenario(servers_in_memory, "nbdkit-memory", 512 * MIB, WORKLOADS, MEMORY_GOALS)
+OF_FILES = Scenario(servers_of_files, "nbdkit-file", 64 * MIB, SMALL, DEFAULT_GOALS)
 UNITS = {"iops": "1/s", "mb": "MB/s", "p50": "us", "p99": "us", "cpu": "us/op"}
 
 
@@ -172,10 +191,10 @@ def medians(found):
 
 # --- results ---------------------------------------------------------------------------------
 
-def best_other(table, workload, figure):
+def best_other(table, others, workload, figure):
     """The best figure of a server that is not ours, or None."""
     values = [row[figure] for (w, name), row in table.items()
-              if w == workload and name not in ("stacked", "three") and figure in row]
+              if w == workload and name in others and figure in row]
     if not values:
         return None
     return min(values) if figure in ("p50", "p99", "cpu") else max(values)
@@ -185,14 +204,15 @@ def ratio(value, reference):
     return f"{value / reference:.2f}" if reference else "-"
 
 
-def print_table(table, workloads, names):
+def print_table(table, scenario, workloads, running):
     head = (f"{'':20} {'IOPS':>9} {'MB/s':>7} {'p50 us':>8} {'p99 us':>8} {'CPU us/op':>9} "
             f"{'IOPS/kit':>8} {'CPU/kit':>7} {'IOPS/best':>9} {'load':>5}")
+    others = names_of_others(running)
     for workload in workloads:
         print(f"\n{workload}\n{head}")
-        reference = table.get((workload, REFERENCE), {})
-        best = best_other(table, workload, "iops")
-        for name in names:
+        reference = table.get((workload, scenario.reference), {})
+        best = best_other(table, others, workload, "iops")
+        for name in (server.name for server in running):
             row = table.get((workload, name))
             if row:
                 latency = [f"{row[p]:8.1f}" if p in row else f"{'-':>8}" for p in ("p50", "p99")]
@@ -202,13 +222,18 @@ def print_table(table, workloads, names):
                       f"{ratio(row['iops'], best):>9} {row['load']:5.2f}")
 
 
-def goals(table):
-    """(text, met or None when not measured) of each goal of each workload."""
-    for server, workloads, figure, other, way, limit in GOALS:
-        for workload in workloads:
+def names_of_others(running):
+    return [server.name for server in running if not server.ours]
+
+
+def goals(table, scenario, asked, running):
+    """(text, met or None when not measured) of each goal of each workload that was asked for."""
+    others = names_of_others(running)
+    for server, workloads, figure, other, way, limit in scenario.goals:
+        for workload in (w for w in workloads if w in asked):
             text = f"{server} {workload}: {figure} {way} {limit} of {other}"
             mine = table.get((workload, server), {}).get(figure)
-            theirs = (best_other(table, workload, figure) if other == "best"
+            theirs = (best_other(table, others, workload, figure) if other == "best"
                       else table.get((workload, other), {}).get(figure))
             if mine is None or not theirs:
                 yield f"{text}: not measured", None
@@ -218,17 +243,17 @@ def goals(table):
             yield f"{text}: {got:.2f} ({mine:.4g} and {theirs:.4g} {UNITS[figure]})", met
 
 
-def print_goals(table):
+def print_goals(table, scenario, workloads, running):
     print("\nGoals")
-    for text, met in goals(table):
+    for text, met in goals(table, scenario, workloads, running):
         print(f"{'  ?   ' if met is None else '  met ' if met else 'MISSED'} {text}")
 
 
-def write_json(path, table):
+def write_json(path, table, scenario):
     rows = []
     for (workload, name), row in table.items():
         for figure, unit in UNITS.items():
-            reference = table.get((workload, REFERENCE), {}).get(figure)
+            reference = table.get((workload, scenario.reference), {}).get(figure)
             if figure in row:
                 rows.append({"name": f"path.{workload}.{name}.{figure}", "value": row[figure],
                              "unit": unit, "reference": reference,
@@ -261,13 +286,17 @@ def arguments():
     parser.add_argument("--quick", action="store_true", help="1 round of 1 s, 256 MiB")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=int, default=2, help="of each fio run")
-    parser.add_argument("--size", type=size_of, default=512 * MIB,
-                        help="of the export (512M)")
+    parser.add_argument("--default", action="store_true", help="the pipeline of ./quickstart")
+    parser.add_argument("--busy", action="store_true", help="beside one busy loop for each CPU")
+    parser.add_argument("--size", type=size_of, help="of the export (512M; --default: 64M)")
     parser.add_argument("--only", default="", help="servers and workloads, shell patterns, commas")
     parser.add_argument("--json", metavar="FILE", help="write the figures there too")
     options = parser.parse_args()
+    options.scenario = OF_FILES if options.default else IN_MEMORY
+    if options.size is None:
+        options.size = options.scenario.size
     if options.quick:
-        options.rounds, options.seconds, options.size = 1, 1, 256 * MIB
+        options.rounds, options.seconds, options.size = 1, 1, min(options.size, 256 * MIB)
     if options.size % MIB or options.size < 16 * MIB or options.rounds < 1 or options.seconds < 1:
         parser.error("the size is in MiB, 16 at least; rounds and seconds are 1 at least")
     for program in ("fio", "nbdcopy"):
@@ -276,12 +305,25 @@ def arguments():
     return options
 
 
+@contextlib.contextmanager
+def neighbours(count):
+    """So many processes that only use CPU."""
+    loops = [subprocess.Popen(["sh", "-c", "while :; do :; done"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
+
+
 def bench(options, folder, memory):
+    scenario = options.scenario
     place = Place(folder, memory, options.size)
     patterns = [p for p in options.only.split(",") if p]
-    candidates = servers(place)
+    candidates = scenario.servers(place)
     names = choose([s.name for s in candidates], patterns)
-    workloads = choose(WORKLOADS, patterns)
+    workloads = choose(scenario.workloads, patterns)
     fill(place)
     running = []
     try:
@@ -289,17 +331,19 @@ def bench(options, folder, memory):
         if not running:
             print("path: no server to measure", file=sys.stderr)
             return 1
+        busy = os.cpu_count() if options.busy else 0
         print(f"{machine()}, load {os.getloadavg()[0]:.2f}; {options.rounds} rounds of "
-              f"{options.seconds} s, {options.size // MIB} MiB; medians; kit is {REFERENCE}, best "
-              f"the best server but ours")
-        table = medians(rounds(running, workloads, options))
+              f"{options.seconds} s, {options.size // MIB} MiB, beside {busy} busy loops; medians; "
+              f"kit is {scenario.reference}, best the best server but ours")
+        with neighbours(busy):
+            table = medians(rounds(running, workloads, options))
     finally:
         for server in running:
             stop_one(server)
-    print_table(table, workloads, [s.name for s in running])
-    print_goals(table)
+    print_table(table, scenario, workloads, running)
+    print_goals(table, scenario, workloads, running)
     if options.json:
-        write_json(options.json, table)
+        write_json(options.json, table, scenario)
     return 0
 
 

@@ -9,6 +9,7 @@ import subprocess
 import time
 
 MIB = 1 << 20
+DEFAULT = "five"  # of servers_of_files(): what ./quickstart starts
 
 
 class Unavailable(Exception):
@@ -71,6 +72,14 @@ class Server:
         self.processes = []
 
 
+    def image(self):
+        """A file in memory, for servers of files."""
+        path = f"{self.place.memory}/{self.name}.raw"
+        with open(path, "wb") as file:
+            file.truncate(self.place.size)
+        return path
+
+
 class Nbdkit(Server):
     """nbdkit with one of its plugins, defaults otherwise."""
 
@@ -79,29 +88,19 @@ class Nbdkit(Server):
         self.plugin = plugin
 
     def start(self):
-        process = self.spawn("nbdkit", "-f", "-U", self.socket, self.plugin,
-                             f"size={self.place.size}")
+        what = self.image() if self.plugin == "file" else f"size={self.place.size}"
+        process = self.spawn("nbdkit", "-f", "-U", self.socket, self.plugin, what)
         wait_socket(self.socket, process)
 
 
-class OnTmpfs(Server):
-    """A server of files, on a file in memory."""
-
-    def image(self):
-        path = f"{self.place.memory}/{self.name}.raw"
-        with open(path, "wb") as file:
-            file.truncate(self.place.size)
-        return path
-
-
-class QemuNbd(OnTmpfs):
+class QemuNbd(Server):
     def start(self):
         process = self.spawn("qemu-nbd", "-f", "raw", "-t", "-e", "64", "-x", self.export,
                              "-k", self.socket, self.image())
         wait_socket(self.socket, process)
 
 
-class QemuStorageDaemon(OnTmpfs):
+class QemuStorageDaemon(Server):
     def start(self):
         process = self.spawn(
             "qemu-storage-daemon",
@@ -112,12 +111,16 @@ class QemuStorageDaemon(OnTmpfs):
 
 
 class Skerry(Server):
-    """Front, volume and memory blocker: in one process, or one each."""
+    """A pipeline: `processes` of words for peers, those that others need first."""
     ours = True
 
-    def __init__(self, name, place, stacked):
+    def __init__(self, name, place, processes, segment_size):
         super().__init__(name, place)
-        self.stacked, self.segment = stacked, f"path{os.getpid()}-{name}"
+        self.segment, self.segment_size = f"path{os.getpid()}-{name}", segment_size
+        front = f"nbd0=front_nbd,listen=unix:{self.socket},edge.volume=vol0"
+        os.makedirs(f"{place.memory}/{name}.data", exist_ok=True)
+        self.parts = [[part.format(front=front, data=f"{place.memory}/{name}.data")
+                       for part in parts] for parts in processes]
         self.created = False
 
     def control(self, *words):
@@ -133,17 +136,10 @@ class Skerry(Server):
             raise Unavailable(f"xsegpeer {' '.join(parts)} said '{line}'; see {self.name}.log")
 
     def start(self):
-        # the memory blocker's objects are pages of the segment
-        self.control("segment", "create", self.segment, "--size", str(self.place.size + 768 * MIB))
+        self.control("segment", "create", self.segment, "--size", str(self.segment_size))
         self.created = True
-        front = f"nbd0=front_nbd,listen=unix:{self.socket},edge.volume=vol0"
-        parts = (self.place.store, "map0=mapperd,edge.store=store0",
-                 "vol0=volume,edge.store=store0,edge.map=map0", front)
-        if self.stacked:
-            self.peer(*reversed(parts))
-        else:
-            for part in parts:
-                self.peer(part)
+        for parts in self.parts:
+            self.peer(*parts)
         self.control("-s", self.segment, "volume", "create", self.export,
                      "--size", str(self.place.size))
         wait_socket(self.socket, self.processes[-1])
@@ -160,7 +156,6 @@ class Place:
 
     def __init__(self, folder, memory, size):
         self.folder, self.memory, self.size = folder, memory, size
-        self.store = f"store0=blocker_memory,size={size + 16 * MIB}"
         self.environment = dict(os.environ, SKERRY_SHM_DIR=memory, SKERRY_RUN_DIR=f"{folder}/run")
         os.makedirs(f"{folder}/run", exist_ok=True)
         self.build = self.find_build()
@@ -194,7 +189,24 @@ class Place:
         return found
 
 
-def servers(place):
-    return [Skerry("stacked", place, True), Skerry("three", place, False),
+def servers_in_memory(place):
+    """Front, composer and memory blocker: what the way itself costs."""
+    store = f"store0=blocker_memory,size={place.size + 16 * MIB}"
+    mapper, volume = "map0=mapperd,edge.store=store0", "vol0=volume,edge.store=store0,edge.map=map0"
+    size = place.size + 768 * MIB  # the memory blocker's objects are pages of the segment
+    return [Skerry("stacked", place, [["{front}", volume, mapper, store]], size),
+            Skerry("three", place, [[store], [mapper], [volume], ["{front}"]], size),
             Nbdkit("nbdkit-memory", place, "memory"), Nbdkit("nbdkit-null", place, "null"),
+            QemuNbd("qemu-nbd", place), QemuStorageDaemon("qemu-storage-daemon", place)]
+
+
+def servers_of_files(place):
+    """What ./quickstart starts, in its processes and in other ones."""
+    store, cache = "file0=blocker_file,dir={data}", "cache0=cached,edge.store=file0"
+    mapper, volume = "map0=mapperd,edge.store=file0", "vol0=volume,edge.store=cache0,edge.map=map0"
+    return [Skerry("one", place, [["{front}", volume, cache, mapper, store]], 256 * MIB),
+            Skerry("two", place, [[volume, cache, mapper, store], ["{front}"]], 256 * MIB),
+            Skerry("three", place, [[mapper, store], [volume, cache], ["{front}"]], 256 * MIB),
+            Skerry("five", place, [[store], [cache], [mapper], [volume], ["{front}"]], 256 * MIB),
+            Nbdkit("nbdkit-file", place, "file"),
             QemuNbd("qemu-nbd", place), QemuStorageDaemon("qemu-storage-daemon", place)]
