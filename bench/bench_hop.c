@@ -7,7 +7,8 @@
 
 #include "bench/hop.h"
 
-#define BURSTS 200u /* of one round */
+#define BURSTS 200u	 /* of one round */
+#define SETTLING 100000u /* requests, 30 ms and more */
 
 static struct xseg seg;
 
@@ -155,7 +156,9 @@ static void real_peer(struct bench *bench, double bare)
 	samples_init(&one, count);
 	samples_init(&many, bursts);
 	hop_client_init(&client, &seg, "null0", true);
-	hop_many(&client, 20000, 256);
+	/* until it has tried both spinning and sleeping under this load: docs/decisions/0004 */
+	hop_one_by_one(&client, SETTLING, &one);
+	one.count = 0;
 	hop_one_by_one(&client, count, &one);
 	for (unsigned i = 0; i < bursts; i++)
 		samples_add(&many, hop_many(&client, 2560, 256));
