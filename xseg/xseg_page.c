@@ -62,9 +62,10 @@ static uint64_t choose(uint64_t hints, uint32_t need, bool any)
 		return (run == 64 ? ~0ull : (1ull << run) - 1) << start;
 	if (!any)
 		return 0;
-	for (uint32_t surplus = (uint32_t)__builtin_popcountll(hints); surplus > need; surplus--)
-		hints &= hints - 1;
-	return hints;
+	uint64_t rest = hints;
+	for (; rest && need; need--)
+		rest &= rest - 1;
+	return hints & ~rest;
 }
 
 /* Takes those of the hint bits that are still there. */
