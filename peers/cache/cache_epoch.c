@@ -66,6 +66,7 @@ static struct cache_epoch *epoch_make(struct peer *peer, struct cache_local *loc
 	must(epoch); /* there are more than entries and volumes */
 	*epoch = (struct cache_epoch){.number = number,
 		.dirty = {XCACHE_NONE, XCACHE_NONE, 0},
+		.scattered = UINT32_MAX,
 		.written = {XCACHE_NONE, XCACHE_NONE, 0},
 		.since_ns = peer_now_ns(peer)};
 	after = TAILQ_LAST(&local->epochs, cache_epoch_queue);

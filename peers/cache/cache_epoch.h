@@ -33,6 +33,7 @@ struct cache_list {
 struct cache_epoch {
 	uint32_t number;
 	struct cache_list dirty;   /* waiting to be written */
+	uint32_t scattered;	   /* so many at its front are not beside their neighbours yet */
 	uint32_t writing;	   /* on their way, in no list */
 	struct cache_list written; /* at the store, not flushed there yet */
 	bool journaled;		   /* all of it, on this shard */

@@ -281,7 +281,13 @@ static bool local_write(struct peer *peer, struct cache_local *local)
 	bool moved = false;
 	while (epoch && epoch->dirty.count == 0)
 		epoch = TAILQ_NEXT(epoch, link);
-	if (!epoch || !epoch_is_next(peer, local, epoch->number))
+	if (!epoch || !cache_epoch_is_closed(local, epoch->number))
+		return false;
+	if (!epoch->journaling && !cache_run_gather(peer, epoch)) {
+		cache->hurry = true;
+		return true;
+	}
+	if (!epoch_is_next(peer, local, epoch->number))
 		return false;
 	while (epoch->dirty.count > 0 && !epoch->journaling &&
 		cache->writeback.runs_out < CACHE_RUNS && epoch_due(peer, local, epoch)) {

@@ -39,6 +39,12 @@ struct cache_batch {
 	struct cache_journal_item items[CACHE_BATCH_ITEMS];
 };
 
+/*
+ * Puts neighbours of a closed epoch side by side in its queue, some at a time; false: go on in the
+ * next turn. Those that are overwritten from then on leave the index, and the queue alone knows
+ * what was beside them.
+ */
+bool cache_run_gather(struct peer *peer, struct cache_epoch *epoch);
 /* Writes the first waiting bucket of the epoch and its neighbours; bytes, 0: no request free. */
 uint64_t cache_run_start(struct peer *peer, struct cache_local *local, struct cache_epoch *epoch);
 

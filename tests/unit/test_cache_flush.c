@@ -70,6 +70,36 @@ UNIT(test_runs)
 	crig_end(&crig);
 }
 
+/* Neighbours that were written in no order, and overwritten before their turn, still go as one. */
+UNIT(test_gathered)
+{
+	struct crig crig;
+	struct client_request flush = {.op = XSEG_OP_FLUSH, .key = {.volume = 1}}, *done;
+	uint32_t buckets = CRIG_BYTES / 4096, last = CRIG_OBJECTS - 1;
+	crig_begin(&crig, 1, LATE);
+	struct crig_store *store = crig_store(&crig);
+	atomic_store(&store->range, true);
+	/* as many writes as there may be at once, none beside another */
+	for (uint32_t n = 0; n < 16; n++)
+		ck_assert_int_eq(crig_write(&crig, n % last, n / last * 8192, 4096, 1, 0), 0);
+	for (uint32_t n = 0; n < buckets; n++) /* the even ones, then the odd ones */
+		ck_assert_int_eq(crig_write(&crig, last, (2 * n % buckets + 2 * n / buckets) * 4096,
+					 4096, 1, 0),
+			0);
+	ck_assert_int_eq(client_start(&crig.rig.client, &flush), 0);
+	RIG_UNTIL(atomic_load(&store->held) >= 16);
+	ck_assert_int_eq(crig_write(&crig, last, 0, CRIG_BYTES, 2, 0), 0);
+	atomic_store(&store->range, false);
+	ck_assert_int_eq(client_collect(&crig.rig.client, &done), 0);
+	ck_assert_int_eq(flush.result, 0);
+	ck_assert_uint_eq(crig_count(&crig, XSEG_OP_WRITE), 17);
+	ck_assert(crig_has(&crig, last, 0, CRIG_BYTES, 1));
+	ck_assert_int_eq(crig_flush(&crig), 0);
+	ck_assert_uint_eq(crig_count(&crig, XSEG_OP_WRITE), 18);
+	ck_assert(crig_has(&crig, last, 0, CRIG_BYTES, 2));
+	crig_end(&crig);
+}
+
 UNIT_LOOP(test_fua, 2)
 {
 	struct crig crig;
