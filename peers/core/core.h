@@ -50,10 +50,10 @@ struct flush_fan {
 };
 
 /* A volume that calls of a front on this lane were for. */
-#define SHARD_VOLUMES 64u
+#define SHARD_VOLUMES 256u
 struct shard_volume {
-	uint64_t volume; /* 0: free */
-	struct xseg_volume_block *block;
+	uint64_t volume;		 /* 0: free */
+	struct xseg_volume_block *block; /* the lane's `uncounted`: the segment had none */
 	uint64_t used_ns;
 	uint32_t opens;
 };
@@ -77,7 +77,8 @@ struct shard {
 	/* counted volume by volume */
 	struct shard_volume *last_volume;
 	uint64_t volumes_sweep_ns;
-	uint32_t level_seen; /* of its record */
+	uint64_t volumes_full_ns; /* the segment had no block more: not asked before that */
+	uint32_t level_seen;	  /* of its record */
 	struct shard_volume volumes[SHARD_VOLUMES];
 };
 
@@ -202,6 +203,8 @@ struct lane {
 	struct call *failed, **failed_tail;
 	uint64_t turn;
 	uint64_t stray; /* hints and replies that made no sense */
+	/* what calls for volumes do that the segment has no block for, and nobody sees */
+	struct xseg_volume_block uncounted;
 	/* sleeping */
 	bool now_stale;	  /* we have slept since now was read */
 	bool slept;	  /* in this turn: it is not to be timed */

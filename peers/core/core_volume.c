@@ -11,6 +11,7 @@
 /* One that is closed and was not used for so long gives its block back. */
 #define VOLUME_IDLE_NS 60000000000u
 #define VOLUME_SWEEP_NS 1000000000u
+#define VOLUME_FULL_NS 10000000000u
 
 static const uint8_t volume_ops[XSEG_OP_COUNT] = {
 	[XSEG_OP_READ] = 1 + XSEG_VOLUME_OP_READ,
@@ -25,15 +26,28 @@ static const uint8_t volume_ops[XSEG_OP_COUNT] = {
 /* Neighbouring ids lie apart: they are often counted up from one. */
 static unsigned volume_place(uint64_t volume)
 {
-	return (unsigned)(hash_u64(volume) >> 58) % SHARD_VOLUMES;
+	return (unsigned)(hash_u64(volume) >> 32) % SHARD_VOLUMES;
 }
 
 static void volume_forget(struct shard *shard, struct shard_volume *entry)
 {
 	if (shard->last_volume == entry)
 		shard->last_volume = NULL;
-	xseg_volume_close(entry->block);
+	if (entry->block != &shard->peer.lane->uncounted)
+		xseg_volume_close(entry->block);
 	memset(entry, 0, sizeof(*entry));
+}
+
+/* A block of the segment. That is a look at all of them, with a system call for some. */
+static struct xseg_volume_block *volume_block(struct shard *shard, uint64_t volume, uint64_t now)
+{
+	struct lane *lane = shard->peer.lane;
+	struct xseg_volume_block *block = &lane->uncounted;
+	if (now >= shard->volumes_full_ns &&
+		xseg_volume_open(lane->x->seg, shard->peer.record, shard->owner->epoch,
+			lane->x->index, volume, &block))
+		shard->volumes_full_ns = now + VOLUME_FULL_NS;
+	return block;
 }
 
 /* Its place in the table, or a free one; NULL: the table is full. */
@@ -53,15 +67,11 @@ static struct shard_volume *volume_slot(struct shard *shard, uint64_t volume)
 
 static struct shard_volume *volume_find(struct shard *shard, uint64_t volume, uint64_t now)
 {
-	struct peer *peer = &shard->peer;
 	struct shard_volume *entry = volume_slot(shard, volume);
 	if (!entry)
 		return NULL;
 	if (!entry->volume) {
-		struct lane *lane = peer->lane;
-		if (xseg_volume_open(lane->x->seg, peer->record, shard->owner->epoch,
-			    lane->x->index, volume, &entry->block))
-			return NULL;
+		entry->block = volume_block(shard, volume, now);
 		entry->volume = volume;
 	}
 	entry->used_ns = now;
@@ -126,6 +136,11 @@ void volume_sweep(struct shard *shard, uint64_t now)
 		struct shard_volume *entry = &shard->volumes[i];
 		if (entry->volume && !entry->opens && now - entry->used_ns > VOLUME_IDLE_NS)
 			volume_forget(shard, entry);
+	}
+	for (unsigned i = 0; i < SHARD_VOLUMES && now >= shard->volumes_full_ns; i++) {
+		struct shard_volume *entry = &shard->volumes[i];
+		if (entry->block == &shard->peer.lane->uncounted)
+			entry->block = volume_block(shard, entry->volume, now);
 	}
 }
 

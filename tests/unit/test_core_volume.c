@@ -172,10 +172,13 @@ UNIT(test_counts)
 	rig_end(&rig);
 }
 
-/* More volumes than there are blocks: served all the same, and the table is not outgrown. */
+/* More volumes than there are blocks: served all the same, and the table is not outgrown. When a
+   block is given back another volume is counted in it. */
 UNIT(test_many)
 {
 	enum { MANY = 300 };
+	static const struct wish closed[] = {
+		{XSEG_OP_CLOSE, 1, 0, 0}, {SWEEP, 0, 0, 0}, {XSEG_OP_READ, 2, 0, 512}};
 	static struct wish list[2 * MANY];
 	struct rig rig;
 	begin(&rig);
@@ -187,6 +190,12 @@ UNIT(test_many)
 	unsigned most = rig.seg.volume_count < SHARD_VOLUMES ? rig.seg.volume_count : SHARD_VOLUMES;
 	ck_assert_uint_eq(blocks(&rig), most);
 	ck_assert_uint_eq(rig_counter(&rig, "f", CORE_READS), MANY);
+	struct xseg_volume_view view;
+	uint32_t i;
+	ck_assert(find(&rig, 1, &view, &i));
+	grant(closed, countof(closed));
+	ck_assert(!find(&rig, 1, &view, &i));
+	ck_assert_uint_eq(blocks(&rig), most);
 	rig_end(&rig);
 }
 
