@@ -13,7 +13,9 @@
 
 #include "peers/front/nbd.h"
 
-#define NBD_BACKLOG 128
+/* All guests of a host may come at once, and a full queue turns away who does not wait; the system
+   has a limit of its own (net.core.somaxconn). */
+#define NBD_BACKLOG 4096
 #define NBD_PORT "10809"
 
 static int nbd_address_add(
