@@ -5,7 +5,7 @@
 fio (nbd engine) and nbdcopy over a UNIX socket against Skerry and other servers, all in one run:
 interleaved rounds, medians. CPU is the server's own, all its processes and threads, per operation.
 Skerry is front, composer and memory blocker, stacked in one process and one each; with --default
-the pipeline of ./quickstart (a cache, files in memory) in one process, two, three and five.
+the pipeline of ./quickstart (a cache, files in memory), which is two processes, in one, three and five, too.
 """
 
 import argparse
@@ -279,6 +279,16 @@ def size_of(text):
     return int(text)
 
 
+def at_depths(parser, text):
+    """Workloads of 4 KiB, added to those that fio knows."""
+    if not all(depth.isdigit() and 0 < int(depth) <= 1024 for depth in text.split(",")):
+        parser.error("depths are numbers from 1 to 1024, with commas")
+    found = {f"{rw}-4k-qd{depth}": (rw, 4096, int(depth))
+             for rw in ("randread", "randwrite") for depth in text.split(",")}
+    FIO.update(found)
+    return tuple(found)
+
+
 def arguments():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -290,11 +300,15 @@ def arguments():
     parser.add_argument("--busy", action="store_true", help="beside one busy loop for each CPU")
     parser.add_argument("--size", type=size_of, help="of the export (512M; --default: 64M)")
     parser.add_argument("--only", default="", help="servers and workloads, shell patterns, commas")
+    parser.add_argument("--depths", help="only 4 KiB, at these queue depths: 1,2,4,...")
     parser.add_argument("--json", metavar="FILE", help="write the figures there too")
     options = parser.parse_args()
     options.scenario = OF_FILES if options.default else IN_MEMORY
     if options.size is None:
         options.size = options.scenario.size
+    options.workloads = options.scenario.workloads
+    if options.depths:
+        options.workloads = at_depths(parser, options.depths)
     if options.quick:
         options.rounds, options.seconds, options.size = 1, 1, min(options.size, 256 * MIB)
     if options.size % MIB or options.size < 16 * MIB or options.rounds < 1 or options.seconds < 1:
@@ -323,7 +337,7 @@ def bench(options, folder, memory):
     patterns = [p for p in options.only.split(",") if p]
     candidates = scenario.servers(place)
     names = choose([s.name for s in candidates], patterns)
-    workloads = choose(scenario.workloads, patterns)
+    workloads = choose(options.workloads, patterns)
     fill(place)
     running = []
     try:

@@ -9,7 +9,7 @@ import subprocess
 import time
 
 MIB = 1 << 20
-DEFAULT = "five"  # of servers_of_files(): what ./quickstart starts
+DEFAULT = "two"  # of servers_of_files(): what ./quickstart starts
 
 
 class Unavailable(Exception):

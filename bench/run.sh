@@ -59,6 +59,7 @@ bench policy "$build/bench_policy"
 bench xcache "$build/bench_xcache"
 bench cache sh "$here/cache.sh"
 bench volumes sh "$here/volumes.sh"
+bench many sh "$here/many.sh"
 bench recovery bash "$here/recovery.sh"
 
 python3 - "$json" "$work"/*.json <<'END' || failed=1
