@@ -280,4 +280,32 @@ ctl_exits 0 "status is well again" status
 ctl_exits 0 "no page is kept" segment fsck --json
 json_is "none" .pages.kept 0
 ctl_exits 0 "down" down k
+
+# --- a cache that shares its process ------------------------------------------------------------
+# It stays there, out of the way, until it is put in again; it cannot be killed alone.
+keeper_file "$SCENE_DIR/apart.conf" <<<$'[peer cache0]\nrole = cached\nedge.store = file0'
+{
+    echo '[host rest]'
+    sed -e 's/^\[peer \(vol0\|map0\|file0\|cache0\)\]/&\nhost = rest/' \
+        -e '/^\[peer vol0\]/,/^$/s/edge.store = file0/edge.store = cache0/' "$SCENE_DIR/apart.conf"
+} >"$SCENE_DIR/shared.conf"
+ctl_exits 0 "up in two processes" up --unguarded "$SCENE_DIR/shared.conf"
+pid=$(pid_of cache0)
+tap_is "the cache shares one" "$(edge_to) $(pid_of vol0)" "cache0 $pid"
+fresh shared
+ctl_exits 0 "unplug --dry-run" unplug cache0 --dry-run --json
+tap_is "does not stop it" "$(steps)" "drain cache0; switch vol0:store"
+ctl_exits 5 "it cannot be killed alone" unplug cache0 --discard-dirty=1G
+err_like "says what to do" "shares its process .*down --discard-dirty"
+ctl_exits 0 "unplug" unplug cache0 --json
+json_is "leaves it in its process" '[.stopped, .changed] | map(tostring) | join(" ")' "false true"
+tap_is "out of the way" "$(edge_to) $(phase) $(pid_of cache0) $(read_back)" \
+    "file0 passing $pid shared"
+kill_peer cache0
+tap_run "killed: all of it is back" back vol0 "$pid"
+tap_is "and the cache still out of the way" "$(edge_to) $(phase) $(read_back)" \
+    "file0 passing shared"
+ctl_exits 0 "plug" plug cached --at vol0:store --json
+json_is "finds it there" '[.name, .phase] | join(" ")' "cache0 caching"
+ctl_exits 0 "down" down k
 tap_end

@@ -6,7 +6,8 @@
  *   plug:   the cache runs and passes everything on -> the edge leads to it -> nothing older is on
  *           its way past it -> it begins to cache
  *   unplug: it has written everything back and passes everything on -> the edges lead past it ->
- *           nothing is left at it -> it is stopped, its pages are freed, the keeper forgets it
+ *           nothing is left at it -> it is stopped, its pages are freed, the keeper forgets it;
+ *           one that shares its process stays there, out of the way
  *
  * Errors, ownership: as ctl.h. Threads: one. Blocking: until it is so, ^C, or the limit.
  */
@@ -27,6 +28,7 @@ struct ctl_plug {
 	/* edges that lead to the cache, or shall: "PEER:EDGE" */
 	char edges[CTL_EDGES_MAX][XSEG_EDGE_NAME_MAX + 1];
 	unsigned edge_count;
+	bool shares;	   /* its process has other peers */
 	uint64_t until_ns; /* 0: no limit */
 };
 

@@ -25,7 +25,8 @@
 
 static const struct ctl_column unplug_columns[] = {{"name", "name", CTL_TEXT},
 	{"store", "edges lead to", CTL_TEXT}, {"written", "written back", CTL_SIZE},
-	{"discarded", "given up", CTL_SIZE}, {"changed", "changed", CTL_TEXT}};
+	{"discarded", "given up", CTL_SIZE}, {"stopped", "stopped", CTL_TEXT},
+	{"changed", "changed", CTL_TEXT}};
 
 static const struct ctl_column step_columns[] = {{"action", "ACTION", CTL_TEXT},
 	{"object", "OBJECT", CTL_TEXT}, {"state", "STATE", CTL_TEXT}};
@@ -230,8 +231,9 @@ int ctl_unplug_rest(struct ctl_plug *plug, bool discard)
 {
 	uint32_t port;
 	int rc = discard ? ctl_settle_turns(plug) : ctl_settle(plug, plug->name, true);
-	if (!rc)
-		rc = stop(plug, discard);
+	if (rc || (plug->shares && served(plug)))
+		return rc;
+	rc = stop(plug, discard);
 	if (!rc && served(plug))
 		rc = fault_set(&plug->ctl->fault, FAULT_BUSY, plug->name, NULL,
 			"'%s' runs, but not under this keeper: stop it, then say it again",
@@ -245,10 +247,31 @@ int ctl_unplug_rest(struct ctl_plug *plug, bool discard)
 			(unsigned long long)kept_dirty(plug));
 	if (!rc && !xseg_port_find(&plug->seg, plug->name, &port))
 		xseg_page_free_kept(&plug->seg, port);
-	return rc ? rc : forget(plug);
+	return rc || plug->shares ? rc : forget(plug);
 }
 
 /* --- the steps ------------------------------------------------------------------------------ */
+
+static bool text_is(const json_t *row, const char *key, const char *text)
+{
+	const char *value = json_string_value(json_object_get(row, key));
+	return value && text && !strcmp(value, text);
+}
+
+/* Does the keeper start others with it? */
+static bool shares_process(const char *name, const json_t *peers)
+{
+	const char *host = NULL;
+	unsigned count = 0;
+	const json_t *peer;
+	size_t i;
+	json_array_foreach (peers, i, peer)
+		if (text_is(peer, "name", name))
+			host = json_string_value(json_object_get(peer, "host"));
+	json_array_foreach (peers, i, peer)
+		count += text_is(peer, "host", host);
+	return count > 1;
+}
 
 static int find_peer(struct unplug *unplug, bool *there)
 {
@@ -269,17 +292,16 @@ static int find_peer(struct unplug *unplug, bool *there)
 	size_t i;
 	int rc = ctl_plug_ask(plug, "peer.list", NULL, &status);
 	unplug->comes = false;
-	json_array_foreach (json_object_get(status, "peers"), i, peer) {
-		const char *name = json_string_value(json_object_get(peer, "name"));
-		const char *role = json_string_value(json_object_get(peer, "role"));
-		const char *state = json_string_value(json_object_get(peer, "state"));
-		if (!name || !role || strcmp(name, plug->name) || strcmp(role, CTL_CACHE_ROLE))
+	json_t *peers = json_object_get(status, "peers");
+	json_array_foreach (peers, i, peer) {
+		if (!text_is(peer, "name", plug->name) || !text_is(peer, "role", CTL_CACHE_ROLE))
 			continue;
 		*there = true;
-		unplug->comes =
-			state && (!strcmp(state, "restarting") || !strcmp(state, "starting") ||
-					 !strcmp(state, "dead"));
+		unplug->comes = text_is(peer, "state", "restarting") ||
+				text_is(peer, "state", "starting") ||
+				text_is(peer, "state", "dead");
 	}
+	plug->shares = shares_process(plug->name, peers);
 	json_decref(status);
 	*there |= kept.pages > 0;
 	return rc;
@@ -306,6 +328,18 @@ static int look(struct unplug *unplug)
 					 "the edge %s leads nowhere: there is no way past it",
 					 edge);
 	return 0;
+}
+
+/* What only a kill takes out would take the others out, too. */
+static int kill_check(const struct unplug *unplug)
+{
+	const struct ctl_plug *plug = &unplug->plug;
+	if (!plug->shares || !unplug->discarding)
+		return 0;
+	return fault_set(&plug->ctl->fault, FAULT_BUSY, plug->name,
+		"'xsegctl down --discard-dirty' ends everything and gives it up",
+		"cache '%s' shares its process with other peers, so it cannot be killed alone",
+		plug->name);
 }
 
 /* Nothing is in it that is nowhere else. */
@@ -343,6 +377,8 @@ static int steps(struct unplug *unplug)
 	bool changed;
 	int rc = look_patiently(unplug);
 	if (!rc)
+		rc = kill_check(unplug);
+	if (!rc)
 		rc = empty_it(unplug);
 	if (!rc && plug->edge_count)
 		rc = ctl_plug_switch(plug, plug->store, &changed);
@@ -363,9 +399,10 @@ static int body(struct ctl_work *work, void *context)
 	work->done = unplug->first;
 	work->job.total = unplug->first;
 	if (!rc)
-		work->result = json_pack("{s:s, s:s, s:I, s:I, s:b, s:b}", "name", plug->name,
+		work->result = json_pack("{s:s, s:s, s:I, s:I, s:b, s:b, s:b}", "name", plug->name,
 			"store", plug->store, "written", (json_int_t)unplug->written, "discarded",
-			(json_int_t)unplug->lost, "changed", 1, "dry_run", 0);
+			(json_int_t)unplug->lost, "stopped", !plug->shares, "changed", 1, "dry_run",
+			0);
 	return rc;
 }
 
@@ -382,6 +419,8 @@ static int plan(struct unplug *unplug)
 	if (rc)
 		return rc;
 	rc = look(unplug);
+	if (!rc)
+		rc = kill_check(unplug);
 	if (!rc && (unplug->discarding || !unplug->serves))
 		rc = empty_it(unplug);
 	json_t *rows = json_array();
@@ -391,7 +430,8 @@ static int plan(struct unplug *unplug)
 		plan_add(rows, "discard", plug->name);
 	for (unsigned i = 0; i < plug->edge_count; i++)
 		plan_add(rows, "switch", plug->edges[i]);
-	plan_add(rows, "stop", plug->name);
+	if (!plug->shares)
+		plan_add(rows, "stop", plug->name);
 	xseg_segment_leave(&plug->seg);
 	if (rc)
 		json_decref(rows);
@@ -434,12 +474,11 @@ const struct ctl_verb ctl_unplug_verb = {
 	1,
 	"take a cache out of a running pipeline",
 	"\tIt writes everything back, which takes as long as the store does; then the edges lead "
-	"past it, and when nothing is left at it, it is stopped and forgotten. A guest sees a "
-	"pause "
-	"at most. Said again it goes on where it was. When the store fails for 10 s (or "
-	"*--timeout*) it says so and leaves the cache in place, serving; *--discard-dirty* with "
-	"the "
-	"number of bytes that was shown takes it out all the same, and they are lost.\n",
+	"past it, and when nothing is left at it, it is stopped and forgotten; one that shares its "
+	"process stays there, out of the way. A guest sees a pause at most. Said again it goes on "
+	"where it was. When the store fails for 10 s (or *--timeout*) it says so and leaves the "
+	"cache in place, serving; *--discard-dirty* with the number of bytes that was shown takes "
+	"it out all the same, and they are lost.\n",
 	run,
 	{&ctl_option_discard, &ctl_option_progress, &ctl_option_detach, &ctl_option_dry_run},
 	.examples = "xsegctl unplug cache0\n"
