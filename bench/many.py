@@ -35,7 +35,8 @@ class Many(Skerry):
         mapper = "map0=mapperd,edge.store=store0"
         volume = "vol0=volume,edge.store=store0,edge.map=map0"
         super().__init__(f"lanes{lanes}", place,
-                         [["-l", str(lanes), "{front},connections=512", volume, mapper, store]], 2048 * MIB)
+                         [["-l", str(lanes), "{front},connections=512", volume, mapper, store]],
+                         2048 * MIB)
 
     def start(self):
         super().start()

@@ -5,7 +5,7 @@
 fio (nbd engine) and nbdcopy over a UNIX socket against Skerry and other servers, all in one run:
 interleaved rounds, medians. CPU is the server's own, all its processes and threads, per operation.
 Skerry is front, composer and memory blocker, stacked in one process and one each; with --default
-the pipeline of ./quickstart (a cache, files in memory), which is two processes, in one, three and five, too.
+it is the pipeline of ./quickstart (a cache, files in memory) in its two processes, and in others.
 """
 
 import argparse

@@ -74,16 +74,17 @@ def picture(panels, note):
     """Two panels a row, then the names of the lines, then where the figures are from."""
     names = list(dict.fromkeys(name for panel in panels for name in panel.lines))
     colours = {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(names)}
-    below = (len(panels) + 1) // 2 * HEIGHT
-    height = below + LEGEND * ((len(names) + 3) // 4 + 1) + 8
-    yield (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {2 * WIDTH} {height}">'
+    below, wide = (len(panels) + 1) // 2 * HEIGHT, min(len(panels), 2)
+    height = below + LEGEND * ((len(names) - 1) // (2 * wide) + 2) + 8
+    yield (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide * WIDTH} {height}">'
            f'<style>{STYLE}</style><rect width="100%" height="100%" fill="#fff"/>')
     for i, panel in enumerate(panels):
         yield f'<g transform="translate({i % 2 * WIDTH} {i // 2 * HEIGHT})">'
         yield from panel.draw(colours)
         yield "</g>"
     for i, name in enumerate(names):
-        x, y = LEFT + i % 4 * (2 * WIDTH - LEFT) / 4, below + LEGEND * (i // 4 + 1) - 4
+        x = LEFT + i % (2 * wide) * (WIDTH - LEFT / wide) / 2
+        y = below + LEGEND * (i // (2 * wide) + 1) - 4
         yield f'<path stroke="{colours[name]}" d="M{x:.1f} {y - 4:.1f}h18"/>'
         yield text(x + 24, y, name, "l")
     yield text(LEFT, height - 8, note, "n")
@@ -92,15 +93,19 @@ def picture(panels, note):
 
 # --- what is drawn -----------------------------------------------------------------------------
 
+SERVERS = {"one": "Skerry, one process", "two": "Skerry, two", "three": "Skerry, three",
+           "five": "Skerry, five", "stacked": "Skerry, one process"}
+
+
 def path_panels(rows):
     lines = {}
     for row in rows:
         found = re.fullmatch(r"path\.(rand\w+)-4k-qd(\d+)\.(.+)\.(iops|cpu)", row["name"])
         if found:
             kind, depth, server, figure = found.groups()
-            lines.setdefault((kind, figure), {}).setdefault(server, []).append(
+            lines.setdefault((kind, figure), {}).setdefault(SERVERS.get(server, server), []).append(
                 (int(depth), row["value"]))
-    units = {"iops": "operations a second", "cpu": "server's CPU, us an operation"}
+    units = {"iops": "operations a second", "cpu": "server's CPU, us each"}
     words = {"randread": "reads", "randwrite": "writes"}
     return [Panel(f"4 KiB random {words[kind]}: {units[figure]}", "queue depth",
                   lines[kind, figure])

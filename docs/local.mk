@@ -4,7 +4,7 @@
 DOCS_PROSE = docs/architecture.md docs/cache.md docs/life-of-a-request.md docs/write-a-peer.md docs/write-a-blocker.md docs/cookbook.md \
 	docs/failure.md docs/keeper.md docs/operations.md docs/benchmarks.md docs/format-map.md docs/watching.md
 dist_doc_DATA += $(DOCS_PROSE)
-EXTRA_DIST += docs/decisions docs/examples docs/layout.awk
+EXTRA_DIST += docs/decisions docs/examples docs/plots docs/layout.awk
 
 MAN_PROSE = docs/man/skerry.7 docs/man/skerry-pipeline.5 docs/man/xsegpeer.1
 # each module is a role, and tells its own page

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # The benches of the cache and of volumes come to their end and write their figures as all benches
-# do. Which ones they get is not looked at: this machine may be busy.
+# do. Which ones they get is not looked at: this machine may be busy. And what is drawn of figures.
 
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
@@ -55,5 +55,25 @@ if [ -x "$SCENE_BUILD/bench_volume" ]; then
 else
     tap_skip "volumes" "bench_volume is not built"
 fi
+
+# --- plots -------------------------------------------------------------------------------------
+plot() { python3 -B "$folder/plot.py" "$@"; }
+cat >"$SCENE_DIR/path.json" <<'END'
+[{"name": "path.randread-4k-qd1.a.iops", "value": 900, "load1": 1},
+ {"name": "path.randread-4k-qd16.a.iops", "value": 1000, "load1": 2},
+ {"name": "path.randread-4k-qd16.b<c.iops", "value": 500, "load1": 2},
+ {"name": "path.nbdcopy-read.a.mb", "value": 7, "load1": 2}]
+END
+tap_run "a plot of rates" plot path "$SCENE_DIR/path.json" "$SCENE_DIR/path.svg"
+tap_is "has a line for each server, from the first depth to the last, as high as it is" \
+    "$(python3 - "$SCENE_DIR/path.svg" <<'PY'
+import sys, xml.etree.ElementTree as tree
+root = tree.parse(sys.argv[1]).getroot()
+lines = [p.get("d") for p in root.iter("{http://www.w3.org/2000/svg}path") if p.get("stroke")]
+print(lines[0], "|", sum(t.text == "b<c" for t in root.iter("{http://www.w3.org/2000/svg}text")))
+PY
+)" "M52.0 49.0L384.0 30.0 | 1"
+tap_exits 1 "a plot of nothing" plot policy <(echo '[]') "$SCENE_DIR/none.svg"
+tap_exits 2 "a kind that there is not" plot nonsense "$SCENE_DIR/path.json" "$SCENE_DIR/none.svg"
 tap_is "nothing is left" "$(ls "$TMPDIR")" ""
 tap_end
