@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The page pool: who has which page. */
+#include <base/bits.h>
 #include <base/must.h>
 #include <errno.h>
 #include <string.h>
@@ -336,11 +337,7 @@ uint32_t xseg_page_free_kept(const struct xseg *seg, uint32_t port)
 
 uint32_t xseg_page_free_count(const struct xseg *seg)
 {
-	uint32_t count = 0;
-	for (uint32_t i = 0; i < hint_words(seg); i++)
-		count += (uint32_t)__builtin_popcountll(
-			atomic_load_explicit(&seg->page_hints[i], memory_order_relaxed));
-	return count;
+	return bits_count(seg->page_hints, hint_words(seg));
 }
 
 uint32_t xseg_page_rehint(const struct xseg *seg)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The request table: free slots and whose they are. */
+#include <base/bits.h>
 #include <errno.h>
 #include <xseg/request.h>
 
@@ -146,9 +147,5 @@ uint32_t xseg_request_rehint(const struct xseg *seg)
 
 uint32_t xseg_request_free_count(const struct xseg *seg)
 {
-	uint32_t count = 0;
-	for (uint32_t i = 0; i < (seg->request_count + 63) / 64; i++)
-		count += (uint32_t)__builtin_popcountll(
-			atomic_load_explicit(&seg->request_hints[i], memory_order_relaxed));
-	return count;
+	return bits_count(seg->request_hints, (seg->request_count + 63) / 64);
 }

@@ -187,6 +187,7 @@ struct cache {
 	uint32_t writes_through; /* writes on their way past the buckets */
 	uint32_t pulse_seen;	 /* of shared->pulse */
 	uint64_t pool_seen_ns;	 /* when the pool was looked at */
+	uint64_t pool_count_ns;	 /* free pages are not counted before that */
 	uint64_t turn_ns;	 /* when this turn began */
 	uint64_t idle_ns;	 /* of all turns in which nothing was read */
 	bool hurry;		 /* cache_flush_turn() has something to look at */

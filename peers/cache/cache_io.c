@@ -216,7 +216,8 @@ void cache_io_expect(struct peer *peer, struct job *job, unsigned step)
 /* --- the pool ------------------------------------------------------------------------ */
 
 #define POOL_LOOK_NS 1000000u
-#define POOL_EVICT_MAX 1024u /* buckets at once */
+#define POOL_COUNT_PAGES 262144u /* counting takes a microsecond for so many */
+#define POOL_EVICT_MAX 1024u	 /* buckets at once */
 
 /*
  * Whoever stores pages leaves an eighth of the pool to requests on their way (peer_pages_low()).
@@ -232,8 +233,13 @@ static void io_look_at_pool(struct peer *peer)
 		return;
 	cache->pool_seen_ns = now;
 	cache_bypass_turn(peer);
+	if (likely(now < cache->pool_count_ns))
+		return;
 	uint32_t want = seg->page_count / 8 + seg->page_count / 64;
 	uint32_t there = xseg_page_free_count(seg);
+	/* far from the mark a thousandth of the time is enough for it */
+	if (there >= 2 * want)
+		cache->pool_count_ns = now + POOL_LOOK_NS * (seg->page_count / POOL_COUNT_PAGES);
 	if (likely(there >= want))
 		return;
 	uint32_t evict = (want - there) / peer->shards + 64;

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xseg/request.h>
 
 #define CLIENT_HINTS 64u
 #define CLIENT_SLOTS_LEAVES 4u
@@ -222,10 +223,7 @@ void client_close(struct client *client)
 static bool client_slots_low(const struct client *client)
 {
 	const struct xseg *seg = &client->seg;
-	uint32_t words = (seg->request_count + 63) / 64, count = client->lane->slots.count;
-	for (uint32_t i = 0; i < words; i++)
-		count += (uint32_t)__builtin_popcountll(
-			atomic_load_explicit(&seg->request_hints[i], memory_order_relaxed));
+	uint32_t count = xseg_request_free_count(seg) + client->lane->slots.count;
 	return count <= seg->request_count / CLIENT_SLOTS_LEAVES;
 }
 

@@ -8,6 +8,7 @@
  */
 #include <base/probe.h>
 #include <errno.h>
+#include <xseg/request.h>
 
 #include "peers/core/core.h"
 
@@ -17,16 +18,6 @@
 /* Others take at the same time: of what is there, this share before looking again. */
 #define CREDIT_SHARE 16u
 #define CREDIT_MAX 4096u
-
-static uint32_t retry_free_slots(const struct lane *lane)
-{
-	const struct xseg *seg = lane->x->seg;
-	uint32_t words = (seg->request_count + 63) / 64, count = lane->x->slots.count;
-	for (uint32_t i = 0; i < words; i++)
-		count += (uint32_t)__builtin_popcountll(
-			atomic_load_explicit(&seg->request_hints[i], memory_order_relaxed));
-	return count;
-}
 
 static uint32_t retry_credit(uint32_t there, uint32_t leave, uint32_t need)
 {
@@ -44,7 +35,8 @@ bool retry_slot_allowed(struct shard *shard)
 				 (shard->front ? SLOTS_FRONT_LEAVES : SLOTS_SERVER_LEAVES);
 		if (shard->slots_turn == lane->turn)
 			return false; /* looked at once in a turn is enough */
-		shard->slot_credit = retry_credit(retry_free_slots(lane), leave, 1);
+		uint32_t there = xseg_request_free_count(lane->x->seg) + lane->x->slots.count;
+		shard->slot_credit = retry_credit(there, leave, 1);
 		if (shard->slot_credit == 0) {
 			shard->slots_turn = lane->turn;
 			probe1(slot_wait, lane->x->index);

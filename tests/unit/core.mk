@@ -2,7 +2,7 @@
 core_libs_tests = $(unit_libs) libpeer.la libxseg.la $(CHECK_LIBS) $(URCU_LIBS) $(EVENT_LIBS) -ldl
 
 if HAVE_CHECK
-base_unit_tests = test_base_crc32c test_base_histogram test_base_log test_base_name test_base_notify test_base_path \
+base_unit_tests = test_base_bits test_base_crc32c test_base_histogram test_base_log test_base_name test_base_notify test_base_path \
 	test_base_size test_base_slab test_base_time
 core_unit_tests = test_core_call test_core_client test_core_data test_core_flush test_core_host \
 	test_core_job test_core_lane test_core_man test_core_module test_core_option \
@@ -12,6 +12,8 @@ check_PROGRAMS += $(base_unit_tests) $(core_unit_tests)
 TESTS += $(base_unit_tests) $(core_unit_tests)
 THREAD_TESTS += test_core_call test_core_flush test_core_host test_core_retry test_core_worker
 
+test_base_bits_SOURCES = tests/unit/test_base_bits.c
+test_base_bits_LDADD = $(unit_libs) libxseg.la $(CHECK_LIBS)
 test_base_crc32c_SOURCES = tests/unit/test_base_crc32c.c
 test_base_crc32c_LDADD = $(unit_libs) libxseg.la $(CHECK_LIBS)
 test_base_histogram_SOURCES = tests/unit/test_base_histogram.c
