@@ -3,10 +3,10 @@
  * Ring and request core as threads of one process, so that the thread sanitizer sees both
  * sides (configure --enable-sanitizers=thread); without it, a small stress test.
  *
- * What TSan cannot see: it knows no fences, and the bell's order rests on one (membarrier, or
- * atomic_thread_fence). But what is handed over is ordered by the release and acquire of ring
- * slots and state words alone, never by the bell, so nothing here needs a suppression: a
- * report is a bug. That no wake-up is lost is shown by tests/model/bell.pml instead.
+ * What TSan cannot see: it knows no fences, and the bell's order rests on two (bell.h). But what
+ * is handed over is ordered by the release and acquire of ring slots and state words alone, never
+ * by the bell, so nothing here needs a suppression: a report is a bug. That no wake-up is lost is
+ * shown by tests/model/bell.pml instead.
  */
 #include <pthread.h>
 #include <string.h>
