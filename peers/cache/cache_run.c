@@ -8,7 +8,7 @@
 #include "peers/cache/cache_object.h"
 
 #define RUN_CALLS (CACHE_SECTORS / 2u) /* most stretches of dirty sectors in one bucket */
-#define RUN_GATHER 128u /* entries that are put beside each other in one turn: some 10 us */
+#define RUN_GATHER 128u		       /* entries that are put beside each other in one turn */
 
 /* What stays the same while neighbours are looked for. */
 struct run_place {

@@ -302,7 +302,7 @@ json_is "leaves it in its process" '[.stopped, .changed] | map(tostring) | join(
 tap_is "out of the way" "$(edge_to) $(phase) $(pid_of cache0) $(read_back)" \
     "file0 passing $pid shared"
 kill_peer cache0
-tap_run "killed: all of it is back" back vol0 "$pid"
+tap_run "killed: all of it is back" back cache0 "$pid"
 tap_is "and the cache still out of the way" "$(edge_to) $(phase) $(read_back)" \
     "file0 passing shared"
 ctl_exits 0 "plug" plug cached --at vol0:store --json

@@ -51,8 +51,8 @@ static int store_fails(struct unplug *unplug)
 		"stays and serves",
 		unplug->plug.name, strerror(unplug->error), (unsigned long long)unplug->least);
 	fault_hint(&unplug->plug.ctl->fault,
-		"repair the store and say it again, or give them up with --discard-dirty=%llu",
-		(unsigned long long)unplug->least);
+		"repair the store and say it again, or give them up with %s--discard-dirty=%llu",
+		unplug->plug.shares ? "'xsegctl down' " : "", (unsigned long long)unplug->least);
 	return -FAULT_FAILED;
 }
 
@@ -231,7 +231,7 @@ int ctl_unplug_rest(struct ctl_plug *plug, bool discard)
 {
 	uint32_t port;
 	int rc = discard ? ctl_settle_turns(plug) : ctl_settle(plug, plug->name, true);
-	if (rc || (plug->shares && served(plug)))
+	if (rc || plug->shares)
 		return rc;
 	rc = stop(plug, discard);
 	if (!rc && served(plug))
@@ -247,7 +247,7 @@ int ctl_unplug_rest(struct ctl_plug *plug, bool discard)
 			(unsigned long long)kept_dirty(plug));
 	if (!rc && !xseg_port_find(&plug->seg, plug->name, &port))
 		xseg_page_free_kept(&plug->seg, port);
-	return rc || plug->shares ? rc : forget(plug);
+	return rc ? rc : forget(plug);
 }
 
 /* --- the steps ------------------------------------------------------------------------------ */
@@ -334,10 +334,12 @@ static int look(struct unplug *unplug)
 static int kill_check(const struct unplug *unplug)
 {
 	const struct ctl_plug *plug = &unplug->plug;
-	if (!plug->shares || !unplug->discarding)
+	if (!plug->shares || (unplug->serves && !unplug->discarding))
 		return 0;
 	return fault_set(&plug->ctl->fault, FAULT_BUSY, plug->name,
-		"'xsegctl down --discard-dirty' ends everything and gives it up",
+		unplug->discarding
+			? "'xsegctl down --discard-dirty' ends everything and gives it up"
+			: "'xsegctl status' says why it does not serve",
 		"cache '%s' shares its process with other peers, so it cannot be killed alone",
 		plug->name);
 }
