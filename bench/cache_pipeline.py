@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The parts of bench/cache.py that need more than a port: adoption, kills under xsegd, NBD."""
 
-import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import time
 
+import fio
 from cache_rig import Rig, cpu_ns, spec
 from path_servers import MIB, Unavailable, wait_socket
 
@@ -109,7 +108,9 @@ def kills(table, options):
 
 # --- NBD -------------------------------------------------------------------------------------
 
-WORKLOADS = (("randread", 1), ("randread", 16), ("randwrite", 1), ("randwrite", 16))
+WORKLOADS = (("randread", 1, "4k"), ("randread", 16, "4k"), ("randwrite", 1, "4k"),
+             ("randwrite", 16, "4k"), ("randread", 16, "64k"), ("randread", 2, "1m"),
+             ("randread", 1, "4m"))
 
 
 class Pipeline:
@@ -125,45 +126,52 @@ class Pipeline:
         self.uri = f"nbd+unix:///{name}?socket={self.socket}"
         wait_socket(self.socket, self.process)
 
-    def fio(self, rw, depth, seconds, size):
+    def ask(self, rw, depth, seconds, size, block="4k"):
         before = cpu_ns(self.process.pid)
-        done = subprocess.run(
-            ["fio", "--name=cache", "--ioengine=nbd", f"--uri={self.uri}", f"--rw={rw}", "--bs=4k",
-             f"--iodepth={depth}", f"--size={size}", "--thread", "--time_based",
-             f"--runtime={seconds}", "--randrepeat=0", "--norandommap", "--output-format=json"],
-            cwd=self.rig.folder, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-            timeout=seconds + 120, check=False)
-        if done.returncode:
-            raise Unavailable(f"fio: {done.stderr.strip()[-300:]}")
+        side, = fio.jobs(self.rig.folder, [("cache", self.uri)], rw, depth, seconds, size,
+                         block=block)
         used = cpu_ns(self.process.pid) - before
-        job = json.loads(done.stdout[done.stdout.index("{"):])["jobs"][0]
-        side = job["read" if "read" in rw else "write"]
         return side["iops"], used / 1e3 / max(side["total_ios"], 1)
 
 
-def nbd(table, options):
-    if not shutil.which("fio"):
-        raise Unavailable("fio is not installed")
+def lines_of(rig, options):
+    """name: pipeline: a hot set of which all may be dirty or not, and what they are beside."""
     size = options.hot
-    with Rig(size * 4 + 768 * MIB, options.disk) as rig:
-        cached = [spec("cache0", "cached", size=size * 2, edge_store="file0"),
-                  spec("file0", "blocker_file", dir=f"{rig.folder}/store")]
+    memory = spec("mem0", "blocker_memory", size=size + 16 * MIB)
+    below = {"memory": [memory]}
+    for name, part in (("half", 2), ("quarter", 4)):
+        below[name] = [spec(f"cache-{name}", "cached", size=size * part,
+                            edge_store=f"file-{name}"),
+                       spec(f"file-{name}", "blocker_file", dir=f"{rig.folder}/{name}")]
         if options.stand_in:
-            cached = [spec("cache0", "blocker_memory", size=size + 16 * MIB)]
-        lines = {}
-        for name, below in (("memory", [spec("mem0", "blocker_memory", size=size + 16 * MIB)]),
-                            ("cached", cached)):
-            lines[name] = Pipeline(rig, name, size, below)
-            lines[name].fio("write", 16, 1, size)
-        seconds = 1 if options.quick else 2
-        shapes = WORKLOADS[1::2] if options.quick else WORKLOADS
+            below[name] = [spec(f"cache-{name}", "blocker_memory", size=size + 16 * MIB)]
+    return {name: Pipeline(rig, name, size, peers) for name, peers in below.items()}
+
+
+def nbd_round(table, options, lines, shapes):
+    seconds = 1 if options.quick else 2
+    for rw, depth, block in shapes:
+        for name, line in lines.items():
+            iops, cpu = line.ask(rw, depth, seconds, options.hot, block)
+            table.add(f"{name}, {rw} {block} QD{depth}", iops)
+            table.add(f"{name}, {rw} {block} QD{depth}, CPU", cpu)
+
+
+def nbd(table, options):
+    fio.need()
+    shapes = WORKLOADS[1::2] if options.quick else WORKLOADS
+    with Rig(options.hot * 8 + 768 * MIB, options.disk) as rig:
+        lines = lines_of(rig, options)
+        for line in lines.values():
+            line.ask("write", 16, 1, options.hot)
+            # so that what lies side by side in the volume does not in the segment
+            line.ask("randwrite", 16, 1, options.hot)
         for _ in range(options.rounds):
-            for rw, depth in shapes:
-                for name, line in lines.items():
-                    iops, cpu = line.fio(rw, depth, seconds, size)
-                    table.add(f"{name}, {rw} QD{depth}", iops)
-                    table.add(f"{name}, {rw} QD{depth}, CPU", cpu)
-    for rw, depth in shapes:
-        table.row(f"memory, {rw} QD{depth}", "1/s")
-        table.row(f"cached, {rw} QD{depth}", "1/s", f"memory, {rw} QD{depth}", ("at least", 0.9))
-        table.row(f"cached, {rw} QD{depth}, CPU", "us/op", f"memory, {rw} QD{depth}, CPU")
+            nbd_round(table, options, lines, shapes)
+    for rw, depth, block in shapes:
+        shape = f"{rw} {block} QD{depth}"
+        table.row(f"memory, {shape}", "1/s")
+        for name in list(lines)[1:]:
+            table.row(f"{name}, {shape}", "1/s", f"memory, {shape}", ("at least", 0.9))
+            table.row(f"{name}, {shape}, CPU", "us/op", f"memory, {shape}, CPU",
+                      ("at most", 1.1) if block != "4k" else None)

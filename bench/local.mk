@@ -47,7 +47,7 @@ EXTRA_DIST += tests/scenario/bench_load.sh tests/scenario/bench_tables.sh
 
 bench_helpers = bench/run.sh bench/instructions.sh bench/memory.sh bench/path.sh bench/recovery.sh \
 	bench/cache.sh bench/volumes.sh bench/many.sh
-EXTRA_DIST += $(bench_helpers) bench/path.py bench/path_servers.py \
+EXTRA_DIST += $(bench_helpers) bench/fio.py bench/path.py bench/path_servers.py \
 	bench/cache.py bench/cache_pipeline.py bench/cache_rig.py bench/instructions.txt \
 	bench/recovery.py bench/tables.py \
 	bench/volumes.py bench/volumes_rig.py bench/many.py bench/plot.py

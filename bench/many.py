@@ -8,16 +8,15 @@ connection with as many requests on their way; on two and on four lanes, each in
 deep queue: nbdkit, served and asked in the same way, says how much.
 """
 
-import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 # pylint: disable=wrong-import-position
+import fio  # noqa: E402
 import tables  # noqa: E402
 from path_servers import MIB, Nbdkit, Place, Skerry, Unavailable  # noqa: E402
 
@@ -45,29 +44,19 @@ class Many(Skerry):
                          "--size", str(SIZE))
 
 
-def fio(server, rw, volumes, connections, depth, seconds):
+def rates(server, rw, volumes, connections, depth, seconds):
     """[operations a second of each connection]"""
-    words = ["fio", "--ioengine=nbd", f"--rw={rw}", "--bs=4k", f"--iodepth={depth}",
-             f"--size={SIZE}", "--thread", "--time_based", f"--runtime={seconds}",
-             "--ramp_time=1", "--randrepeat=0", "--norandommap", "--output-format=json"]
-    for number in range(volumes):
-        uri = f"nbd+unix:///v{number}?socket={server.socket}"
-        for connection in range(connections):
-            words += [f"--name=v{number}-{connection}", f"--uri={uri}"]
-    done = subprocess.run(words, cwd=server.place.folder, stdin=subprocess.DEVNULL,
-                          capture_output=True, text=True, timeout=seconds + 120, check=False)
-    if done.returncode:
-        raise Unavailable(f"fio: {done.stderr.strip()[-300:]}")
-    jobs = json.loads(done.stdout[done.stdout.index("{"):])["jobs"]
-    side = "read" if "read" in rw else "write"
-    return [job[side]["iops"] for job in jobs]
+    clients = [(f"v{number}-{connection}", f"nbd+unix:///v{number}?socket={server.socket}")
+               for number in range(volumes) for connection in range(connections)]
+    sides = fio.jobs(server.place.folder, clients, rw, depth, seconds, SIZE, "--ramp_time=1")
+    return [side["iops"] for side in sides]
 
 
 def measure(table, server, rw, seconds):
     name = f"{rw}, {server.name}"
     total = VOLUMES * CONNECTIONS
-    one = fio(server, rw, 1, 1, total, seconds)
-    many = fio(server, rw, VOLUMES, CONNECTIONS, 1, seconds)
+    one = rates(server, rw, 1, 1, total, seconds)
+    many = rates(server, rw, VOLUMES, CONNECTIONS, 1, seconds)
     table.add(f"{name}, one connection at depth {total}", sum(one))
     table.add(f"{name}, {total} connections", sum(many))
     table.add(f"{name}, {total} connections, beside", sum(many))
@@ -88,8 +77,7 @@ def rows(table, rw, server):
 
 
 def table_many(table, options):
-    if not shutil.which("fio"):
-        raise Unavailable("fio is not installed")
+    fio.need()
     folder = tempfile.mkdtemp(prefix="many.")
     memory = tempfile.mkdtemp(prefix="many.", dir="/dev/shm")
     shapes = ("randread",) if options.quick else ("randread", "randwrite")

@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 
+import fio
 from path_servers import DEFAULT, MIB, Place, Unavailable, servers_in_memory, servers_of_files
 from tables import machine
 
@@ -87,20 +88,13 @@ def run(words, **named):
     return done.stdout
 
 
-def fio(server, workload, seconds, folder):
+def fio_figures(server, workload, seconds, folder):
     rw, block, depth = FIO[workload]
-    text = run(["fio", "--name=path", "--ioengine=nbd", f"--uri={server.uri}", f"--rw={rw}",
-                f"--bs={block}", f"--iodepth={depth}", f"--size={server.place.size}", "--thread",
-                "--time_based", f"--runtime={seconds}", "--randrepeat=0", "--norandommap",
-                # a client that wakes a sleeping server pays for it in its send: so from submission
-                # to completion, not from the end of the send
-                "--percentile_list=50:99", "--clat_percentiles=0", "--lat_percentiles=1",
-                "--output-format=json"],
-               cwd=folder, timeout=seconds + 120)
-    job = json.loads(text[text.index("{"):])["jobs"][0]
-    if job["error"]:
-        raise Unavailable(f"fio: error {job['error']}")
-    side = job["read" if "read" in rw else "write"]
+    side, = fio.jobs(folder, [("path", server.uri)], rw, depth, seconds, server.place.size,
+                     # a client that wakes a sleeping server pays for it in its send: so from
+                     # submission to completion, not from the end of the send
+                     "--percentile_list=50:99", "--clat_percentiles=0", "--lat_percentiles=1",
+                     block=block)
     percentile = side["lat_ns"]["percentile"]
     return {"iops": side["iops"], "mb": side["bw_bytes"] / 1e6, "operations": side["total_ios"],
             "p50": percentile["50.000000"] / 1e3, "p99": percentile["99.000000"] / 1e3}
@@ -122,7 +116,7 @@ def measure(server, workload, seconds):
     """One run's figures, the server's CPU microseconds per operation among them."""
     before = server.cpu()
     if workload in FIO:
-        result = fio(server, workload, seconds, server.place.folder)
+        result = fio_figures(server, workload, seconds, server.place.folder)
     else:
         result = nbdcopy(server, workload, server.place.folder)
     result["cpu"] = (server.cpu() - before) / 1e3 / max(result.pop("operations"), 1)
