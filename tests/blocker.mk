@@ -17,7 +17,8 @@ blocker_scenarios = tests/scenario/blocker_laws.sh tests/scenario/blocker_memory
 	tests/scenario/blocker_file_crash.sh tests/scenario/blocker_file_uring.sh
 TESTS += $(blocker_scenarios)
 # stores that keep to the laws (blocker_laws.sh, blocker_lib.sh says what such a file is)
-EXTRA_DIST += tests/stores/blocker_memory.sh tests/stores/blocker_file.sh
+EXTRA_DIST += tests/stores/blocker_memory.sh tests/stores/blocker_file.sh \
+	tests/stores/blocker_rados.sh tests/scenario/ceph_lib.sh
 QUICK_TESTS += tests/scenario/blocker_memory.sh tests/scenario/blocker_file_start.sh \
 	tests/scenario/blocker_file_lost.sh
 EXTRA_DIST += $(blocker_scenarios) tests/scenario/blocker_lib.sh tests/lib/deny_uring.py

@@ -153,8 +153,10 @@ fixed(sizeof(struct xseg_volume_info) == 320);
 
 struct xseg_object_info {
 	uint64_t size;	    /* highest byte ever written + 1 */
-	uint64_t allocated; /* bytes of space it takes */
+	uint64_t allocated; /* bytes of space it takes; its size, with value
+			       XSEG_INFO_SPACE_UNKNOWN, where the store cannot tell */
 };
+#define XSEG_INFO_SPACE_UNKNOWN 1u
 
 /* One stretch of a STATUS answer; in order, without gaps, from the offset asked. */
 struct xseg_status_extent {

@@ -37,4 +37,17 @@ blocker_file_la_SOURCES += peers/blocker/file/file_nouring.c
 endif
 EXTRA_DIST += peers/blocker/file/file_uring.c peers/blocker/file/file_nouring.c
 
-dist_doc_DATA += docs/format-blocker-file.md
+blocker_rados_sources = peers/blocker/rados/blocker_rados.c peers/blocker/rados/ceph.h \
+	peers/blocker/rados/ceph_data.c peers/blocker/rados/ceph_fence.c \
+	peers/blocker/rados/ceph_index.c peers/blocker/rados/ceph_link.c \
+	peers/blocker/rados/ceph_object.c
+if HAVE_RADOS
+pkglib_LTLIBRARIES += blocker_rados.la
+blocker_rados_la_SOURCES = $(blocker_rados_sources)
+blocker_rados_la_CFLAGS = $(AM_CFLAGS) $(XXHASH_CFLAGS)
+blocker_rados_la_LDFLAGS = $(MODULE_LDFLAGS)
+blocker_rados_la_LIBADD = $(RADOS_LIBS) $(XXHASH_LIBS)
+endif
+EXTRA_DIST += $(blocker_rados_sources)
+
+dist_doc_DATA += docs/format-blocker-file.md docs/format-blocker-rados.md

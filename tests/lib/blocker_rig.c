@@ -128,6 +128,7 @@ int rig_info(struct rig *rig, struct xseg_key key, struct xseg_object_info *info
 	struct client_request request = {
 		.op = XSEG_OP_INFO, .key = key, .receive = info, .receive_size = sizeof(*info)};
 	int error = client_do(&rig->client, &request);
+	rig->space_known = request.value != XSEG_INFO_SPACE_UNKNOWN;
 	return error ? error : request.answer_length == sizeof(*info) ? 0 : -EBADMSG;
 }
 

@@ -17,6 +17,7 @@ struct rig {
 	uint64_t volume; /* of this run; the ones behind it are its own, too */
 	uint64_t seed;
 	uint8_t *out, *in; /* XSEG_OBJECT_MAX each */
+	bool space_known;  /* rig_info()'s last answer says which space the object takes */
 	bool failed;	   /* the law that is being checked */
 	unsigned laws, broken;
 	unsigned said; /* about this law; more is only counted */

@@ -73,7 +73,7 @@ laws_of_variant() {
 laws_of_two() {
     local one=$SEGMENT options=$3,$STORE_SHARED two
     blocker_peer first "$2" "first=$1,$options" || tap_not_ok "the first of two starts"
-    SEGMENT=$one-two
+    SEGMENT=$one-$1
     blocker_segment 64M
     two=$SEGMENT
     blocker_peer second "$2" "second=$1,$options" || tap_not_ok "the second of two starts"
@@ -84,7 +84,7 @@ laws_of_two() {
 }
 
 laws_of() {
-    local role reason variants=() variant lanes options
+    local role variants=() variant lanes options
     role=$(basename "$1" .sh)
     STORE_DIR=$SCENE_DIR/$role STORE_SHARED=''
     mkdir -p "$STORE_DIR"
@@ -93,8 +93,8 @@ laws_of() {
     store_stopped() { :; }
     # shellcheck source=/dev/null
     . "$1"
-    if ! reason=$(store_begin); then
-        tap_skip "$role" "$reason"
+    if ! store_begin >"$STORE_DIR/reason"; then
+        tap_skip "$role" "$(tail -n 1 "$STORE_DIR/reason")"
         return
     fi
     mapfile -t variants < <(store_variants)

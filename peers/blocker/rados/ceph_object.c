@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Objects as a whole. One is in its volume's index before it is made, and leaves it after it was
+ * removed; two workers do not do that to one object at once.
+ */
+#include <base/crash.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "peers/blocker/rados/ceph.h"
+
+#define PARTS_MAX \
+	16 /* of one write as an operation each; beyond that they are put together first */
+
+void ceph_object_name(char name[CEPH_NAME], const struct xseg_key *key)
+{
+	snprintf(name, CEPH_NAME, "o.%016" PRIx64 ".%08" PRIx32 ".%08" PRIx32, key->volume,
+		key->object, key->epoch);
+}
+
+static pthread_mutex_t *maker_of(struct ceph_store *store, const struct xseg_key *key)
+{
+	uint64_t place = (key->volume ^ key->object) * 0x9e3779b97f4a7c15u ^ key->epoch;
+	return &store->making[(place >> 32) % CEPH_MAKERS];
+}
+
+static int add_together(const struct job *job, rados_write_op_t op)
+{
+	char *bytes = malloc(job->length);
+	if (!bytes)
+		return -ENOMEM;
+	job_get_bytes(job, 0, bytes, job->length);
+	rados_write_op_write(op, bytes, job->length, job->offset); /* it copies them */
+	free(bytes);
+	return 0;
+}
+
+int ceph_object_change(const struct job *job, rados_write_op_t op)
+{
+	static const char zeros[XSEG_SECTOR];
+	struct iovec parts[PARTS_MAX];
+	if (job->op != XSEG_OP_WRITE) {
+		if (job->op == XSEG_OP_ZERO && (job->flags & XSEG_F_NO_HOLE))
+			rados_write_op_writesame(
+				op, zeros, sizeof(zeros), job->length, job->offset);
+		else
+			rados_write_op_zero(op, job->offset, job->length);
+		return 0;
+	}
+	int count = job_iov(job, 0, job->length, parts, PARTS_MAX);
+	if (count < 0)
+		return add_together(job, op);
+	uint64_t at = job->offset;
+	for (int i = 0; i < count; at += parts[i++].iov_len)
+		rados_write_op_write(op, parts[i].iov_base, parts[i].iov_len, at);
+	return 0;
+}
+
+int ceph_object_make(struct ceph_task *task, struct ceph_link *link)
+{
+	const struct job *job = task->job;
+	pthread_mutex_t *maker = maker_of(link->store, &job->key);
+	char name[CEPH_NAME];
+	ceph_object_name(name, &job->key);
+	rados_write_op_t op = rados_create_write_op();
+	rados_write_op_create(op, LIBRADOS_CREATE_IDEMPOTENT, NULL);
+	int error = ceph_object_change(job, op);
+	pthread_mutex_lock(maker);
+	error = error ? error : ceph_index_add(link, &job->key);
+	error = error ? error : rados_write_op_operate(op, link->io, name, NULL, 0);
+	pthread_mutex_unlock(maker);
+	rados_release_write_op(op);
+	crash_point("blocker_rados.object.made");
+	atomic_fetch_add(&link->store->counted[CEPH_MAKES], 1);
+	return error ? error : job->op == XSEG_OP_WRITE ? (int)job->length : 0;
+}
+
+int ceph_object_delete(struct ceph_task *task, struct ceph_link *link)
+{
+	const struct xseg_key *key = &task->job->key;
+	pthread_mutex_t *maker = maker_of(link->store, key);
+	char name[CEPH_NAME];
+	ceph_object_name(name, key);
+	pthread_mutex_lock(maker);
+	int error = rados_remove(link->io, name);
+	error = error == -ENOENT ? ceph_link_pool(link) : error;
+	crash_point("blocker_rados.object.removed");
+	error = error ? error : ceph_index_remove(link, key);
+	pthread_mutex_unlock(maker);
+	return error;
+}
+
+/* --- COPY ----------------------------------------------------------------------------------- */
+
+static bool is_zero(const char *at, size_t size) { return !*at && !memcmp(at, at + 1, size - 1); }
+
+/* Pages that are all zeros, or all not, as far as they go. */
+struct stretch {
+	uint32_t at, size;
+	bool zero;
+};
+
+/* The one behind *s. False: there is none. */
+static bool stretch_next(const struct job *job, const char *bytes, struct stretch *s)
+{
+	uint32_t at = s->at + s->size;
+	if (at >= job->length)
+		return false;
+	*s = (struct stretch){.at = at, .size = store_piece_of(job, at).size};
+	s->zero = is_zero(bytes + at, s->size);
+	for (uint32_t more; (at = s->at + s->size) < job->length; s->size += more) {
+		more = store_piece_of(job, at).size;
+		if (is_zero(bytes + at, more) != s->zero)
+			break;
+	}
+	return true;
+}
+
+static void add_copy(const struct job *job, const char *bytes, rados_write_op_t op)
+{
+	for (struct stretch s = {0}; stretch_next(job, bytes, &s);)
+		if (s.zero)
+			rados_write_op_zero(op, job->offset + s.at, s.size);
+		else
+			rados_write_op_write(op, bytes + s.at, s.size, job->offset + s.at);
+}
+
+static int copy_to(struct ceph_link *link, const struct job *job, const char *bytes)
+{
+	pthread_mutex_t *maker = maker_of(link->store, &job->key);
+	char name[CEPH_NAME];
+	int error = 0;
+	ceph_object_name(name, &job->key);
+	rados_write_op_t op = rados_create_write_op();
+	bool whole = is_zero(bytes, job->length);
+	if (whole)
+		rados_write_op_assert_exists(op);
+	else
+		rados_write_op_create(op, LIBRADOS_CREATE_IDEMPOTENT, NULL);
+	add_copy(job, bytes, op);
+	pthread_mutex_lock(maker);
+	if (!whole)
+		error = ceph_index_add(link, &job->key);
+	error = error ? error : rados_write_op_operate(op, link->io, name, NULL, 0);
+	pthread_mutex_unlock(maker);
+	rados_release_write_op(op);
+	return whole && error == -ENOENT ? ceph_link_pool(link) : error;
+}
+
+int ceph_object_copy(struct ceph_task *task, struct ceph_link *link)
+{
+	const struct job *job = task->job;
+	struct xseg_key source = store_copy_source(job);
+	char name[CEPH_NAME], *bytes;
+	if (job->length == 0)
+		return 0;
+	bytes = calloc(1, job->length);
+	if (!bytes)
+		return -ENOMEM;
+	ceph_object_name(name, &source);
+	int got = rados_read(link->io, name, bytes, job->length, job->offset);
+	int error = got == -ENOENT ? ceph_link_pool(link) : got < 0 ? got : 0;
+	error = error ? error : copy_to(link, job, bytes);
+	free(bytes);
+	return error;
+}
+
+/* --- what there is -------------------------------------------------------------------------- */
+
+static int size_of(struct ceph_link *link, const struct xseg_key *key, uint64_t *size)
+{
+	char name[CEPH_NAME];
+	time_t changed;
+	ceph_object_name(name, key);
+	return rados_stat(link->io, name, size, &changed);
+}
+
+int ceph_object_info(struct ceph_task *task, struct ceph_link *link)
+{
+	struct xseg_object_info info = {0};
+	int error = size_of(link, &task->job->key, &info.size);
+	if (error == -ENOENT) {
+		error = ceph_link_pool(link);
+		return error ? error : -ENOENT;
+	}
+	if (error)
+		return error;
+	if (task->job->data_size < sizeof(info))
+		return -EINVAL;
+	/* which of it is holes only the OSD knows, and librados has no C function that asks it */
+	info.allocated = info.size;
+	task->value = XSEG_INFO_SPACE_UNKNOWN;
+	job_put_bytes(task->job, 0, &info, sizeof(info));
+	return sizeof(info);
+}
+
+/* What reads as zeros is called a hole; to know, it is read. */
+int ceph_object_status(struct ceph_task *task, struct ceph_link *link)
+{
+	struct job *job = task->job;
+	struct store_status status = {.job = job};
+	char name[CEPH_NAME], *bytes = calloc(1, job->length ? job->length : 1);
+	if (!bytes)
+		return -ENOMEM;
+	ceph_object_name(name, &job->key);
+	int got = rados_read(link->io, name, bytes, job->length, job->offset);
+	int error = got == -ENOENT ? ceph_link_pool(link) : got < 0 ? got : 0;
+	for (struct stretch s = {0}; !error && stretch_next(job, bytes, &s);)
+		if (!store_status_add(&status, s.size, s.zero))
+			break;
+	free(bytes);
+	return error ? error : store_status_end(&status, &task->value);
+}
+
+int ceph_object_absent(struct ceph_task *task, struct ceph_link *link)
+{
+	int error = ceph_link_pool(link);
+	if (error)
+		return error;
+	atomic_fetch_add(&link->store->counted[CEPH_ABSENT_READS], 1);
+	job_zero_bytes(task->job, 0, task->job->length);
+	return (int)task->job->length;
+}
+
+int ceph_object_reach(struct ceph_task *task, struct ceph_link *link)
+{
+	uint64_t size;
+	time_t changed;
+	(void)task;
+	return rados_stat(link->io, "format", &size, &changed);
+}
