@@ -14,7 +14,8 @@ blocker_scenarios = tests/scenario/blocker_laws.sh tests/scenario/blocker_memory
 	tests/scenario/blocker_file_start.sh tests/scenario/blocker_file_full.sh \
 	tests/scenario/blocker_file_fence.sh tests/scenario/example_lmdb.sh \
 	tests/scenario/blocker_file_kill.sh tests/scenario/blocker_file_lost.sh \
-	tests/scenario/blocker_file_crash.sh tests/scenario/blocker_file_uring.sh
+	tests/scenario/blocker_file_crash.sh tests/scenario/blocker_file_uring.sh \
+	tests/scenario/blocker_rados_faults.sh
 TESTS += $(blocker_scenarios)
 # stores that keep to the laws (blocker_laws.sh, blocker_lib.sh says what such a file is)
 EXTRA_DIST += tests/stores/blocker_memory.sh tests/stores/blocker_file.sh \

@@ -6,6 +6,7 @@
 #   ceph_have              or a reason why not, and status 1
 #   ceph_start DIR [STORE] memstore (default: in memory) or bluestore (in a file, survives a kill);
 #                          pool "skerry"; $CEPH_CONF is exported; a reason and status 1 if it fails
+#   ceph_need DIR [STORE]  ceph_start, or all is skipped with the reason
 #   ceph_mon_start, ceph_osd_start    again, after scene_stop or SIGKILL; they are the scene's
 #                          processes ceph-mon and ceph-osd, and end with it
 
@@ -117,4 +118,9 @@ ceph_start() {
     fi
     timeout 120 rados -p skerry put probe /etc/hostname >>"$CEPH_DIR/log/make" 2>&1 &&
         rados -p skerry rm probe
+}
+
+ceph_need() {
+    mkdir -p "$1"
+    { ceph_have && ceph_start "$@"; } >"$1/reason" || tap_skip_all "$(tail -n 1 "$1/reason")"
 }

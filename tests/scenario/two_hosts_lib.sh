@@ -2,7 +2,8 @@
 # shellcheck shell=bash
 #
 # Two hosts on one store, on top of xsegctl_lib.sh: segments with a front, a composer, a mapper and
-# a blocker each, all of a host in one process, the blockers on one folder.
+# a blocker each, all of a host in one process, the blockers on one folder; with
+# TWO_HOSTS_STORE=rados on one pool of a cluster of our own.
 #
 #   hosts_begin LABEL [CACHE]   ctl_begin and what is needed; CACHE: options of a cache between
 #                               composer and blocker, %h in it is
@@ -19,23 +20,30 @@
 
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "${BASH_SOURCE[0]}")/xsegctl_lib.sh"
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "${BASH_SOURCE[0]}")/ceph_lib.sh"
 
 LEASE=3s
-below=file0 cache=()
+below=file0 bottom='' cache=()
 
 hosts_begin() { # LABEL [CACHE]
     local module
     ctl_begin "$1"
     scene_need qemu-io nbdinfo
-    for module in mapperd volume front_nbd blocker_file; do
+    for module in mapperd volume front_nbd "blocker_${TWO_HOSTS_STORE:-file}"; do
         [ -e "$SKERRY_MODULE_DIR/$module.so" ] || tap_skip_all "$module is not built"
     done
     if [ -n "${2:-}" ]; then
         [ -e "$SKERRY_MODULE_DIR/cached.so" ] || tap_skip_all "cached is not built"
         below=cache0 cache=("cache0=cached,edge.store=file0,${2//%d/$SCENE_DIR}")
     fi
-    store=$SCENE_DIR/store
-    mkdir "$store"
+    if [ "${TWO_HOSTS_STORE:-}" = rados ]; then
+        ceph_need "$SCENE_DIR/ceph"
+        bottom=blocker_rados,pool=skerry,fence-timeout=1s
+    else
+        mkdir "$SCENE_DIR/store"
+        bottom=blocker_file,dir=$SCENE_DIR/store,shared=yes
+    fi
 }
 
 host() { # NAME: its segment, and all of it in one process
@@ -47,17 +55,17 @@ composer_starts() {
     scene_peer "$1" -s "$1" "vol0=volume,edge.store=$below,edge.map=map0" || exit 99
 }
 host_starts() {
-    local name=$1 bottom front
-    bottom=("file0=blocker_file,dir=$store,shared=yes"
+    local name=$1 peers front
+    peers=("file0=$bottom"
         "map0=mapperd,edge.store=file0,settle=0,lease=$LEASE,host=host-$name"
         "${cache[@]//%h/$name}")
     front=nbd0=front_nbd,listen=unix:$SCENE_DIR/$name.sock,edge.volume=vol0
     if [ -n "${HOSTS_APART:-}" ]; then
-        scene_peer "$name-store" -s "$name" "${bottom[@]}" || exit 99
+        scene_peer "$name-store" -s "$name" "${peers[@]}" || exit 99
         composer_starts "$name"
         scene_peer "$name-front" -s "$name" "$front" || exit 99
     else
-        scene_peer "$name" -s "$name" "${bottom[@]}" \
+        scene_peer "$name" -s "$name" "${peers[@]}" \
             "vol0=volume,edge.store=$below,edge.map=map0" "$front" || exit 99
     fi
     scene_wait_socket "$SCENE_DIR/$name.sock" || exit 99

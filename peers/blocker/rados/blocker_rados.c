@@ -22,9 +22,9 @@ static const struct peer_option rados_options[] = {
 		.help = "who we are to the cluster: client.ID"),
 	OPTION_TEXT(struct ceph_options, key_file, "key-file",
 		.help = "keyring with its secret; as the configuration says otherwise"),
-	OPTION_TIME(struct ceph_options, timeout, "timeout", .min = 100000000, .initial = "30s",
+	OPTION_TIME(struct ceph_options, timeout, "timeout", .min = 1000000000, .initial = "30s",
 		.help = "a request that the cluster does not answer for so long fails: ETIMEDOUT"),
-	OPTION_TIME(struct ceph_options, fence_timeout, "fence-timeout", .min = 100000000,
+	OPTION_TIME(struct ceph_options, fence_timeout, "fence-timeout", .min = 1000000000,
 		.initial = "3s",
 		.help = "another host's client that does not answer for so long when a volume is "
 			"taken from it is put on the blocklist"),

@@ -6,6 +6,7 @@
  * anything from them, not even what they have sent already.
  */
 #include <base/log.h>
+#include <base/must.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -37,12 +38,12 @@ static int configure(struct ceph_link *link, char *why, size_t why_size)
 			or_default(options->conf, "ceph.conf"), strerror(-error));
 		return error;
 	}
-	snprintf(seconds, sizeof(seconds), "%.3f", (double)options->timeout / 1e9);
-	static const char *const timeouts[] = {"rados_osd_op_timeout", "rados_mon_op_timeout"};
-	for (size_t i = 0; i < 2; i++)
-		rados_conf_set(link->cluster, timeouts[i], seconds);
-	snprintf(seconds, sizeof(seconds), "%" PRIu64, options->timeout / 1000000000u + 1);
-	rados_conf_set(link->cluster, "client_mount_timeout", seconds);
+	/* in whole seconds, each of them */
+	static const char *const timeouts[] = {
+		"rados_osd_op_timeout", "rados_mon_op_timeout", "client_mount_timeout"};
+	snprintf(seconds, sizeof(seconds), "%" PRIu64, (options->timeout + 999999999) / 1000000000);
+	for (size_t i = 0; i < 3; i++)
+		must(rados_conf_set(link->cluster, timeouts[i], seconds) == 0);
 	if (options->key_file)
 		rados_conf_set(link->cluster, "keyring", options->key_file);
 	return 0;
@@ -231,8 +232,9 @@ static int notify(
 	size_t size = 0, late_count;
 	char text[17], *reply = NULL;
 	snprintf(text, sizeof(text), "%016" PRIx64, volume);
-	int error = rados_notify2(link->io, CLIENTS, text, 16,
-		link->store->options->fence_timeout / 1000000u, &reply, &size);
+	/* librados cuts it to whole seconds, and waits for half a minute when none is left */
+	uint64_t seconds = (link->store->options->fence_timeout + 999999999) / 1000000000;
+	int error = rados_notify2(link->io, CLIENTS, text, 16, seconds * 1000, &reply, &size);
 	if (reply && rados_decode_notify_response(reply, size, acks, count, &late, &late_count))
 		error = error ? error : -EIO;
 	if (reply)

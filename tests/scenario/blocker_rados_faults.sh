@@ -1,0 +1,127 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# What users of a cluster meet: wrong names and keys, a peer, an OSD or a monitor that is killed, a
+# cluster that is paused, a pool that is gone, and a client that is stopped until
+# the cluster has shut it out. The OSD keeps its data in a file, so that a kill leaves it.
+
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "$0")/blocker_lib.sh"
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "$0")/ceph_lib.sh"
+blocker_begin "blocker_rados and a cluster with faults" 64M
+[ -e "$SKERRY_MODULE_DIR/blocker_rados.so" ] || tap_skip_all "blocker_rados is not built"
+CEPH_AUTH=cephx ceph_need "$SCENE_DIR/ceph" bluestore
+
+store=blocker_rados,pool=skerry,timeout=2s,fence-timeout=1s
+ceph_quiet() { timeout 60 ceph "$@" >>"$SCENE_DIR/ceph/log/make" 2>&1; }
+answers() { [ "$(op "$@")" = ok ]; } # VERB ARGS...
+comes() { scene_until 120 answers "$@"; }
+
+# --- who is refused, and told why ---------------------------------------------------------------
+refusal() { blocker_refusal "no=blocker_rados,$1"; }
+tap_like "a pool that is not there" "$(refusal pool=nowhere)" \
+    "pool: 'nowhere': No such file.*osd pool create"
+tap_like "a configuration that is not there" "$(refusal pool=skerry,conf=/nowhere)" \
+    "conf: '/nowhere'"
+tap_like "a name that the cluster does not know" "$(refusal pool=skerry,id=nobody)" \
+    'client.nobody in.*id=.*key-file='
+other=$SCENE_DIR/other.keyring
+ceph-authtool --create-keyring "$other" --gen-key -n client.admin >/dev/null
+tap_like "a key that is not the right one" "$(refusal "pool=skerry,key-file=$other")" \
+    'does not let client.admin in'
+echo "something else" | rados -p skerry -N taken put format -
+tap_like "a namespace that is somebody else's" "$(refusal pool=skerry,namespace=taken)" \
+    "not of this version"
+
+# --- a user with no more rights than the manual page says ---------------------------------------
+user=$SCENE_DIR/user.keyring
+ceph auth get-or-create client.user mon 'profile rbd' osd 'allow rwx pool=skerry' >"$user"
+blocker_peer small 1 "small=$store,id=user,key-file=$user,namespace=user" || tap_not_ok "it starts"
+tap_run "its laws hold" "$CHECK" all "$SEGMENT" small 200
+secret=$(sed -n 's/.*key = //p' "$user")
+tap_is "its key is in no argument, and in no log" "$(
+    grep -acF -- "$secret" "/proc/$(scene_pid small)/cmdline" "$SCENE_DIR/small.err" |
+        sed 's/.*://' | sort -u
+)" 0
+scene_stop small
+
+# --- the peer is killed under load --------------------------------------------------------------
+next=0
+for i in 1 2 3; do
+    blocker_peer "w$i" 2 "disk=$store" || tap_not_ok "it starts"
+    [ "$next" -eq 0 ] ||
+        tap_is "what was flushed by $((next - 1)) is there" "$(op verify 9 $((next - 1)))" ok
+    scene_spawn hammer "$CHECK" hammer "$SEGMENT" "$PEER" 9 "$next"
+    scene_until 60 grep -q . "$SCENE_DIR/hammer.out"
+    sleep "0.$((RANDOM % 5 + 1))"
+    scene_kill KILL "w$i"
+    scene_kill KILL hammer
+    scene_stop hammer
+    scene_stop "w$i"
+    last=$(tail -n 1 "$SCENE_DIR/hammer.out")
+    next=$((${last:-$((next - 1))} + 1))
+done
+blocker_peer disk 2 "disk=$store" || tap_not_ok "it starts"
+tap_is "at the end all is there" "$(op verify 9 $((next - 1)))" ok
+tap_is "a hammer that was not there would be missed" \
+    "$(op verify 10 $((next - 1)) | cut -c 1-10)" "wrong data"
+
+# --- the OSD is killed --------------------------------------------------------------------------
+tap_is "a write" "$(op write 1 0 0 65536 1)" ok
+scene_kill KILL ceph-osd
+scene_stop ceph-osd
+tap_is "without an OSD a read fails in time" "$(op read 1 0 0 65536 1)" ETIMEDOUT
+tap_is "and a write" "$(op write 1 1 0 4096 1)" ETIMEDOUT
+tap_is "the log says so once" "$(grep -c 'failed.*timed out' "$SCENE_DIR/disk.err")" 1
+ceph_osd_start
+tap_run "it is back: what was written is there" comes read 1 0 0 65536 1
+tap_is "and more can be" "$(op write 1 1 0 4096 2)" ok
+
+# --- the monitor is killed ----------------------------------------------------------------------
+scene_kill KILL ceph-mon
+scene_stop ceph-mon
+tap_is "without a monitor a write goes on" "$(op write 1 2 0 4096 3)" ok
+ceph_mon_start
+tap_run "it is back" ceph_quiet osd stat
+
+# --- a cluster that is paused -------------------------------------------------------------------
+tap_run "the cluster takes no requests" ceph_quiet osd set pause
+held() { [ "$(op write 1 3 0 4096 1)" = ETIMEDOUT ]; }
+tap_run "a write fails in time" scene_until 60 held
+tap_run "it takes them again" ceph_quiet osd unset pause
+tap_run "a write goes on" comes write 1 3 0 4096 2
+
+# --- one that is stopped, while another takes a volume of its -----------------------------------
+tap_is "it claims two volumes" "$(op fence 31 5) $(op fence 32 5)" "ok ok"
+tap_is "and writes" "$(op write 31 0 0 4096 1) $(op write 32 0 0 4096 1)" "ok ok"
+one=$SEGMENT
+SEGMENT=$one-b
+blocker_segment 32M
+blocker_peer second 1 "second=$store" || tap_not_ok "it starts"
+tap_is "another asks for one of them: it is let go of" "$(op fence 32 6)" ok
+SEGMENT=$one PEER=disk
+tap_like "the first may not write to it" "$(op write 32 0 0 4096 2)" ESTALE
+tap_is "and was not shut out" "$(op write 31 0 0 4096 2)" ok
+scene_freeze "$(scene_pid disk)"
+scene_spawn late "$CHECK" write "$SEGMENT" disk 31 0 0 4096 3
+SEGMENT=$one-b PEER=second
+tap_is "it is stopped: another takes the other one" "$(op fence 31 6)" ok
+tap_is "and writes" "$(op write 31 0 0 4096 4)" ok
+scene_kill CONT disk
+tap_run "it goes on: its write is answered" scene_until 60 grep -q . "$SCENE_DIR/late.out"
+tap_like "and refused" "$(cat "$SCENE_DIR/late.out")" ESTALE
+tap_is "nothing of it arrived" "$(op read 31 0 0 4096 4)" ok
+SEGMENT=$one PEER=disk
+tap_is "the cluster had shut it out; it is in again" "$(op fence 33 1) $(op write 33 0 0 4096 1)" \
+    "ok ok"
+tap_run "which it says" grep -q 'had shut us out; we are in again' "$SCENE_DIR/disk.err"
+scene_stop second
+
+# --- the pool is deleted under it ---------------------------------------------------------------
+tap_run "the pool is deleted" ceph_quiet osd pool delete skerry skerry \
+    --yes-i-really-really-mean-it
+gone() { [ "$(op read 1 0 0 65536 0)" = EIO ]; }
+tap_run "what was there does not read as zeros" scene_until 60 gone
+tap_run "it stops all the same" scene_stop disk
+tap_end
