@@ -5,7 +5,8 @@
 # own, without a manager.
 #   ceph_have              or a reason why not, and status 1
 #   ceph_start DIR [STORE] memstore (default: in memory) or bluestore (in a file, survives a kill);
-#                          pool "skerry"; $CEPH_CONF is exported; a reason and status 1 if it fails
+#                          pool "skerry", or CEPH_POOL; $CEPH_CONF is exported; a reason and
+#                          status 1 if it fails
 #   ceph_need DIR [STORE]  ceph_start, or all is skipped with the reason
 #   ceph_mon_start, ceph_osd_start    again, after scene_stop or SIGKILL; they are the scene's
 #                          processes ceph-mon and ceph-osd, and end with it
@@ -106,7 +107,7 @@ ceph_make() { # STORE
     ceph-osd -c "$CEPH_CONF" -i 0 --mkfs --osd-uuid "$id" || return
     ceph osd crush add 0 1.0 root=default host=here || return
     ceph_osd_start
-    ceph osd pool create skerry 8 && ceph osd pool set skerry size 1 --yes-i-really-mean-it
+    [ -z "${CEPH_POOL-skerry}" ] || ceph osd pool create "${CEPH_POOL-skerry}" 8
 }
 
 ceph_start() {
@@ -116,9 +117,9 @@ ceph_start() {
         echo "no cluster: $(tail -n 1 "$CEPH_DIR/log/make")"
         return 1
     fi
-    timeout 120 rados -p skerry put probe /etc/hostname >>"$CEPH_DIR/log/make" 2>&1 &&
-        rados -p skerry rm probe
+    scene_until 120 ceph_is_up >>"$CEPH_DIR/log/make" 2>&1 || { echo "no OSD came up" && return 1; }
 }
+ceph_is_up() { timeout 20 ceph osd stat | grep -q ' 1 up'; }
 
 ceph_need() {
     mkdir -p "$1"
