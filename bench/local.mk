@@ -4,6 +4,13 @@ bench_shared = bench/common.c bench/common.h tests/lib/fixture.c tests/lib/fixtu
 bench_hop_shared = bench/hop.c bench/hop.h $(bench_shared)
 bench_builds = bench_ring bench_hop bench_instructions bench_policy bench_reap bench_xcache \
 	bench_cache bench_port
+bench_rados_sources = bench/bench_rados.c
+if HAVE_RADOS
+bench_builds += bench_rados
+bench_rados_SOURCES = $(bench_rados_sources)
+bench_rados_LDADD = libxseg.la $(RADOS_LIBS)
+endif
+EXTRA_DIST += $(bench_rados_sources)
 EXTRA_PROGRAMS += $(bench_builds)
 
 bench_ring_SOURCES = bench/bench_ring.c $(bench_shared)
@@ -46,11 +53,11 @@ TESTS += tests/scenario/bench_load.sh tests/scenario/bench_tables.sh
 EXTRA_DIST += tests/scenario/bench_load.sh tests/scenario/bench_tables.sh
 
 bench_helpers = bench/run.sh bench/instructions.sh bench/memory.sh bench/path.sh bench/recovery.sh \
-	bench/cache.sh bench/volumes.sh bench/many.sh
+	bench/cache.sh bench/volumes.sh bench/many.sh bench/stores.sh
 EXTRA_DIST += $(bench_helpers) bench/fio.py bench/path.py bench/path_servers.py \
 	bench/cache.py bench/cache_pipeline.py bench/cache_rig.py bench/instructions.txt \
 	bench/recovery.py bench/tables.py \
-	bench/volumes.py bench/volumes_rig.py bench/many.py bench/plot.py
+	bench/volumes.py bench/volumes_rig.py bench/many.py bench/stores.py bench/plot.py
 CLEANFILES += bench.json $(bench_builds)
 
 .PHONY: bench

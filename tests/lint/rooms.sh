@@ -30,7 +30,7 @@ libsmartcols/    tools/
 xxhash.h         xseg/ peers/volume/ peers/map/ peers/blocker/ peers/core/ tools/
 jemalloc/        peers/core/
 systemd/         peers/core/ tools/
-rados/           peers/blocker/rados/
+rados/           peers/blocker/rados/ bench/bench_rados
 hiredis/         peers/blocker/blocker_redis
 check.h          tests/
 criterion/       tests/

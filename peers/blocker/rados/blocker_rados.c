@@ -70,17 +70,14 @@ static void task_run(struct worker_item *item)
 {
 	struct ceph_task *task = (struct ceph_task *)item;
 	struct ceph_store *store = ceph_store_of(task->job);
-	for (int i = 0; i < TRIES; i++) {
+	task->answer = -ESHUTDOWN;
+	for (int i = 0, error = 0; i < TRIES && task->answer == -ESHUTDOWN; i++) {
 		struct ceph_link *link = ceph_link_take(store);
 		task->answer = task->act(task, link);
+		if (task->answer == -ESHUTDOWN)
+			error = ceph_link_renew(store, link);
 		ceph_link_give(link);
-		if (task->answer != -ESHUTDOWN)
-			return;
-		int error = ceph_link_renew(store, link);
-		if (error) {
-			task->answer = error;
-			return;
-		}
+		task->answer = error ? error : task->answer;
 	}
 }
 
@@ -130,11 +127,18 @@ static void rados_control(struct peer *peer, struct job *job)
 		job_fail(job, -EOPNOTSUPP);
 }
 
+static void rados_deleted(struct ceph_task *task)
+{
+	ceph_data_deleted(task->job);
+	blocker_rados_answer(task);
+}
+
 void blocker_rados_take(struct peer *peer, struct job *job)
 {
 	switch (job->op) {
 	case XSEG_OP_DELETE:
-		blocker_rados_work(job, ceph_object_delete, blocker_rados_answer);
+		ceph_data_deleted(job);
+		blocker_rados_work(job, ceph_object_delete, rados_deleted);
 		break;
 	case XSEG_OP_INFO: blocker_rados_work(job, ceph_object_info, blocker_rados_answer); break;
 	case XSEG_OP_STATUS:
@@ -184,6 +188,14 @@ static void rados_close(struct peer *first)
 	ceph_fence_fini(store);
 }
 
+static int rados_start(struct peer *peer, char *why, size_t why_size)
+{
+	(void)why;
+	(void)why_size;
+	ceph_data_start(peer);
+	return 0;
+}
+
 /* What other threads have counted. */
 static bool rados_poll(struct peer *peer)
 {
@@ -209,6 +221,8 @@ static const struct peer_ops rados_ops = {
 	.options_size = sizeof(struct ceph_options),
 	.counters = rados_counters,
 	.shared_size = sizeof(struct ceph_store),
+	.state_size = CEPH_DATA_SIZE,
+	.start = rados_start,
 	.open = rados_open,
 	.close = rados_close,
 	.poll = rados_poll,

@@ -153,6 +153,11 @@ void ceph_fence_forget(struct ceph_link *link, uint64_t volume);
 /* --- ceph_data.c: on the lane --------------------------------------------------------------- */
 
 void ceph_data_take(struct job *job);
+/* What a shard keeps: peer->state. */
+#define CEPH_DATA_SIZE (72u * 1024)
+void ceph_data_start(struct peer *peer);
+/* DELETE begins, and ends. */
+void ceph_data_deleted(const struct job *job);
 
 /* --- ceph_object.c, act() of tasks ---------------------------------------------------------- */
 

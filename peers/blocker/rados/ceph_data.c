@@ -25,6 +25,8 @@ struct io {
 	rados_completion_t completion;
 	rados_read_op_t read;
 	char *together; /* all of it, when it is in too many pieces */
+	uint32_t deletes;
+	bool guarded; /* it fails if the object is not there */
 	int count;
 	struct iovec part[PARTS_MAX];
 	size_t got[PARTS_MAX];
@@ -165,6 +167,44 @@ static void read_take(struct job *job)
 		refused(io, error);
 }
 
+/* --- which objects are there ---------------------------------------------------------------- */
+
+/*
+ * A new object has to get into its volume's index first, so a write fails if its object is not
+ * there. That costs an OSD a tenth of small writes; so it is not asked where it is known: what a
+ * write of ours has met stays until we delete it. Whoever else deletes objects has seen that
+ * nothing refers to them, and names are not used again.
+ */
+#define KNOWN 4096u
+
+struct ceph_shard {
+	uint32_t deletes; /* grows when one begins or ends */
+	struct xseg_key known[KNOWN];
+};
+
+static struct ceph_shard *shard_of(const struct job *job) { return job->peer->state; }
+
+static struct xseg_key *known_at(const struct job *job)
+{
+	uint64_t place = (job->key.volume + job->key.object) * 0x9e3779b97f4a7c15u;
+	return &shard_of(job)->known[(place ^ job->key.epoch) >> 32 & (KNOWN - 1)];
+}
+
+fixed(sizeof(struct ceph_shard) <= CEPH_DATA_SIZE);
+
+void ceph_data_start(struct peer *peer)
+{
+	struct ceph_shard *shard = peer->state;
+	for (uint32_t i = 0; i < KNOWN; i++)
+		shard->known[i].volume = UINT64_MAX; /* nobody's */
+}
+
+void ceph_data_deleted(const struct job *job)
+{
+	shard_of(job)->deletes++;
+	known_at(job)->volume = UINT64_MAX;
+}
+
 /* --- WRITE, ZERO, DISCARD ------------------------------------------------------------------- */
 
 /* What has been entered is left; then the task's answer. */
@@ -180,6 +220,8 @@ static void change_done(struct post_item *item)
 	struct job *job = io->job;
 	int refusal = io->rc[0], error = io_end(io);
 	error = error ? error : refusal;
+	if (!error && io->guarded && io->deletes == shard_of(job)->deletes)
+		*known_at(job) = job->key;
 	free(io);
 	crash_point("blocker_rados.write.done");
 	if (error == -ENOENT && !makes_hole(job)) {
@@ -206,8 +248,10 @@ static void change_send(struct job *job)
 	}
 	ceph_object_name(name, &job->key);
 	rados_write_op_t op = rados_create_write_op();
-	/* so that one which is new gets into its volume's index first */
-	rados_write_op_assert_exists(op);
+	io->deletes = shard_of(job)->deletes;
+	io->guarded = store_key_compare(known_at(job), &job->key) != 0;
+	if (io->guarded)
+		rados_write_op_assert_exists(op);
 	int error = ceph_object_change(job, op);
 	error = error ? error
 		      : rados_aio_write_op_operate(op, io->link->io, io->completion, name, NULL, 0);

@@ -278,15 +278,14 @@ static int claim_once(struct ceph_task *task, struct ceph_link *link)
 		wanted.before = 0;
 		error = error ? error : write_line(link, volume, &line, &wanted);
 	}
-	if (!error) {
-		/* who claims it meanwhile has lost, or changes the line */
-		uint32_t changes = changes_of(store, volume);
-		error = read_line(link, volume, &line);
-		if (!error && memcmp(&line.fence, &wanted, sizeof(wanted)) != 0)
-			error = -ESTALE;
-		if (!error)
-			learn(store, volume, &line, changes);
-	}
+	/* who claims it meanwhile has lost, or changes the line */
+	uint32_t changes = changes_of(store, volume);
+	struct line found;
+	error = error ? error : read_line(link, volume, &found);
+	if (!error && (found.size != line.size || memcmp(found.text, line.text, line.size) != 0))
+		error = -ESTALE;
+	if (!error)
+		learn(store, volume, &found, changes);
 	return error;
 }
 
