@@ -13,8 +13,8 @@ blocker_begin "blocker_rados and a cluster with faults" 64M
 [ -e "$SKERRY_MODULE_DIR/blocker_rados.so" ] || tap_skip_all "blocker_rados is not built"
 CEPH_AUTH=cephx ceph_need "$SCENE_DIR/ceph" bluestore
 
-store=blocker_rados,pool=skerry,timeout=2s,fence-timeout=1s
-ceph_quiet() { timeout 60 ceph "$@" >>"$SCENE_DIR/ceph/log/make" 2>&1; }
+store=blocker_rados,pool=skerry,timeout=1m,fence-timeout=1s
+ceph_quiet() { timeout 300 ceph "$@" >>"$SCENE_DIR/ceph/log/make" 2>&1; }
 answers() { [ "$(op "$@")" = ok ]; } # VERB ARGS...
 comes() { scene_until 120 answers "$@"; }
 
@@ -69,12 +69,15 @@ tap_is "a hammer that was not there would be missed" \
 
 # --- the OSD is killed --------------------------------------------------------------------------
 tap_is "a write" "$(op write 1 0 0 65536 1)" ok
+# one that waits for 5 s and no longer, for what must fail
+blocker_peer hasty 1 "hasty=blocker_rados,pool=skerry,timeout=5s" || tap_not_ok "it starts"
 scene_kill KILL ceph-osd
 scene_stop ceph-osd
 tap_is "without an OSD a read fails in time" "$(op read 1 0 0 65536 1)" ETIMEDOUT
 tap_is "and a write" "$(op write 1 1 0 4096 1)" ETIMEDOUT
-tap_is "the log says so once" "$(grep -c 'failed.*timed out' "$SCENE_DIR/disk.err")" 1
+tap_is "the log says so once" "$(grep -c 'failed.*timed out' "$SCENE_DIR/hasty.err")" 1
 ceph_osd_start
+PEER=disk
 tap_run "it is back: what was written is there" comes read 1 0 0 65536 1
 tap_is "and more can be" "$(op write 1 1 0 4096 2)" ok
 
@@ -88,7 +91,9 @@ tap_run "it is back" ceph_quiet osd stat
 # --- a cluster that is paused -------------------------------------------------------------------
 tap_run "the cluster takes no requests" ceph_quiet osd set pause
 held() { [ "$(op write 1 3 0 4096 1)" = ETIMEDOUT ]; }
+PEER=hasty
 tap_run "a write fails in time" scene_until 60 held
+PEER=disk
 tap_run "it takes them again" ceph_quiet osd unset pause
 tap_run "a write goes on" comes write 1 3 0 4096 2
 
@@ -124,4 +129,5 @@ tap_run "the pool is deleted" ceph_quiet osd pool delete skerry skerry \
 gone() { [ "$(op read 1 0 0 65536 0)" = EIO ]; }
 tap_run "what was there does not read as zeros" scene_until 60 gone
 tap_run "it stops all the same" scene_stop disk
+scene_stop hasty
 tap_end

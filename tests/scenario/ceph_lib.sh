@@ -88,6 +88,8 @@ ceph_keys() {
 ceph_mon_start() { scene_spawn ceph-mon ceph-mon -c "$CEPH_CONF" -i a -f; }
 ceph_osd_start() { scene_spawn ceph-osd ceph-osd -c "$CEPH_CONF" -i 0 -f; }
 
+ceph_ask() { timeout 300 ceph "$@"; }
+
 ceph_make() { # STORE
     local id port keys=()
     id=$(cat /proc/sys/kernel/random/uuid) port=$(ceph_port)
@@ -103,11 +105,11 @@ ceph_make() { # STORE
     ceph-mon -c "$CEPH_CONF" --mkfs -i a --monmap "$CEPH_DIR/monmap" "${keys[@]}" || return
     ceph_mon_start
     id=$(cat /proc/sys/kernel/random/uuid)
-    timeout 120 ceph osd new "$id" 0 || return
+    ceph_ask osd new "$id" 0 || return
     ceph-osd -c "$CEPH_CONF" -i 0 --mkfs --osd-uuid "$id" || return
-    ceph osd crush add 0 1.0 root=default host=here || return
+    ceph_ask osd crush add 0 1.0 root=default host=here || return
     ceph_osd_start
-    [ -z "${CEPH_POOL-skerry}" ] || ceph osd pool create "${CEPH_POOL-skerry}" 8
+    [ -z "${CEPH_POOL-skerry}" ] || ceph_ask osd pool create "${CEPH_POOL-skerry}" 8
 }
 
 ceph_start() {
@@ -119,7 +121,7 @@ ceph_start() {
     fi
     scene_until 120 ceph_is_up >>"$CEPH_DIR/log/make" 2>&1 || { echo "no OSD came up" && return 1; }
 }
-ceph_is_up() { timeout 20 ceph osd stat | grep -q ' 1 up'; }
+ceph_is_up() { timeout 60 ceph osd stat | grep -q ' 1 up'; }
 
 ceph_need() {
     mkdir -p "$1"

@@ -36,7 +36,8 @@ keeper_file() {
         printf '[peer nbd0]\nrole = front_nbd\nlisten = unix:%s\nedge.volume = vol0\n\n' "$socket"
         printf '[peer vol0]\nrole = volume\nedge.store = file0\nedge.map = map0\n\n'
         printf '[peer map0]\nrole = mapperd\nedge.store = file0\n\n'
-        printf '[peer file0]\nrole = blocker_file\ndir = %s/store\n\n' "$SCENE_DIR"
+        printf '[peer file0]\n%s\n\n' "${KEEPER_STORE:-role = blocker_file
+dir = $SCENE_DIR/store}"
         cat
     } >"$1"
 }
