@@ -15,11 +15,12 @@ blocker_scenarios = tests/scenario/blocker_laws.sh tests/scenario/blocker_memory
 	tests/scenario/blocker_file_fence.sh tests/scenario/example_lmdb.sh \
 	tests/scenario/blocker_file_kill.sh tests/scenario/blocker_file_lost.sh \
 	tests/scenario/blocker_file_crash.sh tests/scenario/blocker_file_uring.sh \
-	tests/scenario/blocker_rados_faults.sh
+	tests/scenario/blocker_rados_faults.sh tests/scenario/blocker_redis_faults.sh
 TESTS += $(blocker_scenarios)
 # stores that keep to the laws (blocker_laws.sh, blocker_lib.sh says what such a file is)
 EXTRA_DIST += tests/stores/blocker_memory.sh tests/stores/blocker_file.sh \
-	tests/stores/blocker_rados.sh tests/scenario/ceph_lib.sh
+	tests/stores/blocker_rados.sh tests/stores/blocker_redis.sh \
+	tests/scenario/ceph_lib.sh tests/scenario/redis_lib.sh
 QUICK_TESTS += tests/scenario/blocker_memory.sh tests/scenario/blocker_file_start.sh \
 	tests/scenario/blocker_file_lost.sh
 EXTRA_DIST += $(blocker_scenarios) tests/scenario/blocker_lib.sh tests/lib/deny_uring.py

@@ -56,6 +56,16 @@ static inline struct store_piece store_piece_of(const struct job *job, uint32_t 
 	for (struct store_piece piece = store_piece_of(job, 0); (piece).at < (job)->length; \
 		(piece) = store_piece_of(job, (piece).at + (piece).size))
 
+bool store_is_zero(const void *bytes, size_t size);
+/* Pages of a range's bytes that are all zeros, or all not, as far as they go: for stores that
+   cannot tell holes from what was written as zeros. Begin with {0}; it moves on to the next one,
+   false: there is none. */
+struct store_stretch {
+	uint32_t at, size; /* in the job's range */
+	bool zero;
+};
+bool store_stretch_next(const struct job *job, const char *bytes, struct store_stretch *s);
+
 /* --- records -------------------------------------------------------------------------------- */
 
 static inline bool store_record_is(const struct xseg_key *key)

@@ -50,4 +50,17 @@ blocker_rados_la_LIBADD = $(RADOS_LIBS) $(XXHASH_LIBS)
 endif
 EXTRA_DIST += $(blocker_rados_sources)
 
-dist_doc_DATA += docs/format-blocker-file.md docs/format-blocker-rados.md
+blocker_redis_sources = peers/blocker/redis/blocker_redis.c peers/blocker/redis/redis.h \
+	peers/blocker/redis/redis_link.c peers/blocker/redis/redis_op.c \
+	peers/blocker/redis/redis_script.h \
+	peers/blocker/file/file_home.c peers/blocker/file/file_home.h
+if HAVE_HIREDIS
+pkglib_LTLIBRARIES += blocker_redis.la
+blocker_redis_la_SOURCES = $(blocker_redis_sources)
+blocker_redis_la_CFLAGS = $(AM_CFLAGS) $(XXHASH_CFLAGS) $(EVENT_CFLAGS)
+blocker_redis_la_LDFLAGS = $(MODULE_LDFLAGS)
+blocker_redis_la_LIBADD = -lhiredis $(EVENT_LIBS) $(XXHASH_LIBS)
+endif
+EXTRA_DIST += $(blocker_redis_sources)
+
+dist_doc_DATA += docs/format-blocker-file.md docs/format-blocker-rados.md docs/format-blocker-redis.md

@@ -3,6 +3,7 @@
 #include <base/time.h>
 #include <peer/store.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 uint64_t store_record_version_next(uint64_t found)
@@ -38,6 +39,29 @@ int store_record_answer(struct job *job, const void *record, size_t size)
 		return -EMSGSIZE;
 	job_put_bytes(job, 0, record, (uint32_t)size);
 	return (int)size;
+}
+
+/* --- zeros ----------------------------------------------------------------------------------- */
+
+bool store_is_zero(const void *bytes, size_t size)
+{
+	const char *at = bytes;
+	return size == 0 || (!*at && !memcmp(at, at + 1, size - 1));
+}
+
+bool store_stretch_next(const struct job *job, const char *bytes, struct store_stretch *s)
+{
+	uint32_t at = s->at + s->size;
+	if (at >= job->length)
+		return false;
+	*s = (struct store_stretch){.at = at, .size = store_piece_of(job, at).size};
+	s->zero = store_is_zero(bytes + at, s->size);
+	for (uint32_t more; (at = s->at + s->size) < job->length; s->size += more) {
+		more = store_piece_of(job, at).size;
+		if (store_is_zero(bytes + at, more) != s->zero)
+			break;
+	}
+	return true;
 }
 
 /* --- LIST ------------------------------------------------------------------------------------ */

@@ -20,7 +20,7 @@ LIBRARIES='
 sanitizer/       tests/fuzz/
 urcu/            xseg/ peers/core/
 urcu.h           xseg/ peers/core/
-event2/          peers/core/ peers/front/ peers/synapse/ peers/blocker/blocker_redis tools/
+event2/          peers/core/ peers/front/ peers/synapse/ peers/blocker/redis/ tools/
 event2/          peers/blocker/file/file_uring
 liburing.h       peers/blocker/blocker_file peers/blocker/file/
 openssl/         peers/front/ peers/synapse/
@@ -31,7 +31,7 @@ xxhash.h         xseg/ peers/volume/ peers/map/ peers/blocker/ peers/core/ tools
 jemalloc/        peers/core/
 systemd/         peers/core/ tools/
 rados/           peers/blocker/rados/ bench/bench_rados
-hiredis/         peers/blocker/blocker_redis
+hiredis/         peers/blocker/redis/
 check.h          tests/
 criterion/       tests/
 ncurses.h        tools/ctl/ctl_screen

@@ -3,7 +3,7 @@
 #
 # Two hosts on one store, on top of xsegctl_lib.sh: segments with a front, a composer, a mapper and
 # a blocker each, all of a host in one process, the blockers on one folder; with
-# TWO_HOSTS_STORE=rados on one pool of a cluster of our own.
+# TWO_HOSTS_STORE=rados on one pool of a cluster of our own, with redis on one server.
 #
 #   hosts_begin LABEL [CACHE]   ctl_begin and what is needed; CACHE: options of a cache between
 #                               composer and blocker, %h in it is
@@ -22,6 +22,8 @@
 . "$(dirname "${BASH_SOURCE[0]}")/xsegctl_lib.sh"
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "${BASH_SOURCE[0]}")/ceph_lib.sh"
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "${BASH_SOURCE[0]}")/redis_lib.sh"
 
 LEASE=3s
 below=file0 bottom='' cache=()
@@ -37,13 +39,20 @@ hosts_begin() { # LABEL [CACHE]
         [ -e "$SKERRY_MODULE_DIR/cached.so" ] || tap_skip_all "cached is not built"
         below=cache0 cache=("cache0=cached,edge.store=file0,${2//%d/$SCENE_DIR}")
     fi
-    if [ "${TWO_HOSTS_STORE:-}" = rados ]; then
+    case ${TWO_HOSTS_STORE:-file} in
+    rados)
         ceph_need "$SCENE_DIR/ceph"
         bottom=blocker_rados,pool=skerry,fence-timeout=1s
-    else
+        ;;
+    redis)
+        redis_need "$SCENE_DIR/redis"
+        bottom=blocker_redis,socket=$REDIS_SOCKET
+        ;;
+    *)
         mkdir "$SCENE_DIR/store"
         bottom=blocker_file,dir=$SCENE_DIR/store,shared=yes
-    fi
+        ;;
+    esac
 }
 
 host() { # NAME: its segment, and all of it in one process

@@ -94,33 +94,9 @@ int ceph_object_delete(struct ceph_task *task, struct ceph_link *link)
 
 /* --- COPY ----------------------------------------------------------------------------------- */
 
-static bool is_zero(const char *at, size_t size) { return !*at && !memcmp(at, at + 1, size - 1); }
-
-/* Pages that are all zeros, or all not, as far as they go. */
-struct stretch {
-	uint32_t at, size;
-	bool zero;
-};
-
-/* The one behind *s. False: there is none. */
-static bool stretch_next(const struct job *job, const char *bytes, struct stretch *s)
-{
-	uint32_t at = s->at + s->size;
-	if (at >= job->length)
-		return false;
-	*s = (struct stretch){.at = at, .size = store_piece_of(job, at).size};
-	s->zero = is_zero(bytes + at, s->size);
-	for (uint32_t more; (at = s->at + s->size) < job->length; s->size += more) {
-		more = store_piece_of(job, at).size;
-		if (is_zero(bytes + at, more) != s->zero)
-			break;
-	}
-	return true;
-}
-
 static void add_copy(const struct job *job, const char *bytes, rados_write_op_t op)
 {
-	for (struct stretch s = {0}; stretch_next(job, bytes, &s);)
+	for (struct store_stretch s = {0}; store_stretch_next(job, bytes, &s);)
 		if (s.zero)
 			rados_write_op_zero(op, job->offset + s.at, s.size);
 		else
@@ -134,7 +110,7 @@ static int copy_to(struct ceph_link *link, const struct job *job, const char *by
 	int error = 0;
 	ceph_object_name(name, &job->key);
 	rados_write_op_t op = rados_create_write_op();
-	bool whole = is_zero(bytes, job->length);
+	bool whole = store_is_zero(bytes, job->length);
 	if (whole)
 		rados_write_op_assert_exists(op);
 	else
@@ -207,7 +183,7 @@ int ceph_object_status(struct ceph_task *task, struct ceph_link *link)
 	ceph_object_name(name, &job->key);
 	int got = rados_read(link->io, name, bytes, job->length, job->offset);
 	int error = got == -ENOENT ? ceph_link_pool(link) : got < 0 ? got : 0;
-	for (struct stretch s = {0}; !error && stretch_next(job, bytes, &s);)
+	for (struct store_stretch s = {0}; !error && store_stretch_next(job, bytes, &s);)
 		if (!store_status_add(&status, s.size, s.zero))
 			break;
 	free(bytes);

@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The Redis blocker: objects as strings of a Redis server. */
+#include <base/log.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+#include <xseg/layout.h>
+#include <xxhash.h>
+
+#include "peers/blocker/file/file_home.h"
+#include "peers/blocker/redis/redis.h"
+
+static const char *const flush_choices[] = {"always", "memory", NULL};
+
+static const struct peer_option redis_options[] = {
+	OPTION_TEXT(struct redis_options, socket, "socket",
+		.help = "the server's UNIX socket; host and port otherwise"),
+	OPTION_TEXT(struct redis_options, host, "host", .initial = "127.0.0.1",
+		.help = "address of the server"),
+	OPTION_COUNT(struct redis_options, port, "port", .min = 1, .max = 65535, .initial = "6379",
+		.help = "its port"),
+	OPTION_COUNT(struct redis_options, database, "database", .max = 1000000, .initial = "0",
+		.help = "its database"),
+	OPTION_TEXT(struct redis_options, prefix, "prefix", .initial = "skerry", .max = 64,
+		.help = "first part of all keys: stores in one database are kept apart by it"),
+	OPTION_TEXT(struct redis_options, user, "user", .max = 128,
+		.help = "user of the server's access lists"),
+	OPTION_TEXT(struct redis_options, password_file, "password-file",
+		.help = "file whose first line is the password"),
+	OPTION_CHOICE(struct redis_options, flush, "flush", .choices = flush_choices,
+		.initial = "always",
+		.help = "always: the server has each write on its disk when it answers, or is "
+			"refused; memory: a flush promises nothing"),
+	OPTION_TIME(struct redis_options, timeout, "timeout", .min = 100000000, .initial = "30s",
+		.help = "a request that the server does not answer for so long fails: ETIMEDOUT"),
+	OPTION_SIZE(struct redis_options, window, "window", .min = 4096, .initial = "1M",
+		.unit = "bytes", .help = "under way to the server at once, from each lane"),
+	OPTION_END,
+};
+
+static const struct xseg_counter redis_counters[] = {
+	[REDIS_MAKES] = {"makes", "", "objects made"},
+	[REDIS_FENCED] = {"fenced", "", "writes refused because another host has the volume"},
+	[REDIS_RECONNECTS] = {"reconnects", "", "connections made"},
+	[REDIS_RETRIES] = {"retries", "", "commands sent again on another connection"},
+	[REDIS_ERRORS] = {"errors", "", "requests that the server failed"},
+	[REDIS_COUNTERS] = {NULL, NULL, NULL},
+};
+
+/* --- what the server must be ------------------------------------------------------------------ */
+
+static int read_password(struct redis_store *store, const char *path, char *why, size_t why_size)
+{
+	int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+	if (!path)
+		return 0;
+	ssize_t size = fd < 0 ? -1 : read(fd, store->password, sizeof(store->password) - 1);
+	int error = size < 0 ? -errno : 0;
+	if (fd >= 0)
+		close(fd);
+	if (error)
+		snprintf(why, why_size, "password-file: '%s': %s", path, strerror(-error));
+	else
+		store->password[strcspn(store->password, "\r\n")] = 0;
+	return error;
+}
+
+/* A command whose answer is an error or not what it is to be: a sentence of the server's. */
+static int ask(redisContext *context, redisReply **reply, char *why, size_t why_size,
+	const char *format, ...)
+{
+	va_list args;
+	va_start(args, format);
+	*reply = redisvCommand(context, format, args);
+	va_end(args);
+	if (*reply && (*reply)->type != REDIS_REPLY_ERROR)
+		return 0;
+	snprintf(why, why_size, "the server says: %s", *reply ? (*reply)->str : context->errstr);
+	if (*reply)
+		freeReplyObject(*reply);
+	*reply = NULL;
+	return -EACCES;
+}
+
+static int ask_only(redisContext *context, char *why, size_t why_size, const char *a, const char *b,
+	const char *c)
+{
+	redisReply *reply;
+	int error = c ? ask(context, &reply, why, why_size, "%s %s %s", a, b, c)
+		      : ask(context, &reply, why, why_size, "%s %s", a, b);
+	if (!error)
+		freeReplyObject(reply);
+	return error;
+}
+
+/* May not be told: then it is not what is wanted. */
+static bool is_set(redisContext *context, const char *what, const char *to)
+{
+	redisReply *reply = redisCommand(context, "CONFIG GET %s", what);
+	bool good = reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 &&
+		    strcmp(reply->element[1]->str, to) == 0;
+	if (reply)
+		freeReplyObject(reply);
+	return good;
+}
+
+static int check_server(
+	redisContext *context, const struct redis_options *options, char *why, size_t why_size)
+{
+	redisReply *reply;
+	int error = ask(context, &reply, why, why_size, "INFO cluster");
+	if (error)
+		return error;
+	bool cluster = strstr(reply->str, "cluster_enabled:1");
+	freeReplyObject(reply);
+	if (cluster) {
+		snprintf(why, why_size,
+			"host: the server is part of a cluster, which is not served");
+		return -EOPNOTSUPP;
+	}
+	if (!is_set(context, "maxmemory-policy", "noeviction")) {
+		snprintf(why, why_size,
+			"the server may throw data away: it needs maxmemory-policy noeviction");
+		return -EINVAL;
+	}
+	if (options->flush == REDIS_FLUSH_ALWAYS &&
+		(!is_set(context, "appendonly", "yes") ||
+			!is_set(context, "appendfsync", "always"))) {
+		snprintf(why, why_size,
+			"flush: 'always' needs a server with appendonly yes and appendfsync "
+			"always; "
+			"flush=memory promises nothing");
+		return -EINVAL;
+	}
+	return 0;
+}
+
+/* The first to come makes one. What is there later tells whether the data is still there. */
+static int learn_generation(redisContext *context, struct redis_store *store,
+	const struct redis_options *options, char *why, size_t why_size)
+{
+	uint64_t random[2];
+	char text[33];
+	redisReply *reply;
+	if (getrandom(random, sizeof(random), 0) != sizeof(random))
+		return -EIO;
+	snprintf(text, sizeof(text), "%016" PRIx64 "%016" PRIx64, random[0], random[1]);
+	int error = ask(
+		context, &reply, why, why_size, "SET %s:generation %s NX", options->prefix, text);
+	if (error)
+		return error;
+	freeReplyObject(reply);
+	error = ask(context, &reply, why, why_size, "GET %s:generation", options->prefix);
+	if (error)
+		return error;
+	snprintf(store->generation, sizeof(store->generation), "%s",
+		reply->type == REDIS_REPLY_STRING ? reply->str : "");
+	freeReplyObject(reply);
+	return 0;
+}
+
+static int meet(redisContext *context, struct redis_store *store,
+	const struct redis_options *options, char *why, size_t why_size)
+{
+	char database[24];
+	int error = 0;
+	snprintf(database, sizeof(database), "%" PRIu64, options->database);
+	if (*store->password)
+		error = options->user
+				? ask_only(context, why, why_size, "AUTH", options->user,
+					  store->password)
+				: ask_only(context, why, why_size, "AUTH", store->password, NULL);
+	error = error ? error : ask_only(context, why, why_size, "SELECT", database, NULL);
+	error = error ? error : check_server(context, options, why, why_size);
+	return error ? error : learn_generation(context, store, options, why, why_size);
+}
+
+/* A successor of one that was killed serves only the data that it had. */
+static int check_home(struct peer *first, char *why, size_t why_size)
+{
+	const struct redis_options *options = first->options;
+	struct redis_store *store = first->shared;
+	char place[512], known[FILE_IDENTITY];
+	snprintf(place, sizeof(place), "%s:%" PRIu64 "/%" PRIu64 "/%s",
+		options->socket ? options->socket : options->host, options->port, options->database,
+		options->prefix);
+	file_home_path(first, store->home); /* the segment will be left when we close */
+	if (!file_home_known(first, place, known))
+		return file_home_note(first, place, store->generation);
+	if (strcmp(known, store->generation) == 0)
+		return 0;
+	snprintf(why, why_size,
+		"prefix: the data of '%s' that was served here has gone from the server; bring it "
+		"back, or remove '%s' to begin anew",
+		options->prefix, store->home);
+	return -ENODATA;
+}
+
+static int redis_open(struct peer *first, char *why, size_t why_size)
+{
+	const struct redis_options *options = first->options;
+	struct redis_store *store = first->shared;
+	const struct xseg_superblock *super = peer_segment(first)->super;
+	uint64_t segment = XXH3_64bits(super->uuid, sizeof(super->uuid));
+	struct timeval timeout = {.tv_sec = (time_t)(options->timeout / 1000000000u),
+		.tv_usec = (suseconds_t)(options->timeout % 1000000000u / 1000)};
+	snprintf(store->own, sizeof(store->own), "%016" PRIx64,
+		XXH3_64bits_withSeed(first->name, strlen(first->name), segment));
+	int error = read_password(store, options->password_file, why, why_size);
+	if (error)
+		return error;
+	redisContext *context =
+		options->socket
+			? redisConnectUnixWithTimeout(options->socket, timeout)
+			: redisConnectWithTimeout(options->host, (int)options->port, timeout);
+	if (!context || context->err) {
+		snprintf(why, why_size, "%s: '%s' does not answer: %s",
+			options->socket ? "socket" : "host",
+			options->socket ? options->socket : options->host,
+			context ? context->errstr : "out of memory");
+		error = -ECONNREFUSED;
+	} else {
+		redisSetTimeout(context, timeout);
+		error = meet(context, store, options, why, why_size);
+		error = error ? error : check_home(first, why, why_size);
+	}
+	if (context)
+		redisFree(context);
+	return error;
+}
+
+/* --- the peer --------------------------------------------------------------------------------- */
+
+static int redis_start(struct peer *peer, char *why, size_t why_size)
+{
+	struct redis_shard *shard = peer->state;
+	(void)why;
+	(void)why_size;
+	shard->peer = peer;
+	shard->store = peer->shared;
+	redis_link_start(shard);
+	return 0;
+}
+
+static void redis_close(struct peer *first)
+{
+	const struct redis_store *store = first->shared;
+	unlink(store->home);
+}
+
+static void redis_finish(struct peer *peer) { redis_link_stop(peer->state); }
+
+static bool redis_poll(struct peer *peer) { return redis_link_turn(peer->state); }
+
+static bool redis_sleep(struct peer *peer)
+{
+	redis_link_wake(peer->state);
+	return true;
+}
+
+static void redis_flush(struct peer *peer, struct job *job)
+{
+	/* an answered write is where flush= says already */
+	(void)peer;
+	job_complete(job, 0);
+}
+
+static const struct peer_ops redis_ops = {
+	.name = "blocker_redis",
+	.summary = "objects in a Redis server",
+	.serves = "store",
+	.description =
+		"Any number of hosts may serve one server: the step that writes looks at whose the "
+		"volume is. A server that comes back without its data is noticed, and answered EIO "
+		"for.\n",
+	.options = redis_options,
+	.options_size = sizeof(struct redis_options),
+	.counters = redis_counters,
+	.state_size = sizeof(struct redis_shard),
+	.shared_size = sizeof(struct redis_store),
+	.open = redis_open,
+	.close = redis_close,
+	.start = redis_start,
+	.finish = redis_finish,
+	.poll = redis_poll,
+	.sleep = redis_sleep,
+	.on = {[XSEG_OP_READ] = redis_op_take,
+		[XSEG_OP_WRITE] = redis_op_take,
+		[XSEG_OP_ZERO] = redis_op_take,
+		[XSEG_OP_DISCARD] = redis_op_take,
+		[XSEG_OP_STATUS] = redis_op_take,
+		[XSEG_OP_COPY] = redis_op_take,
+		[XSEG_OP_DELETE] = redis_op_take,
+		[XSEG_OP_CAS] = redis_op_take,
+		[XSEG_OP_INFO] = redis_op_take,
+		[XSEG_OP_LIST] = redis_op_take,
+		[XSEG_OP_CONTROL] = redis_op_take,
+		[XSEG_OP_FLUSH] = redis_flush,
+		[XSEG_OP_PREFETCH] = redis_flush},
+};
+PEER_MODULE(redis_ops);

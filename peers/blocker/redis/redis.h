@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The blocker on Redis. What lies in the database, key by key: docs/format-blocker-redis.md.
+ *
+ *   blocker_redis.c  the peer: options, what the server must be, start, turn
+ *   redis_link.c     a lane's connection: made again when it is lost, what waits meanwhile
+ *   redis_op.c       operations: each is a few commands, one after the other
+ *   redis_script.h   what the server does as one step
+ *
+ * Units: bytes, ns. Errors: 0 or -errno. Threads: a lane's own; open() on any. Blocking: none but
+ * in open().
+ */
+#ifndef SKERRY_BLOCKER_REDIS_REDIS_H
+#define SKERRY_BLOCKER_REDIS_REDIS_H
+
+#include <base/path.h>
+#include <hiredis/async.h>
+#include <hiredis/hiredis.h>
+#include <peer/store.h>
+#include <sys/queue.h>
+
+#include "peers/blocker/redis/redis_script.h"
+
+#define REDIS_ROOM "blocker_redis"
+#define REDIS_KEY 160u /* bytes of any key of ours */
+
+enum redis_flush { REDIS_FLUSH_ALWAYS, REDIS_FLUSH_MEMORY };
+
+struct redis_options {
+	char *socket, *host, *user, *password_file, *prefix;
+	uint64_t port, database, timeout, window, flush;
+};
+
+enum { REDIS_MAKES, REDIS_FENCED, REDIS_RECONNECTS, REDIS_RETRIES, REDIS_ERRORS, REDIS_COUNTERS };
+
+/* Of all shards of the process: peer->shared. */
+struct redis_store {
+	char own[17];	     /* which writer we are: the same after a restart */
+	char generation[33]; /* of the data: another one means that ours is gone */
+	char password[512];
+	char home[PATH_LENGTH_MAX]; /* where the generation is noted */
+	_Atomic bool lost;
+};
+
+struct redis_op;
+typedef void redis_reply_f(struct redis_op *op, const redisReply *reply);
+
+/* A request on its way. */
+struct redis_op {
+	TAILQ_ENTRY(redis_op) link;
+	struct redis_shard *shard;
+	struct job *job;
+	void (*begin)(struct redis_op *op); /* sends the first command; again when all is lost */
+	redis_reply_f *reply;		    /* to the command that is under way */
+	uint64_t until_ns;
+	size_t bytes; /* of that command */
+	char *buffer; /* its own */
+	size_t size;
+	uint64_t version;
+};
+TAILQ_HEAD(redis_queue, redis_op);
+
+enum redis_state { REDIS_DOWN, REDIS_GREETING, REDIS_READY };
+
+struct redis_shard {
+	struct peer *peer;
+	struct redis_store *store;
+	redisAsyncContext *context;
+	enum redis_state state;
+	unsigned greetings;  /* answers that are still to come */
+	char connection[17]; /* what this connection is called: one of before is not heard */
+	char sha[REDIS_SCRIPTS][41];
+	struct redis_queue waiting, sent;
+	size_t bytes; /* sent and not answered */
+	uint64_t retry_ns, backoff_ns;
+	int said;
+};
+
+/* --- redis_link.c --------------------------------------------------------------------------- */
+
+void redis_link_start(struct redis_shard *shard);
+void redis_link_stop(struct redis_shard *shard);
+/* Connects again, fails what has waited too long, sends what may go. True when something moved. */
+bool redis_link_turn(struct redis_shard *shard);
+void redis_link_wake(struct redis_shard *shard);
+/* Begins as soon as it may. */
+void redis_link_submit(struct redis_op *op);
+/* One command of an op; reply() is called once, unless the connection is lost: then begin(). */
+void redis_link_send(struct redis_op *op, redis_reply_f *reply, int argc, const char **argv,
+	const size_t *sizes);
+void redis_link_script(struct redis_op *op, redis_reply_f *reply, enum redis_script script,
+	int keys, int argc, const char **argv, const size_t *sizes);
+/* What the server's sentence means; the log has the first of each kind in a row. */
+int redis_link_error(struct redis_shard *shard, const redisReply *reply);
+
+/* --- redis_op.c ----------------------------------------------------------------------------- */
+
+void redis_op_take(struct peer *peer, struct job *job);
+/* Ends it. */
+void redis_op_end(struct redis_op *op, int answer, uint64_t value);
+
+#endif

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What Redis does as one step. All of them are given the connection's key and name first: what a
+ * connection of before still had on its way is not done any more. Numbers that are compared are 16
+ * hexadecimal digits, since Lua's have 53 bits.
+ */
+#ifndef SKERRY_BLOCKER_REDIS_SCRIPT_H
+#define SKERRY_BLOCKER_REDIS_SCRIPT_H
+
+enum redis_script {
+	REDIS_CHANGE,
+	REDIS_DELETE,
+	REDIS_SWAP,
+	REDIS_CLAIM,
+	REDIS_LEFT,
+	REDIS_SCRIPTS
+};
+
+#define REDIS_HEARD \
+	"if redis.call('GET', KEYS[1]) ~= ARGV[1] then " \
+	"return redis.error_reply('SKCONN another connection has taken its place') end "
+
+/* KEYS: connection, fence, object, index. ARGV: connection, writer, term + 1 or '', key in the
+   index, what (w: bytes, z: zeros, d: zeros as far as it goes), offset, bytes or length. */
+#define REDIS_SCRIPT_CHANGE \
+	REDIS_HEARD \
+	"local f = redis.call('HMGET', KEYS[2], 'writer', 'left', 'line') " \
+	"if f[1] and (f[1] ~= ARGV[2] or f[2] == '1' or (ARGV[3] ~= '' and ARGV[3] < f[3])) then " \
+	"return redis.error_reply('SKSTALE another one has the volume') end " \
+	"local size = redis.call('STRLEN', KEYS[3]) " \
+	"local bytes = ARGV[7] " \
+	"if ARGV[5] == 'd' then bytes = math.min(bytes, size - ARGV[6]) " \
+	"if bytes <= 0 then return 0 end end " \
+	"if ARGV[5] ~= 'w' then bytes = string.rep('\\0', bytes) end " \
+	"if size == 0 then redis.call('ZADD', KEYS[4], 0, ARGV[4]) end " \
+	"redis.call('SETRANGE', KEYS[3], ARGV[6], bytes) " \
+	"return size == 0 and 1 or 0"
+
+/* KEYS: connection, object, index. ARGV: connection, key in the index. */
+#define REDIS_SCRIPT_DELETE \
+	REDIS_HEARD \
+	"redis.call('DEL', KEYS[2]) redis.call('ZREM', KEYS[3], ARGV[2]) return 1"
+
+/* KEYS: connection, record, index of its kind, what goes with it. ARGV: connection, old value, new
+   one ('': none), key in the index. */
+#define REDIS_SCRIPT_SWAP \
+	REDIS_HEARD \
+	"if (redis.call('GET', KEYS[2]) or '') ~= ARGV[2] then return 0 end " \
+	"if ARGV[3] == '' then redis.call('DEL', KEYS[2], KEYS[4]) " \
+	"redis.call('ZREM', KEYS[3], ARGV[4]) " \
+	"else redis.call('SET', KEYS[2], ARGV[3]) redis.call('ZADD', KEYS[3], 0, ARGV[4]) end " \
+	"return 1"
+
+/* KEYS: connection, fence. ARGV: connection, writer, term, line or '', nobody: 1. */
+#define REDIS_SCRIPT_CLAIM \
+	REDIS_HEARD \
+	"local f = redis.call('HMGET', KEYS[2], 'term', 'writer', 'line') " \
+	"local who = ARGV[5] == '1' and '' or ARGV[2] " \
+	"if f[1] and (ARGV[3] < f[1] or " \
+	"(ARGV[3] == f[1] and f[2] ~= '' and f[2] ~= ARGV[2])) then " \
+	"return redis.error_reply('SKSTALE another one has a higher term') end " \
+	"local line = ARGV[4] " \
+	"if line == '' then line = f[2] == who and f[3] or ARGV[3] end " \
+	"redis.call('HSET', KEYS[2], 'term', ARGV[3], 'writer', who, 'line', line, 'left', '0') " \
+	"return 1"
+
+/* KEYS: connection, fence. ARGV: connection, writer. */
+#define REDIS_SCRIPT_LEFT \
+	REDIS_HEARD \
+	"if redis.call('HGET', KEYS[2], 'writer') == ARGV[2] then " \
+	"redis.call('HSET', KEYS[2], 'left', '1') end return 1"
+
+#endif

@@ -1,0 +1,123 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# What users of a Redis server meet: one that may throw data away, a wrong password, a peer and a
+# server that are killed, one that hangs, one that is full, one that comes back without its data,
+# and a peer that is stopped while another host takes its volume.
+
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "$0")/blocker_lib.sh"
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "$0")/redis_lib.sh"
+blocker_begin "blocker_redis and a server with faults" 64M
+[ -e "$SKERRY_MODULE_DIR/blocker_redis.so" ] || tap_skip_all "blocker_redis is not built"
+dir=$SCENE_DIR/redis
+redis_need "$dir"
+
+store=blocker_redis,socket=$REDIS_SOCKET,timeout=1m
+answers() { [ "$(op "$@")" = ok ]; } # VERB ARGS...
+comes() { scene_until 120 answers "$@"; }
+
+# --- who is refused, and told why ---------------------------------------------------------------
+refusal() { blocker_refusal "no=blocker_redis,socket=$REDIS_SOCKET,$1"; }
+tap_like "a server that is not there" "$(blocker_refusal "no=blocker_redis,socket=/nowhere")" \
+    "socket: '/nowhere' does not answer"
+redis_ask config set maxmemory-policy allkeys-lru >/dev/null
+tap_like "one that may throw data away" "$(refusal prefix=p)" 'maxmemory-policy noeviction'
+redis_ask config set maxmemory-policy noeviction >/dev/null
+redis_ask config set appendfsync everysec >/dev/null
+tap_like "one that flushes later" "$(refusal prefix=p)" "flush: 'always' needs.*flush=memory"
+redis_ask config set appendfsync always >/dev/null
+echo "wrong-$$" >"$SCENE_DIR/wrong"
+tap_like "a password that it does not know" "$(refusal "password-file=$SCENE_DIR/wrong")" \
+    'the server says: '
+tap_like "and a file that is not there" "$(refusal password-file=/nowhere)" \
+    "password-file: '/nowhere'"
+
+# --- a user, by a secret that nobody sees -------------------------------------------------------
+secret=secret-$$-$RANDOM
+redis_ask acl setuser small on ">$secret" '~small:*' '+@all' >/dev/null
+echo "$secret" >"$SCENE_DIR/right"
+blocker_peer small 1 "small=$store,prefix=small,user=small,password-file=$SCENE_DIR/right" ||
+    tap_not_ok "it starts"
+tap_run "a user's laws hold" "$CHECK" all "$SEGMENT" small 200
+tap_is "the password is in no argument, and in no log" "$(
+    cat "/proc/$(scene_pid small)/cmdline" "$SCENE_DIR/small.err" | grep -acF -- "$secret"
+)" 0
+scene_stop small
+
+# --- the peer is killed under load --------------------------------------------------------------
+next=0
+for i in 1 2 3; do
+    blocker_peer "w$i" 2 "disk=$store" || tap_not_ok "it starts"
+    [ "$next" -eq 0 ] ||
+        tap_is "what was flushed by $((next - 1)) is there" "$(op verify 9 $((next - 1)))" ok
+    scene_spawn hammer "$CHECK" hammer "$SEGMENT" "$PEER" 9 "$next"
+    scene_until 60 grep -q . "$SCENE_DIR/hammer.out"
+    sleep "0.$((RANDOM % 5 + 1))"
+    scene_kill KILL "w$i"
+    scene_kill KILL hammer
+    scene_stop hammer
+    scene_stop "w$i"
+    last=$(tail -n 1 "$SCENE_DIR/hammer.out")
+    next=$((${last:-$((next - 1))} + 1))
+done
+blocker_peer disk 2 "disk=$store" || tap_not_ok "it starts"
+tap_is "at the end all is there" "$(op verify 9 $((next - 1)))" ok
+
+# --- the server is killed under load ------------------------------------------------------------
+scene_spawn hammer "$CHECK" hammer "$SEGMENT" disk 9 "$next"
+scene_until 60 grep -q . "$SCENE_DIR/hammer.out"
+scene_kill KILL redis
+scene_stop redis
+redis_start "$dir" >/dev/null
+lines=$(wc -l <"$SCENE_DIR/hammer.out")
+more() { [ "$(wc -l <"$SCENE_DIR/hammer.out")" -gt $((lines + 2)) ]; }
+tap_run "the load goes on when it is back, without an error" scene_until 60 more
+scene_kill KILL hammer
+scene_stop hammer
+last=$(tail -n 1 "$SCENE_DIR/hammer.out")
+tap_is "and nothing that was flushed is lost" "$(op verify 9 "${last:-0}")" ok
+
+# --- it hangs, it is full -----------------------------------------------------------------------
+blocker_peer hasty 1 "hasty=blocker_redis,socket=$REDIS_SOCKET,timeout=2s" || tap_not_ok "it starts"
+tap_is "a write" "$(op write 1 0 0 65536 1)" ok
+scene_freeze "$(scene_pid redis)"
+tap_is "the server hangs: a read fails in time" "$(op read 1 0 0 65536 1)" ETIMEDOUT
+scene_kill CONT redis
+PEER=disk
+tap_run "it goes on" comes read 1 0 0 65536 1
+redis_ask config set maxmemory 1mb >/dev/null
+tap_is "it is full" "$(op write 1 1 0 4194304 1)" ENOSPC
+tap_is "a read goes on" "$(op read 1 0 0 65536 1)" ok
+redis_ask config set maxmemory 1gb >/dev/null
+tap_is "there is room again" "$(op write 1 1 0 4194304 1)" ok
+
+# --- one that is stopped, while another takes its volume ----------------------------------------
+tap_is "it claims a volume and writes" "$(op fence 31 5) $(op write 31 0 0 4096 1)" "ok ok"
+scene_freeze "$(scene_pid disk)"
+scene_spawn late "$CHECK" write "$SEGMENT" disk 31 0 0 4096 3
+one=$SEGMENT
+SEGMENT=$one-b
+blocker_segment 32M
+blocker_peer second 1 "second=$store" || tap_not_ok "it starts"
+tap_is "another takes it, and writes" "$(op fence 31 6) $(op write 31 0 0 4096 4)" "ok ok"
+scene_kill CONT disk
+tap_run "the first goes on: its write is answered" scene_until 60 grep -q . "$SCENE_DIR/late.out"
+tap_is "and refused" "$(cat "$SCENE_DIR/late.out")" ESTALE
+tap_is "nothing of it arrived" "$(op read 31 0 0 4096 4)" ok
+scene_stop second
+SEGMENT=$one PEER=disk
+
+# --- it comes back without its data -------------------------------------------------------------
+scene_kill KILL redis
+scene_stop redis
+rm -rf "$dir/appendonlydir"
+redis_start "$dir" >/dev/null
+tap_is "what was there does not read as zeros" "$(op read 1 0 0 65536 0)" EIO
+tap_run "which it says" grep -q 'its data is gone' "$SCENE_DIR/disk.err"
+scene_kill KILL disk
+scene_stop disk
+tap_like "its successor does not serve that either" "$(blocker_refusal "disk=$store")" \
+    'has gone from the server'
+tap_end

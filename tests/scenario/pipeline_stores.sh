@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Front, composer and mapper, with a cache plugged in and out, over a pool of a Ceph cluster, and
+# over a Redis server: what is tested over files under kills and while the cache changes holds there
+# as well.
+
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "$0")/lib.sh"
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "$0")/ceph_lib.sh"
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "$0")/redis_lib.sh"
+export TAP_LIMIT=1500 # a whole script is one command here
+scene_begin "pipelines over stores"
+here=$(dirname "$0")
+
+over() { # STORE OPTION...
+    local store=$1 options
+    shift
+    options=$(printf ',%s' "$@")
+    KILL_STORE=$store$options,${PART}=kill tap_run "$store: peers are killed, nothing is lost" \
+        bash "$here/kill_all.sh"
+    KEEPER_STORE=$(printf 'role = %s\n' "$store" && printf '%s\n' "$@" "$PART=plug") \
+        tap_run "$store: a cache is plugged in and out under load" bash "$here/ctl_plug.sh"
+}
+
+reason=$SCENE_DIR/reason
+has() { [ -e "$SKERRY_MODULE_DIR/$1.so" ] || { echo "$1 is not built" && return 1; }; }
+if { has blocker_rados && ceph_have && ceph_start "$SCENE_DIR/ceph"; } >"$reason"; then
+    PART=namespace over blocker_rados pool=skerry
+else
+    tap_skip "over RADOS" "$(tail -n 1 "$reason")"
+fi
+if { has blocker_redis && redis_have && redis_start "$SCENE_DIR/redis"; } >"$reason"; then
+    PART=prefix over blocker_redis "socket=$REDIS_SOCKET"
+else
+    tap_skip "over Redis" "$(tail -n 1 "$reason")"
+fi
+tap_end

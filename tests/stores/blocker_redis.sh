@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash disable=SC2034
+#
+# Against a server of our own, on a UNIX socket.
+STORE_SHARED=timeout=60s
+# shellcheck source-path=SCRIPTDIR/../scenario
+. "$(dirname "${BASH_SOURCE[0]}")/../scenario/redis_lib.sh"
+store_begin() {
+    [ -n "$(find "${SKERRY_MODULE_DIR:-/nowhere}" -name 'blocker_redis.so' 2>/dev/null)" ] ||
+        { echo "blocker_redis is not built: libhiredis-dev was missing" && return 1; }
+    redis_have && redis_start "$STORE_DIR"
+}
+store_variants() {
+    echo "1 socket=$REDIS_SOCKET,prefix=one"
+    echo "3 socket=$REDIS_SOCKET,prefix=three,flush=memory"
+}
+store_end() { scene_stop redis; }
