@@ -7,7 +7,6 @@
  * once, from the message to the page. Where a request lies in more pieces than PARTS_MAX there is
  * one copy more, since each piece is an operation of its own to the OSD.
  */
-#include <base/crash.h>
 #include <base/must.h>
 #include <errno.h>
 #include <peer/post.h>
@@ -223,7 +222,6 @@ static void change_done(struct post_item *item)
 	if (!error && io->guarded && io->deletes == shard_of(job)->deletes)
 		*known_at(job) = job->key;
 	free(io);
-	crash_point("blocker_rados.write.done");
 	if (error == -ENOENT && !makes_hole(job)) {
 		blocker_rados_work(job, ceph_object_make, changed);
 		return;

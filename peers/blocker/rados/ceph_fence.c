@@ -8,7 +8,6 @@
  * volume, then takes his name (BEFORE) off the line: a claimant that is killed in between leaves
  * it to the next one.
  */
-#include <base/crash.h>
 #include <base/must.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -271,10 +270,8 @@ static int claim_once(struct ceph_task *task, struct ceph_link *link)
 	if (!wanted.writer)
 		close_ours(store, volume);
 	error = write_line(link, volume, &line, &wanted);
-	crash_point("blocker_rados.fence.claimed");
 	if (!error && wanted.before) {
 		error = ceph_link_evict(link, volume, wanted.before, 0);
-		crash_point("blocker_rados.fence.evicted");
 		wanted.before = 0;
 		error = error ? error : write_line(link, volume, &line, &wanted);
 	}

@@ -8,7 +8,6 @@
  *
  * all in hexadecimal. A part has 65536 objects at most: a larger omap is a burden to its OSD.
  */
-#include <base/crash.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -143,7 +142,6 @@ int ceph_index_add(struct ceph_link *link, const struct xseg_key *key)
 		error = set_key(link, directory, name, true);
 	object_key(name, key->object, key->epoch);
 	error = error < 0 ? error : set_key(link, part, name, true);
-	crash_point("blocker_rados.index.added");
 	return error;
 }
 

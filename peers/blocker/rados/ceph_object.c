@@ -3,7 +3,6 @@
  * Objects as a whole. One is in its volume's index before it is made, and leaves it after it was
  * removed; two workers do not do that to one object at once.
  */
-#include <base/crash.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -72,7 +71,6 @@ int ceph_object_make(struct ceph_task *task, struct ceph_link *link)
 	error = error ? error : rados_write_op_operate(op, link->io, name, NULL, 0);
 	pthread_mutex_unlock(maker);
 	rados_release_write_op(op);
-	crash_point("blocker_rados.object.made");
 	atomic_fetch_add(&link->store->counted[CEPH_MAKES], 1);
 	return error ? error : job->op == XSEG_OP_WRITE ? (int)job->length : 0;
 }
@@ -86,7 +84,6 @@ int ceph_object_delete(struct ceph_task *task, struct ceph_link *link)
 	pthread_mutex_lock(maker);
 	int error = rados_remove(link->io, name);
 	error = error == -ENOENT ? ceph_link_pool(link) : error;
-	crash_point("blocker_rados.object.removed");
 	error = error ? error : ceph_index_remove(link, key);
 	pthread_mutex_unlock(maker);
 	return error;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Operations: each is a few commands to the server, one after the other. */
-#include <base/crash.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -148,7 +147,6 @@ static void change_reply(struct redis_op *op, const redisReply *reply)
 		return;
 	if (reply->integer == 1)
 		peer_count(op->shard->peer, REDIS_MAKES, 1);
-	crash_point("blocker_redis.write.done");
 	redis_op_end(op, op->job->op == XSEG_OP_WRITE ? (int)op->job->length : 0, 0);
 }
 
