@@ -22,6 +22,7 @@ blocker_file_la_SOURCES = \
 	peers/blocker/file/file_handover.c peers/blocker/file/file_lock.c \
 	peers/blocker/file/file_flush.c peers/blocker/file/file_gate.c \
 	peers/blocker/file/file_home.c peers/blocker/file/file_home.h peers/blocker/file/file_list.c \
+	peers/blocker/home.c peers/blocker/home.h \
 	peers/blocker/file/file_object.c peers/blocker/file/file_op.c \
 	peers/blocker/file/file_record.c peers/blocker/file/file_store.c \
 	peers/blocker/file/file_threads.c
@@ -40,7 +41,7 @@ EXTRA_DIST += peers/blocker/file/file_uring.c peers/blocker/file/file_nouring.c
 blocker_rados_sources = peers/blocker/rados/blocker_rados.c peers/blocker/rados/ceph.h \
 	peers/blocker/rados/ceph_data.c peers/blocker/rados/ceph_fence.c \
 	peers/blocker/rados/ceph_index.c peers/blocker/rados/ceph_link.c \
-	peers/blocker/rados/ceph_object.c
+	peers/blocker/rados/ceph_object.c peers/blocker/home.c peers/blocker/home.h
 if HAVE_RADOS
 pkglib_LTLIBRARIES += blocker_rados.la
 blocker_rados_la_SOURCES = $(blocker_rados_sources)
@@ -53,7 +54,7 @@ EXTRA_DIST += $(blocker_rados_sources)
 blocker_redis_sources = peers/blocker/redis/blocker_redis.c peers/blocker/redis/redis.h \
 	peers/blocker/redis/redis_link.c peers/blocker/redis/redis_op.c \
 	peers/blocker/redis/redis_script.h \
-	peers/blocker/file/file_home.c peers/blocker/file/file_home.h
+	peers/blocker/home.c peers/blocker/home.h
 if HAVE_HIREDIS
 pkglib_LTLIBRARIES += blocker_redis.la
 blocker_redis_la_SOURCES = $(blocker_redis_sources)

@@ -6,6 +6,10 @@
 #   blocker_peer NAME LANES SPEC...  xsegpeer with these peers; the first is $PEER
 #   op VERB ARGS...              one request to $PEER; prints what blocker_check says
 #   laws NAME [STEPS]            all laws hold for $PEER
+#   hammer_begins FIRST, hammer_ends     writes and flushes without end, from number FIRST on; $NEXT
+#                                is then the first that was not flushed
+#   killed_under_load LABEL SPEC     a peer is killed in the middle of that, $ROUNDS (3) times: what
+#                                was flushed is there; it is left running, as `life` in the scene
 #   laws_of STORE.sh             all laws hold for that store, in each of its variants
 #
 # A store's file, ROLE.sh, says how it is started; a new store needs one, and a line in
@@ -53,6 +57,39 @@ op() {
 }
 
 laws() { tap_run "$1" "$CHECK" all "$SEGMENT" "$PEER" "${2:-2000}"; }
+
+hammer_begins() { # FIRST
+    NEXT=$1
+    scene_spawn hammer "$CHECK" hammer "$SEGMENT" "$PEER" 9 "$1"
+    scene_until 60 grep -q . "$SCENE_DIR/hammer.out"
+}
+hammer_ends() {
+    local last
+    scene_kill KILL hammer
+    scene_stop hammer
+    # a half-sent line would be a number that was never said
+    last=$(tail -n 1 "$SCENE_DIR/hammer.out")
+    NEXT=$((${last:-$((NEXT - 1))} + 1))
+}
+
+killed_under_load() { # LABEL SPEC
+    local i
+    NEXT=0
+    for ((i = 0; i <= ${ROUNDS:-3}; i++)); do
+        blocker_peer life 2 "$2" || tap_not_ok "$1: it starts"
+        [ "$i" -eq 0 ] || tap_is "$1: what was flushed by $((NEXT - 1)) is there" \
+            "$(op verify 9 $((NEXT - 1)))" ok
+        [ "$i" -lt "${ROUNDS:-3}" ] || break
+        hammer_begins "$NEXT"
+        sleep "0.$((RANDOM % 5 + 1))$((RANDOM % 10))"
+        scene_kill KILL life
+        hammer_ends
+        scene_stop life
+    done
+    tap_run "$1: something was written" test "$NEXT" -gt 16
+    tap_is "$1: a hammer that was not there would be missed" \
+        "$(op verify 10 $((NEXT - 1)) | cut -c 1-10)" "wrong data"
+}
 
 # One variant of a store; $1: role, $2: lanes, $3: options.
 laws_of_variant() {

@@ -47,37 +47,18 @@ tap_is "the password is in no argument, and in no log" "$(
 scene_stop small
 
 # --- the peer is killed under load --------------------------------------------------------------
-next=0
-for i in 1 2 3; do
-    blocker_peer "w$i" 2 "disk=$store" || tap_not_ok "it starts"
-    [ "$next" -eq 0 ] ||
-        tap_is "what was flushed by $((next - 1)) is there" "$(op verify 9 $((next - 1)))" ok
-    scene_spawn hammer "$CHECK" hammer "$SEGMENT" "$PEER" 9 "$next"
-    scene_until 60 grep -q . "$SCENE_DIR/hammer.out"
-    sleep "0.$((RANDOM % 5 + 1))"
-    scene_kill KILL "w$i"
-    scene_kill KILL hammer
-    scene_stop hammer
-    scene_stop "w$i"
-    last=$(tail -n 1 "$SCENE_DIR/hammer.out")
-    next=$((${last:-$((next - 1))} + 1))
-done
-blocker_peer disk 2 "disk=$store" || tap_not_ok "it starts"
-tap_is "at the end all is there" "$(op verify 9 $((next - 1)))" ok
+killed_under_load "the peer is killed" "disk=$store"
 
 # --- the server is killed under load ------------------------------------------------------------
-scene_spawn hammer "$CHECK" hammer "$SEGMENT" disk 9 "$next"
-scene_until 60 grep -q . "$SCENE_DIR/hammer.out"
+hammer_begins "$NEXT"
 scene_kill KILL redis
 scene_stop redis
 redis_start "$dir" >/dev/null
 lines=$(wc -l <"$SCENE_DIR/hammer.out")
 more() { [ "$(wc -l <"$SCENE_DIR/hammer.out")" -gt $((lines + 2)) ]; }
 tap_run "the load goes on when it is back, without an error" scene_until 60 more
-scene_kill KILL hammer
-scene_stop hammer
-last=$(tail -n 1 "$SCENE_DIR/hammer.out")
-tap_is "and nothing that was flushed is lost" "$(op verify 9 "${last:-0}")" ok
+hammer_ends
+tap_is "and nothing that was flushed is lost" "$(op verify 9 $((NEXT - 1)))" ok
 
 # --- it hangs, it is full -----------------------------------------------------------------------
 blocker_peer hasty 1 "hasty=blocker_redis,socket=$REDIS_SOCKET,timeout=2s" || tap_not_ok "it starts"
@@ -95,14 +76,14 @@ tap_is "there is room again" "$(op write 1 1 0 4194304 1)" ok
 
 # --- one that is stopped, while another takes its volume ----------------------------------------
 tap_is "it claims a volume and writes" "$(op fence 31 5) $(op write 31 0 0 4096 1)" "ok ok"
-scene_freeze "$(scene_pid disk)"
+scene_freeze "$(scene_pid life)"
 scene_spawn late "$CHECK" write "$SEGMENT" disk 31 0 0 4096 3
 one=$SEGMENT
 SEGMENT=$one-b
 blocker_segment 32M
 blocker_peer second 1 "second=$store" || tap_not_ok "it starts"
 tap_is "another takes it, and writes" "$(op fence 31 6) $(op write 31 0 0 4096 4)" "ok ok"
-scene_kill CONT disk
+scene_kill CONT life
 tap_run "the first goes on: its write is answered" scene_until 60 grep -q . "$SCENE_DIR/late.out"
 tap_is "and refused" "$(cat "$SCENE_DIR/late.out")" ESTALE
 tap_is "nothing of it arrived" "$(op read 31 0 0 4096 4)" ok
@@ -115,9 +96,9 @@ scene_stop redis
 rm -rf "$dir/appendonlydir"
 redis_start "$dir" >/dev/null
 tap_is "what was there does not read as zeros" "$(op read 1 0 0 65536 0)" EIO
-tap_run "which it says" grep -q 'its data is gone' "$SCENE_DIR/disk.err"
-scene_kill KILL disk
-scene_stop disk
+tap_run "which it says" grep -q 'its data is gone' "$SCENE_DIR/life.err"
+scene_kill KILL life
+scene_stop life
 tap_like "its successor does not serve that either" "$(blocker_refusal "disk=$store")" \
-    'has gone from the server'
+    'has lost its data'
 tap_end

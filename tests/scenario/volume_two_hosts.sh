@@ -108,7 +108,7 @@ reads "a is back" a disk 'read -P 10 384k 64k' 'read -P 8 320k 4k'
 on a 0 "the store is whole" fsck --json
 json_is "nothing is wrong" '[.findings[]? | select(.finding != "unreachable")] | length' 0
 
-[ -z "${TWO_HOSTS_STORE:-}" ] || { tap_end && exit; }
+[ -z "${TWO_HOSTS_STORE:-}" ] || tap_end
 
 # --- who does not share it ------------------------------------------------------------------------
 scene_segment c 16M || exit 99

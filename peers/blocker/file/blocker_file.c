@@ -111,9 +111,9 @@ static int open_home(struct peer *first, const char *dir, char *why, size_t why_
 	struct file_store *store = &shared->store;
 	const struct file_options *options = first->options;
 	struct file_ask ask = {.dir = dir, .shared = options->shared};
-	char identity[FILE_IDENTITY];
-	file_home_path(first, shared->home); /* the segment will be left when we close */
-	bool known = file_home_known(first, dir, identity);
+	char identity[HOME_IDENTITY];
+	home_path(first, shared->home); /* the segment will be left when we close */
+	bool known = home_known(first, dir, identity);
 	ask.expect = known ? identity : NULL;
 	ask.own = own_of(peer_segment(first), options->shared);
 	int error = file_store_open(store, &ask, why, why_size);
@@ -122,7 +122,7 @@ static int open_home(struct peer *first, const char *dir, char *why, size_t why_
 	file_lock(store, FILE_LOCK_FENCE); /* two that begin at once make one */
 	error = file_home_make(store->root, identity);
 	file_lock_release(store, FILE_LOCK_FENCE);
-	error = error ? error : file_home_note(first, dir, identity);
+	error = error ? error : home_note(first, dir, identity);
 	if (error) {
 		snprintf(why, why_size, "it cannot be noted which store '%s' is: %s", dir,
 			strerror(-error));

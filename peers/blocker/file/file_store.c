@@ -63,7 +63,7 @@ static int read_small(int root, const char *path, char *out, size_t size)
  */
 static int check_home(const char *expect, const struct reason *why)
 {
-	char identity[FILE_IDENTITY] = "";
+	char identity[HOME_IDENTITY] = "";
 	int root = open(why->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	int error = root < 0 ? -errno : file_home_read(root, identity);
 	if (root >= 0)

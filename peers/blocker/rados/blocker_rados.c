@@ -4,8 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xseg/layout.h>
-#include <xxhash.h>
+#include <unistd.h>
 
 #include "peers/blocker/rados/ceph.h"
 
@@ -158,27 +157,27 @@ void blocker_rados_take(struct peer *peer, struct job *job)
 
 /* --- the peer ------------------------------------------------------------------------------- */
 
-/* Which writer we are: the same after we were killed, another in each segment, by each name. */
-static uint64_t own_of(const struct peer *first)
-{
-	const struct xseg_superblock *super = peer_segment(first)->super;
-	uint64_t segment = XXH3_64bits(super->uuid, sizeof(super->uuid));
-	uint64_t own = XXH3_64bits_withSeed(first->name, strlen(first->name), segment);
-	return (own | 1) & ~(1ull << 63); /* not 0, not CEPH_ANYBODY */
-}
-
 static int rados_open(struct peer *first, char *why, size_t why_size)
 {
 	struct ceph_store *store = first->shared;
+	char place[512];
 	store->peer = first;
 	store->options = first->options;
-	store->own = own_of(first);
+	store->own = home_writer(first);
 	pthread_mutex_init(&store->lock, NULL);
 	pthread_mutex_init(&store->renewing, NULL);
 	for (size_t i = 0; i < CEPH_MAKERS; i++)
 		pthread_mutex_init(&store->making[i], NULL);
 	ceph_fence_init(store);
-	return ceph_link_open(store, why, why_size);
+	int error = ceph_link_open(store, why, why_size);
+	if (error)
+		return error;
+	snprintf(place, sizeof(place), "%s/%s", store->options->pool,
+		store->options->name_space ? store->options->name_space : "");
+	error = home_check(first, place, store->identity, store->home, why, why_size);
+	if (error)
+		ceph_link_close(store);
+	return error;
 }
 
 static void rados_close(struct peer *first)
@@ -186,6 +185,7 @@ static void rados_close(struct peer *first)
 	struct ceph_store *store = first->shared;
 	ceph_link_close(store);
 	ceph_fence_fini(store);
+	unlink(store->home);
 }
 
 static int rados_start(struct peer *peer, char *why, size_t why_size)
@@ -221,7 +221,7 @@ static const struct peer_ops rados_ops = {
 	.options_size = sizeof(struct ceph_options),
 	.counters = rados_counters,
 	.shared_size = sizeof(struct ceph_store),
-	.state_size = CEPH_DATA_SIZE,
+	.state_size = sizeof(struct ceph_shard),
 	.start = rados_start,
 	.open = rados_open,
 	.close = rados_close,

@@ -22,9 +22,13 @@
 #include <stdatomic.h>
 #include <sys/queue.h>
 
+#include "peers/blocker/home.h"
+
 #define CEPH_ROOM "blocker_rados"
 #define CEPH_MAKERS 64u
 #define CEPH_BUCKETS 256u
+#define CEPH_PARTS 16 /* of one request as an operation each; beyond that they are put together */
+#define CEPH_KNOWN 4096u
 #define CEPH_NAME 48u /* bytes of any name of ours in the pool */
 
 struct ceph_options {
@@ -82,14 +86,22 @@ struct ceph_volume {
 struct ceph_store {
 	struct peer *peer; /* the first shard: options, name, counters that workers add to */
 	const struct ceph_options *options;
-	uint64_t own;	      /* which writer we are: the same after a restart */
-	pthread_mutex_t lock; /* link, volumes; for a moment */
+	uint64_t own;		      /* which writer we are: the same after a restart */
+	char identity[HOME_IDENTITY]; /* of what lies in the pool */
+	char home[PATH_LENGTH_MAX];   /* where that is noted */
+	pthread_mutex_t lock;	      /* link, volumes; for a moment */
 	struct ceph_link *link, *dead;
 	SLIST_HEAD(, ceph_volume) volumes[CEPH_BUCKETS];
 	pthread_mutex_t renewing;		 /* while a new link is made: on workers */
 	pthread_mutex_t making[CEPH_MAKERS];	 /* objects that are made or deleted: on workers */
 	_Atomic int said;			 /* the error that the log has */
 	_Atomic uint64_t counted[CEPH_COUNTERS]; /* by any thread; added to the counters by poll */
+};
+
+/* A shard's: peer->state. */
+struct ceph_shard {
+	uint32_t deletes; /* grows when one begins or ends */
+	struct xseg_key known[CEPH_KNOWN];
 };
 
 /* A request on a worker. */
@@ -124,10 +136,10 @@ struct ceph_link *ceph_link_take(struct ceph_store *store);
 void ceph_link_give(struct ceph_link *link);
 /* That one was shut out: another takes its place, if none has yet. */
 int ceph_link_renew(struct ceph_store *store, const struct ceph_link *dead);
-/* Tells all others to let go of the volume; those that do not answer and may write to it (whose
-   writer is `one` or `two`; ANYBODY) are kept from the cluster from now on. */
+/* Tells all others to let go of the volume; those of that writer (or ANYBODY) that do not answer
+   are kept from the cluster from now on. */
 #define CEPH_ANYBODY UINT64_MAX
-int ceph_link_evict(struct ceph_link *link, uint64_t volume, uint64_t one, uint64_t two);
+int ceph_link_evict(struct ceph_link *link, uint64_t volume, uint64_t writer);
 /* 0: the pool exists, so what is not there reads as zeros. -EIO. */
 int ceph_link_pool(struct ceph_link *link);
 
@@ -153,8 +165,6 @@ void ceph_fence_forget(struct ceph_link *link, uint64_t volume);
 /* --- ceph_data.c: on the lane --------------------------------------------------------------- */
 
 void ceph_data_take(struct job *job);
-/* What a shard keeps: peer->state. */
-#define CEPH_DATA_SIZE (72u * 1024)
 void ceph_data_start(struct peer *peer);
 /* DELETE begins, and ends. */
 void ceph_data_deleted(const struct job *job);

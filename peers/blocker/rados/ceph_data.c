@@ -4,7 +4,7 @@
  * a write when it is safe on all of an object's OSDs, so there is nothing left to flush.
  *
  * Between page and wire: librados copies what is written once (its C interface), and what is read
- * once, from the message to the page. Where a request lies in more pieces than PARTS_MAX there is
+ * once, from the message to the page. Where a request lies in more pieces than CEPH_PARTS there is
  * one copy more, since each piece is an operation of its own to the OSD.
  */
 #include <base/must.h>
@@ -14,8 +14,6 @@
 #include <string.h>
 
 #include "peers/blocker/rados/ceph.h"
-
-#define PARTS_MAX 16
 
 struct io {
 	struct post_item post; /* first */
@@ -27,9 +25,9 @@ struct io {
 	uint32_t deletes;
 	bool guarded; /* it fails if the object is not there */
 	int count;
-	struct iovec part[PARTS_MAX];
-	size_t got[PARTS_MAX];
-	int rc[PARTS_MAX];
+	struct iovec part[CEPH_PARTS];
+	size_t got[CEPH_PARTS];
+	int rc[CEPH_PARTS];
 };
 
 static bool makes_hole(const struct job *job)
@@ -133,7 +131,7 @@ static void read_done(struct post_item *item)
 static bool read_parts(struct io *io)
 {
 	struct job *job = io->job;
-	io->count = job_iov(job, 0, job->length, io->part, PARTS_MAX);
+	io->count = job_iov(job, 0, job->length, io->part, CEPH_PARTS);
 	if (io->count >= 0)
 		return true;
 	io->together = malloc(job->length);
@@ -174,27 +172,18 @@ static void read_take(struct job *job)
  * write of ours has met stays until we delete it. Whoever else deletes objects has seen that
  * nothing refers to them, and names are not used again.
  */
-#define KNOWN 4096u
-
-struct ceph_shard {
-	uint32_t deletes; /* grows when one begins or ends */
-	struct xseg_key known[KNOWN];
-};
-
 static struct ceph_shard *shard_of(const struct job *job) { return job->peer->state; }
 
 static struct xseg_key *known_at(const struct job *job)
 {
 	uint64_t place = (job->key.volume + job->key.object) * 0x9e3779b97f4a7c15u;
-	return &shard_of(job)->known[(place ^ job->key.epoch) >> 32 & (KNOWN - 1)];
+	return &shard_of(job)->known[(place ^ job->key.epoch) >> 32 & (CEPH_KNOWN - 1)];
 }
-
-fixed(sizeof(struct ceph_shard) <= CEPH_DATA_SIZE);
 
 void ceph_data_start(struct peer *peer)
 {
 	struct ceph_shard *shard = peer->state;
-	for (uint32_t i = 0; i < KNOWN; i++)
+	for (uint32_t i = 0; i < CEPH_KNOWN; i++)
 		shard->known[i].volume = UINT64_MAX; /* nobody's */
 }
 

@@ -271,7 +271,7 @@ static int claim_once(struct ceph_task *task, struct ceph_link *link)
 		close_ours(store, volume);
 	error = write_line(link, volume, &line, &wanted);
 	if (!error && wanted.before) {
-		error = ceph_link_evict(link, volume, wanted.before, 0);
+		error = ceph_link_evict(link, volume, wanted.before);
 		wanted.before = 0;
 		error = error ? error : write_line(link, volume, &line, &wanted);
 	}

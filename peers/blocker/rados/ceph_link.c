@@ -16,6 +16,7 @@
 
 #define CLIENTS "clients"
 #define FORMAT "format"
+#define IDENTITY "identity"
 #define FORMAT_TEXT "skerry blocker_rados 1\n"
 /* A host that was stopped for longer, with writes on their way, could still send them. */
 #define BLOCKLIST_S (30u * 24 * 3600)
@@ -77,26 +78,42 @@ static int log_in(struct ceph_link *link, char *why, size_t why_size)
 	return 0;
 }
 
-static int check_format(struct ceph_link *link, char *why, size_t why_size)
+/* What that object holds; whoever comes first puts `text` there. */
+static int put_once(
+	struct ceph_link *link, const char *name, const char *text, char *found, size_t size)
 {
-	char found[sizeof(FORMAT_TEXT)] = "";
 	rados_write_op_t op = rados_create_write_op();
 	rados_write_op_create(op, LIBRADOS_CREATE_EXCLUSIVE, NULL);
-	rados_write_op_write_full(op, FORMAT_TEXT, strlen(FORMAT_TEXT));
-	int error = rados_write_op_operate(op, link->io, FORMAT, NULL, 0);
+	rados_write_op_write_full(op, text, strlen(text));
+	int got = rados_write_op_operate(op, link->io, name, NULL, 0);
 	rados_release_write_op(op);
-	if (error == -EEXIST) {
-		error = rados_read(link->io, FORMAT, found, sizeof(found) - 1, 0);
-		error = error < 0 ? error : strcmp(found, FORMAT_TEXT) ? -EINVAL : 0;
-	}
-	if (error == -EINVAL)
+	if (got == 0 || got == -EEXIST)
+		got = rados_read(link->io, name, found, size - 1, 0);
+	found[got > 0 ? got : 0] = 0;
+	return got < 0 ? got : 0;
+}
+
+static int check_format(struct ceph_link *link, char *why, size_t why_size)
+{
+	struct ceph_store *store = link->store;
+	char found[sizeof(FORMAT_TEXT) + 1], identity[HOME_IDENTITY], text[HOME_IDENTITY];
+	int error = home_random(text);
+	error = error ? error : put_once(link, FORMAT, FORMAT_TEXT, found, sizeof(found));
+	if (!error && strcmp(found, FORMAT_TEXT) != 0) {
 		snprintf(why, why_size,
 			"pool: object '" FORMAT
 			"' in '%s' is not of this version; namespace= keeps stores apart",
-			link->store->options->pool);
-	else if (error)
-		snprintf(why, why_size, "pool: '%s' cannot be written to: %s",
-			link->store->options->pool, strerror(-error));
+			store->options->pool);
+		return -EINVAL;
+	}
+	error = error ? error : put_once(link, IDENTITY, text, identity, sizeof(identity));
+	if (!error && *store->identity && strcmp(store->identity, identity) != 0)
+		error = -ENODATA; /* emptied while we were shut out */
+	if (error)
+		snprintf(why, why_size, "pool: '%s' cannot be used: %s", store->options->pool,
+			strerror(-error));
+	else
+		memcpy(store->identity, identity, sizeof(identity));
 	return error;
 }
 
@@ -115,7 +132,8 @@ static void on_notice(
 	}
 }
 
-/* librados watches again by itself; who was not heard meanwhile is shut out, and notices that. */
+/* librados watches again by itself where it can; who is not heard is shut out, and so comes back
+   as another client, with another watch. */
 static void on_watch_error(void *context, uint64_t watch, int error)
 {
 	const struct ceph_link *link = context;
@@ -245,17 +263,16 @@ static int notify(
 	return error == -ETIMEDOUT ? 0 : error;
 }
 
-int ceph_link_evict(struct ceph_link *link, uint64_t volume, uint64_t one, uint64_t two)
+int ceph_link_evict(struct ceph_link *link, uint64_t volume, uint64_t writer)
 {
 	struct notify_ack_t *acks = NULL;
 	struct clients clients = {0};
 	size_t count = 0;
-	bool any = one == CEPH_ANYBODY || two == CEPH_ANYBODY;
 	int error = notify(link, volume, &acks, &count);
 	error = error ? error : list_clients(link, &clients);
 	for (size_t i = 0; !error && i < clients.count; i++) {
 		const struct client *client = &clients.at[i];
-		bool may = any || client->own == one || client->own == two;
+		bool may = writer == CEPH_ANYBODY || client->own == writer;
 		if (may && client->id != link->id && !has_answered(acks, count, client->id))
 			error = shut_out(link, client);
 	}

@@ -10,7 +10,7 @@
 
 #include "peers/blocker/rados/ceph.h"
 
-#define PARTS_MAX \
+#define CEPH_PARTS \
 	16 /* of one write as an operation each; beyond that they are put together first */
 
 void ceph_object_name(char name[CEPH_NAME], const struct xseg_key *key)
@@ -39,7 +39,7 @@ static int add_together(const struct job *job, rados_write_op_t op)
 int ceph_object_change(const struct job *job, rados_write_op_t op)
 {
 	static const char zeros[XSEG_SECTOR];
-	struct iovec parts[PARTS_MAX];
+	struct iovec parts[CEPH_PARTS];
 	if (job->op != XSEG_OP_WRITE) {
 		if (job->op == XSEG_OP_ZERO && (job->flags & XSEG_F_NO_HOLE))
 			rados_write_op_writesame(
@@ -48,7 +48,7 @@ int ceph_object_change(const struct job *job, rados_write_op_t op)
 			rados_write_op_zero(op, job->offset, job->length);
 		return 0;
 	}
-	int count = job_iov(job, 0, job->length, parts, PARTS_MAX);
+	int count = job_iov(job, 0, job->length, parts, CEPH_PARTS);
 	if (count < 0)
 		return add_together(job, op);
 	uint64_t at = job->offset;

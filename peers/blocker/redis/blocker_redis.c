@@ -5,12 +5,10 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
 #include <xseg/layout.h>
-#include <xxhash.h>
 
-#include "peers/blocker/file/file_home.h"
+#include "peers/blocker/home.h"
 #include "peers/blocker/redis/redis.h"
 
 static const char *const flush_choices[] = {"always", "memory", NULL};
@@ -142,12 +140,10 @@ static int check_server(
 static int learn_generation(redisContext *context, struct redis_store *store,
 	const struct redis_options *options, char *why, size_t why_size)
 {
-	uint64_t random[2];
-	char text[33];
+	char text[HOME_IDENTITY];
 	redisReply *reply;
-	if (getrandom(random, sizeof(random), 0) != sizeof(random))
+	if (home_random(text))
 		return -EIO;
-	snprintf(text, sizeof(text), "%016" PRIx64 "%016" PRIx64, random[0], random[1]);
 	int error = ask(
 		context, &reply, why, why_size, "SET %s:generation %s NX", options->prefix, text);
 	if (error)
@@ -160,6 +156,21 @@ static int learn_generation(redisContext *context, struct redis_store *store,
 		reply->type == REDIS_REPLY_STRING ? reply->str : "");
 	freeReplyObject(reply);
 	return 0;
+}
+
+/* What our ancestors still have on its way, from any lane, is not heard any more. */
+static int silence(redisContext *context, const struct redis_store *store, const char *prefix,
+	char *why, size_t why_size)
+{
+	int error = 0;
+	for (unsigned lane = 0; lane < XSEG_PORT_LANES_MAX && !error; lane++) {
+		redisReply *reply;
+		error = ask(context, &reply, why, why_size, "DEL %s:connection:%s:%u", prefix,
+			store->own, lane);
+		if (!error)
+			freeReplyObject(reply);
+	}
+	return error;
 }
 
 static int meet(redisContext *context, struct redis_store *store,
@@ -175,40 +186,21 @@ static int meet(redisContext *context, struct redis_store *store,
 				: ask_only(context, why, why_size, "AUTH", store->password, NULL);
 	error = error ? error : ask_only(context, why, why_size, "SELECT", database, NULL);
 	error = error ? error : check_server(context, options, why, why_size);
+	error = error ? error : silence(context, store, options->prefix, why, why_size);
 	return error ? error : learn_generation(context, store, options, why, why_size);
-}
-
-/* A successor of one that was killed serves only the data that it had. */
-static int check_home(struct peer *first, char *why, size_t why_size)
-{
-	const struct redis_options *options = first->options;
-	struct redis_store *store = first->shared;
-	char place[512], known[FILE_IDENTITY];
-	snprintf(place, sizeof(place), "%s:%" PRIu64 "/%" PRIu64 "/%s",
-		options->socket ? options->socket : options->host, options->port, options->database,
-		options->prefix);
-	file_home_path(first, store->home); /* the segment will be left when we close */
-	if (!file_home_known(first, place, known))
-		return file_home_note(first, place, store->generation);
-	if (strcmp(known, store->generation) == 0)
-		return 0;
-	snprintf(why, why_size,
-		"prefix: the data of '%s' that was served here has gone from the server; bring it "
-		"back, or remove '%s' to begin anew",
-		options->prefix, store->home);
-	return -ENODATA;
 }
 
 static int redis_open(struct peer *first, char *why, size_t why_size)
 {
 	const struct redis_options *options = first->options;
 	struct redis_store *store = first->shared;
-	const struct xseg_superblock *super = peer_segment(first)->super;
-	uint64_t segment = XXH3_64bits(super->uuid, sizeof(super->uuid));
+	char place[512];
 	struct timeval timeout = {.tv_sec = (time_t)(options->timeout / 1000000000u),
 		.tv_usec = (suseconds_t)(options->timeout % 1000000000u / 1000)};
-	snprintf(store->own, sizeof(store->own), "%016" PRIx64,
-		XXH3_64bits_withSeed(first->name, strlen(first->name), segment));
+	snprintf(store->own, sizeof(store->own), "%016" PRIx64, home_writer(first));
+	snprintf(place, sizeof(place), "%s:%" PRIu64 "/%" PRIu64 "/%s",
+		options->socket ? options->socket : options->host, options->port, options->database,
+		options->prefix);
 	int error = read_password(store, options->password_file, why, why_size);
 	if (error)
 		return error;
@@ -225,7 +217,9 @@ static int redis_open(struct peer *first, char *why, size_t why_size)
 	} else {
 		redisSetTimeout(context, timeout);
 		error = meet(context, store, options, why, why_size);
-		error = error ? error : check_home(first, why, why_size);
+		error = error ? error
+			      : home_check(first, place, store->generation, store->home, why,
+					why_size);
 	}
 	if (context)
 		redisFree(context);

@@ -13,12 +13,12 @@
 #ifndef SKERRY_BLOCKER_REDIS_REDIS_H
 #define SKERRY_BLOCKER_REDIS_REDIS_H
 
-#include <base/path.h>
 #include <hiredis/async.h>
 #include <hiredis/hiredis.h>
 #include <peer/store.h>
 #include <sys/queue.h>
 
+#include "peers/blocker/home.h"
 #include "peers/blocker/redis/redis_script.h"
 
 #define REDIS_ROOM "blocker_redis"
@@ -35,8 +35,8 @@ enum { REDIS_MAKES, REDIS_FENCED, REDIS_RECONNECTS, REDIS_RETRIES, REDIS_ERRORS,
 
 /* Of all shards of the process: peer->shared. */
 struct redis_store {
-	char own[17];	     /* which writer we are: the same after a restart */
-	char generation[33]; /* of the data: another one means that ours is gone */
+	char own[17];			/* which writer we are: the same after a restart */
+	char generation[HOME_IDENTITY]; /* of the data: another one means that ours is gone */
 	char password[512];
 	char home[PATH_LENGTH_MAX]; /* where the generation is noted */
 	_Atomic bool lost;
