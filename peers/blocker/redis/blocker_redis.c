@@ -251,8 +251,10 @@ static bool redis_poll(struct peer *peer) { return redis_link_turn(peer->state);
 
 static bool redis_sleep(struct peer *peer)
 {
+	/* the event loop may have made room since it was polled */
+	bool moved = redis_link_turn(peer->state);
 	redis_link_wake(peer->state);
-	return true;
+	return !moved;
 }
 
 static void redis_flush(struct peer *peer, struct job *job)
