@@ -64,4 +64,18 @@ blocker_redis_la_LIBADD = -lhiredis $(EVENT_LIBS) $(XXHASH_LIBS)
 endif
 EXTRA_DIST += $(blocker_redis_sources)
 
-dist_doc_DATA += docs/format-blocker-file.md docs/format-blocker-rados.md docs/format-blocker-redis.md
+blocker_s3_sources = peers/blocker/s3/blocker_s3.c peers/blocker/s3/s3.h \
+	peers/blocker/s3/s3_link.c peers/blocker/s3/s3_object.c peers/blocker/s3/s3_op.c \
+	peers/blocker/s3/s3_sign.c peers/blocker/s3/s3_sign.h peers/blocker/s3/s3_store.c \
+	peers/blocker/home.c peers/blocker/home.h
+if HAVE_S3
+pkglib_LTLIBRARIES += blocker_s3.la
+blocker_s3_la_SOURCES = $(blocker_s3_sources)
+blocker_s3_la_CFLAGS = $(AM_CFLAGS) $(XXHASH_CFLAGS) $(EVENT_CFLAGS) $(CURL_CFLAGS)
+blocker_s3_la_LDFLAGS = $(MODULE_LDFLAGS)
+blocker_s3_la_LIBADD = $(CURL_LIBS) $(EVENT_LIBS) $(XXHASH_LIBS)
+endif
+EXTRA_DIST += $(blocker_s3_sources)
+
+dist_doc_DATA += docs/format-blocker-file.md docs/format-blocker-rados.md docs/format-blocker-redis.md \
+	docs/format-blocker-s3.md

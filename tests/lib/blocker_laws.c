@@ -282,7 +282,13 @@ static void law_list(struct rig *rig)
 	for (uint32_t i = 0; i < LISTED; i++)
 		put_pattern(rig, rig_key(rig, 9, i * 3), span, i);
 	put_pattern(rig, rig_key(rig, 10, 1), span, 1);
-	static const int rooms[] = {1, 7, 64, 128};
+	struct xseg_key key;
+	uint64_t cursor = 0;
+	for (uint32_t i = 0; i < 20; i++) {
+		expect_int(rig, rig_list(rig, rig_key(rig, 9, 0), &cursor, &key, 1), 1);
+		expect_true(rig, cursor != 0);
+	}
+	static const int rooms[] = {13, 64, 128};
 	for (size_t r = 0; r < countof(rooms); r++) {
 		expect_int(rig, list_all(rig, rig_key(rig, 9, 0), rooms[r], seen), LISTED);
 		for (uint32_t i = 0; i < LISTED; i++)

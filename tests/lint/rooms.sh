@@ -20,10 +20,12 @@ LIBRARIES='
 sanitizer/       tests/fuzz/
 urcu/            xseg/ peers/core/
 urcu.h           xseg/ peers/core/
-event2/          peers/core/ peers/front/ peers/synapse/ peers/blocker/redis/ tools/
+event2/          peers/core/ peers/front/ peers/synapse/ tools/
+event2/          peers/blocker/redis/ peers/blocker/s3/
 event2/          peers/blocker/file/file_uring
 liburing.h       peers/blocker/blocker_file peers/blocker/file/
-openssl/         peers/front/ peers/synapse/
+openssl/         peers/front/ peers/synapse/ peers/blocker/s3/
+curl/            peers/blocker/s3/ bench/bench_s3
 jansson.h        tools/
 ini.h            tools/
 libsmartcols/    tools/

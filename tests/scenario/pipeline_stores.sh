@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Front, composer and mapper, with a cache plugged in and out, over a pool of a Ceph cluster, and
-# over a Redis server: what is tested over files under kills and while the cache changes holds there
-# as well.
+# Front, composer and mapper, with a cache plugged in and out, over a pool of a Ceph cluster, over a
+# Redis server and over an S3 bucket: what is tested over files under kills and while the cache
+# changes holds there as well.
 
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
@@ -11,6 +11,8 @@
 . "$(dirname "$0")/ceph_lib.sh"
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/redis_lib.sh"
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "$0")/s3_lib.sh"
 export TAP_LIMIT=1500 # a whole script is one command here
 scene_begin "pipelines over stores"
 here=$(dirname "$0")
@@ -36,5 +38,12 @@ if { has blocker_redis && redis_have && redis_start "$SCENE_DIR/redis"; } >"$rea
     PART=prefix over blocker_redis "socket=$REDIS_SOCKET"
 else
     tap_skip "over Redis" "$(tail -n 1 "$reason")"
+fi
+for process in ceph-osd ceph-mon; do scene_stop "$process"; done
+if { has blocker_s3 && s3_have && s3_start "$SCENE_DIR/s3"; } >"$reason"; then
+    IFS=, read -ra options <<<"$S3_OPTIONS"
+    PART=prefix over blocker_s3 "${options[@]}"
+else
+    tap_skip "over S3" "$(tail -n 1 "$reason")"
 fi
 tap_end

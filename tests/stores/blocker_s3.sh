@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash
+#
+# Against a server of our own. Two segments may not write to one prefix, so they are not tried.
+# shellcheck source-path=SCRIPTDIR/../scenario
+. "$(dirname "${BASH_SOURCE[0]}")/../scenario/s3_lib.sh"
+store_begin() {
+    [ -n "$(find "${SKERRY_MODULE_DIR:-/nowhere}" -name 'blocker_s3.so' 2>/dev/null)" ] ||
+        { echo "blocker_s3 is not built: libcurl4-openssl-dev was missing" && return 1; }
+    s3_have && s3_start "$STORE_DIR"
+}
+store_variants() {
+    echo "1 $S3_OPTIONS,prefix=one"
+    echo "3 $S3_OPTIONS,prefix=parts/three,memory=1M"
+}
+store_end() {
+    local process
+    for process in s3 ceph-osd ceph-mon; do scene_stop "$process"; done
+}
