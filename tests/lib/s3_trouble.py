@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stands between a client and an S3 server and makes trouble now and then, by chance.
 
-usage: s3_trouble.py UPSTREAM_PORT ONE_IN
+usage: s3_trouble.py UPSTREAM_PORT ONE_IN CERTIFICATE
+
+Speaks TLS with that certificate, a file with its key; UPSTREAM_PORT is clear text of this machine.
 
 Prints its port. One in ONE_IN requests is answered 503, or cut before it was sent on, after it was
 done, in the middle of its answer, or, if it is a PUT, cut and sent on half a second later, when the
@@ -11,6 +13,7 @@ client has long tried again. Ends with the end of its input, and then says how m
 import http.client
 import http.server
 import random
+import ssl
 import sys
 import threading
 import time
@@ -89,6 +92,9 @@ class Trouble(http.server.BaseHTTPRequestHandler):
 
 server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Trouble)
 server.daemon_threads = True
+tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+tls.load_cert_chain(sys.argv[3])
+server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
 print(server.server_address[1], flush=True)
 threading.Thread(target=server.serve_forever, daemon=True).start()
 sys.stdin.read()

@@ -75,15 +75,26 @@ tap_is "the server hangs: a read fails in time" "$(op read 1 0 0 65536 1)" ETIME
 scene_kill CONT s3
 tap_run "it goes on" comes read 1 0 0 65536 1
 
-# --- answers are lost, cut, late; the server is busy --------------------------------------------
+# --- the bucket in the host's name ----------------------------------------------------------------
+hosted=$(with "endpoint=http://localhost:$S3_PORT"),style=host,prefix=host
+begin hosted 1 "hosted=blocker_s3,$hosted"
+tap_is "style=host" "$(op write 1 0 0 4096 1) $(op read 1 0 0 4096 1)" "ok ok"
+scene_stop hosted
+
+# --- TLS; answers are lost, cut, late; the server is busy ---------------------------------------
+openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=s3 \
+    -addext subjectAltName=IP:127.0.0.1 -keyout "$SCENE_DIR/tls.key" -out "$SCENE_DIR/tls.crt" \
+    2>"$SCENE_DIR/openssl.err"
+cat "$SCENE_DIR/tls.key" "$SCENE_DIR/tls.crt" >"$SCENE_DIR/tls.pem"
 mkfifo "$SCENE_DIR/until"
-(exec "$(dirname "$0")/../lib/s3_trouble.py" "$S3_PORT" 10) \
+(exec "$(dirname "$0")/../lib/s3_trouble.py" "$S3_PORT" 10 "$SCENE_DIR/tls.pem") \
     >"$SCENE_DIR/trouble.out" 2>"$SCENE_DIR/trouble.err" <"$SCENE_DIR/until" &
 SCENE_PIDS[trouble]=$!
 exec 9>"$SCENE_DIR/until"
 scene_until 60 grep -q . "$SCENE_DIR/trouble.out"
-begin rough 2 "rough=blocker_s3,$(with "endpoint=http://127.0.0.1:$(head -n 1 \
-    "$SCENE_DIR/trouble.out")"),prefix=rough,memory=4M"
+rough=$(with "endpoint=https://127.0.0.1:$(head -n 1 "$SCENE_DIR/trouble.out")"),prefix=rough
+tap_like "nobody vouches for the server" "$(refusal "$rough")" 'certificate'
+begin rough 2 "rough=blocker_s3,$rough,ca-file=$SCENE_DIR/tls.crt,memory=4M"
 tap_run "records and random requests on such a network" "$CHECK" some "$SEGMENT" rough 300
 PEER=rough
 NEXT=0

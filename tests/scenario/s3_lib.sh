@@ -39,11 +39,12 @@ s3_is_up() { curl -s -o "$S3_DIR/answer" "$S3_URL/"; }
 
 s3_serve() {
     if [ "$(s3_kind)" = versitygw ]; then
-        ROOT_ACCESS_KEY=$(head -n 1 "$S3_DIR/keys") ROOT_SECRET_KEY=$(tail -n 1 "$S3_DIR/keys") \
+        VGW_VIRTUAL_DOMAIN=localhost ROOT_ACCESS_KEY=$(head -n 1 "$S3_DIR/keys") \
+            ROOT_SECRET_KEY=$(tail -n 1 "$S3_DIR/keys") \
             scene_spawn s3 versitygw --port "127.0.0.1:$S3_PORT" --keep-alive --quiet \
             "${S3_WORDS[@]}" posix "$S3_DIR/files"
     else
-        scene_spawn s3 radosgw -c "$CEPH_CONF" -n client.admin \
+        scene_spawn s3 radosgw -c "$CEPH_CONF" -n client.admin --rgw-dns-name localhost \
             --rgw-data "$S3_DIR" --rgw-frontends "beast endpoint=127.0.0.1:$S3_PORT" \
             --log-file "$S3_DIR/log" --admin-socket '' --pid-file '' --rgw-enable-apis s3 -f
     fi

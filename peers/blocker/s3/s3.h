@@ -160,9 +160,10 @@ struct s3_shard {
 	struct s3_checks checks, checked; /* those of the next question, and of this one */
 	SLIST_HEAD(, s3_object) objects[S3_BUCKETS];
 	struct s3_objects ready; /* have jobs, and wait for their turn */
-	struct s3_objects rest;	 /* have none; the first was used longest ago */
-	unsigned busy, resting;
-	uint64_t held; /* bytes of those at rest */
+	struct s3_objects full;	 /* have none, and bytes; the first was used longest ago */
+	struct s3_objects bare;	 /* have none, and no bytes: only their tags are kept */
+	unsigned busy, bare_count;
+	uint64_t held; /* bytes of the full ones */
 };
 
 void s3_store_check(struct s3_shard *shard, struct s3_check *check);

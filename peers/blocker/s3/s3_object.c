@@ -15,15 +15,15 @@
 
 #include "peers/blocker/s3/s3.h"
 
-#define RESTING_MAX 4096u
+#define BARE_MAX 4096u
 #define ASK_NS 10000000000u /* so often a writer looks whether it still is one */
 
 struct s3_object {
 	SLIST_ENTRY(s3_object) same;
-	TAILQ_ENTRY(s3_object) link; /* ready or resting */
+	TAILQ_ENTRY(s3_object) link; /* ready, full or bare */
 	struct s3_shard *shard;
 	struct xseg_key key;
-	enum { NOWHERE, RESTING, READY, BUSY } place;
+	enum { NOWHERE, FULL, BARE, READY, BUSY } place;
 	struct job_queue jobs, taken; /* yet to come; those that it is busy with */
 	bool known;		      /* what is there: tag ("": nothing) and size */
 	bool held;		      /* and bytes are what it holds */
@@ -100,10 +100,29 @@ static void drop_bytes(struct s3_object *o)
 
 static void rest_leave(struct s3_object *o)
 {
-	TAILQ_REMOVE(&o->shard->rest, o, link);
+	struct s3_shard *shard = o->shard;
+	if (o->place == FULL) {
+		TAILQ_REMOVE(&shard->full, o, link);
+		shard->held -= o->room;
+	} else {
+		TAILQ_REMOVE(&shard->bare, o, link);
+		shard->bare_count--;
+	}
 	o->place = NOWHERE;
-	o->shard->resting--;
-	o->shard->held -= o->room;
+}
+
+static void rest_bare(struct s3_object *o)
+{
+	struct s3_shard *shard = o->shard;
+	if (o->size)
+		drop_bytes(o);
+	TAILQ_INSERT_TAIL(&shard->bare, o, link);
+	o->place = BARE;
+	if (++shard->bare_count <= BARE_MAX)
+		return;
+	o = TAILQ_FIRST(&shard->bare);
+	rest_leave(o);
+	object_free(o);
 }
 
 static void rest_enter(struct s3_object *o)
@@ -114,16 +133,17 @@ static void rest_enter(struct s3_object *o)
 		object_free(o);
 		return;
 	}
-	if (!o->held)
-		drop_bytes(o);
-	TAILQ_INSERT_TAIL(&shard->rest, o, link);
-	o->place = RESTING;
-	shard->resting++;
+	if (!o->held || !o->room) {
+		rest_bare(o);
+		return;
+	}
+	TAILQ_INSERT_TAIL(&shard->full, o, link);
+	o->place = FULL;
 	shard->held += o->room;
-	while (shard->held > most || shard->resting > RESTING_MAX) {
-		o = TAILQ_FIRST(&shard->rest);
+	while (shard->held > most) {
+		o = TAILQ_FIRST(&shard->full);
 		rest_leave(o);
-		object_free(o);
+		rest_bare(o);
 	}
 }
 
@@ -337,7 +357,7 @@ static void change_put(struct s3_object *o)
 		end_taken(o, -ENOMEM);
 		return;
 	}
-	if (!o->held)
+	if (!o->held && o->size)
 		memset(o->bytes, 0, o->size); /* all of it is replaced */
 	TAILQ_FOREACH (job, &o->taken, link)
 		changed |= apply(o, job);
@@ -523,7 +543,7 @@ void s3_object_take(struct s3_shard *shard, struct job *job)
 		end_job(job, error ? error : -ENOMEM, 0);
 		return;
 	}
-	if (o->place == RESTING)
+	if (o->place == FULL || o->place == BARE)
 		rest_leave(o);
 	TAILQ_INSERT_TAIL(&o->jobs, job, link);
 	if (o->place == NOWHERE) {
@@ -535,7 +555,8 @@ void s3_object_take(struct s3_shard *shard, struct job *job)
 void s3_object_start(struct s3_shard *shard)
 {
 	TAILQ_INIT(&shard->ready);
-	TAILQ_INIT(&shard->rest);
+	TAILQ_INIT(&shard->full);
+	TAILQ_INIT(&shard->bare);
 	STAILQ_INIT(&shard->checks);
 	STAILQ_INIT(&shard->checked);
 	shard->asked_ns = clock_now_ns();
@@ -544,7 +565,7 @@ void s3_object_start(struct s3_shard *shard)
 void s3_object_finish(struct s3_shard *shard)
 {
 	struct s3_object *o;
-	while ((o = TAILQ_FIRST(&shard->rest))) {
+	while ((o = TAILQ_FIRST(&shard->full)) || (o = TAILQ_FIRST(&shard->bare))) {
 		rest_leave(o);
 		object_free(o);
 	}

@@ -107,12 +107,14 @@ static int put_over(struct s3_link *link, const struct note *note, const char *t
 	return error == -EOPNOTSUPP ? put(link, note, "") : error;
 }
 
-/* Where the server minds no conditions, the last one wins; so the note is read again. */
+/* Read again, for a server that minds no conditions lets the last one win, and a try whose answer
+   was lost makes the next one's condition fail. */
 static int claim(struct s3_link *link, struct note *note, const char *tag, char now[S3_TAG])
 {
 	snprintf(note->owner, sizeof(note->owner), "%s", link->store->owner);
 	int error = put_over(link, note, tag);
-	error = error ? error : get(link, note, now);
+	if (error == 0 || error == -ECANCELED)
+		error = get(link, note, now);
 	return error ? error : strcmp(note->owner, link->store->owner) ? -EBUSY : 0;
 }
 
@@ -125,6 +127,13 @@ static bool is_about_conditions(int error)
 static int probe(struct s3_link *link, const struct note *note, const char *tag)
 {
 	int holds = put_over(link, note, tag);
+	/* a first try whose answer was lost has changed the tag */
+	for (int tries = 0; holds == -ECANCELED && tries < 3; tries++) {
+		char now[S3_TAG];
+		struct note same;
+		holds = get(link, &same, now);
+		holds = holds ? holds : put_over(link, note, now);
+	}
 	int cannot = put(link, note, "\"00000000000000000000000000000000\"");
 	if (!is_about_conditions(holds) || !is_about_conditions(cannot))
 		return is_about_conditions(holds) ? cannot : holds;
