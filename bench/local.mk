@@ -10,7 +10,14 @@ bench_builds += bench_rados
 bench_rados_SOURCES = $(bench_rados_sources)
 bench_rados_LDADD = libxseg.la $(RADOS_LIBS)
 endif
-EXTRA_DIST += $(bench_rados_sources)
+bench_s3_sources = bench/bench_s3.c peers/blocker/s3/s3_sign.c peers/blocker/s3/s3_sign.h
+if HAVE_S3
+bench_builds += bench_s3
+bench_s3_SOURCES = $(bench_s3_sources)
+bench_s3_CFLAGS = $(AM_CFLAGS) $(CURL_CFLAGS)
+bench_s3_LDADD = libxseg.la $(CURL_LIBS)
+endif
+EXTRA_DIST += $(bench_rados_sources) $(bench_s3_sources)
 EXTRA_PROGRAMS += $(bench_builds)
 
 bench_ring_SOURCES = bench/bench_ring.c $(bench_shared)
