@@ -20,6 +20,9 @@ bool name_check(const char *name);
 bool name_check_volume(const char *name);
 /* What is no UTF-8 in it (cut off, or never was) becomes '?': what is sent as JSON must be. */
 void name_make_utf8(char *text);
+/* The machine's own, 32 hexadecimal digits; "": it has none (a container may not). */
+#define NAME_MACHINE 33
+void name_machine(char id[NAME_MACHINE]);
 /* The name of names[] nearest to the one given (for "did you mean"), or NULL. */
 const char *name_nearest(const char *name, const char *const *names, size_t count);
 

@@ -56,6 +56,13 @@ static inline struct store_piece store_piece_of(const struct job *job, uint32_t 
 	for (struct store_piece piece = store_piece_of(job, 0); (piece).at < (job)->length; \
 		(piece) = store_piece_of(job, (piece).at + (piece).size))
 
+/* Does a DISCARD or ZERO give the space back? */
+static inline bool store_makes_hole(const struct job *job)
+{
+	return job->op == XSEG_OP_DISCARD ||
+	       (job->op == XSEG_OP_ZERO && !(job->flags & XSEG_F_NO_HOLE));
+}
+
 bool store_is_zero(const void *bytes, size_t size);
 /* Pages of a range's bytes that are all zeros, or all not, as far as they go: for stores that
    cannot tell holes from what was written as zeros. Begin with {0}; it moves on to the next one,
@@ -127,5 +134,7 @@ struct store_status {
 bool store_status_add(struct store_status *status, uint64_t length, bool hole);
 /* Bytes. *value: how many stretches. */
 int store_status_end(struct store_status *status, uint64_t *value);
+/* All of it, for a store that has to read the range: what reads as zeros is called a hole. */
+int store_status_of(struct job *job, const char *bytes, uint64_t *value);
 
 #endif

@@ -194,6 +194,15 @@ int store_status_end(struct store_status *status, uint64_t *value)
 	return (int)(status->count * sizeof(status->last));
 }
 
+int store_status_of(struct job *job, const char *bytes, uint64_t *value)
+{
+	struct store_status status = {.job = job};
+	for (struct store_stretch s = {0}; store_stretch_next(job, bytes, &s);)
+		if (!store_status_add(&status, s.size, s.zero))
+			break;
+	return store_status_end(&status, value);
+}
+
 void store_answer(struct job *job, int answer, uint64_t value)
 {
 	if (answer < 0)

@@ -83,15 +83,12 @@ static void name_host(struct mapper_shared *shared, const struct xseg *seg)
 static void name_place(struct mapper_shared *shared, const struct xseg *seg)
 {
 	static const uint8_t unknown[sizeof(seg->super->boot_id)];
-	char text[256], machine[40] = "", host[64] = "";
-	FILE *f = fopen("/etc/machine-id", "re");
-	bool known = f && fgets(machine, sizeof(machine), f) && machine[0] != '\n';
-	if (f)
-		fclose(f);
+	char text[256], machine[NAME_MACHINE], host[64] = "";
+	name_machine(machine);
 	if (memcmp(seg->super->boot_id, unknown, sizeof(unknown)) == 0)
 		return;
 	shared->boot = XXH3_64bits(seg->super->boot_id, sizeof(seg->super->boot_id));
-	if (!known)
+	if (!*machine)
 		return;
 	gethostname(host, sizeof(host) - 1);
 	int length = snprintf(text, sizeof(text), "%s/%s/%s", machine, host, seg->name);

@@ -5,6 +5,7 @@
 #include <ctype.h>
 #include <limits.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 static bool name_character(unsigned char c)
@@ -122,4 +123,15 @@ const char *name_nearest(const char *name, const char *const *names, size_t coun
 		}
 	}
 	return nearest;
+}
+
+void name_machine(char id[NAME_MACHINE])
+{
+	FILE *in = fopen("/etc/machine-id", "re");
+	*id = 0;
+	if (!in)
+		return;
+	if (fscanf(in, "%32[0-9a-f]", id) != 1 || strlen(id) != NAME_MACHINE - 1)
+		*id = 0;
+	fclose(in);
 }

@@ -30,12 +30,6 @@ struct io {
 	int rc[CEPH_PARTS];
 };
 
-static bool makes_hole(const struct job *job)
-{
-	return job->op == XSEG_OP_DISCARD ||
-	       (job->op == XSEG_OP_ZERO && !(job->flags & XSEG_F_NO_HOLE));
-}
-
 static int io_end(struct io *io)
 {
 	int rc = rados_aio_get_return_value(io->completion);
@@ -211,7 +205,7 @@ static void change_done(struct post_item *item)
 	if (!error && io->guarded && io->deletes == shard_of(job)->deletes)
 		*known_at(job) = job->key;
 	free(io);
-	if (error == -ENOENT && !makes_hole(job)) {
+	if (error == -ENOENT && !store_makes_hole(job)) {
 		blocker_rados_work(job, ceph_object_make, changed);
 		return;
 	}

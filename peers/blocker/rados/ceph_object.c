@@ -169,22 +169,18 @@ int ceph_object_info(struct ceph_task *task, struct ceph_link *link)
 	return sizeof(info);
 }
 
-/* What reads as zeros is called a hole; to know, it is read. */
 int ceph_object_status(struct ceph_task *task, struct ceph_link *link)
 {
 	struct job *job = task->job;
-	struct store_status status = {.job = job};
 	char name[CEPH_NAME], *bytes = calloc(1, job->length ? job->length : 1);
 	if (!bytes)
 		return -ENOMEM;
 	ceph_object_name(name, &job->key);
 	int got = rados_read(link->io, name, bytes, job->length, job->offset);
 	int error = got == -ENOENT ? ceph_link_pool(link) : got < 0 ? got : 0;
-	for (struct store_stretch s = {0}; !error && store_stretch_next(job, bytes, &s);)
-		if (!store_status_add(&status, s.size, s.zero))
-			break;
+	int answer = error ? error : store_status_of(job, bytes, &task->value);
 	free(bytes);
-	return error ? error : store_status_end(&status, &task->value);
+	return answer;
 }
 
 int ceph_object_absent(struct ceph_task *task, struct ceph_link *link)

@@ -98,7 +98,6 @@ static void read_begin(struct redis_op *op) { get_range(op, read_reply, &op->job
 static void status_reply(struct redis_op *op, const redisReply *reply)
 {
 	struct job *job = op->job;
-	struct store_status status = {.job = job};
 	uint64_t value = 0;
 	if (!is_good(op, reply))
 		return;
@@ -108,11 +107,8 @@ static void status_reply(struct redis_op *op, const redisReply *reply)
 		return;
 	}
 	memcpy(bytes, reply->str, reply->len > job->length ? job->length : (size_t)reply->len);
-	for (struct store_stretch s = {0}; store_stretch_next(job, bytes, &s);)
-		if (!store_status_add(&status, s.size, s.zero))
-			break;
+	int answer = store_status_of(job, bytes, &value);
 	free(bytes);
-	int answer = store_status_end(&status, &value);
 	redis_op_end(op, answer, value);
 }
 
@@ -178,9 +174,8 @@ static void change_begin(struct redis_op *op)
 	struct iovec one;
 	char length[16];
 	if (job->op != XSEG_OP_WRITE) {
-		bool keeps = job->op == XSEG_OP_ZERO && (job->flags & XSEG_F_NO_HOLE);
 		snprintf(length, sizeof(length), "%" PRIu32, job->length);
-		change_send(op, keeps ? 'z' : 'd', length, strlen(length));
+		change_send(op, store_makes_hole(job) ? 'd' : 'z', length, strlen(length));
 		return;
 	}
 	if (job_iov(job, 0, job->length, &one, 1) == 1) {

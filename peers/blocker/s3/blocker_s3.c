@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The S3 blocker: objects as objects of a bucket. */
 #include <base/log.h>
+#include <base/name.h>
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -162,21 +163,18 @@ static int read_keys(struct s3_store *store, char *why, size_t why_size)
 	return -EINVAL;
 }
 
-/* The same after a restart of peer, segment or machine, and nobody else's. */
+/* The same after a restart of peer, segment or machine, and nobody else's. A machine that has no
+   id cannot be known again: there it is the same as long as the segment is. */
 static void name_owner(struct s3_store *store, const struct peer *peer)
 {
-	char machine[40] = "", host[65] = "", text[512];
-	FILE *in = fopen("/etc/machine-id", "re");
-	if (in) {
-		take_line(in, machine, sizeof(machine));
-		fclose(in);
-	}
+	char machine[NAME_MACHINE], host[65] = "", text[256];
+	name_machine(machine);
 	gethostname(host, sizeof(host) - 1);
-	int n = snprintf(text, sizeof(text), "%s/%s/%s/%s", machine, host, peer_segment(peer)->name,
+	snprintf(text, sizeof(text), "%s/%s/%s/%s", machine, host, peer_segment(peer)->name,
 		peer->name);
-	snprintf(store->owner, sizeof(store->owner), "%016" PRIx64 " (%.30s/%.30s/%.30s)",
-		XXH3_64bits(text, (size_t)n < sizeof(text) ? (size_t)n : sizeof(text) - 1), host,
-		peer_segment(peer)->name, peer->name);
+	uint64_t who = *machine ? XXH3_64bits(text, strlen(text)) : home_writer(peer);
+	snprintf(store->owner, sizeof(store->owner), "%016" PRIx64 " (%.30s/%.30s/%.30s)", who,
+		host, peer_segment(peer)->name, peer->name);
 }
 
 /* --- the peer --------------------------------------------------------------------------------- */

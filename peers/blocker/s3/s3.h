@@ -71,7 +71,7 @@ struct s3_link {
 	int said;
 };
 
-enum s3_method { S3_GET, S3_HEAD, S3_PUT_METHOD, S3_DELETE };
+enum s3_method { S3_GET, S3_HEAD, S3_PUT, S3_DELETE };
 
 struct s3_transfer;
 typedef void s3_done_f(struct s3_transfer *transfer, int error);
@@ -79,7 +79,7 @@ typedef void s3_done_f(struct s3_transfer *transfer, int error);
 /*
  * One request to the server. Begin with {.method, .done, .whose, ...}; it must live until done(),
  * which gets
- *   0            answered; `text` is the body, unless it went into the job
+ *   0            answered; `text` is the body, unless a range was asked for
  *   -ENOENT      there is no such object
  *   -ERANGE      it ends before the range
  *   -ECANCELED   the condition does not hold
@@ -93,8 +93,9 @@ struct s3_transfer {
 	char name[S3_NAME];	 /* without the prefix; "": the bucket itself */
 	char query[2 * S3_NAME]; /* encoded, sorted */
 	uint32_t offset, length; /* GET: of the range; length 0: all */
-	struct job *into;	 /* GET: its data takes the body; else text does */
-	const char *body;	 /* PUT */
+	struct job *job; /* GET of a range: its data takes it, or `bytes` do, as far as it goes */
+	char *bytes;
+	const char *body; /* PUT */
 	uint32_t body_size;
 	char match[S3_TAG]; /* PUT: only over what has this tag; "*": only if nothing is there */
 	s3_done_f *done;
@@ -103,9 +104,9 @@ struct s3_transfer {
 	int status;
 	char tag[S3_TAG];
 	uint64_t size; /* of the whole object */
-	char *text;    /* ends with a zero; whoever wants to keep it takes it */
+	char *text;    /* else; ends with a zero; whoever wants to keep it takes it */
 	uint32_t text_size, text_room;
-	uint32_t got; /* into the job */
+	uint32_t got, skipped; /* of the range; of what came before it */
 	time_t date;
 	/* on its way */
 	struct s3_easy *easy;

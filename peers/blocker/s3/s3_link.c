@@ -14,7 +14,6 @@
 #include <peer/peer.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <time.h>
 
 #include "peers/blocker/s3/s3.h"
@@ -69,11 +68,13 @@ bool s3_link_element(const char **at, const char *name, char *to, size_t size)
 static bool make_room(struct s3_transfer *t, size_t more)
 {
 	size_t need = t->text_size + more + 1;
+	curl_off_t told = -1;
 	if (need > TEXT_MAX)
 		return false;
 	if (need <= t->text_room)
 		return true;
-	size_t room = need < t->size + 1 && t->size < TEXT_MAX ? (size_t)t->size + 1 : 2 * need;
+	curl_easy_getinfo(t->easy->curl, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &told);
+	size_t room = told < TEXT_MAX && told + 1 > (curl_off_t)need ? (size_t)told + 1 : 2 * need;
 	char *text = realloc(t->text, room);
 	if (!text)
 		return false;
@@ -82,59 +83,65 @@ static bool make_room(struct s3_transfer *t, size_t more)
 	return true;
 }
 
+static bool take_text(struct s3_transfer *t, const char *bytes, size_t size)
+{
+	if (!make_room(t, size))
+		return false;
+	memcpy(t->text + t->text_size, bytes, size);
+	t->text_size += (uint32_t)size;
+	t->text[t->text_size] = 0;
+	return true;
+}
+
+static void take_range(struct s3_transfer *t, const char *bytes, size_t size)
+{
+	size_t left = t->length - t->got;
+	size = size < left ? size : left;
+	if (t->job)
+		job_put_bytes(t->job, t->got, bytes, (uint32_t)size);
+	else
+		memcpy(t->bytes + t->got, bytes, size);
+	t->got += (uint32_t)size;
+}
+
 static size_t take_body(char *bytes, size_t one, size_t many, void *whose)
 {
 	struct s3_transfer *t = whose;
 	long status = 0;
-	size_t size = one * many, skip = 0;
+	size_t size = one * many, before = 0;
 	curl_easy_getinfo(t->easy->curl, CURLINFO_RESPONSE_CODE, &status);
-	if (!t->into || (status != 200 && status != 206)) {
-		if (!make_room(t, size))
-			return 0;
-		memcpy(t->text + t->text_size, bytes, size);
-		t->text_size += (uint32_t)size;
-		t->text[t->text_size] = 0;
-		return size;
+	if (!t->length || status / 100 != 2)
+		return take_text(t, bytes, size) ? size : 0;
+	if (status == 200 && t->skipped < t->offset) { /* it knows no ranges: all of it comes */
+		before = t->offset - t->skipped < size ? t->offset - t->skipped : size;
+		t->skipped += (uint32_t)before;
 	}
-	if (status == 200) { /* it has not heard of ranges: all of it comes, from the beginning */
-		skip = t->text_size < t->offset ? t->offset - t->text_size : 0;
-		skip = skip > size ? size : skip;
-		t->text_size += (uint32_t)skip;
-	}
-	size_t left = t->length - t->got, take = size - skip < left ? size - skip : left;
-	job_put_bytes(t->into, t->got, bytes + skip, (uint32_t)take);
-	t->got += (uint32_t)take;
+	take_range(t, bytes + before, size - before);
 	return size;
 }
 
-static bool is_header(const char *line, size_t size, const char *name, char *to, size_t room)
+static void copy_header(CURL *curl, const char *name, char *to, size_t size)
 {
-	size_t length = strlen(name);
-	if (size <= length || strncasecmp(line, name, length) != 0 || line[length] != ':')
-		return false;
-	line += length + 1, size -= length + 1;
-	while (size && (*line == ' ' || *line == '\t'))
-		line++, size--;
-	while (size && (line[size - 1] == '\r' || line[size - 1] == '\n'))
-		size--;
-	snprintf(to, room, "%.*s", (int)size, line);
-	return true;
+	struct curl_header *header;
+	*to = 0;
+	if (curl_easy_header(curl, name, 0, CURLH_HEADER, -1, &header) == CURLHE_OK &&
+		strlen(header->value) < size)
+		strcpy(to, header->value);
 }
 
-static size_t take_header(char *line, size_t one, size_t many, void *whose)
+static void take_headers(struct s3_transfer *t)
 {
-	struct s3_transfer *t = whose;
-	size_t size = one * many;
-	char text[256];
-	if (is_header(line, size, "etag", text, S3_TAG))
-		memcpy(t->tag, text, S3_TAG);
-	else if (is_header(line, size, "date", text, sizeof(text)))
-		t->date = curl_getdate(text, NULL);
-	else if (is_header(line, size, "content-length", text, sizeof(text)))
-		t->size = t->size ? t->size : strtoull(text, NULL, 10);
-	else if (is_header(line, size, "content-range", text, sizeof(text)) && strchr(text, '/'))
-		t->size = strtoull(strchr(text, '/') + 1, NULL, 10);
-	return size;
+	CURL *curl = t->easy->curl;
+	char date[64];
+	curl_off_t size = 0;
+	long status = 0;
+	curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
+	curl_easy_getinfo(curl, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &size);
+	copy_header(curl, "etag", t->tag, sizeof(t->tag));
+	copy_header(curl, "date", date, sizeof(date));
+	t->status = (int)status;
+	t->size = size > 0 ? (uint64_t)size : 0;
+	t->date = *date ? curl_getdate(date, NULL) : 0;
 }
 
 /* --- sending ------------------------------------------------------------------------------ */
@@ -156,7 +163,7 @@ static void add_signed(struct s3_link *link, struct s3_transfer *t, const char *
 	char date[S3_DATE], authorization[S3_AUTHORIZATION], sum[16];
 	int n = 1;
 	s3_sign_date(time(NULL) + (time_t)atomic_load(&link->store->skew), date);
-	if (t->method == S3_PUT_METHOD) {
+	if (t->method == S3_PUT) {
 		uint32_t crc = __builtin_bswap32(crc32c(0, t->body, t->body_size));
 		EVP_EncodeBlock((uint8_t *)sum, (const uint8_t *)&crc, sizeof(crc));
 		headers[n++] = (struct s3_header){"x-amz-checksum-crc32c", sum};
@@ -202,7 +209,7 @@ static void set_body(struct s3_easy *easy, const struct s3_transfer *t)
 static void set_method(struct s3_easy *easy, const struct s3_transfer *t)
 {
 	char range[48];
-	if (t->method == S3_PUT_METHOD)
+	if (t->method == S3_PUT)
 		set_body(easy, t);
 	else if (t->method == S3_HEAD)
 		curl_easy_setopt(easy->curl, CURLOPT_NOBODY, 1L);
@@ -259,11 +266,7 @@ static void easy_give(struct s3_link *link, struct s3_easy *easy)
 
 static void forget_answer(struct s3_transfer *t)
 {
-	t->status = 0;
-	t->size = 0;
-	t->got = t->text_size = 0;
-	t->date = 0;
-	*t->tag = 0;
+	t->got = t->skipped = t->text_size = 0;
 	if (t->text)
 		*t->text = 0;
 }
@@ -291,8 +294,6 @@ static void transmit(struct s3_link *link, struct s3_transfer *t)
 	curl_easy_setopt(easy->curl, CURLOPT_ERRORBUFFER, easy->words);
 	curl_easy_setopt(easy->curl, CURLOPT_WRITEFUNCTION, take_body);
 	curl_easy_setopt(easy->curl, CURLOPT_WRITEDATA, t);
-	curl_easy_setopt(easy->curl, CURLOPT_HEADERFUNCTION, take_header);
-	curl_easy_setopt(easy->curl, CURLOPT_HEADERDATA, t);
 	curl_easy_setopt(easy->curl, CURLOPT_PRIVATE, t);
 	*easy->words = 0;
 	t->tries++;
@@ -400,10 +401,8 @@ static void wait_a_while(struct s3_link *link, struct s3_transfer *t, uint64_t n
 static void ended(struct s3_link *link, struct s3_transfer *t, CURLcode rc)
 {
 	char words[512] = "";
-	long status = 0;
 	uint64_t now = clock_now_ns();
-	curl_easy_getinfo(t->easy->curl, CURLINFO_RESPONSE_CODE, &status);
-	t->status = (int)status;
+	take_headers(t);
 	int error = judge(link, t, rc, words, sizeof(words));
 	easy_give(link, t->easy);
 	t->easy = NULL;

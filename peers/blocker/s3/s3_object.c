@@ -44,10 +44,10 @@ struct record {
 };
 #define RECORD_HEAD sizeof(uint64_t)
 
+/* A COPY without bytes copies zeros. */
 static bool makes_hole(const struct job *job)
 {
-	return job->op == XSEG_OP_DISCARD || (job->op == XSEG_OP_COPY && !job->context) ||
-	       (job->op == XSEG_OP_ZERO && !(job->flags & XSEG_F_NO_HOLE));
+	return store_makes_hole(job) || (job->op == XSEG_OP_COPY && !job->context);
 }
 
 static bool is_change(const struct job *job)
@@ -337,7 +337,7 @@ static void put_done(struct s3_transfer *t, int error)
 
 static void put_send(struct s3_object *o, const void *bytes, uint32_t size)
 {
-	struct s3_transfer *t = transfer_begin(o, S3_PUT_METHOD, put_done);
+	struct s3_transfer *t = transfer_begin(o, S3_PUT, put_done);
 	t->body = bytes;
 	t->body_size = size;
 	if (o->shard->store->conditional)

@@ -16,6 +16,7 @@ struct s3_op {
 	struct s3_shard *shard;
 	struct job *job;
 	struct store_list list;
+	char *bytes; /* of a range, zeros where there is nothing */
 };
 
 /* --- names ---------------------------------------------------------------------------------- */
@@ -30,18 +31,17 @@ void s3_op_name(char name[S3_NAME], const struct xseg_key *key)
 			key->object, key->epoch);
 }
 
-static bool parse(const char *name, struct xseg_key *key)
+/* name: as the bucket has it. */
+static bool parse(const struct s3_op *op, const char *name, struct xseg_key *key)
 {
-	const char *last = strrchr(name, '/');
-	while (last && last > name && last[-1] != '/')
-		last--; /* of the folder before */
-	last = last && last >= name + 2 ? last - 2 : NULL;
-	if (!last)
+	size_t length = strlen(op->shard->store->options->prefix) + 1;
+	if (strlen(name) <= length)
 		return false;
-	return (sscanf(last, "r/%8" SCNx32 "/%16" SCNx64 ".%8" SCNx32, &key->epoch, &key->volume,
-			&key->object) == 3) ||
-	       (sscanf(last, "o/%16" SCNx64 "/%8" SCNx32 ".%8" SCNx32, &key->volume, &key->object,
-			&key->epoch) == 3);
+	if (store_record_is(&op->job->key))
+		return sscanf(name + length, "r/%8" SCNx32 "/%16" SCNx64 ".%8" SCNx32, &key->epoch,
+			       &key->volume, &key->object) == 3;
+	return sscanf(name + length, "o/%16" SCNx64 "/%8" SCNx32 ".%8" SCNx32, &key->volume,
+		       &key->object, &key->epoch) == 3;
 }
 
 /* --- ends ----------------------------------------------------------------------------------- */
@@ -50,6 +50,7 @@ static void op_end(struct s3_op *op, int answer, uint64_t value)
 {
 	store_answer(op->job, answer, value);
 	free(op->transfer.text);
+	free(op->bytes);
 	free(op);
 }
 
@@ -95,7 +96,8 @@ static void ask_range(struct s3_op *op, const struct xseg_key *key, s3_done_f *d
 	struct s3_transfer *t = op_transfer(op, S3_GET, done);
 	t->offset = (uint32_t)op->job->offset;
 	t->length = op->job->length;
-	t->into = done == read_done ? op->job : NULL;
+	t->job = op->bytes ? NULL : op->job;
+	t->bytes = op->bytes;
 	s3_op_name(t->name, key);
 	s3_link_submit(&op->shard->link, t);
 }
@@ -104,59 +106,33 @@ static void read_begin(struct s3_op *op) { ask_range(op, &op->job->key, read_don
 
 /* --- a range's bytes, for STATUS and COPY --------------------------------------------------- */
 
-/* Ours to free, as long as the job; NULL: out of memory. */
-static char *whole_range(struct s3_op *op)
-{
-	struct s3_transfer *t = &op->transfer;
-	const struct job *job = op->job;
-	/* a server that does not know ranges has sent all */
-	uint32_t skip = t->status == 200
-				? job->offset < t->text_size ? (uint32_t)job->offset : t->text_size
-				: 0;
-	uint32_t got = t->status < 300 ? t->text_size - skip : 0;
-	char *bytes = calloc(1, job->length ? job->length : 1);
-	if (bytes && got)
-		memcpy(bytes, t->text + skip, got < job->length ? got : job->length);
-	return bytes;
-}
-
 static void status_answer(struct s3_op *op)
 {
-	struct store_status status = {.job = op->job};
 	uint64_t value = 0;
-	char *bytes = whole_range(op);
-	if (!bytes) {
-		op_end(op, -ENOMEM, 0);
-		return;
-	}
-	for (struct store_stretch s = {0}; store_stretch_next(op->job, bytes, &s);)
-		if (!store_status_add(&status, s.size, s.zero))
-			break;
-	free(bytes);
-	int answer = store_status_end(&status, &value);
+	int answer = store_status_of(op->job, op->bytes, &value);
 	op_end(op, answer, value);
 }
 
 static void copy_answer(struct s3_op *op)
 {
 	struct job *job = op->job;
-	char *bytes = whole_range(op);
-	if (!bytes) {
-		op_end(op, -ENOMEM, 0);
-		return;
+	if (!store_is_zero(op->bytes, job->length)) {
+		job->context = op->bytes;
+		op->bytes = NULL;
+	} else {
+		job->context = NULL;
 	}
-	if (store_is_zero(bytes, job->length)) {
-		free(bytes);
-		bytes = NULL;
-	}
-	job->context = bytes;
 	s3_object_take(op->shard, job);
+	free(op->bytes);
 	free(op->transfer.text);
 	free(op);
 }
 
 static void range_answer(struct s3_op *op)
 {
+	const struct s3_transfer *t = &op->transfer;
+	memset(op->bytes + t->got, 0,
+		t->length - t->got); /* a try that was cut may have left some */
 	if (op->job->op == XSEG_OP_COPY)
 		copy_answer(op);
 	else
@@ -183,12 +159,21 @@ static void range_done(struct s3_transfer *t, int error)
 		range_answer(op);
 }
 
-static void status_begin(struct s3_op *op) { ask_range(op, &op->job->key, range_done); }
+static void range_begin(struct s3_op *op, const struct xseg_key *key)
+{
+	op->bytes = calloc(1, op->job->length);
+	if (op->bytes)
+		ask_range(op, key, range_done);
+	else
+		op_end(op, -ENOMEM, 0);
+}
+
+static void status_begin(struct s3_op *op) { range_begin(op, &op->job->key); }
 
 static void copy_begin(struct s3_op *op)
 {
 	struct xseg_key source = store_copy_source(op->job);
-	ask_range(op, &source, range_done);
+	range_begin(op, &source);
 }
 
 /* --- INFO ----------------------------------------------------------------------------------- */
@@ -258,7 +243,7 @@ static void list_done(struct s3_transfer *t, int error)
 	while (!error && !store_list_full(&op->list) &&
 		s3_link_element(&at, "Key", name, sizeof(name))) {
 		struct xseg_key key;
-		if (parse(name, &key) && store_list_wants(op->job, &key))
+		if (parse(op, name, &key) && store_list_wants(op->job, &key))
 			store_list_add(&op->list, key);
 	}
 	if (!error && !s3_link_element(&whole, "IsTruncated", more, sizeof(more)))

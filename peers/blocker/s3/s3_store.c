@@ -69,7 +69,7 @@ static int get(struct s3_link *link, struct note *note, char tag[S3_TAG])
 static int put(struct s3_link *link, const struct note *note, const char *match)
 {
 	char text[512];
-	struct s3_transfer t = {.method = S3_PUT_METHOD, .body = text};
+	struct s3_transfer t = {.method = S3_PUT, .body = text};
 	t.body_size = (uint32_t)write_note(text, sizeof(text), note);
 	snprintf(t.match, sizeof(t.match), "%s", match);
 	int error = ask(link, &t);
