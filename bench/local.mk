@@ -4,13 +4,14 @@ bench_shared = bench/common.c bench/common.h tests/lib/fixture.c tests/lib/fixtu
 bench_hop_shared = bench/hop.c bench/hop.h $(bench_shared)
 bench_builds = bench_ring bench_hop bench_instructions bench_policy bench_reap bench_xcache \
 	bench_cache bench_port
-bench_rados_sources = bench/bench_rados.c
+bench_bare = bench/bare.c bench/bare.h
+bench_rados_sources = bench/bench_rados.c $(bench_bare)
 if HAVE_RADOS
 bench_builds += bench_rados
 bench_rados_SOURCES = $(bench_rados_sources)
 bench_rados_LDADD = libxseg.la $(RADOS_LIBS)
 endif
-bench_s3_sources = bench/bench_s3.c peers/blocker/s3/s3_sign.c peers/blocker/s3/s3_sign.h
+bench_s3_sources = bench/bench_s3.c $(bench_bare) peers/blocker/s3/s3_sign.c peers/blocker/s3/s3_sign.h
 if HAVE_S3
 bench_builds += bench_s3
 bench_s3_SOURCES = $(bench_s3_sources)
