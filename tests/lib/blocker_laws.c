@@ -284,9 +284,11 @@ static void law_list(struct rig *rig)
 	put_pattern(rig, rig_key(rig, 10, 1), span, 1);
 	struct xseg_key key;
 	uint64_t cursor = 0;
+	memset(seen, 0, sizeof(seen));
 	for (uint32_t i = 0; i < 20; i++) {
 		expect_int(rig, rig_list(rig, rig_key(rig, 9, 0), &cursor, &key, 1), 1);
-		expect_true(rig, cursor != 0);
+		expect_true(rig, cursor != 0 && key.object % 3 == 0 && key.object / 3 < LISTED);
+		expect_int(rig, seen[key.object / 3 % LISTED]++, 0);
 	}
 	static const int rooms[] = {13, 64, 128};
 	for (size_t r = 0; r < countof(rooms); r++) {

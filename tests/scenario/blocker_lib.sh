@@ -5,11 +5,15 @@
 #   blocker_begin LABEL [SIZE]   a segment $SEGMENT of our own, $CHECK; or all is skipped
 #   blocker_peer NAME LANES SPEC...  xsegpeer with these peers; the first is $PEER
 #   op VERB ARGS...              one request to $PEER; prints what blocker_check says
+#   answers VERB ARGS...         that request is answered "ok"; comes: it will be
 #   laws NAME [STEPS]            all laws hold for $PEER
 #   hammer_begins FIRST, hammer_ends     writes and flushes without end, from number FIRST on; $NEXT
 #                                is then the first that was not flushed
 #   killed_under_load LABEL SPEC     a peer is killed in the middle of that, $ROUNDS (3) times: what
 #                                was flushed is there; it is left running, as `life` in the scene
+#   server_killed NAME START...  the scene's process NAME, a server, is killed under load and
+#                                started again by that command: nothing fails, nothing is lost
+#   secret_is_hidden PROCESS SECRET      it is in none of its arguments, and not in its log
 #   laws_of STORE.sh             all laws hold for that store, in each of its variants
 #
 # A store's file, ROLE.sh, says how it is started; a new store needs one, and a line in
@@ -53,10 +57,13 @@ blocker_refusal() {
 op() {
     local verb=$1
     shift
-    timeout 60 "$CHECK" "$verb" "$SEGMENT" "$PEER" "$@" 2>&1
+    timeout 600 "$CHECK" "$verb" "$SEGMENT" "$PEER" "$@" 2>&1
 }
+answers() { [ "$(op "$@")" = ok ]; }
+comes() { scene_until 120 answers "$@"; }
 
-laws() { tap_run "$1" "$CHECK" all "$SEGMENT" "$PEER" "${2:-2000}"; }
+# A store on a busy machine takes its time.
+laws() { TAP_LIMIT=1200 tap_run "$1" "$CHECK" all "$SEGMENT" "$PEER" "${2:-2000}"; }
 
 hammer_begins() { # FIRST
     NEXT=$1
@@ -89,6 +96,26 @@ killed_under_load() { # LABEL SPEC
     tap_run "$1: something was written" test "$NEXT" -gt 16
     tap_is "$1: a hammer that was not there would be missed" \
         "$(op verify 10 $((NEXT - 1)) | cut -c 1-10)" "wrong data"
+}
+
+more_than() { [ "$(wc -l <"$1")" -gt "$2" ]; } # FILE LINES
+server_killed() { # NAME START...
+    local lines
+    hammer_begins "$NEXT"
+    scene_kill KILL "$1"
+    scene_stop "$1"
+    "${@:2}" >/dev/null
+    lines=$(wc -l <"$SCENE_DIR/hammer.out")
+    tap_run "the load goes on when the server is back, without an error" \
+        scene_until 240 more_than "$SCENE_DIR/hammer.out" $((lines + 2))
+    hammer_ends
+    tap_is "and nothing that was flushed is lost" "$(op verify 9 $((NEXT - 1)))" ok
+}
+
+secret_is_hidden() { # PROCESS SECRET
+    tap_is "the secret is in no argument, and in no log" "$(
+        cat "/proc/$(scene_pid "$1")/cmdline" "$SCENE_DIR/$1.err" | grep -acF -- "$2"
+    )" 0
 }
 
 # One variant of a store; $1: role, $2: lanes, $3: options.

@@ -45,8 +45,8 @@ follow() { # PAGE NAME CHANGES: data goes in, and is there after a restart
 }
 
 reason=$SCENE_DIR/reason
-has() { [ -e "$SKERRY_MODULE_DIR/$1.so" ] || { echo "$1 is not built" && return 1; }; }
-if { has blocker_redis && redis_have && redis_start "$SCENE_DIR/redis"; } >"$reason"; then
+if { scene_has_module blocker_redis && redis_have &&
+    redis_start "$SCENE_DIR/redis"; } >"$reason"; then
     redis_ask config set requirepass "secret-$$" >/dev/null
     echo "secret-$$" >"$SCENE_DIR/password"
     follow redis quick "s|^socket=.*|socket=$REDIS_SOCKET|
@@ -54,7 +54,7 @@ if { has blocker_redis && redis_have && redis_start "$SCENE_DIR/redis"; } >"$rea
 else
     tap_skip "redis" "$(tail -n 1 "$reason")"
 fi
-if { has blocker_s3 && s3_have && s3_start "$SCENE_DIR/s3"; } >"$reason"; then
+if { scene_has_module blocker_s3 && s3_have && s3_start "$SCENE_DIR/s3"; } >"$reason"; then
     follow s3 cold "s|^endpoint=.*|endpoint=$S3_URL|; s|^region=.*|region=us-east-1|
         s|^bucket=.*|bucket=skerry|; s|^key-file=.*|key-file=$S3_DIR/keys|"
     tap_like "s3: it is in the bucket" \

@@ -34,6 +34,7 @@
 #   scene_free_port         prints a TCP port of 127.0.0.1 nobody listens on
 #   scene_have PROGRAM...   true when all are installed
 #   scene_need PROGRAM...   tap_skip_all when one is not
+#   scene_has_module ROLE   true when that peer is built; else a reason, and status 1
 #   scene_peer NAME ARGS... xsegpeer ARGS..., waits for 'ready'
 #   scene_segment NAME [SIZE]       xsegctl segment create; destroyed on exit
 #   scene_stacked SEG [FRONT_OPTIONS]   front, volume with its mapper, and store in one process
@@ -219,6 +220,10 @@ scene_begin() {
 }
 
 scene_at_exit() { SCENE_EXITS+=("$1"); }
+
+scene_has_module() {
+    [ -e "${SKERRY_MODULE_DIR:-/nowhere}/$1.so" ] || { echo "$1 is not built" && return 1; }
+}
 
 scene_have() {
     local p

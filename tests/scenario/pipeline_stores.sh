@@ -28,19 +28,19 @@ over() { # STORE OPTION...
 }
 
 reason=$SCENE_DIR/reason
-has() { [ -e "$SKERRY_MODULE_DIR/$1.so" ] || { echo "$1 is not built" && return 1; }; }
-if { has blocker_rados && ceph_have && ceph_start "$SCENE_DIR/ceph"; } >"$reason"; then
+if { scene_has_module blocker_rados && ceph_have && ceph_start "$SCENE_DIR/ceph"; } >"$reason"; then
     PART=namespace over blocker_rados pool=skerry
 else
     tap_skip "over RADOS" "$(tail -n 1 "$reason")"
 fi
-if { has blocker_redis && redis_have && redis_start "$SCENE_DIR/redis"; } >"$reason"; then
+if { scene_has_module blocker_redis && redis_have &&
+    redis_start "$SCENE_DIR/redis"; } >"$reason"; then
     PART=prefix over blocker_redis "socket=$REDIS_SOCKET"
 else
     tap_skip "over Redis" "$(tail -n 1 "$reason")"
 fi
 for process in ceph-osd ceph-mon; do scene_stop "$process"; done
-if { has blocker_s3 && s3_have && s3_start "$SCENE_DIR/s3"; } >"$reason"; then
+if { scene_has_module blocker_s3 && s3_have && s3_start "$SCENE_DIR/s3"; } >"$reason"; then
     IFS=, read -ra options <<<"$S3_OPTIONS"
     PART=prefix over blocker_s3 "${options[@]}"
 else

@@ -4,17 +4,17 @@
 # An S3 server of our own on the loopback interface: versitygw where it is installed (over a
 # folder), else Ceph's radosgw (over a cluster of its own in memory).
 #   s3_have                or a reason why not, and status 1
-#   s3_start DIR [WORD..]  the words are options more, of versitygw; $S3_URL, bucket "skerry",
-#                          $S3_OPTIONS for blocker_s3; it is the scene's process s3, and ends
-#                          with it
+#   s3_start DIR           $S3_URL, bucket "skerry", $S3_OPTIONS for blocker_s3; it is the scene's
+#                          process s3, and ends with it
 #   s3_serve               again after a kill
 #   s3_need DIR            the same, or all is skipped with the reason
+#   s3_quota COUNT         radosgw: no more objects than that
 #   s3_ask METHOD PATH [CURL OPTIONS...]   as its owner
 
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "${BASH_SOURCE[0]}")/ceph_lib.sh"
 
-S3_DIR='' S3_URL='' S3_PORT='' S3_OPTIONS='' S3_WORDS=()
+S3_DIR='' S3_URL='' S3_PORT='' S3_OPTIONS=''
 
 s3_kind() {
     if command -v versitygw >/dev/null; then echo versitygw; else echo radosgw; fi
@@ -32,7 +32,7 @@ s3_ask() {
     local method=$1 path=$2
     shift 2
     printf 'user = "%s"\n' "$(paste -sd: "$S3_DIR/keys")" |
-        timeout 60 curl -sS --fail-with-body -K - --aws-sigv4 aws:amz:us-east-1:s3 -X "$method" \
+        timeout 300 curl -sS --fail-with-body -K - --aws-sigv4 aws:amz:us-east-1:s3 -X "$method" \
             -H 'x-amz-content-sha256: UNSIGNED-PAYLOAD' "$@" "$S3_URL$path"
 }
 s3_is_up() { curl -s -o "$S3_DIR/answer" "$S3_URL/"; }
@@ -42,7 +42,7 @@ s3_serve() {
         VGW_VIRTUAL_DOMAIN=localhost ROOT_ACCESS_KEY=$(head -n 1 "$S3_DIR/keys") \
             ROOT_SECRET_KEY=$(tail -n 1 "$S3_DIR/keys") \
             scene_spawn s3 versitygw --port "127.0.0.1:$S3_PORT" --keep-alive --quiet \
-            "${S3_WORDS[@]}" posix "$S3_DIR/files"
+            posix "$S3_DIR/files"
     else
         scene_spawn s3 radosgw -c "$CEPH_CONF" -n client.admin --rgw-dns-name localhost \
             --rgw-data "$S3_DIR" --rgw-frontends "beast endpoint=127.0.0.1:$S3_PORT" \
@@ -53,20 +53,25 @@ s3_serve() {
 
 s3_cluster() {
     CEPH_AUTH=cephx CEPH_POOL='' ceph_start "$S3_DIR/ceph" || return
-    timeout 120 radosgw-admin -c "$CEPH_CONF" user create --uid=t --display-name=t \
+    timeout 600 radosgw-admin -c "$CEPH_CONF" user create --uid=t --display-name=t \
         --access-key="$(head -n 1 "$S3_DIR/keys")" --secret-key="$(tail -n 1 "$S3_DIR/keys")" \
         >"$S3_DIR/user" 2>&1 || { echo "radosgw-admin makes no user" && return 1; }
 }
 
+s3_quota() {
+    timeout 600 radosgw-admin -c "$CEPH_CONF" quota set --uid=t --quota-scope=bucket \
+        --max-objects="$1" &&
+        timeout 600 radosgw-admin -c "$CEPH_CONF" quota enable --uid=t --quota-scope=bucket
+}
+
 s3_start() {
     S3_DIR=$1 S3_PORT=$(scene_free_port)
-    shift
-    S3_WORDS=("$@") S3_URL=http://127.0.0.1:$S3_PORT
+    S3_URL=http://127.0.0.1:$S3_PORT
     mkdir -p "$S3_DIR/files"
     printf 'access-%s\nsecret-%s-%s\n' "$$" "$$" "$RANDOM" >"$S3_DIR/keys"
     [ "$(s3_kind)" = versitygw ] || s3_cluster || return
     s3_serve || return
-    scene_until 60 s3_ask PUT /skerry >"$S3_DIR/bucket" 2>&1 ||
+    scene_until 240 s3_ask PUT /skerry >"$S3_DIR/bucket" 2>&1 ||
         { echo "no bucket: $(cat "$S3_DIR/bucket")" && return 1; }
     # shellcheck disable=SC2034
     S3_OPTIONS=endpoint=$S3_URL,bucket=skerry,key-file=$S3_DIR/keys

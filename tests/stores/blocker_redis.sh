@@ -6,9 +6,7 @@ STORE_SHARED=timeout=60s
 # shellcheck source-path=SCRIPTDIR/../scenario
 . "$(dirname "${BASH_SOURCE[0]}")/../scenario/redis_lib.sh"
 store_begin() {
-    [ -n "$(find "${SKERRY_MODULE_DIR:-/nowhere}" -name 'blocker_redis.so' 2>/dev/null)" ] ||
-        { echo "blocker_redis is not built: libhiredis-dev was missing" && return 1; }
-    redis_have && redis_start "$STORE_DIR"
+    scene_has_module blocker_redis && redis_have && redis_start "$STORE_DIR"
 }
 store_variants() {
     echo "1 socket=$REDIS_SOCKET,prefix=one"

@@ -5,9 +5,7 @@
 # shellcheck source-path=SCRIPTDIR/../scenario
 . "$(dirname "${BASH_SOURCE[0]}")/../scenario/s3_lib.sh"
 store_begin() {
-    [ -n "$(find "${SKERRY_MODULE_DIR:-/nowhere}" -name 'blocker_s3.so' 2>/dev/null)" ] ||
-        { echo "blocker_s3 is not built: libcurl4-openssl-dev was missing" && return 1; }
-    s3_have && s3_start "$STORE_DIR"
+    scene_has_module blocker_s3 && s3_have && s3_start "$STORE_DIR"
 }
 store_variants() {
     echo "1 $S3_OPTIONS,prefix=one"
