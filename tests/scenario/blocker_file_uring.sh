@@ -10,7 +10,7 @@ blocker_begin "blocker_file without io_uring" 64M
 DENY=$(dirname "$0")/../lib/deny_uring.py
 python3 "$DENY" true || tap_skip_all "system calls cannot be filtered here"
 
-PEER=f
+PEER=f PEER_PROCESS=f
 scene_spawn f python3 "$DENY" "$XSEGPEER" -s "$SEGMENT" "f=blocker_file,dir=$SCENE_DIR/store"
 if scene_wait_line f ready; then tap_ok "io=auto starts"; else tap_not_ok "io=auto starts"; fi
 tap_run "and says how" grep -q 'worker threads move the bytes' "$SCENE_DIR/f.err"

@@ -26,7 +26,7 @@
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-SEGMENT=blk$$ PEER='' LAW_NUMBER=0
+SEGMENT=blk$$ PEER='' PEER_PROCESS='' LAW_NUMBER=0
 
 blocker_begin() {
     scene_begin "$1"
@@ -45,7 +45,7 @@ blocker_segment() {
 blocker_peer() {
     local name=$1 lanes=$2
     shift 2
-    PEER=${1%%=*}
+    PEER=${1%%=*} PEER_PROCESS=$name
     scene_peer "$name" -s "$SEGMENT" -l "$lanes" "$@"
 }
 
@@ -62,8 +62,18 @@ op() {
 answers() { [ "$(op "$@")" = ok ]; }
 comes() { scene_until 120 answers "$@"; }
 
-# A store on a busy machine takes its time.
-laws() { TAP_LIMIT=1200 tap_run "$1" "$CHECK" all "$SEGMENT" "$PEER" "${2:-2000}"; }
+# A store on a busy machine takes its time; one that has died would be waited for as long.
+laws_hold() {
+    local check
+    timeout -k 5 1200 "$CHECK" all "$SEGMENT" "$PEER" "$1" &
+    check=$!
+    while kill -s 0 "$check" 2>/dev/null; do
+        scene_alive "$PEER_PROCESS" || { kill "$check" && echo "# its process has ended"; }
+        sleep 0.1
+    done
+    wait "$check"
+}
+laws() { tap_run "$1" laws_hold "${2:-2000}"; }
 
 hammer_begins() { # FIRST
     NEXT=$1
