@@ -53,8 +53,9 @@ struct redis_op {
 	void (*begin)(struct redis_op *op); /* sends the first command; again when all is lost */
 	redis_reply_f *reply;		    /* to the command that is under way */
 	uint64_t until_ns;
-	size_t bytes; /* of that command */
-	char *buffer; /* its own */
+	size_t bytes;	  /* of that command */
+	char refused[96]; /* what a command of a transaction was answered; "" */
+	char *buffer;	  /* its own */
 	size_t size;
 	uint64_t version;
 };
@@ -90,6 +91,11 @@ void redis_link_send(struct redis_op *op, redis_reply_f *reply, int argc, const 
 	const size_t *sizes);
 void redis_link_script(struct redis_op *op, redis_reply_f *reply, enum redis_script script,
 	int keys, int argc, const char **argv, const size_t *sizes);
+/* Bytes of an object, as a transaction behind REDIS_CHECK: a script's arguments are hashed, all of
+   them, which takes longer than to write them. argv: fence, object, index, writer, term + 1 or '',
+   key in the index, offset. The reply is EXEC's, or the first refusal. */
+void redis_link_write(struct redis_op *op, redis_reply_f *reply, const char *const *argv,
+	const char *bytes, size_t size);
 /* What the server's sentence means; the log has the first of each kind in a row. */
 int redis_link_error(struct redis_shard *shard, const redisReply *reply);
 

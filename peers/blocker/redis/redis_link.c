@@ -23,6 +23,7 @@
 
 static const char *const scripts[REDIS_SCRIPTS] = {
 	[REDIS_CHANGE] = REDIS_SCRIPT_CHANGE,
+	[REDIS_CHECK] = REDIS_SCRIPT_CHECK,
 	[REDIS_DELETE] = REDIS_SCRIPT_DELETE,
 	[REDIS_SWAP] = REDIS_SCRIPT_SWAP,
 	[REDIS_CLAIM] = REDIS_SCRIPT_CLAIM,
@@ -192,6 +193,10 @@ static void answered(redisAsyncContext *context, void *got, void *whose)
 	struct redis_shard *shard = op->shard;
 	const redisReply *reply = got;
 	(void)context;
+	redisReply refusal = {
+		.type = REDIS_REPLY_ERROR, .str = op->refused, .len = (int)strlen(op->refused)};
+	if (reply && *op->refused)
+		reply = &refusal;
 	TAILQ_REMOVE(&shard->sent, op, link);
 	shard->bytes -= op->bytes;
 	bool again = !reply || is_about(reply, "SKCONN") || is_about(reply, "NOSCRIPT") ||
@@ -212,6 +217,7 @@ void redis_link_send(
 	struct redis_shard *shard = op->shard;
 	op->reply = reply;
 	op->bytes = 0;
+	*op->refused = 0;
 	for (int i = 0; i < argc; i++)
 		op->bytes += sizes[i];
 	if (!shard->context || redisAsyncCommandArgv(shard->context, answered, op, argc, argv,
@@ -221,6 +227,12 @@ void redis_link_send(
 	}
 	shard->bytes += op->bytes;
 	TAILQ_INSERT_TAIL(&shard->sent, op, link);
+}
+
+static void connection_key(const struct redis_shard *shard, char key[REDIS_KEY])
+{
+	snprintf(key, REDIS_KEY, "%s:connection:%s:%u", options_of(shard)->prefix,
+		shard->store->own, shard->peer->shard);
 }
 
 void redis_link_script(struct redis_op *op, redis_reply_f *reply, enum redis_script script,
@@ -233,8 +245,7 @@ void redis_link_script(struct redis_op *op, redis_reply_f *reply, enum redis_scr
 	int n = 0;
 	must(argc + 5 <= ARGS_MAX && keys <= argc);
 	snprintf(count, sizeof(count), "%d", keys + 1);
-	snprintf(connection, sizeof(connection), "%s:connection:%s:%u", options_of(shard)->prefix,
-		shard->store->own, shard->peer->shard);
+	connection_key(shard, connection);
 	all[2] = count;
 	all[3] = connection;
 	all_sizes[2] = strlen(count);
@@ -246,6 +257,45 @@ void redis_link_script(struct redis_op *op, redis_reply_f *reply, enum redis_scr
 	for (int i = keys; i < argc; i++, n++)
 		all[n] = argv[i], all_sizes[n] = sizes[i];
 	redis_link_send(op, reply, n, all, all_sizes);
+}
+
+static void noted(redisAsyncContext *context, void *got, void *whose)
+{
+	struct redis_op *op = whose;
+	const redisReply *reply = got;
+	(void)context;
+	if (reply && reply->type == REDIS_REPLY_ERROR && !*op->refused)
+		snprintf(op->refused, sizeof(op->refused), "%s", reply->str);
+}
+
+void redis_link_write(struct redis_op *op, redis_reply_f *reply, const char *const *argv,
+	const char *bytes, size_t size)
+{
+	enum { FENCE, OBJECT, INDEX, WRITER, TERM, MEMBER, OFFSET };
+	struct redis_shard *shard = op->shard;
+	redisAsyncContext *context = shard->context;
+	char connection[REDIS_KEY], watched[REDIS_KEY + 2];
+	connection_key(shard, connection);
+	snprintf(watched, sizeof(watched), "%s:x", connection);
+	op->reply = reply;
+	op->bytes = size;
+	*op->refused = 0;
+	/* once it is lost nothing is taken, and all callbacks have been called */
+	if (!context || redisAsyncCommand(context, noted, op, "WATCH %s %s %s", connection,
+				argv[FENCE], watched) != REDIS_OK) {
+		TAILQ_INSERT_TAIL(&shard->waiting, op, link);
+		return;
+	}
+	redisAsyncCommand(context, noted, op, "EVALSHA %s 3 %s %s %s %s %s %s",
+		shard->sha[REDIS_CHECK], connection, argv[FENCE], watched, shard->connection,
+		argv[WRITER], argv[TERM]);
+	redisAsyncCommand(context, noted, op, "MULTI");
+	redisAsyncCommand(context, noted, op, "ZADD %s 0 %s", argv[INDEX], argv[MEMBER]);
+	redisAsyncCommand(
+		context, noted, op, "SETRANGE %s %s %b", argv[OBJECT], argv[OFFSET], bytes, size);
+	redisAsyncCommand(context, answered, op, "EXEC");
+	shard->bytes += op->bytes;
+	TAILQ_INSERT_TAIL(&shard->sent, op, link);
 }
 
 void redis_link_submit(struct redis_op *op)

@@ -137,6 +137,26 @@ static void info_begin(struct redis_op *op)
 
 /* --- WRITE, ZERO, DISCARD, COPY, DELETE ----------------------------------------------------- */
 
+#define WRITE_LARGE (16u << 10) /* from so much on a transaction is faster than a script */
+
+/* EXEC: [how many keys of the index are new, length], or nothing when somebody else has changed
+   what it rests on. */
+static void write_reply(struct redis_op *op, const redisReply *reply)
+{
+	if (!is_good(op, reply))
+		return;
+	if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2) {
+		op->begin(op);
+		return;
+	}
+	for (size_t i = 0; i < reply->elements; i++)
+		if (!is_good(op, reply->element[i]))
+			return;
+	if (reply->element[0]->integer == 1)
+		peer_count(op->shard->peer, REDIS_MAKES, 1);
+	redis_op_end(op, op->job->op == XSEG_OP_WRITE ? (int)op->job->length : 0, 0);
+}
+
 static void change_reply(struct redis_op *op, const redisReply *reply)
 {
 	if (!is_good(op, reply))
@@ -159,6 +179,13 @@ static void change_send(struct redis_op *op, char what, const char *bytes, size_
 	if (of)
 		hex(term, of + 1);
 	snprintf(offset, sizeof(offset), "%" PRIu64, job->offset);
+	if (what == 'w' && size >= WRITE_LARGE) {
+		redis_link_write(op, write_reply,
+			(const char *const[]){
+				fence, object, index, op->shard->store->own, term, member, offset},
+			bytes, size);
+		return;
+	}
 	const char *argv[] = {
 		fence, object, index, op->shard->store->own, term, member, kind, offset, bytes};
 	size_t sizes[9];

@@ -9,6 +9,7 @@
 
 enum redis_script {
 	REDIS_CHANGE,
+	REDIS_CHECK,
 	REDIS_DELETE,
 	REDIS_SWAP,
 	REDIS_CLAIM,
@@ -35,6 +36,20 @@ enum redis_script {
 	"if size == 0 then redis.call('ZADD', KEYS[4], 0, ARGV[4]) end " \
 	"redis.call('SETRANGE', KEYS[3], ARGV[6], bytes) " \
 	"return size == 0 and 1 or 0"
+
+/* KEYS: connection, fence, one that is watched. ARGV: connection, writer, term + 1 or ''. What says
+   no touches what is watched, so the transaction that comes behind it is not done. */
+#define REDIS_SCRIPT_CHECK \
+	"local no = nil " \
+	"if redis.call('GET', KEYS[1]) ~= ARGV[1] then " \
+	"no = 'SKCONN another connection has taken its place' end " \
+	"local f = redis.call('HMGET', KEYS[2], 'writer', 'left', 'line') " \
+	"if not no and f[1] and " \
+	"(f[1] ~= ARGV[2] or f[2] == '1' or (ARGV[3] ~= '' and ARGV[3] < f[3])) then " \
+	"no = 'SKSTALE another one has the volume' end " \
+	"if not no then return 1 end " \
+	"redis.call('SET', KEYS[3], '') redis.call('DEL', KEYS[3]) " \
+	"return redis.error_reply(no)"
 
 /* KEYS: connection, object, index. ARGV: connection, key in the index. */
 #define REDIS_SCRIPT_DELETE \
