@@ -18,11 +18,12 @@ blocker_scenarios = tests/scenario/blocker_laws.sh tests/scenario/blocker_memory
 	tests/scenario/blocker_file_kill.sh tests/scenario/blocker_file_lost.sh \
 	tests/scenario/blocker_file_crash.sh tests/scenario/blocker_file_uring.sh \
 	tests/scenario/blocker_rados_faults.sh tests/scenario/blocker_redis_faults.sh \
-	tests/scenario/blocker_s3_faults.sh
+	tests/scenario/blocker_s3_faults.sh tests/scenario/blocker_tape_faults.sh
 TESTS += $(blocker_scenarios)
 # stores that keep to the laws (blocker_laws.sh, blocker_lib.sh says what such a file is)
 EXTRA_DIST += tests/stores/blocker_memory.sh tests/stores/blocker_file.sh \
 	tests/stores/blocker_rados.sh tests/stores/blocker_redis.sh tests/stores/blocker_s3.sh \
+	tests/stores/blocker_tape.sh tests/scenario/tape_lib.sh \
 	tests/scenario/ceph_lib.sh tests/scenario/redis_lib.sh tests/scenario/s3_lib.sh \
 	tests/lib/s3_trouble.py
 QUICK_TESTS += tests/scenario/blocker_memory.sh tests/scenario/blocker_file_start.sh \

@@ -77,5 +77,23 @@ blocker_s3_la_LIBADD = $(CURL_LIBS) $(EVENT_LIBS) $(XXHASH_LIBS)
 endif
 EXTRA_DIST += $(blocker_s3_sources)
 
+blocker_tape_sources = peers/blocker/tape/blocker_tape.c peers/blocker/tape/tape.h \
+	peers/blocker/tape/tape_clean.c peers/blocker/tape/tape_drive.h \
+	peers/blocker/tape/tape_format.h peers/blocker/tape/tape_image.c \
+	peers/blocker/tape/tape_index.c peers/blocker/tape/tape_index.h \
+	peers/blocker/tape/tape_iscsi.c peers/blocker/tape/tape_log.c \
+	peers/blocker/tape/tape_pass.c peers/blocker/tape/tape_scan.c \
+	peers/blocker/tape/tape_scsi.c peers/blocker/tape/tape_scsi.h \
+	peers/blocker/tape/tape_st.c peers/blocker/tape/tape_work.c \
+	peers/blocker/home.c peers/blocker/home.h
+if HAVE_TAPE
+pkglib_LTLIBRARIES += blocker_tape.la
+blocker_tape_la_SOURCES = $(blocker_tape_sources)
+blocker_tape_la_CFLAGS = $(AM_CFLAGS) $(XXHASH_CFLAGS) $(ISCSI_CFLAGS)
+blocker_tape_la_LDFLAGS = $(MODULE_LDFLAGS)
+blocker_tape_la_LIBADD = $(ISCSI_LIBS) -llmdb $(XXHASH_LIBS)
+endif
+EXTRA_DIST += $(blocker_tape_sources)
+
 dist_doc_DATA += docs/format-blocker-file.md docs/format-blocker-rados.md docs/format-blocker-redis.md \
-	docs/format-blocker-s3.md
+	docs/format-blocker-s3.md docs/format-blocker-tape.md

@@ -38,7 +38,8 @@ check.h          tests/
 criterion/       tests/
 ncurses.h        tools/ctl/ctl_screen
 libnbd.h         tests/ bench/ tools/ctl/ctl_volume_image
-lmdb.h           docs/examples/
+lmdb.h           docs/examples/ peers/blocker/tape/
+iscsi/           peers/blocker/tape/ bench/bench_tape
 '
 
 # The staircase inside xseg/: a step uses only itself and what stands left of it.

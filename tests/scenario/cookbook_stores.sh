@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# docs/cookbook-redis.md and docs/cookbook-s3.md, as they stand: their blocks are run, with servers
-# of ours in place of those that they name.
+# docs/cookbook-redis.md, cookbook-s3.md and cookbook-tape.md, as they stand: their blocks are run,
+# with servers of ours in place of those that they name.
 
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/xsegctl_lib.sh"
@@ -10,7 +10,9 @@
 . "$(dirname "$0")/redis_lib.sh"
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/s3_lib.sh"
-ctl_begin "volumes on Redis and S3, by the cookbook"
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "$0")/tape_lib.sh"
+ctl_begin "volumes on Redis, S3 and tape, by the cookbook"
 ctl_need mapperd volume front_nbd cached
 scene_need qemu-io
 docs=$(cd "$(dirname "$0")/../../docs" && pwd)
@@ -61,5 +63,12 @@ if { scene_has_module blocker_s3 && s3_have && s3_start "$SCENE_DIR/s3"; } >"$re
         "$(s3_ask GET '/skerry/?list-type=2&prefix=skerry%2Fo%2F')" '<Key>skerry/o/'
 else
     tap_skip "s3" "$(tail -n 1 "$reason")"
+fi
+if { scene_has_module blocker_tape && tape_have &&
+    tape_start "$SCENE_DIR/tape" 3 512; } >"$reason"; then
+    follow tape archive "s|^drive=.*|${TAPE_OPTIONS%%,*}|; s|^changer=.*|${TAPE_OPTIONS#*,}|
+        s|^index=.*|index=$SCENE_DIR/index|"
+else
+    tap_skip "tape" "$(tail -n 1 "$reason")"
 fi
 tap_end

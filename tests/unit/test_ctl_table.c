@@ -31,8 +31,8 @@ static bool has(const struct ctl_verb *verb, const char *option)
 static const char *const harmless[] = {"segment list", "segment dump", "segment fsck", "peer list",
 	"edge list", "volume list", "volume info", "volume diff", "volume uri", "volume attach",
 	"client list", "config check", "config diff", "job list", "cache list", "cache stats",
-	"job show", "job wait", "status", "stats", "top", "trace", "events", "log level", "metrics",
-	"completion"};
+	"tape list", "tape verify", "job show", "job wait", "status", "stats", "top", "trace",
+	"events", "log level", "metrics", "completion"};
 
 static bool is_harmless(const struct ctl_verb *verb)
 {
@@ -61,7 +61,8 @@ UNIT(test_destroyers_ask)
 {
 	static const char *const names[][2] = {{"segment", "destroy"}, {"volume", "rm"},
 		{"volume", "export"}, {"volume", "rollback"}, {"volume", "resize"},
-		{"volume", "break-lock"}, {"config", "save"}};
+		{"volume", "break-lock"}, {"config", "save"}, {"tape", "label"},
+		{"tape", "rebuild-index"}};
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
 		ck_assert(has(ctl_option_verb(names[i][0], names[i][1]), "yes"));
 }
