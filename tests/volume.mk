@@ -61,6 +61,7 @@ volume_tree_LDADD = libfixture.la libpeer.la libxseg.la $(URCU_LIBS) $(EVENT_LIB
 TESTS += tests/scenario/volume_limits.sh
 EXTRA_DIST += tests/scenario/volume_limits.sh tests/scenario/volume_edges.py
 
-volume_scenarios = tests/scenario/volume_full.sh
+volume_scenarios = tests/scenario/volume_full.sh tests/scenario/volume_move.sh \
+	tests/scenario/mover_laws.sh
 TESTS += $(volume_scenarios)
 EXTRA_DIST += $(volume_scenarios)

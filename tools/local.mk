@@ -33,7 +33,7 @@ libctl_la_SOURCES = \
 	tools/ctl/ctl_screen.c tools/ctl/ctl_screen.h tools/ctl/ctl_segment.c tools/ctl/ctl_settle.c tools/ctl/ctl_snap.c tools/ctl/ctl_stats.c \
 	tools/ctl/ctl_status.c tools/ctl/ctl_status.h tools/ctl/ctl_table.c tools/ctl/ctl_tape.c tools/ctl/ctl_top.c \
 	tools/ctl/ctl_trace.c tools/ctl/ctl_unplug.c tools/ctl/ctl_volume.c tools/ctl/ctl_volume.h \
-	tools/ctl/ctl_volume_change.c tools/ctl/ctl_volume_flatten.c tools/ctl/ctl_volume_image.c \
+	tools/ctl/ctl_volume_change.c tools/ctl/ctl_volume_flatten.c tools/ctl/ctl_volume_move.c tools/ctl/ctl_volume_image.c \
 	tools/ctl/ctl_volume_image.h tools/ctl/ctl_volume_info.c tools/ctl/ctl_volume_list.c \
 	tools/ctl/ctl_watch.c tools/ctl/ctl_watch.h tools/ctl/ctl_work.c tools/ctl/ctl_work.h
 libctl_la_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS) $(SMARTCOLS_CFLAGS) $(EVENT_CFLAGS) \

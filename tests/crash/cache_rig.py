@@ -25,7 +25,7 @@ LANES = 2
 
 class CacheRig(Rig):
     def __init__(self, cache=None, object_size="256K", meddle=True, record=True, plugged=True,
-                 lanes=LANES, **options):
+                 lanes=LANES, mover=False, **options):
         self.cache_options, self.object_size, self.lanes = cache or {}, object_size, lanes
         left_out = set()
         if os.environ.get("SKERRY_NO_CACHE") or not plugged:
@@ -33,6 +33,9 @@ class CacheRig(Rig):
         left_out.update(set() if meddle else {"meddle0"}, set() if record else {"record0"})
         self.chain = [peer for peer in CHAIN if peer not in left_out]
         self.peers = [*self.chain, "map0"]
+        if mover:  # in front of two stores
+            self.chain.insert(-1, "mover0")
+            self.peers = [*self.chain, "map0", "new0"]
         options.setdefault("size", "48M")
         options.setdefault("segment_size", "192M")
         super().__init__("split", **options)
@@ -52,20 +55,26 @@ class CacheRig(Rig):
         self.log_path = os.path.join(self.dir, "record")
         self.journal_path = os.path.join(self.dir, "cache.journal")
         role = {"nbd0": "front_nbd", "vol0": "volume", "map0": "mapperd", "cache0": "cached",
-                "meddle0": "blocker_meddle", "record0": "blocker_record", "file0": "blocker_file"}
+                "meddle0": "blocker_meddle", "record0": "blocker_record", "file0": "blocker_file",
+                "mover0": "mover", "new0": "blocker_file"}
         options = {
             "nbd0": {"listen": "unix:" + self.socket},
             "vol0": {"edge.map": "map0"}, "map0": {"edge.store": "file0", "lease": "2s"},
             "cache0": dict(self.cache_options),
             "meddle0": {"rules": self.rules_path}, "record0": {"log": self.log_path},
             "file0": {"dir": self.store, **file_options},
+            "new0": {"dir": self.store + ".new", **file_options},
+            "mover0": {"edge.store-to": "new0", "batch": "2"},
         }
+        if "mover0" in self.chain:
+            options["map0"]["edge.store"] = "mover0"
         if options["cache0"].pop("with_journal", False):
             options["cache0"].update({"journal": self.journal_path})
             options["cache0"].setdefault("journal-size", "16M")
         with open(self.conf, "w", encoding="ascii") as f:
             f.write(f"[segment]\nname={self.name}\nsize={self.segment_size}\n")
             for peer in self.peers:
+                keep["lanes"] = str(1 if peer == "mover0" else self.lanes)
                 f.write(f"\n[host {peer}]\n" + "".join(f"{k}={v}\n" for k, v in keep.items()))
             for peer in self.peers:
                 f.write(f"\n[peer {peer}]\nhost={peer}\nrole={role[peer]}\n")

@@ -15,8 +15,8 @@ from volume_life import LifeRig, World, end, live
 CASES, case = table()
 PEERS = ("nbd0", "vol0", "map0", "cache0", "file0")
 ROOMS = {"front_nbd": ("nbd0",), "volume": ("vol0",), "mapper": ("map0",), "cache": ("cache0",),
-         "cache_journal": ("cache0",), "blocker_file": ("file0",), "xseg": PEERS,
-         "core": PEERS, "reap": ("xsegd",), "keeper": ("xsegd",)}
+         "cache_journal": ("cache0",), "blocker_file": ("file0",), "mover": ("mover0",),
+         "xseg": PEERS, "core": PEERS, "reap": ("xsegd",), "keeper": ("xsegd",)}
 # between a pin that is noted as gone and its going: what docs/decisions/0005 leaves open
 LEAVE_A_PIN = ("xseg.put.before_unpin", "reap.answer.before_unpin")
 
@@ -92,6 +92,28 @@ def volume_kill(context):
     context.numbers["kills"] = len(kills)
 
 
+MOVE_PEERS = (*PEERS, "mover0", "mover0", "new0")
+
+
+@case(ci=True)
+def volume_move_kill(context):
+    """SIGKILL of random peers while volumes move between two stores, over and over"""
+    kills = []
+    with LifeScene(context, mover=True) as scene:
+        def turn(step):
+            del step
+            if context.random.random() < 0.08:
+                peer = context.random.choice(MOVE_PEERS)
+                pid = scene.rig.pids().get(peer)
+                if pid:
+                    os.kill(pid, signal.SIGKILL)
+                    kills.append(peer)
+        for _ in range(context.short(30, 1)):
+            live(World(scene.rig, context.random, turn))
+            scene.recover()
+    context.numbers["kills"] = len(kills)
+
+
 class Dying(LifeRig):
     """Its host dies in the middle of things; the store's files stay."""
 
@@ -109,13 +131,11 @@ class Dying(LifeRig):
         super().up_again()
 
 
-@case(ci=True)
-def volume_host(context):
-    """the host dies in the middle of a life of volumes: what was done is done, or is not"""
+def host_dies(context, lives, **options):
     died = []
-    with Dying() as rig:
+    with Dying(**options) as rig:
         rig.up()
-        for _ in range(context.short(60, 2)):
+        for _ in range(lives):
             world = World(rig, context.random)
             timer = rig.die_in(context.random.random() * 2.5)
             try:
@@ -136,6 +156,18 @@ def volume_host(context):
             except Failed as e:
                 raise Failed(f"the host died at {world.died}: {e}") from None
     context.numbers.update(deaths=len(died), at={what: died.count(what) for what in set(died)})
+
+
+@case(ci=True)
+def volume_host(context):
+    """the host dies in the middle of a life of volumes: what was done is done, or is not"""
+    host_dies(context, context.short(60, 2))
+
+
+@case(ci=True)
+def volume_move_host(context):
+    """the same while volumes move between two stores"""
+    host_dies(context, context.short(60, 1), mover=True)
 
 
 # --- crash points --------------------------------------------------------------------------------
@@ -163,7 +195,7 @@ class Armed:
         self.modes = {context.random.randrange(80): mode
                       for mode in ("writethrough", "writearound", "writeback")}
         # what only happens in some step is armed before them all
-        self.when = {peer: 0 if point.startswith(("mapper.", "volume."))
+        self.when = {peer: 0 if point.startswith(("mapper.", "volume.", "mover."))
                      else context.random.randrange(60) for peer, (point, _) in plan.items()}
 
     def turn(self, step):
@@ -208,7 +240,7 @@ def strike_lives(context, scene, every):
 
 
 def strike_kind(context, kind, every):
-    with LifeScene(context, cache=dict(kind)) as scene:
+    with LifeScene(context, cache=dict(kind), mover=True) as scene:
         return strike_lives(context, scene, every)
 
 

@@ -238,6 +238,16 @@ class World:
         self.when_closed("rm", volume.name, "--yes")
         del self.volumes[volume.name]
 
+    def hop(self, name=None):
+        """To the other store, or to the one where it is, with all that share objects with it."""
+        if "mover0" not in self.rig.peers:
+            return
+        name = name or self.dice.choice([*self.volumes, "disk"])
+        store = self.dice.choice(("file0", "new0"))
+        self.begin("hop", name, store)
+        until(60, lambda: self.ctl("move", name, "--to", store, "--progress=none",
+                                   exits=None).returncode == 0, f"'{name}' is moved", pause=0.05)
+
     def verify(self):
         for volume in self.volumes.values():
             self.begin("read", volume)
@@ -318,18 +328,23 @@ def live(world):
     world.scribble(base, 10)
     world.flush(base)
     world.scribble(base, 4)
+    world.hop()
     base_s = world.snapshot(base, "base@s")
     clone = world.clone(base_s, "c")
     world.scribble(clone, 12)
     world.flush(clone)
     world.scribble(clone, 4)
+    world.hop()
     disk_s = world.snapshot_of_load("disk@s")
+    world.hop()
     world.resize(clone, 2 * MIB)
     world.scribble(clone, 3)
     world.resize(clone, 700 * KIB + SECTOR)
     clone_s = world.snapshot(clone, "c@s")
     world.scribble(clone, 4)
+    world.hop()
     second = world.clone(clone, "c2")
+    world.hop()
     world.rollback(clone, clone_s)
     load = world.clone(disk_s, "e")
     world.scribble(load, 4)
@@ -337,14 +352,17 @@ def live(world):
     world.same(load, "protect", "e")
     world.same(load, "unprotect", "e")
     world.scribble(second, 4)
+    world.hop()
     world.same(second, "flatten", "c2", "--progress=none")  # by the composer, which has it open
     closed = world.clone(base_s, "f")
     world.same(closed, "flatten", "f", "--progress=none")  # by the mapper
     world.gc()
+    world.hop()
     world.rename(second, "d")
     world.break_lock(base)
     world.image("i", 300 * KIB)
     world.verify()
+    world.hop()
     world.fsck()
     world.remove(clone_s)
     world.remove(clone)

@@ -117,6 +117,13 @@ ctl_exits 5 "which stays" volume rm debian-12@golden --yes
 run "one goes, one gets all" $cook 5 "$golden"
 ctl volume info vm2 --json
 json_is "that hangs from nothing" '.parent, .shared' $'null\n0'
+move="Move a volume to another store"
+run "a volume moves to another store" $cook 1 "$move"
+tap_run "what it had is there" qemu-img compare "$(nbd vm7)" "$(nbd vm107)" -f raw -F raw
+run "the file knows of the mover" $cook 2 "$move"
+tap_run "it does" grep -q 'role = mover' demo-moved.conf
+ctl_exits 0 "and back" volume move vm7 --to file0 --json
+json_is "the mover goes" .mover null
 
 block $cook 1 "$backup" >"$SCENE_DIR/bin/backup"
 SEEN[$cook:$backup|1]=run

@@ -27,6 +27,8 @@ over() { # STORE OPTION...
         bash "$here/kill_all.sh"
     KEEPER_STORE=$(printf 'role = %s\n' "$store" && printf '%s\n' "$@" "$PART=plug") \
         tap_run "$store: a cache is plugged in and out under load" bash "$here/ctl_plug.sh"
+    MOVE_STORE=$(printf 'role = %s\n' "$store" && printf '%s\n' "$@" "$PART=move") \
+        tap_run "$store: volumes are moved there and back" bash "$here/volume_move.sh"
 }
 
 reason=$SCENE_DIR/reason

@@ -126,8 +126,8 @@ extern const struct ctl_verb ctl_segment_create, ctl_segment_destroy, ctl_segmen
 extern const struct ctl_verb ctl_volume_create, ctl_volume_rm, ctl_volume_list, ctl_volume_info;
 extern const struct ctl_verb ctl_volume_clone, ctl_volume_snapshot, ctl_volume_rollback,
 	ctl_volume_resize, ctl_volume_rename, ctl_volume_protect, ctl_volume_unprotect,
-	ctl_volume_flatten, ctl_volume_diff, ctl_volume_limit, ctl_volume_break, ctl_volume_gc,
-	ctl_volume_fsck;
+	ctl_volume_flatten, ctl_volume_move, ctl_volume_diff, ctl_volume_limit, ctl_volume_break,
+	ctl_volume_gc, ctl_volume_fsck;
 extern const struct ctl_verb ctl_import_verb, ctl_export_verb;
 extern const struct ctl_verb ctl_up_verb, ctl_down_verb;
 extern const struct ctl_verb ctl_peer_start, ctl_peer_stop, ctl_peer_restart, ctl_peer_list;

@@ -24,10 +24,11 @@ const struct ctl_verb *const ctl_verbs[] = {&ctl_segment_create, &ctl_segment_de
 	&ctl_cache_drop, &ctl_cache_resize, &ctl_cache_policy, &ctl_volume_create, &ctl_volume_rm,
 	&ctl_volume_list, &ctl_volume_info, &ctl_volume_clone, &ctl_volume_snapshot,
 	&ctl_volume_rollback, &ctl_volume_resize, &ctl_volume_rename, &ctl_volume_protect,
-	&ctl_volume_unprotect, &ctl_volume_flatten, &ctl_volume_diff, &ctl_volume_uri,
-	&ctl_volume_attach, &ctl_volume_limit, &ctl_volume_break, &ctl_volume_gc, &ctl_volume_fsck,
-	&ctl_import_verb, &ctl_export_verb, &ctl_config_check, &ctl_config_diff, &ctl_config_apply,
-	&ctl_config_save, &ctl_job_list, &ctl_job_show, &ctl_job_wait, &ctl_job_cancel,
-	&ctl_job_tidy, &ctl_tape_list, &ctl_tape_label, &ctl_tape_verify, &ctl_tape_clean,
-	&ctl_tape_rebuild, &ctl_status_verb, &ctl_stats_verb, &ctl_top_verb, &ctl_trace_verb,
-	&ctl_events_verb, &ctl_log_level, &ctl_metrics_verb, &ctl_completion_verb, NULL};
+	&ctl_volume_unprotect, &ctl_volume_flatten, &ctl_volume_move, &ctl_volume_diff,
+	&ctl_volume_uri, &ctl_volume_attach, &ctl_volume_limit, &ctl_volume_break, &ctl_volume_gc,
+	&ctl_volume_fsck, &ctl_import_verb, &ctl_export_verb, &ctl_config_check, &ctl_config_diff,
+	&ctl_config_apply, &ctl_config_save, &ctl_job_list, &ctl_job_show, &ctl_job_wait,
+	&ctl_job_cancel, &ctl_job_tidy, &ctl_tape_list, &ctl_tape_label, &ctl_tape_verify,
+	&ctl_tape_clean, &ctl_tape_rebuild, &ctl_status_verb, &ctl_stats_verb, &ctl_top_verb,
+	&ctl_trace_verb, &ctl_events_verb, &ctl_log_level, &ctl_metrics_verb, &ctl_completion_verb,
+	NULL};

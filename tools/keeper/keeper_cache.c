@@ -18,6 +18,13 @@ static bool is_cache(const struct pipeline *pipeline, const char *name)
 	return peer && peer->role && !strcmp(peer->role, "cached");
 }
 
+/* One that takes a volume elsewhere: past it, half of that is missing. */
+static bool is_mover(const struct pipeline *pipeline, const char *name)
+{
+	const struct pipeline_peer *peer = pipeline_peer_find(pipeline, name);
+	return peer && peer->role && !strcmp(peer->role, "mover");
+}
+
 int keeper_cache_guard(const struct keeper *keeper, const struct pipeline *want, const char *edge,
 	const char *to, struct fault *fault)
 {
@@ -35,6 +42,11 @@ int keeper_cache_guard(const struct keeper *keeper, const struct pipeline *want,
 		return fault_set(fault, FAULT_BUSY, edge, "'xsegctl unplug' takes it out safely",
 			"edge %s leads to the cache '%s', which may have what is nowhere else",
 			edge, from);
+	if (is_mover(&keeper->pipeline, from))
+		return fault_set(fault, FAULT_BUSY, edge,
+			"'xsegctl volume move' takes it out when nothing is left behind it",
+			"edge %s leads to the mover '%s', which knows where volumes lie", edge,
+			from);
 	if (is_cache(want, to))
 		return fault_set(fault, FAULT_BUSY, edge, "'xsegctl plug' puts it in safely",
 			"'%s' is a cache: requests that went past it would still be on their way",
@@ -46,6 +58,8 @@ void keeper_cache_switched(
 	struct keeper *keeper, const char *edge, const char *from, const char *to)
 {
 	bool in = is_cache(&keeper->pipeline, to);
+	if (!in && !is_cache(&keeper->pipeline, from))
+		return;
 	keeper_event(keeper, in ? "cache_plugged" : "cache_unplugged",
 		json_pack("{s:s, s:s, s:s, s:s}", "peer", in ? to : from, "edge", edge, "from",
 			from, "to", to));

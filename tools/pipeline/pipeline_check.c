@@ -260,11 +260,13 @@ static bool edge_described(const json_t *role, const char *edge)
 	return false;
 }
 
-/* Does the role answer what goes down that edge? One that does not say answers anything. */
+/* Does the role answer what goes down that edge? One that does not say answers anything; a second
+   edge of a kind has a name that begins like the first one's: store, store-to. */
 bool pipeline_check_role_serves(const json_t *role, const char *edge)
 {
 	const char *serves = json_string_value(json_object_get(role, "serves"));
-	return !serves || !strcmp(serves, edge);
+	size_t n = strcspn(edge, "-");
+	return !serves || (strlen(serves) == n && !strncmp(serves, edge, n));
 }
 
 static int check_target(const struct pipeline *pipeline, const struct pipeline_peer *peer,

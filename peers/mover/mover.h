@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The mover: a store in front of two, which takes groups of volumes from one to the other while
+ * they are used. docs/moving.md says why it is safe.
+ *
+ * An object of a group that is on its way is where it exists in the store that the group leaves;
+ * all others are in the one it goes to. So nothing need be remembered but which groups there are
+ * and whereto each goes. While that goes on, requests that go to the store that is left are counted
+ * object by object; all others are handed on and forgotten.
+ *
+ *   IDLE -> LOADING     at the start: what the groups' records say
+ *   IDLE -> CHANGING    BEGIN: records hidden, the objects of the store that is left listed
+ *   IDLE -> QUIETING    STEP: who changes the batch's objects waits; those on their way end
+ *        -> COPYING     the worker copies and flushes
+ *        -> CLOSING     who reads them waits, too; those on their way end
+ *        -> DELETING    the worker deletes what was copied, and flushes that
+ *   IDLE -> SETTLING    STEP, none is left: records shown in the store it has gone to
+ *   IDLE -> JOINING     a snapshot or clone of a volume of a group belongs to it
+ *   IDLE -> NAMING      MOVER_NAMES
+ *
+ * Threads: the lane, and one worker at a time (mover_work.c); what it works on is in
+ * struct mover_task, and groups do not change while it is out. Blocking: the worker.
+ */
+#ifndef SKERRY_PEERS_MOVER_MOVER_H
+#define SKERRY_PEERS_MOVER_MOVER_H
+
+#include <base/sm.h>
+#include <errno.h>
+#include <peer/call.h>
+#include <peer/mover.h>
+#include <peer/store.h>
+#include <peer/worker.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Where the records of volumes have what a mover must know: docs/format-map.md. */
+#define MOVER_NAME_ID 16u
+#define MOVER_HOME_TERM 24u
+#define MOVER_HOME_OWNER 32u
+#define MOVER_HOME_LINE 128u
+#define MOVER_HOME_SIZE 512u
+#define MOVER_PARENT 320u
+#define MOVER_OWNERS 512u
+#define MOVER_OWNERS_COUNT 128u
+
+#define MOVER_BATCH_MAX 32u
+#define MOVER_BUCKETS 65536u /* of objects that are known */
+#define MOVER_ID_BUCKETS 1024u
+
+struct mover_options {
+	uint64_t batch; /* objects */
+};
+
+enum mover_step {
+	STEP_IDLE,
+	STEP_LOADING,
+	STEP_CHANGING,
+	STEP_QUIETING,
+	STEP_COPYING,
+	STEP_CLOSING,
+	STEP_DELETING,
+	STEP_SETTLING,
+	STEP_JOINING,
+	STEP_NAMING,
+	STEPS
+};
+
+struct mover_object {
+	struct xseg_key key;
+	struct mover_group *group;
+	LIST_ENTRY(mover_object) chain;
+	TAILQ_ENTRY(mover_object) order;
+	uint32_t reads, changes; /* on their way */
+	bool member;		 /* in the store that is left */
+	bool busy;		 /* being moved: who changes it waits */
+	bool closing;		 /* ... and who reads it */
+	bool litter;		 /* a part of a copy may be in the other store */
+};
+TAILQ_HEAD(mover_order, mover_object);
+
+struct mover_group {
+	LIST_ENTRY(mover_group) link;
+	uint32_t phase; /* enum mover_phase */
+	uint32_t to;	/* enum mover_store */
+	uint32_t count;
+	bool counting;		  /* all of its requests are counted: a list is made */
+	bool held;		  /* its records are on their way: who asks for them waits */
+	struct mover_order order; /* all objects that are known */
+	uint64_t members, objects, bytes;
+	uint64_t ids[MOVER_IDS_MAX];
+};
+LIST_HEAD(mover_groups, mover_group);
+
+struct mover_id {
+	LIST_ENTRY(mover_id) chain;
+	uint64_t id;
+	struct mover_group *group;
+};
+
+struct mover_keys {
+	struct xseg_key *all;
+	size_t count, room;
+};
+
+/* One object of a batch. */
+struct mover_piece {
+	struct mover_object *object;
+	struct xseg_key key;
+	bool litter; /* in: clean up first; out: could not be cleaned up */
+	bool moved;  /* it is not in the store that is left */
+	uint64_t size;
+};
+
+/* A group as its record says, and of one that is on its way what lies in the store that it leaves
+   and in the one it goes to. */
+struct mover_loaded {
+	struct mover_group *group;
+	struct mover_keys members, copies;
+	struct mover_loaded *next;
+};
+
+struct mover_task {
+	struct worker_item item; /* first */
+	struct mover *mover;
+	struct mover_group *group;
+	struct job *job; /* to be answered, or (JOINING) to go on */
+	uint32_t to;
+	int error;
+	uint64_t id; /* JOINING */
+	struct mover_piece pieces[MOVER_BATCH_MAX];
+	unsigned count;
+	struct mover_keys members; /* out: in the store that is left from now on */
+	struct mover_keys litter;  /* in: what has to be deleted before */
+	struct mover_loaded *loaded;
+	struct mover_keys residents; /* .volume of each */
+};
+
+/* A request of the worker's. */
+struct mover_call {
+	enum xseg_op op;
+	struct xseg_key key;
+	uint64_t offset, arg0, arg1;
+	uint32_t room; /* bytes that are sent, or may be answered */
+	const void *send;
+	void *receive;
+	/* the answer */
+	int result;
+	uint32_t got;
+	uint64_t value;
+};
+struct mover_row {
+	pthread_mutex_t lock;
+	pthread_cond_t answered;
+	atomic_bool waits; /* to be sent */
+	struct mover_call *calls;
+	unsigned store, count;
+	unsigned sent;	  /* the lane's */
+	unsigned pending; /* under the lock */
+};
+
+LIST_HEAD(mover_chain, mover_object);
+LIST_HEAD(mover_id_chain, mover_id);
+
+struct mover {
+	struct peer *peer;
+	uint8_t step; /* enum mover_step */
+	bool loaded;
+	bool names_held;
+	struct mover_groups groups;
+	struct mover_group resident; /* volumes that the new store has had all along */
+	uint64_t residents;
+	struct mover_id_chain *ids;
+	struct mover_chain *objects;
+	struct job_queue
+		waiting; /* for something to end; each is served again from the beginning */
+	struct job_queue controls; /* asked for, one after the other */
+	struct job_queue joins;
+	struct job_queue names; /* one at a time; the first is being looked up */
+	struct mover_task task;
+	atomic_bool stopping;
+	struct mover_row row;
+};
+
+enum { MOVER_C_OBJECTS, MOVER_C_BYTES, MOVER_C_WAITS };
+
+static inline struct mover *mover_of(struct peer *peer) { return peer->state; }
+
+/* --- who is where (mover_group.c) --- */
+
+void mover_group_open(struct mover *mover);
+void mover_group_close(struct mover *mover);
+struct mover_group *mover_group_find(const struct mover *mover, uint64_t id);
+/* Known from now on, with all its ids. */
+void mover_group_add(struct mover *mover, struct mover_group *group);
+void mover_group_add_id(struct mover *mover, struct mover_group *group, uint64_t id);
+/* It belongs to those that the new store has had all along, unless it is known. */
+void mover_group_reside(struct mover *mover, uint64_t id);
+bool mover_group_is_resident(const struct mover *mover, const struct mover_group *group);
+void mover_group_remove(struct mover *mover, struct mover_group *group);
+/* Where what is no member lies. */
+unsigned mover_group_rest(const struct mover_group *group);
+struct mover_object *mover_group_object(const struct mover *mover, const struct xseg_key *key);
+/* Found or made; NULL: no memory. */
+struct mover_object *mover_group_object_get(
+	struct mover *mover, struct mover_group *group, const struct xseg_key *key);
+void mover_group_object_forget(struct mover *mover, struct mover_object *object);
+void mover_group_object_is_member(struct mover_object *object, bool member);
+/* Its record, in `bytes`: how long it is. */
+uint32_t mover_group_encode(const struct mover_group *group, uint8_t bytes[XSEG_RECORD_MAX]);
+/* 0, -EILSEQ, -EPROTO: made by a newer one. */
+int mover_group_decode(const uint8_t *bytes, uint32_t size, struct mover_group *group);
+
+void mover_group_keys_add(struct mover_keys *keys, struct xseg_key key);
+
+/* --- requests (mover_route.c, mover_ask.c) --- */
+
+void mover_route_serve(struct peer *peer, struct job *job);
+/* Those that waited are served again. */
+void mover_route_wake(struct mover *mover);
+/* Of a record of a volume that is new here: the group that it shares objects with. */
+struct mover_group *mover_route_joins(const struct mover *mover, const struct job *job);
+void mover_route_wait(struct mover *mover, struct job *job);
+/* In a later turn: slots or pages are short. */
+void mover_route_retry(struct job *job);
+void mover_ask_list(struct mover *mover, struct job *job);
+void mover_ask_name(struct mover *mover, struct job *job);
+/* From an object of one store to another one's. */
+void mover_ask_copy(struct mover *mover, struct job *job, unsigned from,
+	struct mover_object *source, unsigned to, struct mover_object *object);
+void mover_ask_both(struct job *job);
+
+/* --- what is asked for (mover_step.c) --- */
+
+bool mover_step_turn(struct mover *mover);
+void mover_step_control(struct mover *mover, struct job *job);
+/* It begins by itself. */
+void mover_step_join(struct mover *mover, struct job *job);
+
+/* --- what the worker asks (mover_call.c): 0, or the first error --- */
+
+int mover_call_do(struct mover *mover, unsigned store, struct mover_call *call);
+/* All at once. */
+int mover_call_all(struct mover *mover, unsigned store, struct mover_call *calls, unsigned count);
+/* The lane's part. */
+bool mover_call_turn(struct mover *mover);
+
+/* --- the worker (mover_work.c, mover_copy.c) --- */
+
+void mover_work_load(struct worker_item *item);
+void mover_work_change(struct worker_item *item);
+void mover_work_settle(struct worker_item *item);
+void mover_work_join(struct worker_item *item);
+void mover_work_names(struct worker_item *item);
+void mover_copy_run(struct worker_item *item);
+void mover_copy_delete(struct worker_item *item);
+
+/* Objects of a volume; adds to keys. */
+int mover_work_list(struct mover *mover, unsigned store, uint64_t id, struct mover_keys *keys);
+
+#endif

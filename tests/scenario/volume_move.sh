@@ -1,0 +1,238 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# volume move: from store to store under load, there and back, alone and with what shares objects
+# with it; refused, broken off, killed and said again; a store that is full. MOVE_STORE: the lines
+# of another store to move to, and nothing but that.
+
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "$0")/keeper_lib.sh"
+keeper_begin "volume move"
+"$XSEGPEER" --describe-role mover >/dev/null 2>&1 || tap_skip_all "there is no mover here"
+conf=$SCENE_DIR/k.conf
+down_at_exit k
+
+edges_to() { # of those that lead to stores
+    "$XSEGCTL" edge list --json |
+        jq -r '[.edges[] | select(.name == "map0:store" or .name == "cache0:store").to] | join(" ")'
+}
+volumes() { "$XSEGCTL" volume list --json | jq -r '[.volumes[].name] | sort | join(" ")'; }
+records() { find "$1/records" -name 'ffffffff.*.0000000[01]' | wc -l; } # that a mapper finds there
+objects() { find "$1/objects" -type f 2>/dev/null | wc -l; }
+fill() { # VOLUME: 48 MiB, each 4 KiB says where it is
+    /usr/bin/python3 -c '
+import nbd, sys
+h = nbd.NBD()
+h.connect_uri(sys.argv[1])
+for at in range(0, 48 << 20, 1 << 20):
+    h.pwrite(b"".join((b"%015d\n" % (at + i)) * 256 for i in range(0, 1 << 20, 4096)), at)
+h.flush()
+' "nbd+unix:///$1?socket=$socket"
+}
+holds() { # VOLUME: what fill() wrote
+    /usr/bin/python3 -c '
+import nbd, sys
+h = nbd.NBD()
+h.connect_uri(sys.argv[1])
+for at in range(0, 48 << 20, 1 << 20):
+    want = b"".join((b"%015d\n" % (at + i)) * 256 for i in range(0, 1 << 20, 4096))
+    assert bytes(h.pread(1 << 20, at)) == want, f"wrong somewhere behind {at}"
+' "nbd+unix:///$1?socket=$socket"
+}
+
+printf '[peer cache0]\nrole = cached\nsize = 8M\nedge.store = file0\n' >"$SCENE_DIR/more"
+if [ -n "${MOVE_STORE:-}" ]; then
+    printf '[peer new0]\n%s\n' "$MOVE_STORE" >>"$SCENE_DIR/more"
+else
+    printf '[peer new0]\nrole = blocker_file\ndir = %s\n' "$SCENE_DIR/new" >>"$SCENE_DIR/more"
+fi
+keeper_file "$conf" <"$SCENE_DIR/more"
+sed -i -e '/^\[peer vol0\]/,/^$/s/edge.store = file0/edge.store = cache0/' \
+    -e 's/^size = 64M/size = 256M/' "$conf"
+ctl_exits 0 "up" up "$conf"
+ctl volume create disk --size 16M --object-size 64K
+ctl volume create big --size 64M --object-size 64K
+ctl volume create other --size 4M
+fill big
+load_start load
+
+# --- there and back ---------------------------------------------------------------------------
+ctl_exits 0 "a snapshot" volume snapshot big@one
+ctl_exits 0 "a clone of it" volume clone big@one kid
+ctl_exits 0 "--dry-run" volume move big --to new0 --dry-run --json
+json_is "says what would move" '[.volumes, .mover, .changed] | map(tostring) | join(" ")' \
+    "3 mover0 false"
+tap_is "and does not do it" "$(edges_to)" "file0 file0"
+ctl_exits 0 "move" volume move big --to new0 --json
+json_is "says what it did" '[.name, .to, .volumes, .mover, .changed] | map(tostring) | join(" ")' \
+    "big new0 3 mover0 true"
+json_is "and copied all" '.bytes >= 50331648' true
+tap_is "a mover stands in front of both" "$(edges_to)" "mover0 mover0"
+tap_is "all volumes are there" "$(volumes)" "big big@one disk kid other"
+tap_run "and hold what they held" holds big
+tap_run "the clone, too" holds kid
+if [ -z "${MOVE_STORE:-}" ]; then
+    tap_is "each in its place" "$(records "$SCENE_DIR/store") $(records "$SCENE_DIR/new")" "4 6"
+fi
+ctl_exits 0 "again" volume move kid --to new0 --json
+json_is "there is nothing to copy" .bytes 0
+ctl_exits 0 "the one under load" volume move disk --to new0
+ctl_exits 0 "the last one" volume move other --to new0 --json
+json_is "takes the mover out" .mover null
+tap_is "all ask the new store" "$(edges_to)" "new0 new0"
+tap_is "the old one is empty" \
+    "$(records "$SCENE_DIR/store") $(objects "$SCENE_DIR/store")" "0 0"
+tap_is "all volumes are there" "$(volumes)" "big big@one disk kid other"
+ctl_exits 0 "again" volume move other --to new0 --json
+json_is "nothing is to be done" .changed false
+if [ -n "${MOVE_STORE:-}" ]; then
+    for volume in big disk other; do
+        ctl_exits 0 "back: $volume" volume move "$volume" --to file0
+    done
+    tap_is "all ask the old store" "$(edges_to)" "file0 file0"
+    tap_run "nothing is lost" holds kid
+    load_end load "nobody noticed anything of all that"
+    ctl_exits 0 "fsck" volume fsck
+    tap_end
+fi
+
+# --- what comes while it lasts ------------------------------------------------------------------
+ctl_exits 0 "back, and not waited for" volume move big --to file0 --detach --json
+job=$(jq .job "$SCENE_DIR/ctl.out")
+made=
+for ((i = 0; i < 6; i++)); do
+    "$XSEGCTL" volume snapshot "big@s$i" >/dev/null && "$XSEGCTL" volume clone "big@s$i" "c$i" \
+        >/dev/null || made+="c$i "
+done
+tap_is "snapshots and clones of it" "$made" ""
+ctl_exits 0 "it ends" job wait "$job"
+tap_run "what was made meanwhile holds what it should" holds c5
+ctl_exits 0 "they moved along" volume move big --to file0 --json
+json_is "all of them" '[.volumes, .bytes] | map(tostring) | join(" ")' "15 0"
+for ((i = 0; i < 6; i++)); do
+    "$XSEGCTL" volume rm "c$i" --yes >/dev/null && "$XSEGCTL" volume rm "big@s$i" --yes >/dev/null
+done
+tap_is "and are removed" "$(volumes)" "big big@one disk kid other"
+ctl_exits 0 "renamed" volume rename other another
+tap_is "it has its new name" "$(volumes)" "another big big@one disk kid"
+
+# --- refused ------------------------------------------------------------------------------------
+ctl_exits 2 "without a store" volume move big
+ctl_exits 3 "to nobody" volume move big --to nobody
+ctl_exits 2 "to what is no store" volume move big --to map0
+ctl_exits 3 "of no volume" volume move nothing --to new0
+ctl_exits 0 "a third store" peer start third0=blocker_memory
+ctl_exits 4 "which has to wait" volume move big --to third0
+err_like "says for what" "between '(file0|new0)' and '(file0|new0)'"
+ctl_exits 5 "an edge is not led past a mover" edge set map0:store file0
+err_like "it says how" "volume move"
+ctl_exits 5 "nor is the mover removed" peer rm mover0
+
+# --- killed ---------------------------------------------------------------------------------------
+wrong=
+for victim in mover0 new0 file0 mover0 job map0 mover0 cache0; do
+    to=new0
+    ctl volume move big --to "$to" --detach --json
+    job=$(jq .job "$SCENE_DIR/ctl.out")
+    sleep "0.0$((RANDOM % 10))"
+    if [ "$victim" = job ]; then
+        kill -s KILL "$(jq -r .pid "$SKERRY_RUN_DIR/k/jobs/$job.json")" 2>/dev/null
+    else
+        kill_peer "$victim" 2>/dev/null
+    fi
+    ctl job wait "$job"
+    ctl volume move big --to "$to"
+    [ "$RC" -eq 0 ] || wrong+="$victim: $ERR; "
+    holds big || wrong+="$victim: big differs; "
+    ctl volume move big --to file0
+    [ "$RC" -eq 0 ] || wrong+="$victim, back: $ERR; "
+done
+tap_is "kills in the middle, said again" "$wrong" ""
+ctl volume move big --to new0 --detach --json
+job=$(jq .job "$SCENE_DIR/ctl.out")
+ctl_exits 0 "cancelled" job cancel "$job"
+ctl job wait "$job"
+ctl_exits 0 "and brought back" volume move big --to file0
+tap_run "it is whole" holds big
+load_end load "nobody noticed anything of all that"
+ctl_exits 0 "fsck" volume fsck
+ctl_exits 0 "gc" volume gc --wait --json
+json_is "finds nothing that nobody needs" .unreachable 0
+
+# --- a new file for what runs ---------------------------------------------------------------------
+ctl_exits 0 "save" config save "$SCENE_DIR/saved.conf"
+ctl_exits 0 "down" down k
+ctl_exits 0 "up" up "$SCENE_DIR/saved.conf"
+tap_is "all is there" "$(volumes)" "another big big@one disk kid"
+tap_run "and whole" holds kid
+ctl_exits 0 "to the new store, the rest of it" volume move big --to new0 --json
+json_is "the mover goes" .mover null
+ctl_exits 0 "down" down k
+ctl_exits 0 "up with a file of before" up "$SCENE_DIR/saved.conf"
+tap_is "all is found all the same" "$(volumes)" "another big big@one disk kid"
+tap_run "and whole" holds kid
+ctl_exits 0 "and is moved back" volume move disk --to file0
+ctl_exits 0 "fsck" volume fsck
+
+# --- a store that has such a volume already -----------------------------------------------------
+# Another pipeline's: it has a volume 'another', as this one has.
+cat >"$SCENE_DIR/theirs.conf" <<END
+[segment]
+name = t
+size = 64M
+
+[peer vol9]
+role = volume
+edge.store = their0
+edge.map = map9
+
+[peer map9]
+role = mapperd
+edge.store = their0
+
+[peer their0]
+role = blocker_file
+shared = yes
+dir = $SCENE_DIR/theirs
+END
+down_at_exit t
+ctl_exits 0 "somebody else's pipeline" -s t up "$SCENE_DIR/theirs.conf"
+ctl -s t volume create another --size 1M
+ctl -s t volume create theirs --size 1M
+ctl_exits 0 "all back" volume move big --to file0
+ctl_exits 0 "all back" volume move another --to file0 --json
+json_is "the mover goes" .mover null
+ctl_exits 0 "their store, here as well" peer start \
+    "shared0=blocker_file,shared=yes,dir=$SCENE_DIR/theirs"
+ctl_exits 4 "one of the same name" volume move another --to shared0
+err_like "says so" "'shared0' has a volume of the same name.*volume rename"
+tap_is "the name leads where it did" "$("$XSEGCTL" volume info another --json | jq .size)" 4194304
+ctl_exits 0 "with another name" volume rename another other
+ctl_exits 0 "it moves" volume move other --to shared0
+tap_is "and they have it" "$("$XSEGCTL" -s t volume list --json | jq -r '[.volumes[].name] | sort |
+    join(" ")')" "another other theirs"
+ctl_exits 0 "and back" volume move other --to file0 --json
+json_is "the mover stays, for theirs can be used here, too" .mover mover0
+ctl_exits 0 "they go" -s t down t
+
+# --- full -----------------------------------------------------------------------------------------
+mkdir "$SCENE_DIR/small"
+if mount -t tmpfs -o size=8M none "$SCENE_DIR/small" 2>/dev/null; then
+    scene_at_exit "umount -l '$SCENE_DIR/small'"
+    ctl_exits 0 "down" down k
+    sed 's|^dir = .*/new$|dir = '"$SCENE_DIR"'/small|' "$conf" >"$SCENE_DIR/small.conf"
+    ctl_exits 0 "up over another store, a small one" up "$SCENE_DIR/small.conf"
+    ctl volume create large --size 64M --object-size 64K
+    fill large
+    before=$(volumes)
+    ctl_exits 1 "it does not fit" volume move large --to new0
+    err_like "says so, and what to do" "No space left on device.*stays usable.*make room"
+    tap_run "it is whole" holds large
+    ctl_exits 0 "and comes back" volume move large --to file0
+    tap_run "whole" holds large
+    tap_is "with all the others" "$(volumes)" "$before"
+    tap_is "the mover has gone" "$(edges_to)" "file0 file0"
+else
+    tap_skip "a store that is full" "tmpfs cannot be mounted here"
+fi
+tap_end

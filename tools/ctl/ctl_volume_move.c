@@ -1,0 +1,530 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * volume move: to another store, while it is used. A mover comes in front of the old store as a
+ * cache would (ctl_plug.h), is told what to move, step by step, and goes when nothing is left
+ * behind it. Nothing is remembered here: said again, it goes on.
+ */
+#include <base/must.h>
+#include <errno.h>
+#include <peer/mover.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xseg/port.h>
+#include <xseg/registry.h>
+
+#include "tools/ctl/ctl_call.h"
+#include "tools/ctl/ctl_map.h"
+#include "tools/ctl/ctl_plug.h"
+#include "tools/ctl/ctl_work.h"
+
+#define LIST_KEYS 16384u
+#define BATCH_NS (600ull * 1000000000u) /* of one step: as slow as the stores are */
+#define NAMES_MAX 100u
+
+static const struct ctl_option option_to = {
+	"to", 0, "STORE", "the peer that keeps its objects from then on; it runs already", NULL};
+
+static const struct ctl_column columns[] = {{"name", "name", CTL_TEXT}, {"to", "store", CTL_TEXT},
+	{"volumes", "volumes and snapshots moved", CTL_COUNT}, {"bytes", "copied", CTL_SIZE},
+	{"duration_ns", "time", CTL_TIME}, {"mover", "mover", CTL_TEXT},
+	{"changed", "changed", CTL_TEXT}, {"dry_run", "dry run", CTL_TEXT}};
+
+struct move {
+	struct ctl_plug plug; /* .name: the mover, .store: the old store */
+	struct client composer;
+	struct xseg_volume_info info;
+	char to[NAME_LENGTH_MAX + 1], below[NAME_LENGTH_MAX + 1]; /* the new store; what the mapper
+								      asks */
+	bool there;						  /* a mover is in the path */
+	bool in_place;						  /* there is nothing to do */
+	bool finished;	/* the mover went: nothing was left behind it */
+	uint32_t which; /* enum mover_store: what --to is to the mover */
+	struct mover_ask ask;
+	struct mover_state state, first;
+};
+
+/* --- the group: who shares objects ----------------------------------------------------------- */
+
+static bool has(const struct mover_ask *ask, uint64_t id)
+{
+	for (uint32_t i = 0; i < ask->count; i++)
+		if (ask->ids[i] == id)
+			return true;
+	return false;
+}
+
+static int add(struct move *move, uint64_t id, bool *grown)
+{
+	if (id == 0 || has(&move->ask, id))
+		return 0;
+	if (move->ask.count == MOVER_IDS_MAX)
+		return fault_set(&move->plug.ctl->fault, FAULT_FAILED, move->info.name,
+			"'xsegctl volume flatten' makes a clone a group of its own",
+			"'%s' shares objects with more than %u volumes and snapshots",
+			move->info.name, MOVER_IDS_MAX - 1);
+	move->ask.ids[move->ask.count++] = id;
+	*grown = true;
+	return 0;
+}
+
+/* Whoever has an owner of the group, and all of that one's owners. */
+static int add_head(struct move *move, const struct map_head_info *head, bool *grown)
+{
+	bool shares = has(&move->ask, head->id) || (head->parent && has(&move->ask, head->parent));
+	for (unsigned i = 0; i < head->owner_count && !shares; i++)
+		shares = has(&move->ask, head->owners[i]);
+	int rc = shares ? add(move, head->id, grown) : 0;
+	if (shares && !rc)
+		rc = add(move, head->parent, grown);
+	for (unsigned i = 0; shares && i < head->owner_count && !rc; i++)
+		rc = add(move, head->owners[i], grown);
+	return rc;
+}
+
+static int read_heads(
+	struct move *move, const struct ctl_map_nodes *nodes, struct map_head_info *heads)
+{
+	for (size_t i = 0; i < nodes->count; i++) {
+		const struct xseg_volume_info *info = &nodes->all[i].info;
+		int error = info->flags & XSEG_VOLUME_FIXED
+				    ? 0
+				    : ctl_map_head(&move->composer, info->id, &heads[i]);
+		if (error && error != -ENOENT)
+			return ctl_map_fault(
+				move->plug.ctl, info, "cannot be looked at", error, NULL);
+	}
+	return 0;
+}
+
+static int find_group(struct move *move)
+{
+	struct ctl_map_nodes nodes;
+	int error = ctl_map_tree_list(&move->composer, &nodes);
+	if (error)
+		return ctl_map_fault(move->plug.ctl, &move->info, "cannot be listed", error, NULL);
+	struct map_head_info *heads = calloc(nodes.count + 1, sizeof(*heads));
+	must(heads);
+	int rc = read_heads(move, &nodes, heads);
+	bool grown = false;
+	move->ask.count = 0;
+	rc = rc ? rc : add(move, move->info.id, &grown);
+	while (!rc && grown) {
+		grown = false;
+		for (size_t i = 0; i < nodes.count && !rc; i++)
+			rc = heads[i].id ? add_head(move, &heads[i], &grown) : 0;
+	}
+	free(heads);
+	free(nodes.all);
+	return rc;
+}
+
+/* --- who is there ---------------------------------------------------------------------------- */
+
+static bool role_is(const struct xseg *seg, const char *peer, const char *role)
+{
+	struct xseg_peer_view view;
+	return !xseg_peer_find(seg, peer, &view) && !strcmp(view.role, role);
+}
+
+static int target(const struct move *move, const char *peer, const char *edge, char *to)
+{
+	char name[2 * NAME_LENGTH_MAX + 8];
+	snprintf(name, sizeof(name), "%s:%s", peer, edge);
+	if (!ctl_plug_target(&move->plug.seg, name, to) && to[0])
+		return 0;
+	return fault_set(&move->plug.ctl->fault, FAULT_FAILED, name, NULL,
+		"the edge %s leads nowhere", name);
+}
+
+/* Whom the mapper asks: caches do not count. */
+static int look_below(struct move *move)
+{
+	const struct xseg *seg = &move->plug.seg;
+	char composer[NAME_LENGTH_MAX + 1] = "", mapper[NAME_LENGTH_MAX + 1];
+	memcpy(composer, seg->ports[move->composer.port].name, NAME_LENGTH_MAX);
+	int rc = target(move, composer, "map", mapper);
+	if (!rc)
+		rc = target(move, mapper, "store", move->below);
+	while (!rc && role_is(seg, move->below, CTL_CACHE_ROLE)) {
+		char cache[NAME_LENGTH_MAX + 1];
+		memcpy(cache, move->below, sizeof(cache));
+		rc = target(move, cache, "store", move->below);
+	}
+	return rc;
+}
+
+static int look_mover(struct move *move)
+{
+	struct ctl_plug *plug = &move->plug;
+	char old[NAME_LENGTH_MAX + 1], new[NAME_LENGTH_MAX + 1];
+	snprintf(plug->name, sizeof(plug->name), "%s", move->below);
+	int rc = target(move, plug->name, "store", old);
+	if (!rc)
+		rc = target(move, plug->name, "store-to", new);
+	if (rc)
+		return rc;
+	move->there = true;
+	snprintf(plug->store, sizeof(plug->store), "%s", old);
+	move->which = !strcmp(move->to, new) ? MOVER_NEW : MOVER_OLD;
+	if (strcmp(move->to, new) && strcmp(move->to, old))
+		return fault_set(&plug->ctl->fault, FAULT_CONFLICT, move->to,
+			"move all of them to one of the two first",
+			"volumes are moved between '%s' and '%s' already", old, new);
+	return 0;
+}
+
+static void choose_name(struct move *move)
+{
+	struct xseg_peer_view view;
+	for (unsigned i = 0; i < NAMES_MAX; i++) {
+		char edge[2 * NAME_LENGTH_MAX + 16], to[NAME_LENGTH_MAX + 1];
+		snprintf(move->plug.name, sizeof(move->plug.name), "mover%u", i);
+		if (xseg_peer_find(&move->plug.seg, move->plug.name, &view))
+			return;
+		/* begun and not ended */
+		snprintf(edge, sizeof(edge), "%s:store-to", move->plug.name);
+		if (!strcmp(view.role, MOVER_ROLE) && !ctl_plug_target(&move->plug.seg, edge, to) &&
+			!strcmp(to, move->to))
+			return;
+	}
+}
+
+static int look(struct move *move)
+{
+	struct ctl_plug *plug = &move->plug;
+	struct xseg_peer_view view;
+	int rc = look_below(move);
+	if (rc)
+		return rc;
+	if (xseg_peer_find(&plug->seg, move->to, &view) || view.life == XSEG_LIFE_DEAD)
+		return fault_set(&plug->ctl->fault, FAULT_NOT_FOUND, move->to,
+			"e.g. 'xsegctl peer start ceph0=blocker_rados,pool=volumes'",
+			"there is no peer '%s' that could keep the volume", move->to);
+	if (strncmp(view.role, "blocker_", 8))
+		return fault_set(&plug->ctl->fault, FAULT_USAGE, move->to,
+			"'xsegctl peer list' shows roles", "'%s' is no store but a %s", move->to,
+			view.role);
+	if (role_is(&plug->seg, move->below, MOVER_ROLE))
+		return look_mover(move);
+	snprintf(plug->store, sizeof(plug->store), "%s", move->below);
+	move->which = MOVER_NEW;
+	move->in_place = !strcmp(move->below, move->to);
+	choose_name(move);
+	return 0;
+}
+
+/* --- the mover's part --------------------------------------------------------------------- */
+
+static int mover_fault(struct move *move, int error)
+{
+	const char *hint = error == -ENOSPC ? "make room there, and say it again"
+					    : "its log says more; say it again to go on";
+	if (error == -ENOTUNIQ)
+		return fault_set(&move->plug.ctl->fault, FAULT_CONFLICT, move->info.name,
+			"'xsegctl volume rename' gives this one another name",
+			"'%s' has a volume of the same name as '%s' or one that shares objects "
+			"with it",
+			move->to, move->info.name);
+	return fault_set(&move->plug.ctl->fault, fault_code_of_errno(error), move->info.name, hint,
+		"volume '%s' cannot be moved to '%s': %s; it stays usable", move->info.name,
+		move->to, error == -ETIMEDOUT ? "nobody answers" : strerror(-error));
+}
+
+static int tell(struct move *move, struct client *mover, enum mover_control what)
+{
+	struct ctl_call call = {.what = what,
+		.volume = move->info.id,
+		.in = what == MOVER_BEGIN ? &move->ask : NULL,
+		.in_size = what == MOVER_BEGIN ? sizeof(move->ask) : 0,
+		.answer_at = MOVER_ANSWER_AT,
+		.out = &move->state,
+		.out_size = sizeof(move->state)};
+	int error = ctl_call(mover, &call);
+	return error ? mover_fault(move, error) : 0;
+}
+
+/* One client at a time: a small segment has few lanes. */
+static int reach(struct move *move, struct client *mover)
+{
+	int rc = ctl_call_open(move->plug.ctl, move->plug.seg.name, move->plug.name, mover);
+	mover->timeout_ns = BATCH_NS;
+	return rc;
+}
+
+static int tell_once(struct move *move, enum mover_control what)
+{
+	struct client mover;
+	int rc = reach(move, &mover);
+	if (rc)
+		return rc;
+	rc = tell(move, &mover, what);
+	client_close(&mover);
+	return rc;
+}
+
+static int put_in(struct move *move)
+{
+	struct ctl_plug *plug = &move->plug;
+	char argument[4 * NAME_LENGTH_MAX + 64], mover[NAME_LENGTH_MAX + 1];
+	json_t *result = NULL;
+	bool changed;
+	if (move->there)
+		return 0;
+	snprintf(argument, sizeof(argument), "%s=%s,edge.store=%s,edge.store-to=%s", plug->name,
+		MOVER_ROLE, plug->store, move->to);
+	struct xseg_peer_view view;
+	if (!xseg_peer_find(&plug->seg, plug->name, &view))
+		snprintf(argument, sizeof(argument), "%s", plug->name);
+	int rc = ctl_plug_ask(plug, "peer.start",
+		json_pack("{s:s, s:I}", "peer", argument, "timeout_ns",
+			(json_int_t)plug->ctl->timeout_ns),
+		&result);
+	json_decref(result);
+	if (rc)
+		return rc;
+	snprintf(mover, sizeof(mover), "%s", plug->name);
+	snprintf(plug->name, sizeof(plug->name), "%s", plug->store);
+	ctl_plug_edges(plug);
+	snprintf(plug->name, sizeof(plug->name), "%s", mover);
+	/* its own edge leads there, too, and stays */
+	for (unsigned i = 0; i < plug->edge_count;) {
+		size_t n = strlen(mover);
+		if (strncmp(plug->edges[i], mover, n) || plug->edges[i][n] != ':')
+			i++;
+		else
+			memmove(plug->edges[i], plug->edges[--plug->edge_count],
+				sizeof(plug->edges[i]));
+	}
+	rc = ctl_plug_switch(plug, mover, &changed);
+	return rc ? rc : ctl_settle(plug, plug->store, false);
+}
+
+static int steps(struct move *move, struct ctl_work *work)
+{
+	uint64_t size = move->info.object_size;
+	struct client mover;
+	int rc = reach(move, &mover);
+	if (rc)
+		return rc;
+	rc = tell(move, &mover, MOVER_BEGIN);
+	move->first = move->state;
+	while (!rc && move->state.phase == MOVER_COPYING) {
+		uint64_t left = move->state.left, first = move->first.left;
+		uint64_t total = first > left ? first : left;
+		ctl_work_progress(work, (total - left) * size, total * size);
+		rc = ctl_ask_interrupted()
+			     ? ctl_ask_interrupted_fault(move->plug.ctl, move->info.name)
+			     : tell(move, &mover, MOVER_STEP);
+	}
+	client_close(&mover);
+	return rc;
+}
+
+/* --- when nothing is left behind it ----------------------------------------------------------- */
+
+/* Volume records in a store: how many, and those of groups are deleted if `clean`. */
+static int count_records(struct move *move, const char *store, bool clean, uint32_t *count)
+{
+	static struct xseg_key keys[LIST_KEYS];
+	struct client client;
+	uint64_t cursor = 0;
+	int rc = ctl_call_open(move->plug.ctl, move->plug.seg.name, store, &client);
+	*count = 0;
+	if (rc)
+		return rc;
+	do {
+		struct client_request list = {.op = XSEG_OP_LIST,
+			.key.epoch = XSEG_EPOCH_VOLUME,
+			.arg0 = cursor,
+			.length = sizeof(keys),
+			.receive = keys,
+			.receive_size = sizeof(keys)};
+		int error = client_do(&client, &list);
+		for (uint32_t i = 0; !error && i < list.answer_length / sizeof(*keys); i++) {
+			bool group = keys[i].object & MOVER_GROUP_OBJECT;
+			struct client_request get = {
+				.op = XSEG_OP_CAS, .key = keys[i], .arg1 = XSEG_CAS_GET};
+			uint8_t bytes[XSEG_RECORD_MAX];
+			*count += !group;
+			if (!group || !clean)
+				continue;
+			get.length = get.receive_size = sizeof(bytes);
+			get.receive = bytes;
+			error = client_do(&client, &get);
+			struct client_request gone = {.op = XSEG_OP_CAS,
+				.key = keys[i],
+				.arg0 = get.value,
+				.arg1 = XSEG_CAS_DELETE};
+			error = error ? error : client_do(&client, &gone);
+		}
+		rc = error ? mover_fault(move, error) : 0;
+		cursor = list.value;
+	} while (!rc && cursor);
+	client_close(&client);
+	return rc;
+}
+
+static int take_out(struct move *move, const char *last)
+{
+	struct ctl_plug *plug = &move->plug;
+	bool changed;
+	uint32_t left = 0;
+	ctl_plug_edges(plug);
+	int rc = ctl_plug_switch(plug, last, &changed);
+	if (!rc)
+		rc = ctl_settle(plug, plug->name, true);
+	if (!rc && move->which == MOVER_NEW)
+		rc = count_records(move, plug->store, false, &left);
+	if (!rc && left) /* made in this moment */
+		return ctl_plug_switch(plug, plug->name, &changed);
+	snprintf(plug->store, sizeof(plug->store), "%s", last);
+	if (!rc)
+		rc = ctl_unplug_rest(plug, false);
+	if (!rc && move->which == MOVER_NEW)
+		rc = count_records(move, last, true, &left);
+	move->finished = !rc;
+	return rc;
+}
+
+/* To the new store: nothing is in the old one. Back: no group is in the new one. */
+static int leave(struct move *move)
+{
+	uint32_t left = 0;
+	int rc = move->which == MOVER_OLD ? tell_once(move, MOVER_GROUPS)
+					  : count_records(move, move->plug.store, false, &left);
+	if (move->which == MOVER_OLD)
+		left = (uint32_t)move->state.left;
+	if (!rc && !left && move->which == MOVER_NEW)
+		rc = tell_once(move, MOVER_NAMES);
+	return rc || left ? rc : take_out(move, move->to);
+}
+
+/* --- the job ---------------------------------------------------------------------------------- */
+
+static int with_mover(struct move *move, struct ctl_work *work)
+{
+	move->ask.to = move->which;
+	int rc = steps(move, work);
+	struct mover_state state = move->state;
+	if (!rc)
+		rc = leave(move);
+	move->state = state;
+	return rc;
+}
+
+static void report(struct move *move, struct ctl_work *work)
+{
+	uint64_t bytes = move->state.bytes - move->first.bytes;
+	work->result = json_pack("{s:s, s:s, s:I, s:I, s:I, s:s?, s:b, s:b}", "name",
+		move->info.name, "to", move->to, "volumes",
+		(json_int_t)(move->in_place ? 0 : move->ask.count), "bytes", (json_int_t)bytes,
+		"duration_ns", (json_int_t)(clock_now_ns() - work->progress.start_ns), "mover",
+		move->in_place || move->finished ? NULL : move->plug.name, "changed",
+		!move->in_place, "dry_run", 0);
+}
+
+static int begin(struct move *move)
+{
+	struct ctl *ctl = move->plug.ctl;
+	int rc = ctl_map_open(ctl, ctl->argv[0], &move->composer, &move->info);
+	if (rc)
+		return rc;
+	rc = ctl_join(ctl, &move->plug.seg);
+	if (rc) {
+		client_close(&move->composer);
+		return rc;
+	}
+	rc = ctl_map_changeable(ctl, &move->info);
+	if (!rc)
+		rc = look(move);
+	return rc;
+}
+
+static int body(struct ctl_work *work, void *context)
+{
+	struct move *move = context;
+	move->plug.work = work;
+	int rc = begin(move);
+	if (!move->plug.seg.ports)
+		return rc;
+	if (!rc && !move->in_place)
+		rc = find_group(move);
+	client_close(&move->composer);
+	if (!rc && !move->in_place)
+		rc = put_in(move);
+	if (!rc && !move->in_place)
+		rc = with_mover(move, work);
+	xseg_segment_leave(&move->plug.seg);
+	if (!rc)
+		report(move, work);
+	return rc;
+}
+
+static int plan(struct move *move)
+{
+	int rc = begin(move);
+	if (!move->plug.seg.ports)
+		return rc;
+	if (!rc && !move->in_place)
+		rc = find_group(move);
+	if (!rc)
+		ctl_output_one(move->plug.ctl,
+			json_pack("{s:s, s:s, s:I, s:s?, s:b, s:b}", "name", move->info.name, "to",
+				move->to, "volumes",
+				(json_int_t)(move->in_place ? 0 : move->ask.count), "mover",
+				move->in_place ? NULL : move->plug.name, "changed", 0, "dry_run",
+				1),
+			columns, countof(columns));
+	xseg_segment_leave(&move->plug.seg);
+	client_close(&move->composer);
+	return rc;
+}
+
+static int run(struct ctl *ctl)
+{
+	static struct move move;
+	const char *to = ctl_option_value(ctl, "to");
+	move = (struct move){.plug.ctl = ctl};
+	struct ctl_work work = {.ctl = ctl,
+		.kind = "volume.move",
+		.object = ctl->argv[0],
+		.body = body,
+		.context = &move,
+		.columns = columns,
+		.column_count = countof(columns) - 1};
+	if (!to || !name_check(to))
+		return fault_set(&ctl->fault, FAULT_USAGE, to,
+			"e.g. xsegctl volume move vm1 --to ceph0",
+			to ? "'%s' is no name for a peer" : "say where: --to STORE", to);
+	snprintf(move.to, sizeof(move.to), "%s", to);
+	if (ctl->timeout_given)
+		move.plug.until_ns = clock_now_ns() + ctl->timeout_ns;
+	if (ctl_option_given(ctl, "dry-run"))
+		return plan(&move);
+	return ctl_work_run(&work, json_pack("{s:s, s:s}", "volume", ctl->argv[0], "to", to));
+}
+
+const struct ctl_verb ctl_volume_move = {
+	"volume",
+	"move",
+	"VOLUME",
+	1,
+	1,
+	"to another store, while it is used",
+	"\tWith all snapshots and clones that share objects with it, whose data and records then "
+	"lie "
+	"in STORE, a peer that runs already (*peer start*). Objects are copied below the cache, "
+	"some "
+	"at a time; who writes to one of those waits for it; what is new goes to the new store. It "
+	"is a job that goes on when the terminal is gone; stopped or killed, all stays usable, and "
+	"said again it goes on. *--to* "
+	"the old store brings it back. Until nothing is left in the old store a peer 'mover0' "
+	"stands in front of both, and belongs into the pipeline (*config save*).\n",
+	run,
+	{&option_to, &ctl_option_progress, &ctl_option_via, &ctl_option_detach,
+		&ctl_option_dry_run},
+	.examples = "xsegctl volume move vm1 --to ceph0 --dry-run\n"
+		    "xsegctl volume move vm1 --to ceph0 --progress=plain\n"
+		    "xsegctl volume move vm1 --to file0\n",
+};
