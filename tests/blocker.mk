@@ -5,7 +5,10 @@ blocker_check_SOURCES = tests/lib/blocker_check.c tests/lib/blocker_rig.c tests/
 	tests/lib/blocker_model.c
 blocker_check_LDADD = libpeer.la libxseg.la $(URCU_LIBS) $(EVENT_LIBS)
 
-check_LTLIBRARIES += sync_fault.la wrong_clock.la
+check_LTLIBRARIES += sync_fault.la wrong_clock.la fake_st.la
+fake_st_la_SOURCES = tests/lib/fake_st.c
+fake_st_la_LDFLAGS = $(MODULE_LDFLAGS) -rpath /nowhere
+fake_st_la_LIBADD = -ldl
 wrong_clock_la_SOURCES = tests/lib/wrong_clock.c
 wrong_clock_la_LDFLAGS = $(MODULE_LDFLAGS) -rpath /nowhere
 sync_fault_la_SOURCES = tests/lib/sync_fault.c
@@ -44,6 +47,20 @@ if HAVE_S3
 check_PROGRAMS += test_blocker_s3_sign
 TESTS += test_blocker_s3_sign
 endif
+if HAVE_TAPE
+check_PROGRAMS += test_tape_sense
+TESTS += test_tape_sense
+endif
+test_tape_sense_SOURCES = tests/unit/test_tape_sense.c peers/blocker/tape/tape_scsi.c \
+	peers/blocker/tape/tape_scsi.h
+test_tape_sense_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(ISCSI_CFLAGS)
+test_tape_sense_LDADD = $(unit_libs) libxseg.la $(CHECK_LIBS) $(ISCSI_LIBS)
+check_PROGRAMS += test_mover_group
+TESTS += test_mover_group
+test_mover_group_SOURCES = tests/unit/test_mover_group.c peers/mover/mover_group.c \
+	peers/mover/mover.h
+test_mover_group_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)
+test_mover_group_LDADD = libpeer.la $(unit_libs) libxseg.la $(CHECK_LIBS) $(URCU_LIBS) $(EVENT_LIBS)
 test_blocker_s3_sign_SOURCES = tests/unit/test_blocker_s3_sign.c peers/blocker/s3/s3_sign.c \
 	peers/blocker/s3/s3_sign.h
 test_blocker_s3_sign_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)

@@ -80,6 +80,44 @@ begins
 tap_is "killed, it comes back" "$(op read 2 0 0 4194304 7) $(op write 3 0 0 4096 3)" "ok ok"
 scene_stop tape
 
+# --- a drive of this machine, by a fake of the kernel's driver ----------------------------------
+shim=$SCENE_BUILD/.libs/fake_st.so device=$SKERRY_SHM_DIR/nst0
+st_begins() { # MIB OPTION...
+    local megabytes=$1
+    shift
+    scene_spawn st env LD_PRELOAD="$shim" FAKE_ST="$device" FAKE_ST_MB="$megabytes" "$@" \
+        "$XSEGPEER" -s "$SEGMENT" \
+        "st0=blocker_tape,drive=$device,index=$SCENE_DIR/index-st,file=2M"
+    scene_wait_line st ready && PEER=st0 PEER_PROCESS=st
+}
+if [ -e "$shim" ]; then
+    : >"$device"
+    st_begins 4096 || tap_not_ok "a blank tape in a drive"
+    laws "all laws hold on a drive of the kernel's" 500
+    tap_run "it stops" scene_stop st
+    rm -r "$SCENE_DIR/index-st" && : >"$device"
+    st_begins 24
+    filled=$(op fill 1 100)
+    tap_like "the tape ends inside an object" "$filled" '^[3-5] ENOSPC$'
+    tap_is "what was written before is there" "$(op read 1 1 0 4194304 1)" ok
+    scene_kill KILL st
+    scene_stop st
+    rm -r "$SCENE_DIR/index-st"
+    st_begins 24
+    tap_is "killed, and the index lost: it is there" "$(op read 1 1 0 4194304 1)" ok
+    scene_stop st
+    if st_begins 24 FAKE_ST_READ_ONLY=yes; then
+        tap_like "write-protected: it is read, and not written" \
+            "$(op read 1 1 0 4194304 1) $(op write 2 0 0 4096 1) " '^ok (ENOSPC|EROFS) '
+        scene_stop st
+    else
+        tap_like "write-protected: refused, and told why" "$(cat "$SCENE_DIR/st.err")" protected
+    fi
+else
+    tap_skip "a drive of this machine" "fake_st.so is not built"
+fi
+PEER=tape PEER_PROCESS=tape
+
 # --- missing, foreign, damaged, write-protected -------------------------------------------------
 newest=$(ls -t "$tapes" | head -n 1)
 mv "$tapes/$newest" "$SCENE_DIR/$newest"
