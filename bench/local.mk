@@ -18,7 +18,15 @@ bench_s3_SOURCES = $(bench_s3_sources)
 bench_s3_CFLAGS = $(AM_CFLAGS) $(CURL_CFLAGS)
 bench_s3_LDADD = libxseg.la $(CURL_LIBS)
 endif
-EXTRA_DIST += $(bench_rados_sources) $(bench_s3_sources)
+bench_tape_sources = bench/bench_tape.c peers/blocker/tape/tape_drive.h \
+	peers/blocker/tape/tape_iscsi.c peers/blocker/tape/tape_scsi.c peers/blocker/tape/tape_scsi.h
+if HAVE_TAPE
+bench_builds += bench_tape
+bench_tape_SOURCES = $(bench_tape_sources)
+bench_tape_CFLAGS = $(AM_CFLAGS) $(ISCSI_CFLAGS)
+bench_tape_LDADD = libxseg.la $(ISCSI_LIBS)
+endif
+EXTRA_DIST += $(bench_rados_sources) $(bench_s3_sources) $(bench_tape_sources)
 EXTRA_PROGRAMS += $(bench_builds)
 
 bench_ring_SOURCES = bench/bench_ring.c $(bench_shared)

@@ -4,7 +4,8 @@
 
 Small blocks in no order, and objects of 4 MiB, asked of a blocker by a peer in its own process, and
 of the same server by a loop on its client library with nothing around it, in turns: bench_rados.c
-on librados, bench_s3.c on libcurl, redis-benchmark with a pipeline.
+on librados, bench_s3.c on libcurl, redis-benchmark with a pipeline. A tape is written and read from
+its beginning on, by bench_tape.c as well; and it is counted how far the head goes for 64 reads.
 """
 
 import json
@@ -136,7 +137,62 @@ def table_of(store):
     return fill_table
 
 
-TABLES = {"rados": table_of(Rados()), "redis": table_of(Redis()), "s3": table_of(S3())}
+# --- tape -----------------------------------------------------------------------------------------
+
+TAPE_SIZE = 128 * MIB
+TAPE_OF_ITS_OWN = 101  # the bare loop's cartridge; the store has the others
+
+
+def wound(rig):
+    """Blocks that the head has gone over to get somewhere."""
+    for peer in json.loads(rig.control("-s", rig.name, "stats", "--json"))["peers"]:
+        if peer["name"] == "store0":
+            return peer["counters"]["wound"]
+    raise Unavailable("the store does not say how far the head went")
+
+
+def tape_round(rig, table, specs):
+    """The drive is one: whoever has it lets it go before the other begins."""
+    drive, changer = os.environ["TAPE_DRIVE"], os.environ["TAPE_CHANGER"]
+    for kind in ("write", "read"):
+        alone = json.loads(output_of(
+            [rig.place.program("bench_tape"), drive, changer, str(TAPE_OF_ITS_OWN), kind,
+             str(TAPE_SIZE)], rig, 60))
+        table.add(f"the drive, {kind}", alone["ops_per_second"])
+    process = rig.start(specs)
+    for kind, mix in (("write", 0), ("read", 100)):
+        run = rig.load("store0", size=TAPE_SIZE, bs=OBJECT, qd=4, mix=mix, fill="no",
+                       pattern="sequential", count=TAPE_SIZE // OBJECT, seconds=60,
+                       server=process)
+        table.add(f"blocker_tape, {kind}", run["ops_per_second"])
+    for depth in (1, 64):
+        before = wound(rig)
+        rig.load("store0", size=TAPE_SIZE, bs=4096, qd=depth, mix=100, fill="no", count=64,
+                 seconds=60)
+        table.add(f"64 reads, {depth} at a time", wound(rig) - before)
+    rig.end(process)
+
+
+def tape_table(table, options):
+    table.head("tape: a drive and a changer behind tgt on the same CPUs; 4 MiB one after the other")
+    if "TAPE_DRIVE" not in os.environ:
+        raise Unavailable("no drive for blocker_tape")
+    with Rig(512 * MIB) as rig:
+        if not rig.has_role("blocker_tape"):
+            raise Unavailable("blocker_tape is not built")
+        specs = spec("store0", "blocker_tape", drive=os.environ["TAPE_DRIVE"],
+                     changer=os.environ["TAPE_CHANGER"], index=rig.folder + "/index")
+        for _ in range(options.rounds):
+            tape_round(rig, table, specs)
+    for kind in ("write", "read"):
+        table.row(f"the drive, {kind}", "1/s")
+        table.row(f"blocker_tape, {kind}", "1/s", f"the drive, {kind}", ("at least", 0.9))
+    table.row("64 reads, 1 at a time", "blocks")
+    table.row("64 reads, 64 at a time", "blocks", "64 reads, 1 at a time")
+
+
+TABLES = {"rados": table_of(Rados()), "redis": table_of(Redis()), "s3": table_of(S3()),
+          "tape": tape_table}
 
 
 def main():

@@ -5,12 +5,12 @@
 # slots from 101 on) on the loopback interface.
 #   tape_images DIR COUNT          T1.tap, T2.tap, ...: blank
 #   tape_have                      or a reason why not, and status 1
-#   tape_start DIR COUNT MIB       $TAPE_OPTIONS for blocker_tape; it is the scene's process tgtd,
-#                                  and ends with it
+#   tape_start DIR COUNT MIB       $TAPE_OPTIONS for blocker_tape, $TAPE_URL its target; it is the
+#                                  scene's process tgtd, and ends with it
 #   tape_serve                     again after a kill, with the cartridges where they were at first
 #   tape_chap USER PASSWORD        it asks for them from now on
 
-TAPE_DIR='' TAPE_PORT='' TAPE_COUNT=0 TAPE_OPTIONS=''
+TAPE_DIR='' TAPE_PORT='' TAPE_COUNT=0 TAPE_URL='' TAPE_OPTIONS=''
 TAPE_TARGET=iqn.2026-11.skerry:tapes
 
 tape_images() {
@@ -61,14 +61,14 @@ tape_new() { # FILE BARCODE MIB
 }
 
 tape_start() {
-    local i url
+    local i
     TAPE_DIR=$1 TAPE_COUNT=$2 TAPE_PORT=$(scene_free_port)
-    url=iscsi://127.0.0.1:$TAPE_PORT/$TAPE_TARGET
+    TAPE_URL=iscsi://127.0.0.1:$TAPE_PORT/$TAPE_TARGET
     mkdir -p "$TAPE_DIR"
     truncate -s 1K "$TAPE_DIR/changer"
     tape_new "$TAPE_DIR/none" NONE 1
     for ((i = 1; i <= TAPE_COUNT; i++)); do tape_new "$TAPE_DIR/SKT00$i" "SKT00$i" "$3"; done
     # shellcheck disable=SC2034
-    TAPE_OPTIONS=drive=$url/1,changer=$url/2
+    TAPE_OPTIONS=drive=$TAPE_URL/1,changer=$TAPE_URL/2
     tape_serve
 }
