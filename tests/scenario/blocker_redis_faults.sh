@@ -41,6 +41,16 @@ blocker_peer small 1 "small=$store,prefix=small,user=small,password-file=$SCENE_
 tap_run "a user's laws hold" "$CHECK" all "$SEGMENT" small 200
 secret_is_hidden small "$secret"
 scene_stop small
+redis_ask acl setuser small '-client|kill' >/dev/null
+blocker_peer small 1 "small=$store,prefix=small,user=small,password-file=$SCENE_DIR/right" ||
+    tap_not_ok "it starts"
+tap_run "one that may not end connections writes by scripts" "$CHECK" all "$SEGMENT" small 200
+redis_ask hset small:f:0000000000000037 p:somebody 1 >/dev/null
+redis_ask hset small:connections:somebody 0 12345 >/dev/null
+tap_like "and cannot claim what somebody writes to" "$(PEER=small op fence 55 3)" \
+    '^(EACCES|error 13)'
+tap_like "which the log says" "$(cat "$SCENE_DIR/small.err")" 'allow CLIENT KILL'
+scene_stop small
 
 # --- the peer is killed under load --------------------------------------------------------------
 killed_under_load "the peer is killed" "disk=$store"
@@ -75,6 +85,32 @@ scene_kill CONT life
 tap_run "the first goes on: its write is answered" scene_until 60 grep -q . "$SCENE_DIR/late.out"
 tap_is "and refused" "$(cat "$SCENE_DIR/late.out")" ESTALE
 tap_is "nothing of it arrived" "$(op read 31 0 0 4096 4)" ok
+
+# Again and again, in the middle of many writes: what is in its socket then is not done, either.
+storm() { # until it is calm
+    while [ ! -e "$SCENE_DIR/calm" ]; do op write 32 0 0 65536 3; done
+}
+wrong=''
+for ((term = 10; term < 30; term += 2)); do
+    SEGMENT=$one PEER=disk storms=()
+    [ "$(op fence 32 "$term")" = ok ] || wrong+="$term: the first does not get it; "
+    rm -f "$SCENE_DIR/calm"
+    for i in 1 2 3 4; do
+        storm >"$SCENE_DIR/storm.$i" 2>&1 &
+        storms+=($!)
+    done
+    sleep 0.2
+    scene_freeze "$(scene_pid life)"
+    SEGMENT=$one-b PEER=second
+    [ "$(op fence 32 $((term + 1))) $(op write 32 0 0 65536 4)" = "ok ok" ] ||
+        wrong+="$term: the second does not get it; "
+    scene_kill CONT life
+    scene_until 60 grep -q ESTALE "$SCENE_DIR/storm.1" || wrong+="$term: it is not refused; "
+    : >"$SCENE_DIR/calm"
+    wait "${storms[@]}"
+    [ "$(op read 32 0 0 65536 4)" = ok ] || wrong+="$term: a late write; "
+done
+tap_is "ten times in the middle of writes: none comes late" "$wrong" ""
 scene_stop second
 SEGMENT=$one PEER=disk
 

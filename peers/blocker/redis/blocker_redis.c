@@ -158,7 +158,35 @@ static int learn_generation(redisContext *context, struct redis_store *store,
 	return 0;
 }
 
-/* What our ancestors still have on its way, from any lane, is not heard any more. */
+/* What our ancestors still have on its way, from any lane, is not heard any more; who wrote without
+   a script is cut off. */
+static int silence_plain(redisContext *context, struct redis_store *store, const char *prefix,
+	char *why, size_t why_size)
+{
+	/* nobody has that number: the answer is how many have ended */
+	redisReply *reply = redisCommand(context, "CLIENT KILL ID %lld", (long long)INT64_MAX);
+	store->kills = reply && reply->type == REDIS_REPLY_INTEGER;
+	if (reply)
+		freeReplyObject(reply);
+	if (!store->kills)
+		return 0;
+	int error =
+		ask(context, &reply, why, why_size, "HVALS %s:connections:%s", prefix, store->own);
+	if (error)
+		return error;
+	for (size_t i = 0; i < reply->elements; i++) {
+		redisReply *killed =
+			redisCommand(context, "CLIENT KILL ID %s", reply->element[i]->str);
+		if (killed)
+			freeReplyObject(killed);
+	}
+	freeReplyObject(reply);
+	error = ask(context, &reply, why, why_size, "DEL %s:connections:%s", prefix, store->own);
+	if (!error)
+		freeReplyObject(reply);
+	return error;
+}
+
 static int silence(redisContext *context, const struct redis_store *store, const char *prefix,
 	char *why, size_t why_size)
 {
@@ -187,6 +215,7 @@ static int meet(redisContext *context, struct redis_store *store,
 	error = error ? error : ask_only(context, why, why_size, "SELECT", database, NULL);
 	error = error ? error : check_server(context, options, why, why_size);
 	error = error ? error : silence(context, store, options->prefix, why, why_size);
+	error = error ? error : silence_plain(context, store, options->prefix, why, why_size);
 	return error ? error : learn_generation(context, store, options, why, why_size);
 }
 
@@ -269,8 +298,9 @@ static const struct peer_ops redis_ops = {
 	.summary = "objects in a Redis server",
 	.serves = "store",
 	.description =
-		"Any number of hosts may serve one server: the step that writes looks at whose the "
-		"volume is. A server that comes back without its data is noticed, and answered EIO "
+		"Any number of hosts may serve one server: who claims a volume ends the "
+		"connections of those who wrote to it before, for which its user needs *CLIENT "
+		"KILL*. A server that comes back without its data is noticed, and answered EIO "
 		"for.\n",
 	.options = redis_options,
 	.options_size = sizeof(struct redis_options),

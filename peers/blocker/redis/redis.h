@@ -5,6 +5,7 @@
  *   blocker_redis.c  the peer: options, what the server must be, start, turn
  *   redis_link.c     a lane's connection: made again when it is lost, what waits meanwhile
  *   redis_op.c       operations: each is a few commands, one after the other
+ *   redis_plain.c    writes without a script, and who must not write so any more
  *   redis_script.h   what the server does as one step
  *
  * Units: bytes, ns. Errors: 0 or -errno. Threads: a lane's own; open() on any. Blocking: none but
@@ -31,6 +32,10 @@ struct redis_options {
 	uint64_t port, database, timeout, window, flush;
 };
 
+#define REDIS_CLAIMS 4u
+#define REDIS_VOLUMES 256u /* that a lane knows it may write to */
+#define REDIS_KNOWN 65536u /* objects that it knows are there */
+
 enum { REDIS_MAKES, REDIS_FENCED, REDIS_RECONNECTS, REDIS_RETRIES, REDIS_ERRORS, REDIS_COUNTERS };
 
 /* Of all shards of the process: peer->shared. */
@@ -40,6 +45,10 @@ struct redis_store {
 	char password[512];
 	char home[PATH_LENGTH_MAX]; /* where the generation is noted */
 	_Atomic bool lost;
+	bool kills; /* the server lets us end connections: so writes need no script */
+	/* Plain writes (redis_plain.c): counts claims and the like, and of each count what is on
+	   its way, from all lanes. */
+	_Atomic uint32_t claims, plain[REDIS_CLAIMS];
 };
 
 struct redis_op;
@@ -53,13 +62,22 @@ struct redis_op {
 	void (*begin)(struct redis_op *op); /* sends the first command; again when all is lost */
 	redis_reply_f *reply;		    /* to the command that is under way */
 	uint64_t until_ns;
-	size_t bytes;	  /* of that command */
-	char refused[96]; /* what a command of a transaction was answered; "" */
-	char *buffer;	  /* its own */
+	size_t bytes; /* of that command */
+	char *buffer; /* its own */
 	size_t size;
 	uint64_t version;
+	uint32_t claims; /* how many there had been when it was sent */
+	bool plain;	 /* a plain write is under way */
+	int error;	 /* of what was sent before it */
+	void (*again)(struct redis_op *op);
 };
 TAILQ_HEAD(redis_queue, redis_op);
+
+/* A volume that a lane may write to by itself, as long as there are so many claims. */
+struct redis_may {
+	uint64_t volume, line;
+	uint32_t claims;
+};
 
 enum redis_state { REDIS_DOWN, REDIS_GREETING, REDIS_READY };
 
@@ -72,7 +90,11 @@ struct redis_shard {
 	char connection[17]; /* what this connection is called: one of before is not heard */
 	char sha[REDIS_SCRIPTS][41];
 	struct redis_queue waiting, sent;
-	size_t bytes; /* sent and not answered */
+	struct redis_queue settling; /* claims, until no plain write of before is on its way */
+	size_t bytes;		     /* sent and not answered */
+	struct redis_may may[REDIS_VOLUMES];
+	struct xseg_key *known;
+	uint32_t lost_plain[REDIS_CLAIMS]; /* plain writes whose connection was lost */
 	uint64_t retry_ns, backoff_ns;
 	int said;
 };
@@ -91,17 +113,40 @@ void redis_link_send(struct redis_op *op, redis_reply_f *reply, int argc, const 
 	const size_t *sizes);
 void redis_link_script(struct redis_op *op, redis_reply_f *reply, enum redis_script script,
 	int keys, int argc, const char **argv, const size_t *sizes);
-/* Bytes of an object, as a transaction behind REDIS_CHECK: a script's arguments are hashed, all of
-   them, which takes longer than to write them. argv: fence, object, index, writer, term + 1 or '',
-   key in the index, offset. The reply is EXEC's, or the first refusal. */
-void redis_link_write(struct redis_op *op, redis_reply_f *reply, const char *const *argv,
-	const char *bytes, size_t size);
 /* What the server's sentence means; the log has the first of each kind in a row. */
 int redis_link_error(struct redis_shard *shard, const redisReply *reply);
+
+/* --- redis_plain.c -------------------------------------------------------------------------- */
+
+/* The key of the hash that has a writer's connections, by lane. */
+void redis_plain_connections(
+	const struct redis_shard *shard, const char *writer, char key[REDIS_KEY]);
+/* Another connection: nothing is known. */
+void redis_plain_forget(struct redis_shard *shard);
+void redis_plain_note(struct redis_op *op, bool there);
+/* Writes these bytes of the op's object. False: it takes a script. */
+bool redis_plain_write(
+	struct redis_op *op, const char *bytes, size_t size, void (*again)(struct redis_op *op));
+/* It is under way; it was answered, or lost; all that was lost is not done any more. */
+void redis_plain_sent(struct redis_op *op);
+void redis_plain_ended(struct redis_op *op, bool lost);
+void redis_plain_connected(struct redis_shard *shard);
+/* A claim, or LEAVE: before it is sent, and when it is done; the reply says who is to be
+   silenced. */
+void redis_plain_claim(struct redis_op *op);
+void redis_plain_claimed(struct redis_op *op, const redisReply *reply);
+bool redis_plain_turn(struct redis_shard *shard);
 
 /* --- redis_op.c ----------------------------------------------------------------------------- */
 
 void redis_op_take(struct peer *peer, struct job *job);
+/* Names of keys. kind: i, the index of a volume's objects; f, its fence; k, the index of records of
+   that epoch. */
+void redis_op_object(const struct redis_op *op, char name[REDIS_KEY], const struct xseg_key *key);
+void redis_op_name(const struct redis_op *op, char name[REDIS_KEY], char kind, uint64_t number);
+void redis_op_member(char name[REDIS_KEY], const struct xseg_key *key);
+/* False: the server's error has ended the op. */
+bool redis_op_is_good(struct redis_op *op, const redisReply *reply);
 /* Ends it. */
 void redis_op_end(struct redis_op *op, int answer, uint64_t value);
 

@@ -20,10 +20,11 @@
 #define BACKOFF_MIN_NS 5000000u
 #define BACKOFF_MAX_NS 1000000000u
 #define ARGS_MAX 16
+#define SETTLE_NS 200000u
 
 static const char *const scripts[REDIS_SCRIPTS] = {
 	[REDIS_CHANGE] = REDIS_SCRIPT_CHANGE,
-	[REDIS_CHECK] = REDIS_SCRIPT_CHECK,
+	[REDIS_MAY] = REDIS_SCRIPT_MAY,
 	[REDIS_DELETE] = REDIS_SCRIPT_DELETE,
 	[REDIS_SWAP] = REDIS_SCRIPT_SWAP,
 	[REDIS_CLAIM] = REDIS_SCRIPT_CLAIM,
@@ -102,6 +103,24 @@ static bool is_about(const redisReply *reply, const char *start)
 	return reply->type == REDIS_REPLY_ERROR && begins(reply->str, start);
 }
 
+/* Answers that are none of a script's. */
+enum { HELLO = -1, GENERATION = REDIS_SCRIPTS, BEFORE, KILLED, NUMBER };
+
+static void greet(struct redis_shard *shard, intptr_t which, const char *format, ...);
+
+/* What the connection before still had on its way is not done: it ends first. Whoever claims a
+   volume finds this one by its number. */
+static void greet_connections(struct redis_shard *shard, intptr_t which, const redisReply *reply)
+{
+	char connections[REDIS_KEY];
+	redis_plain_connections(shard, shard->store->own, connections);
+	if (which == BEFORE && reply->type == REDIS_REPLY_STRING)
+		greet(shard, KILLED, "CLIENT KILL ID %s", reply->str);
+	if (which == NUMBER)
+		greet(shard, HELLO, "HSET %s %u %lld", connections, shard->peer->shard,
+			reply->integer);
+}
+
 static void greeted(redisAsyncContext *context, void *got, void *which)
 {
 	struct redis_shard *shard = context->data;
@@ -109,7 +128,7 @@ static void greeted(redisAsyncContext *context, void *got, void *which)
 	intptr_t script = (intptr_t)which - 1;
 	if (!reply || shard->context != context)
 		return;
-	if (reply->type == REDIS_REPLY_ERROR) {
+	if (reply->type == REDIS_REPLY_ERROR && script != KILLED) {
 		if (!is_about(reply, "LOADING"))
 			say(shard, -EACCES, reply->str);
 		drop(shard);
@@ -117,12 +136,14 @@ static void greeted(redisAsyncContext *context, void *got, void *which)
 	}
 	if (script >= 0 && script < REDIS_SCRIPTS && reply->len == 40)
 		memcpy(shard->sha[script], reply->str, 41);
-	if (script == REDIS_SCRIPTS && (reply->type != REDIS_REPLY_STRING ||
-					       strcmp(reply->str, shard->store->generation) != 0))
+	greet_connections(shard, script, reply);
+	if (script == GENERATION && (reply->type != REDIS_REPLY_STRING ||
+					    strcmp(reply->str, shard->store->generation) != 0))
 		atomic_store(&shard->store->lost, true);
 	if (--shard->greetings > 0)
 		return;
 	shard->state = REDIS_READY;
+	redis_plain_connected(shard);
 	shard->backoff_ns = 0;
 	shard->said = 0;
 	if (atomic_load(&shard->store->lost))
@@ -153,15 +174,22 @@ static void on_connect(const redisAsyncContext *context, int status)
 	snprintf(shard->connection, sizeof(shard->connection), "%016" PRIx64,
 		hash_u64(clock_now_ns()));
 	if (*shard->store->password && options->user)
-		greet(shard, -1, "AUTH %s %s", options->user, shard->store->password);
+		greet(shard, HELLO, "AUTH %s %s", options->user, shard->store->password);
 	else if (*shard->store->password)
-		greet(shard, -1, "AUTH %s", shard->store->password);
-	greet(shard, -1, "SELECT %d", (int)options->database);
+		greet(shard, HELLO, "AUTH %s", shard->store->password);
+	greet(shard, HELLO, "SELECT %d", (int)options->database);
 	for (intptr_t i = 0; i < REDIS_SCRIPTS; i++)
 		greet(shard, i, "SCRIPT LOAD %s", scripts[i]);
-	greet(shard, -1, "SET %s:connection:%s:%u %s", options->prefix, shard->store->own,
+	greet(shard, HELLO, "SET %s:connection:%s:%u %s", options->prefix, shard->store->own,
 		shard->peer->shard, shard->connection);
-	greet(shard, REDIS_SCRIPTS, "GET %s:generation", options->prefix);
+	greet(shard, GENERATION, "GET %s:generation", options->prefix);
+	if (shard->store->kills) {
+		char connections[REDIS_KEY];
+		redis_plain_connections(shard, shard->store->own, connections);
+		greet(shard, BEFORE, "HGET %s %u", connections, shard->peer->shard);
+		greet(shard, NUMBER, "CLIENT ID");
+	}
+	redis_plain_forget(shard);
 	peer_count(shard->peer, REDIS_RECONNECTS, 1);
 }
 
@@ -193,12 +221,10 @@ static void answered(redisAsyncContext *context, void *got, void *whose)
 	struct redis_shard *shard = op->shard;
 	const redisReply *reply = got;
 	(void)context;
-	redisReply refusal = {
-		.type = REDIS_REPLY_ERROR, .str = op->refused, .len = (int)strlen(op->refused)};
-	if (reply && *op->refused)
-		reply = &refusal;
 	TAILQ_REMOVE(&shard->sent, op, link);
 	shard->bytes -= op->bytes;
+	if (op->plain)
+		redis_plain_ended(op, !reply);
 	bool again = !reply || is_about(reply, "SKCONN") || is_about(reply, "NOSCRIPT") ||
 		     is_about(reply, "LOADING");
 	if (again) {
@@ -217,14 +243,16 @@ void redis_link_send(
 	struct redis_shard *shard = op->shard;
 	op->reply = reply;
 	op->bytes = 0;
-	*op->refused = 0;
 	for (int i = 0; i < argc; i++)
 		op->bytes += sizes[i];
 	if (!shard->context || redisAsyncCommandArgv(shard->context, answered, op, argc, argv,
 				       sizes) != REDIS_OK) {
+		op->plain = false;
 		TAILQ_INSERT_TAIL(&shard->waiting, op, link);
 		return;
 	}
+	if (op->plain)
+		redis_plain_sent(op);
 	shard->bytes += op->bytes;
 	TAILQ_INSERT_TAIL(&shard->sent, op, link);
 }
@@ -257,45 +285,6 @@ void redis_link_script(struct redis_op *op, redis_reply_f *reply, enum redis_scr
 	for (int i = keys; i < argc; i++, n++)
 		all[n] = argv[i], all_sizes[n] = sizes[i];
 	redis_link_send(op, reply, n, all, all_sizes);
-}
-
-static void noted(redisAsyncContext *context, void *got, void *whose)
-{
-	struct redis_op *op = whose;
-	const redisReply *reply = got;
-	(void)context;
-	if (reply && reply->type == REDIS_REPLY_ERROR && !*op->refused)
-		snprintf(op->refused, sizeof(op->refused), "%s", reply->str);
-}
-
-void redis_link_write(struct redis_op *op, redis_reply_f *reply, const char *const *argv,
-	const char *bytes, size_t size)
-{
-	enum { FENCE, OBJECT, INDEX, WRITER, TERM, MEMBER, OFFSET };
-	struct redis_shard *shard = op->shard;
-	redisAsyncContext *context = shard->context;
-	char connection[REDIS_KEY], watched[REDIS_KEY + 2];
-	connection_key(shard, connection);
-	snprintf(watched, sizeof(watched), "%s:x", connection);
-	op->reply = reply;
-	op->bytes = size;
-	*op->refused = 0;
-	/* once it is lost nothing is taken, and all callbacks have been called */
-	if (!context || redisAsyncCommand(context, noted, op, "WATCH %s %s %s", connection,
-				argv[FENCE], watched) != REDIS_OK) {
-		TAILQ_INSERT_TAIL(&shard->waiting, op, link);
-		return;
-	}
-	redisAsyncCommand(context, noted, op, "EVALSHA %s 3 %s %s %s %s %s %s",
-		shard->sha[REDIS_CHECK], connection, argv[FENCE], watched, shard->connection,
-		argv[WRITER], argv[TERM]);
-	redisAsyncCommand(context, noted, op, "MULTI");
-	redisAsyncCommand(context, noted, op, "ZADD %s 0 %s", argv[INDEX], argv[MEMBER]);
-	redisAsyncCommand(
-		context, noted, op, "SETRANGE %s %s %b", argv[OBJECT], argv[OFFSET], bytes, size);
-	redisAsyncCommand(context, answered, op, "EXEC");
-	shard->bytes += op->bytes;
-	TAILQ_INSERT_TAIL(&shard->sent, op, link);
 }
 
 void redis_link_submit(struct redis_op *op)
@@ -331,6 +320,7 @@ bool redis_link_turn(struct redis_shard *shard)
 {
 	uint64_t now = peer_now_ns(shard->peer);
 	bool moved = expire(shard, now);
+	moved |= redis_plain_turn(shard);
 	if (shard->state == REDIS_DOWN && now >= shard->retry_ns)
 		reach(shard);
 	while (shard->state == REDIS_READY && !TAILQ_EMPTY(&shard->waiting) &&
@@ -353,13 +343,21 @@ void redis_link_wake(struct redis_shard *shard)
 		peer_wake_at(shard->peer, op->until_ns);
 	if (shard->state == REDIS_DOWN)
 		peer_wake_at(shard->peer, shard->retry_ns);
+	if (!TAILQ_EMPTY(&shard->settling))
+		peer_wake_at(shard->peer, clock_now_ns() + SETTLE_NS);
 }
 
 void redis_link_start(struct redis_shard *shard)
 {
 	TAILQ_INIT(&shard->waiting);
 	TAILQ_INIT(&shard->sent);
+	TAILQ_INIT(&shard->settling);
+	must(shard->known = calloc(REDIS_KNOWN, sizeof(*shard->known)));
 	reach(shard);
 }
 
-void redis_link_stop(struct redis_shard *shard) { drop(shard); }
+void redis_link_stop(struct redis_shard *shard)
+{
+	drop(shard);
+	free(shard->known);
+}

@@ -22,19 +22,18 @@ static const char *prefix_of(const struct redis_op *op)
 	return options->prefix;
 }
 
-static void object_name(const struct redis_op *op, char name[REDIS_KEY], const struct xseg_key *key)
+void redis_op_object(const struct redis_op *op, char name[REDIS_KEY], const struct xseg_key *key)
 {
 	snprintf(name, REDIS_KEY, "%s:o:%016" PRIx64 ".%08" PRIx32 ".%08" PRIx32, prefix_of(op),
 		key->volume, key->object, key->epoch);
 }
 
-/* kind: i, the index of a volume's objects; f, its fence; k, the index of records of that epoch. */
-static void other_name(const struct redis_op *op, char name[REDIS_KEY], char kind, uint64_t number)
+void redis_op_name(const struct redis_op *op, char name[REDIS_KEY], char kind, uint64_t number)
 {
 	snprintf(name, REDIS_KEY, "%s:%c:%016" PRIx64, prefix_of(op), kind, number);
 }
 
-static void member_name(char name[REDIS_KEY], const struct xseg_key *key)
+void redis_op_member(char name[REDIS_KEY], const struct xseg_key *key)
 {
 	if (store_record_is(key))
 		snprintf(name, REDIS_KEY, "%016" PRIx64 ".%08" PRIx32, key->volume, key->object);
@@ -53,8 +52,7 @@ void redis_op_end(struct redis_op *op, int answer, uint64_t value)
 	free(op);
 }
 
-/* The server's errors end the op. */
-static bool is_good(struct redis_op *op, const redisReply *reply)
+bool redis_op_is_good(struct redis_op *op, const redisReply *reply)
 {
 	if (reply->type != REDIS_REPLY_ERROR)
 		return true;
@@ -74,7 +72,7 @@ static void get_range(struct redis_op *op, redis_reply_f *reply, const struct xs
 {
 	char name[REDIS_KEY], from[24], to[24];
 	const struct job *job = op->job;
-	object_name(op, name, key);
+	redis_op_object(op, name, key);
 	snprintf(from, sizeof(from), "%" PRIu64, job->offset);
 	snprintf(to, sizeof(to), "%" PRIu64, job->offset + job->length - 1);
 	send(op, reply, 4, (const char *[]){"GETRANGE", name, from, to});
@@ -85,7 +83,7 @@ static void get_range(struct redis_op *op, redis_reply_f *reply, const struct xs
 static void read_reply(struct redis_op *op, const redisReply *reply)
 {
 	struct job *job = op->job;
-	if (!is_good(op, reply))
+	if (!redis_op_is_good(op, reply))
 		return;
 	uint32_t got = reply->len > job->length ? job->length : (uint32_t)reply->len;
 	job_put_bytes(job, 0, reply->str, got);
@@ -99,7 +97,7 @@ static void status_reply(struct redis_op *op, const redisReply *reply)
 {
 	struct job *job = op->job;
 	uint64_t value = 0;
-	if (!is_good(op, reply))
+	if (!redis_op_is_good(op, reply))
 		return;
 	char *bytes = calloc(1, job->length ? job->length : 1);
 	if (!bytes) {
@@ -116,7 +114,7 @@ static void status_begin(struct redis_op *op) { get_range(op, status_reply, &op-
 
 static void info_reply(struct redis_op *op, const redisReply *reply)
 {
-	if (!is_good(op, reply))
+	if (!redis_op_is_good(op, reply))
 		return;
 	uint64_t size = (uint64_t)reply->integer;
 	struct xseg_object_info info = {.size = size, .allocated = size};
@@ -131,40 +129,23 @@ static void info_reply(struct redis_op *op, const redisReply *reply)
 static void info_begin(struct redis_op *op)
 {
 	char name[REDIS_KEY];
-	object_name(op, name, &op->job->key);
+	redis_op_object(op, name, &op->job->key);
 	send(op, info_reply, 2, (const char *[]){"STRLEN", name});
 }
 
 /* --- WRITE, ZERO, DISCARD, COPY, DELETE ----------------------------------------------------- */
 
-#define WRITE_LARGE (16u << 10) /* from so much on a transaction is faster than a script */
-
-/* EXEC: [how many keys of the index are new, length], or nothing when somebody else has changed
-   what it rests on. */
-static void write_reply(struct redis_op *op, const redisReply *reply)
-{
-	if (!is_good(op, reply))
-		return;
-	if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2) {
-		op->begin(op);
-		return;
-	}
-	for (size_t i = 0; i < reply->elements; i++)
-		if (!is_good(op, reply->element[i]))
-			return;
-	if (reply->element[0]->integer == 1)
-		peer_count(op->shard->peer, REDIS_MAKES, 1);
-	redis_op_end(op, op->job->op == XSEG_OP_WRITE ? (int)op->job->length : 0, 0);
-}
-
 static void change_reply(struct redis_op *op, const redisReply *reply)
 {
-	if (!is_good(op, reply))
+	if (!redis_op_is_good(op, reply))
 		return;
 	if (reply->integer == 1)
 		peer_count(op->shard->peer, REDIS_MAKES, 1);
 	redis_op_end(op, op->job->op == XSEG_OP_WRITE ? (int)op->job->length : 0, 0);
 }
+
+static void change_begin(struct redis_op *op);
+static void copy_begin(struct redis_op *op);
 
 static void change_send(struct redis_op *op, char what, const char *bytes, size_t size)
 {
@@ -172,20 +153,16 @@ static void change_send(struct redis_op *op, char what, const char *bytes, size_
 	char fence[REDIS_KEY], object[REDIS_KEY], index[REDIS_KEY], member[REDIS_KEY];
 	char term[17] = "", offset[24], kind[2] = {what};
 	uint64_t of = job->op == XSEG_OP_COPY ? 0 : job->arg1;
-	other_name(op, fence, 'f', job->key.volume);
-	other_name(op, index, 'i', job->key.volume);
-	object_name(op, object, &job->key);
-	member_name(member, &job->key);
+	if (what == 'w' && redis_plain_write(op, bytes, size,
+				   job->op == XSEG_OP_COPY ? copy_begin : change_begin))
+		return;
+	redis_op_name(op, fence, 'f', job->key.volume);
+	redis_op_name(op, index, 'i', job->key.volume);
+	redis_op_object(op, object, &job->key);
+	redis_op_member(member, &job->key);
 	if (of)
 		hex(term, of + 1);
 	snprintf(offset, sizeof(offset), "%" PRIu64, job->offset);
-	if (what == 'w' && size >= WRITE_LARGE) {
-		redis_link_write(op, write_reply,
-			(const char *const[]){
-				fence, object, index, op->shard->store->own, term, member, offset},
-			bytes, size);
-		return;
-	}
 	const char *argv[] = {
 		fence, object, index, op->shard->store->own, term, member, kind, offset, bytes};
 	size_t sizes[9];
@@ -223,7 +200,7 @@ static void copy_reply(struct redis_op *op, const redisReply *reply)
 {
 	const struct job *job = op->job;
 	char length[16];
-	if (!is_good(op, reply))
+	if (!redis_op_is_good(op, reply))
 		return;
 	if (store_is_zero(reply->str, (size_t)reply->len)) {
 		snprintf(length, sizeof(length), "%" PRIu32, job->length);
@@ -250,16 +227,17 @@ static void copy_begin(struct redis_op *op)
 
 static void done_reply(struct redis_op *op, const redisReply *reply)
 {
-	if (is_good(op, reply))
+	if (redis_op_is_good(op, reply))
 		redis_op_end(op, 0, op->version);
 }
 
 static void delete_begin(struct redis_op *op)
 {
+	redis_plain_note(op, false);
 	char object[REDIS_KEY], index[REDIS_KEY], member[REDIS_KEY];
-	object_name(op, object, &op->job->key);
-	other_name(op, index, 'i', op->job->key.volume);
-	member_name(member, &op->job->key);
+	redis_op_object(op, object, &op->job->key);
+	redis_op_name(op, index, 'i', op->job->key.volume);
+	redis_op_member(member, &op->job->key);
 	const char *argv[] = {object, index, member};
 	size_t sizes[] = {strlen(object), strlen(index), strlen(member)};
 	redis_link_script(op, done_reply, REDIS_DELETE, 2, 3, argv, sizes);
@@ -286,12 +264,12 @@ static void list_send(struct redis_op *op, const char *after)
 	bool record = store_record_is(&job->key);
 	if (record && from.volume < job->key.volume)
 		from.volume = job->key.volume;
-	other_name(op, index, record ? 'k' : 'i', record ? job->key.epoch : job->key.volume);
+	redis_op_name(op, index, record ? 'k' : 'i', record ? job->key.epoch : job->key.volume);
 	if (after) {
 		snprintf(first, sizeof(first), "(%s", after);
 	} else {
 		*first = '[';
-		member_name(first + 1, &from);
+		redis_op_member(first + 1, &from);
 	}
 	send(op, list_reply, 7,
 		(const char *[]){"ZRANGEBYLEX", index, first, "+", "LIMIT", "0", LIST_AT_ONCE});
@@ -304,7 +282,7 @@ static void list_reply(struct redis_op *op, const redisReply *reply)
 		.job = op->job, .keys = (void *)op->buffer, .count = (uint32_t)op->size};
 	uint64_t value = 0;
 	list.room = list.count;
-	if (!is_good(op, reply))
+	if (!redis_op_is_good(op, reply))
 		return;
 	for (size_t i = 0; i < reply->elements && !store_list_full(&list); i++) {
 		struct xseg_key key;
@@ -336,7 +314,7 @@ static void cas_begin(struct redis_op *op);
 
 static void swap_reply(struct redis_op *op, const redisReply *reply)
 {
-	if (!is_good(op, reply))
+	if (!redis_op_is_good(op, reply))
 		return;
 	if (reply->integer == 0) {
 		cas_begin(op); /* it has changed meanwhile */
@@ -349,11 +327,11 @@ static void swap_send(struct redis_op *op, const redisReply *old, const struct r
 {
 	const struct job *job = op->job;
 	char name[REDIS_KEY], index[REDIS_KEY], fence[REDIS_KEY], member[REDIS_KEY];
-	object_name(op, name, &job->key);
-	other_name(op, index, 'k', job->key.epoch);
+	redis_op_object(op, name, &job->key);
+	redis_op_name(op, index, 'k', job->key.epoch);
 	/* with its home record a volume's fence goes, too */
-	other_name(op, fence, job->key.epoch == XSEG_EPOCH_HOME ? 'f' : 'n', job->key.volume);
-	member_name(member, &job->key);
+	redis_op_name(op, fence, job->key.epoch == XSEG_EPOCH_HOME ? 'f' : 'n', job->key.volume);
+	redis_op_member(member, &job->key);
 	const char *argv[] = {
 		name, index, fence, old->str ? old->str : "", now ? (const char *)now : "", member};
 	size_t sizes[] = {strlen(name), strlen(index), strlen(fence), (size_t)old->len,
@@ -366,7 +344,7 @@ static void cas_reply(struct redis_op *op, const redisReply *reply)
 	struct job *job = op->job;
 	struct record now;
 	op->version = 0;
-	if (!is_good(op, reply))
+	if (!redis_op_is_good(op, reply))
 		return;
 	size_t size = reply->type == REDIS_REPLY_STRING ? (size_t)reply->len : 0;
 	if (size && (size < sizeof(now.version) || size > sizeof(now))) {
@@ -395,26 +373,33 @@ static void cas_reply(struct redis_op *op, const redisReply *reply)
 static void cas_begin(struct redis_op *op)
 {
 	char name[REDIS_KEY];
-	object_name(op, name, &op->job->key);
+	redis_op_object(op, name, &op->job->key);
 	send(op, cas_reply, 2, (const char *[]){"GET", name});
 }
 
 /* --- CONTROL -------------------------------------------------------------------------------- */
+
+static void control_reply(struct redis_op *op, const redisReply *reply)
+{
+	if (redis_op_is_good(op, reply))
+		redis_plain_claimed(op, reply);
+}
 
 static void control_begin(struct redis_op *op)
 {
 	const struct job *job = op->job;
 	bool claim = job->arg0 == XSEG_CONTROL_FENCE;
 	char fence[REDIS_KEY], term[17], line[17] = "";
-	other_name(op, fence, 'f', job->key.volume);
+	redis_op_name(op, fence, 'f', job->key.volume);
 	hex(term, job->arg1);
 	if (job->offset)
 		hex(line, job->offset);
 	const char *argv[] = {fence, op->shard->store->own, term, line,
 		job->flags & XSEG_F_READ_ONLY ? "1" : "0"};
 	size_t sizes[] = {strlen(fence), 16, 16, strlen(line), 1};
+	redis_plain_claim(op);
 	redis_link_script(
-		op, done_reply, claim ? REDIS_CLAIM : REDIS_LEFT, 1, claim ? 5 : 2, argv, sizes);
+		op, control_reply, claim ? REDIS_CLAIM : REDIS_LEFT, 1, claim ? 5 : 2, argv, sizes);
 }
 
 /* --- where each goes ------------------------------------------------------------------------ */

@@ -9,7 +9,7 @@
 
 enum redis_script {
 	REDIS_CHANGE,
-	REDIS_CHECK,
+	REDIS_MAY,
 	REDIS_DELETE,
 	REDIS_SWAP,
 	REDIS_CLAIM,
@@ -37,19 +37,15 @@ enum redis_script {
 	"redis.call('SETRANGE', KEYS[3], ARGV[6], bytes) " \
 	"return size == 0 and 1 or 0"
 
-/* KEYS: connection, fence, one that is watched. ARGV: connection, writer, term + 1 or ''. What says
-   no touches what is watched, so the transaction that comes behind it is not done. */
-#define REDIS_SCRIPT_CHECK \
-	"local no = nil " \
-	"if redis.call('GET', KEYS[1]) ~= ARGV[1] then " \
-	"no = 'SKCONN another connection has taken its place' end " \
+/* May it write by itself from now on, until somebody claims the volume? KEYS: connection, fence.
+   ARGV: connection, writer. The line, or ''. */
+#define REDIS_SCRIPT_MAY \
+	REDIS_HEARD \
 	"local f = redis.call('HMGET', KEYS[2], 'writer', 'left', 'line') " \
-	"if not no and f[1] and " \
-	"(f[1] ~= ARGV[2] or f[2] == '1' or (ARGV[3] ~= '' and ARGV[3] < f[3])) then " \
-	"no = 'SKSTALE another one has the volume' end " \
-	"if not no then return 1 end " \
-	"redis.call('SET', KEYS[3], '') redis.call('DEL', KEYS[3]) " \
-	"return redis.error_reply(no)"
+	"if f[1] and (f[1] ~= ARGV[2] or f[2] == '1') then " \
+	"return redis.error_reply('SKSTALE another one has the volume') end " \
+	"redis.call('HSET', KEYS[2], 'p:' .. ARGV[2], '1') " \
+	"return f[3] or ''"
 
 /* KEYS: connection, object, index. ARGV: connection, key in the index. */
 #define REDIS_SCRIPT_DELETE \
@@ -66,7 +62,8 @@ enum redis_script {
 	"else redis.call('SET', KEYS[2], ARGV[3]) redis.call('ZADD', KEYS[3], 0, ARGV[4]) end " \
 	"return 1"
 
-/* KEYS: connection, fence. ARGV: connection, writer, term, line or '', nobody: 1. */
+/* KEYS: connection, fence. ARGV: connection, writer, term, line or '', nobody: 1. Who else may
+   write by itself: their connections must end before this is answered. */
 #define REDIS_SCRIPT_CLAIM \
 	REDIS_HEARD \
 	"local f = redis.call('HMGET', KEYS[2], 'term', 'writer', 'line') " \
@@ -77,7 +74,11 @@ enum redis_script {
 	"local line = ARGV[4] " \
 	"if line == '' then line = f[2] == who and f[3] or ARGV[3] end " \
 	"redis.call('HSET', KEYS[2], 'term', ARGV[3], 'writer', who, 'line', line, 'left', '0') " \
-	"return 1"
+	"local others = {} " \
+	"for _, name in ipairs(redis.call('HKEYS', KEYS[2])) do " \
+	"if name:sub(1, 2) == 'p:' and name ~= 'p:' .. who then " \
+	"others[#others + 1] = name:sub(3) end end " \
+	"return others"
 
 /* KEYS: connection, fence. ARGV: connection, writer. */
 #define REDIS_SCRIPT_LEFT \
