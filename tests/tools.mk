@@ -37,7 +37,7 @@ ctl_volume_scenarios = tests/scenario/docs_commands.sh \
 	tests/scenario/volume_two_hosts.sh tests/scenario/volume_two_hosts_cache.sh \
 	tests/scenario/volume_two_hosts_journal.sh tests/scenario/volume_two_hosts_kill.sh \
 	tests/scenario/volume_two_hosts_late.sh tests/scenario/volume_two_hosts_stores.sh \
-	tests/scenario/cookbook_rados.sh tests/scenario/cookbook_stores.sh tests/scenario/pipeline_stores.sh \
+	tests/scenario/cookbook_rados.sh tests/scenario/cookbook_stores.sh \
 	tests/scenario/volume_verbs.sh
 TESTS += $(ctl_volume_scenarios)
 EXTRA_DIST += $(ctl_volume_scenarios) tests/scenario/two_hosts_lib.sh

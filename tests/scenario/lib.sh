@@ -88,8 +88,13 @@ tap_exec() {
     esac >"$TAP_OUT" 2>&1 </dev/null
 }
 
+# The end of what a command said; of a whole test, what failed in it.
 tap_show() {
-    tail -n "${TAP_LINES:-40}" -- "$TAP_OUT" | sed 's/^/#   /'
+    if grep -q '^not ok' -- "$TAP_OUT"; then
+        grep -A 6 '^not ok' -- "$TAP_OUT"
+    else
+        tail -n "${TAP_LINES:-40}" -- "$TAP_OUT"
+    fi | sed 's/^/#   /'
 }
 
 tap_run() {
