@@ -23,8 +23,11 @@
 #ifndef SKERRY_PEER_MAP_H
 #define SKERRY_PEER_MAP_H
 
+#include <base/hash.h>
 #include <base/must.h>
+#include <string.h>
 #include <xseg/op.h>
+#include <xseg/segment.h>
 
 enum map_control {
 	/* for composers alone */
@@ -153,6 +156,16 @@ struct map_stretch {
 	uint32_t reserved;
 };
 fixed(sizeof(struct map_stretch) == 24);
+
+/* What home records call a segment. It outlives its mapper: the next one has the same number. */
+static inline uint64_t map_owner_of(const struct xseg *seg)
+{
+	uint64_t half[2];
+	fixed(sizeof(half) == sizeof(seg->super->uuid));
+	memcpy(half, seg->super->uuid, sizeof(half));
+	uint64_t owner = hash_u64(half[0]) ^ half[1];
+	return owner != 0 ? owner : 1;
+}
 
 struct map_owner {
 	uint64_t owner, term, since_ns, until_ns;

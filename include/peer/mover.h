@@ -10,9 +10,9 @@
  * Each may be said again: what has been done is answered as the first time, what was begun goes on.
  *
  * Units: bytes. Errors: 0 or -errno, the stores' own; -ENOENT: no group has that id; -EEXIST: its
- * ids lie in several groups; -ENOTUNIQ: the other store has a volume of one of their names; -E2BIG:
- * too many. Ownership: caller's buffers. Threads: as for any request. Blocking: answers when it is
- * durable.
+ * ids lie in several groups; -EBUSY: another host has one; -ENOTUNIQ: the other store has a volume
+ * of one of their names; -E2BIG: too many. Ownership: caller's buffers. Threads: as for any
+ * request. Blocking: answers when it is durable.
  */
 #ifndef SKERRY_PEER_MOVER_H
 #define SKERRY_PEER_MOVER_H
@@ -27,7 +27,8 @@ enum mover_control {
 				  said; its records are taken from both stores' sight */
 	MOVER_STEP,   /* some more of them; when none is left, the records appear in their place */
 	MOVER_STATE,  /* what is answered to all */
-	MOVER_GROUPS, /* the answer's `left`: how many groups there are */
+	MOVER_GROUPS, /* the answer's `left`: how many groups there are; `objects`: how many
+			 volumes the new store has besides */
 	MOVER_NAMES,  /* all names of volumes that are left go to the new store: for whoever takes
 			the mover out; no group is needed, and nothing answered */
 };

@@ -53,16 +53,6 @@ static const struct xseg_counter mapper_counters[] = {
 
 /* --- beginning and end ---------------------------------------------------------------------- */
 
-/* The segment is what outlives us: whoever is the mapper next has the same number. */
-static uint64_t owner_of(const struct xseg *seg)
-{
-	uint64_t half[2];
-	fixed(sizeof(half) == sizeof(seg->super->uuid));
-	memcpy(half, seg->super->uuid, sizeof(half));
-	uint64_t owner = hash_u64(half[0]) ^ half[1];
-	return owner != 0 ? owner : 1;
-}
-
 static void name_host(struct mapper_shared *shared, const struct xseg *seg)
 {
 	char host[MAP_HOST_MAX + 1] = "";
@@ -114,7 +104,7 @@ static int mapper_open(struct peer *first, char *why, size_t why_size)
 	mapper_lease_open(shared);
 	map_home_watch_init(&shared->watch);
 	mapper_memory_open(&shared->memory, options->memory);
-	shared->owner = owner_of(peer_segment(first));
+	shared->owner = map_owner_of(peer_segment(first));
 	name_host(shared, peer_segment(first));
 	name_place(shared, peer_segment(first));
 	int error = mapper_pool_start(shared, (unsigned)options->threads);

@@ -132,6 +132,7 @@ struct mover_task {
 	struct mover_piece pieces[MOVER_BATCH_MAX];
 	unsigned count;
 	struct mover_keys members; /* out: in the store that is left from now on */
+	struct mover_keys copies;  /* out: what the other store has of the group already */
 	struct mover_keys litter;  /* in: what has to be deleted before */
 	struct mover_loaded *loaded;
 	struct mover_keys residents; /* .volume of each */

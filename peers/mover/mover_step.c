@@ -52,6 +52,7 @@ static void prune(struct mover *mover)
 static void idle(struct mover *mover)
 {
 	free(mover->task.members.all);
+	free(mover->task.copies.all);
 	free(mover->task.litter.all);
 	mover->task = (struct mover_task){0};
 	move(mover, STEP_IDLE);
@@ -68,7 +69,7 @@ static void answer(struct mover *mover, struct job *job, int error)
 	struct mover_state state = {0};
 	struct mover_group *any;
 	if (job->arg0 == MOVER_GROUPS)
-		state.left = mover->residents;
+		state.objects = mover->residents;
 	if (job->arg0 == MOVER_GROUPS)
 		LIST_FOREACH (any, &mover->groups, link)
 			state.left += any->phase != MOVER_NONE;
@@ -122,6 +123,16 @@ static void members_add(
 	}
 }
 
+/* Parts of copies that were cut off, or deletions that a crash of the host has undone. */
+static void members_litter(const struct mover *mover, const struct mover_keys *copies)
+{
+	for (size_t i = 0; i < copies->count; i++) {
+		struct mover_object *object = mover_group_object(mover, &copies->all[i]);
+		if (object && object->member)
+			object->litter = true;
+	}
+}
+
 /* Those that were asked for while the list was made may exist by now: they are members, too, and
    those that were members already are where the group goes now. */
 static void members_turn(
@@ -146,11 +157,7 @@ static void loaded_install(struct mover *mover, struct mover_loaded *loaded)
 	struct mover_group *group = loaded->group;
 	mover_group_add(mover, group);
 	members_add(mover, group, &loaded->members);
-	for (size_t i = 0; i < loaded->copies.count; i++) {
-		struct mover_object *object = mover_group_object(mover, &loaded->copies.all[i]);
-		if (object && object->member)
-			object->litter = true;
-	}
+	members_litter(mover, &loaded->copies);
 	log_info("mover", "%s: a group of %u volumes is %s: %llu objects are to be moved",
 		mover->peer->name, group->count,
 		group->phase == MOVER_DONE ? "in the new store" : "on its way",
@@ -189,6 +196,7 @@ static void change_done(struct worker_item *item)
 	group->counting = group->held = false;
 	if (task->error == 0) {
 		members_turn(mover, group, &task->members);
+		members_litter(mover, &task->copies);
 		group->phase = MOVER_COPYING;
 		group->to = task->to;
 	} else if (group->phase != MOVER_COPYING) {

@@ -7,6 +7,7 @@
 #include <base/crash.h>
 #include <base/log.h>
 #include <base/time.h>
+#include <peer/map.h>
 #include <xseg/port.h>
 #include <xseg/request.h>
 
@@ -301,7 +302,8 @@ static void wait_stores(const struct mover *mover, const struct mover_group *gro
 
 /* --- changes ------------------------------------------------------------------------------ */
 
-/* Another one's late writes are refused in the new store as in the old one. */
+/* Another one's late writes are refused in the new store as in the old one. -EBUSY: another host
+   has it, which would go on as if nothing had moved. */
 static int fence(struct mover *mover, const struct mover_group *group, unsigned from, unsigned to)
 {
 	struct record home;
@@ -316,6 +318,8 @@ static int fence(struct mover *mover, const struct mover_group *group, unsigned 
 		memcpy(&owner, home.bytes + MOVER_HOME_OWNER, sizeof(owner));
 		memcpy(&term, home.bytes + MOVER_HOME_TERM, sizeof(term));
 		memcpy(&line, home.bytes + MOVER_HOME_LINE, sizeof(line));
+		if (owner != 0 && owner != map_owner_of(peer_segment(mover->peer)))
+			return -EBUSY;
 		struct mover_call ask = {.op = XSEG_OP_CONTROL,
 			.key = {.volume = group->ids[i]},
 			.arg0 = XSEG_CONTROL_FENCE,
@@ -384,6 +388,8 @@ static int change_from_rest(struct mover *mover, struct mover_task *task)
 	rc = hide(mover, group, from);
 	if (rc == 0)
 		rc = list_group(mover, from, group, &task->members);
+	if (rc == 0)
+		rc = list_group(mover, task->to, group, &task->copies);
 	if (rc == 0)
 		rc = group_put(mover, group, MOVER_COPYING, task->to);
 	if (rc != 0)

@@ -181,6 +181,11 @@ cat >"$SCENE_DIR/theirs.conf" <<END
 name = t
 size = 64M
 
+[peer nbd9]
+role = front_nbd
+listen = unix:$SCENE_DIR/t.sock
+edge.volume = vol9
+
 [peer vol9]
 role = volume
 edge.store = their0
@@ -206,6 +211,7 @@ ctl_exits 0 "their store, here as well" peer start \
     "shared0=blocker_file,shared=yes,dir=$SCENE_DIR/theirs"
 ctl_exits 4 "one of the same name" volume move another --to shared0
 err_like "says so" "'shared0' has a volume of the same name.*volume rename"
+tap_is "and what was put in for it is taken out" "$(edges_to)" "file0 file0"
 tap_is "the name leads where it did" "$("$XSEGCTL" volume info another --json | jq .size)" 4194304
 ctl_exits 0 "with another name" volume rename another other
 ctl_exits 0 "it moves" volume move other --to shared0
@@ -213,7 +219,28 @@ tap_is "and they have it" "$("$XSEGCTL" -s t volume list --json | jq -r '[.volum
     join(" ")')" "another other theirs"
 ctl_exits 0 "and back" volume move other --to file0 --json
 json_is "the mover stays, for theirs can be used here, too" .mover mover0
+scene_spawn holder /usr/bin/python3 -c '
+import nbd, os, sys, time
+h = nbd.NBD()
+h.connect_uri(sys.argv[1])
+h.pwrite(b"theirs" + bytes(506), 0)
+print("open", flush=True)
+while not os.path.exists(sys.argv[2]):
+    time.sleep(0.02)
+' "nbd+unix:///theirs?socket=$SCENE_DIR/t.sock" "$SCENE_DIR/enough"
+scene_wait_line holder open
+ctl_exits 5 "what they have open is not moved" volume move theirs --to file0
+err_like "says why" "another host has it"
+: >"$SCENE_DIR/enough"
+scene_stop holder
 ctl_exits 0 "they go" -s t down t
+ctl_exits 0 "then it moves" volume move theirs --to file0
+tap_is "with what they wrote" "$(/usr/bin/python3 -c '
+import nbd, sys
+h = nbd.NBD()
+h.connect_uri(sys.argv[1])
+print(bytes(h.pread(512, 0))[:6].decode())
+' "nbd+unix:///theirs?socket=$socket")" theirs
 
 # --- full -----------------------------------------------------------------------------------------
 mkdir "$SCENE_DIR/small"

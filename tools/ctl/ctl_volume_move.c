@@ -220,6 +220,12 @@ static int mover_fault(struct move *move, int error)
 {
 	const char *hint = error == -ENOSPC ? "make room there, and say it again"
 					    : "its log says more; say it again to go on";
+	if (error == -EBUSY)
+		return fault_set(&move->plug.ctl->fault, FAULT_BUSY, move->info.name,
+			"'xsegctl volume info' says which; it has to give it back first",
+			"volume '%s' cannot be moved: another host has it, or one that shares "
+			"objects with it",
+			move->info.name);
 	if (error == -ENOTUNIQ)
 		return fault_set(&move->plug.ctl->fault, FAULT_CONFLICT, move->info.name,
 			"'xsegctl volume rename' gives this one another name",
@@ -365,7 +371,7 @@ static int count_records(struct move *move, const char *store, bool clean, uint3
 	return rc;
 }
 
-static int take_out(struct move *move, const char *last)
+static int take_out(struct move *move, const char *last, bool is_new)
 {
 	struct ctl_plug *plug = &move->plug;
 	bool changed;
@@ -374,17 +380,31 @@ static int take_out(struct move *move, const char *last)
 	int rc = ctl_plug_switch(plug, last, &changed);
 	if (!rc)
 		rc = ctl_settle(plug, plug->name, true);
-	if (!rc && move->which == MOVER_NEW)
+	if (!rc && is_new)
 		rc = count_records(move, plug->store, false, &left);
 	if (!rc && left) /* made in this moment */
 		return ctl_plug_switch(plug, plug->name, &changed);
 	snprintf(plug->store, sizeof(plug->store), "%s", last);
 	if (!rc)
 		rc = ctl_unplug_rest(plug, false);
-	if (!rc && move->which == MOVER_NEW)
+	if (!rc && is_new)
 		rc = count_records(move, last, true, &left);
 	move->finished = !rc;
 	return rc;
+}
+
+/* Nothing has begun: what was put in for that goes again. */
+static void undo(struct move *move)
+{
+	struct ctl *ctl = move->plug.ctl;
+	struct fault first = ctl->fault;
+	char old[NAME_LENGTH_MAX + 1];
+	int signal = ctl_ask_interrupt_block();
+	snprintf(old, sizeof(old), "%s", move->plug.store);
+	if (!tell_once(move, MOVER_GROUPS) && move->state.left == 0)
+		take_out(move, old, false);
+	ctl->fault = first;
+	ctl_ask_interrupt_resume(signal);
 }
 
 /* To the new store: nothing is in the old one. Back: no group is in the new one. */
@@ -394,10 +414,10 @@ static int leave(struct move *move)
 	int rc = move->which == MOVER_OLD ? tell_once(move, MOVER_GROUPS)
 					  : count_records(move, move->plug.store, false, &left);
 	if (move->which == MOVER_OLD)
-		left = (uint32_t)move->state.left;
+		left = (uint32_t)(move->state.left + move->state.objects);
 	if (!rc && !left && move->which == MOVER_NEW)
 		rc = tell_once(move, MOVER_NAMES);
-	return rc || left ? rc : take_out(move, move->to);
+	return rc || left ? rc : take_out(move, move->to, move->which == MOVER_NEW);
 }
 
 /* --- the job ---------------------------------------------------------------------------------- */
@@ -409,6 +429,8 @@ static int with_mover(struct move *move, struct ctl_work *work)
 	struct mover_state state = move->state;
 	if (!rc)
 		rc = leave(move);
+	else if (!move->there)
+		undo(move);
 	move->state = state;
 	return rc;
 }
