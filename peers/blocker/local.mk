@@ -53,14 +53,14 @@ EXTRA_DIST += $(blocker_rados_sources)
 
 blocker_redis_sources = peers/blocker/redis/blocker_redis.c peers/blocker/redis/redis.h \
 	peers/blocker/redis/redis_link.c peers/blocker/redis/redis_op.c peers/blocker/redis/redis_plain.c \
-	peers/blocker/redis/redis_script.h \
+	peers/blocker/redis/redis_script.h peers/blocker/redis/redis_tunnel.c \
 	peers/blocker/home.c peers/blocker/home.h
 if HAVE_HIREDIS
 pkglib_LTLIBRARIES += blocker_redis.la
 blocker_redis_la_SOURCES = $(blocker_redis_sources)
-blocker_redis_la_CFLAGS = $(AM_CFLAGS) $(XXHASH_CFLAGS) $(EVENT_CFLAGS)
+blocker_redis_la_CFLAGS = $(AM_CFLAGS) $(XXHASH_CFLAGS) $(EVENT_CFLAGS) $(EVENT_TLS_CFLAGS)
 blocker_redis_la_LDFLAGS = $(MODULE_LDFLAGS)
-blocker_redis_la_LIBADD = -lhiredis $(EVENT_LIBS) $(XXHASH_LIBS)
+blocker_redis_la_LIBADD = -lhiredis $(EVENT_TLS_LIBS) $(EVENT_LIBS) $(XXHASH_LIBS)
 endif
 EXTRA_DIST += $(blocker_redis_sources)
 

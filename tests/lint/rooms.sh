@@ -24,7 +24,7 @@ event2/          peers/core/ peers/front/ peers/synapse/ tools/
 event2/          peers/blocker/redis/ peers/blocker/s3/
 event2/          peers/blocker/file/file_uring
 liburing.h       peers/blocker/blocker_file peers/blocker/file/
-openssl/         peers/front/ peers/synapse/ peers/blocker/s3/
+openssl/         peers/front/ peers/synapse/ peers/blocker/s3/ peers/blocker/redis/redis_tunnel
 curl/            peers/blocker/s3/ bench/bench_s3
 jansson.h        tools/
 ini.h            tools/

@@ -8,7 +8,16 @@
 . "$(dirname "$0")/blocker_lib.sh"
 blocker_begin "the laws of blockers"
 
-for store in "$(dirname "$0")"/../stores/*.sh; do laws_of "$store"; done
+stores=$(dirname "$0")/../stores
+for store in "$stores"/*.sh; do laws_of "$store"; done
+# S3 again, with each other server that is installed
+tried=$(s3_kind)
+for server in versitygw minio radosgw; do
+    if [ "$server" != "$tried" ] && scene_have "$server"; then
+        tap_note "$server"
+        SKERRY_S3=$server laws_of "$stores/blocker_s3.sh"
+    fi
+done
 
 blocker_peer pattern 2 pat=blocker_pattern,object-size=1M &&
     tap_run "blocker_pattern" "$CHECK" pattern "$SEGMENT" pat $((1 << 20))

@@ -3,7 +3,7 @@
 #
 # What users of a Redis server meet: one that may throw data away, a wrong password, a peer and a
 # server that are killed, one that hangs, one that is full, one that comes back without its data,
-# and a peer that is stopped while another host takes its volume.
+# and a peer that is stopped while another host takes its volume. Most of it over TLS.
 
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/blocker_lib.sh"
@@ -12,9 +12,12 @@
 blocker_begin "blocker_redis and a server with faults" 64M
 scene_has_module blocker_redis >"$SCENE_DIR/reason" || tap_skip_all "$(cat "$SCENE_DIR/reason")"
 dir=$SCENE_DIR/redis
-redis_need "$dir"
+scene_need openssl
+redis_tls "$SCENE_DIR" || tap_skip_all "openssl makes no certificate"
+redis_need "$dir" "${REDIS_TLS[@]}"
 
 store=blocker_redis,socket=$REDIS_SOCKET,timeout=1m
+safe=blocker_redis,$REDIS_TLS_OPTIONS,timeout=1m
 
 # --- who is refused, and told why ---------------------------------------------------------------
 refusal() { blocker_refusal "no=blocker_redis,socket=$REDIS_SOCKET,$1"; }
@@ -31,6 +34,30 @@ tap_like "a password that it does not know" "$(refusal "password-file=$SCENE_DIR
     'the server says: '
 tap_like "and a file that is not there" "$(refusal password-file=/nowhere)" \
     "password-file: '/nowhere'"
+
+# --- TLS: who is not who it says, or is not let in ----------------------------------------------
+port=${REDIS_TLS[1]}
+tls() { blocker_refusal "no=blocker_redis,timeout=5s,port=$port,$1"; }
+tap_like "nobody vouches for the server" "$(tls host=localhost,tls=yes)" \
+    "host: TLS with 'localhost': self-signed certificate"
+tap_like "it has another name" "$(tls "host=127.0.0.1,tls=yes,tls-ca=$SCENE_DIR/tls.crt")" \
+    "TLS with '127.0.0.1': .*mismatch"
+tap_like "it wants a certificate, too" "$(tls "host=localhost,tls=yes,tls-ca=$SCENE_DIR/tls.crt")" \
+    "TLS with 'localhost': .*it may want a certificate: tls-cert"
+tap_like "who speaks without is not heard" "$(tls host=localhost)" "Server closed|reset by peer"
+tap_like "no port is there" "$(blocker_refusal "no=blocker_redis,host=localhost,port=1,tls=yes")" \
+    "TLS with 'localhost': Connection refused"
+tap_like "no such file" "$(tls "host=localhost,tls=yes,tls-ca=/nowhere")" "tls-ca: '/nowhere': "
+tap_like "a certificate without its key" "$(tls "host=localhost,tls=yes,tls-cert=/c")" \
+    'tls-cert and tls-key need each other'
+tap_like "options of TLS without it" "$(tls host=localhost,tls-name=x)" 'need tls=yes'
+named=${safe/host=localhost/host=127.0.0.1,tls-name=localhost},prefix=named
+blocker_peer named 1 "named=$named" ||
+    tap_not_ok "it starts"
+tap_run "by the name in its certificate: the laws hold" "$CHECK" all "$SEGMENT" named 200
+tap_is "nobody else may speak through it" "$(stat -c %a "$SKERRY_RUN_DIR/$SEGMENT/tls.named")" 600
+tap_run "it stops" scene_stop named
+tap_run "and leaves nothing" test ! -e "$SKERRY_RUN_DIR/$SEGMENT/tls.named"
 
 # --- a user, by a secret that nobody sees -------------------------------------------------------
 secret=secret-$$-$RANDOM
@@ -53,10 +80,10 @@ tap_like "which the log says" "$(cat "$SCENE_DIR/small.err")" 'allow CLIENT KILL
 scene_stop small
 
 # --- the peer is killed under load --------------------------------------------------------------
-killed_under_load "the peer is killed" "disk=$store"
+killed_under_load "the peer is killed" "disk=$safe"
 
 # --- the server is killed under load ------------------------------------------------------------
-server_killed redis redis_start "$dir"
+server_killed redis redis_start "$dir" "${REDIS_TLS[@]}"
 
 # --- it hangs, it is full -----------------------------------------------------------------------
 blocker_peer hasty 1 "hasty=blocker_redis,socket=$REDIS_SOCKET,timeout=2s" || tap_not_ok "it starts"
@@ -64,6 +91,7 @@ tap_is "a write" "$(op write 1 0 0 65536 1)" ok
 scene_freeze "$(scene_pid redis)"
 tap_is "the server hangs: a read fails in time" "$(op read 1 0 0 65536 1)" ETIMEDOUT
 scene_kill CONT redis
+scene_stop hasty
 PEER=disk
 tap_run "it goes on" comes read 1 0 0 65536 1
 redis_ask config set maxmemory 1mb >/dev/null
@@ -118,11 +146,11 @@ SEGMENT=$one PEER=disk
 scene_kill KILL redis
 scene_stop redis
 rm -rf "$dir/appendonlydir"
-redis_start "$dir" >/dev/null
+redis_start "$dir" "${REDIS_TLS[@]}" >/dev/null
 tap_is "what was there does not read as zeros" "$(op read 1 0 0 65536 0)" EIO
 tap_run "which it says" grep -q 'its data is gone' "$SCENE_DIR/life.err"
 scene_kill KILL life
 scene_stop life
-tap_like "its successor does not serve that either" "$(blocker_refusal "disk=$store")" \
+tap_like "its successor does not serve that either" "$(blocker_refusal "disk=$safe")" \
     'has lost its data'
 tap_end

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 #
-# An S3 server of our own on the loopback interface: versitygw where it is installed (over a
-# folder), else Ceph's radosgw (over a cluster of its own in memory).
+# An S3 server of our own on the loopback interface: $SKERRY_S3, or the first that is installed of
+# versitygw and minio (over a folder) and Ceph's radosgw (over a cluster of its own in memory).
 #   s3_have                or a reason why not, and status 1
 #   s3_start DIR           $S3_URL, bucket "skerry", $S3_OPTIONS for blocker_s3; it is the scene's
 #                          process s3, and ends with it
@@ -17,14 +17,18 @@
 S3_DIR='' S3_URL='' S3_PORT='' S3_OPTIONS=''
 
 s3_kind() {
-    if command -v versitygw >/dev/null; then echo versitygw; else echo radosgw; fi
+    local kind
+    for kind in ${SKERRY_S3:-versitygw minio}; do
+        if command -v "$kind" >/dev/null; then echo "$kind" && return; fi
+    done
+    echo radosgw
 }
 
 s3_have() {
     scene_have curl || { echo "curl is not installed" && return 1; }
-    [ "$(s3_kind)" = versitygw ] && return
+    [ "$(s3_kind)" != radosgw ] && return
     scene_have radosgw radosgw-admin ||
-        { echo "neither versitygw nor radosgw is installed" && return 1; }
+        { echo "none of versitygw, minio and radosgw is installed" && return 1; }
     ceph_have
 }
 
@@ -38,16 +42,26 @@ s3_ask() {
 s3_is_up() { curl -s -o "$S3_DIR/answer" "$S3_URL/"; }
 
 s3_serve() {
-    if [ "$(s3_kind)" = versitygw ]; then
-        VGW_VIRTUAL_DOMAIN=localhost ROOT_ACCESS_KEY=$(head -n 1 "$S3_DIR/keys") \
-            ROOT_SECRET_KEY=$(tail -n 1 "$S3_DIR/keys") \
+    local user secret
+    user=$(head -n 1 "$S3_DIR/keys")
+    secret=$(tail -n 1 "$S3_DIR/keys")
+    case $(s3_kind) in
+    versitygw)
+        VGW_VIRTUAL_DOMAIN=localhost ROOT_ACCESS_KEY=$user ROOT_SECRET_KEY=$secret \
             scene_spawn s3 versitygw --port "127.0.0.1:$S3_PORT" --keep-alive --quiet \
             posix "$S3_DIR/files"
-    else
+        ;;
+    minio)
+        MINIO_DOMAIN=localhost MINIO_ROOT_USER=$user MINIO_ROOT_PASSWORD=$secret \
+            MINIO_BROWSER=off MINIO_UPDATE=off HOME=$S3_DIR \
+            scene_spawn s3 minio server --quiet --address "127.0.0.1:$S3_PORT" "$S3_DIR/files"
+        ;;
+    radosgw)
         scene_spawn s3 radosgw -c "$CEPH_CONF" -n client.admin --rgw-dns-name localhost \
             --rgw-data "$S3_DIR" --rgw-frontends "beast endpoint=127.0.0.1:$S3_PORT" \
             --log-file "$S3_DIR/log" --admin-socket '' --pid-file '' --rgw-enable-apis s3 -f
-    fi
+        ;;
+    esac
     scene_until 180 s3_is_up || { echo "the S3 server did not start" && return 1; }
 }
 
@@ -65,11 +79,11 @@ s3_quota() {
 }
 
 s3_start() {
-    S3_DIR=$1 S3_PORT=$(scene_free_port)
+    S3_DIR=$1/$(s3_kind) S3_PORT=$(scene_free_port)
     S3_URL=http://127.0.0.1:$S3_PORT
     mkdir -p "$S3_DIR/files"
     printf 'access-%s\nsecret-%s-%s\n' "$$" "$$" "$RANDOM" >"$S3_DIR/keys"
-    [ "$(s3_kind)" = versitygw ] || s3_cluster || return
+    [ "$(s3_kind)" != radosgw ] || s3_cluster || return
     s3_serve || return
     scene_until 240 s3_ask PUT /skerry >"$S3_DIR/bucket" 2>&1 ||
         { echo "no bucket: $(cat "$S3_DIR/bucket")" && return 1; }

@@ -28,6 +28,15 @@ static const struct peer_option redis_options[] = {
 		.help = "user of the server's access lists"),
 	OPTION_TEXT(struct redis_options, password_file, "password-file",
 		.help = "file whose first line is the password"),
+	OPTION_BOOL(struct redis_options, tls, "tls", .initial = "no",
+		.help = "speak TLS to host and port; the server is known by its certificate"),
+	OPTION_TEXT(struct redis_options, tls_ca, "tls-ca",
+		.help = "certificates (PEM) of who signs for the server; else the system's"),
+	OPTION_TEXT(struct redis_options, tls_cert, "tls-cert",
+		.help = "certificate (PEM) that the server asks of its clients"),
+	OPTION_TEXT(struct redis_options, tls_key, "tls-key", .help = "its private key (PEM)"),
+	OPTION_TEXT(struct redis_options, tls_name, "tls-name",
+		.help = "name in the server's certificate, when that is not host"),
 	OPTION_CHOICE(struct redis_options, flush, "flush", .choices = flush_choices,
 		.initial = "always",
 		.help = "always: the server has each write on its disk when it answers, or is "
@@ -219,39 +228,95 @@ static int meet(redisContext *context, struct redis_store *store,
 	return error ? error : learn_generation(context, store, options, why, why_size);
 }
 
-static int redis_open(struct peer *first, char *why, size_t why_size)
+static int check_options(const struct redis_options *options, char *why, size_t why_size)
+{
+	const char *text = NULL;
+	bool any = options->tls_ca || options->tls_cert || options->tls_key || options->tls_name;
+	if (options->tls && options->socket)
+		text = "tls=yes is for host and port, not for socket";
+	else if (any && !options->tls)
+		text = "tls-ca, tls-cert, tls-key and tls-name need tls=yes";
+	else if (!options->tls_cert != !options->tls_key)
+		text = "tls-cert and tls-key need each other";
+	if (text)
+		snprintf(why, why_size, "%s", text);
+	return text ? -EINVAL : 0;
+}
+
+static int open_tunnel(struct peer *first, char *why, size_t why_size)
+{
+	char path[PATH_LENGTH_MAX], leaf[NAME_LENGTH_MAX + 8];
+	struct redis_store *store = first->shared;
+	const struct redis_options *options = first->options;
+	const char *segment = peer_segment(first)->name;
+	store->socket = options->socket;
+	if (!options->tls)
+		return 0;
+	snprintf(leaf, sizeof(leaf), "tls.%s", first->name);
+	int error = path_run(path, segment, NULL);
+	error = error ? error : path_make_dir(path);
+	error = error ? error : path_run(path, segment, leaf);
+	if (error) {
+		snprintf(why, why_size, "'%s': %s", path, strerror(-error));
+		return error;
+	}
+	store->tunnel = redis_tunnel_open(options, path, why, why_size);
+	if (store->tunnel)
+		store->socket = redis_tunnel_path(store->tunnel);
+	return store->tunnel ? 0 : -EINVAL;
+}
+
+static void explain(const struct redis_store *store, const struct redis_options *options, char *why,
+	size_t why_size)
+{
+	char reason[256] = "";
+	if (store->tunnel)
+		redis_tunnel_reason(store->tunnel, reason, sizeof(reason));
+	if (*reason)
+		snprintf(why, why_size, "host: TLS with '%s': %s", options->host, reason);
+}
+
+static int reach(struct peer *first, char *why, size_t why_size)
 {
 	const struct redis_options *options = first->options;
 	struct redis_store *store = first->shared;
 	char place[512];
 	struct timeval timeout = {.tv_sec = (time_t)(options->timeout / 1000000000u),
 		.tv_usec = (suseconds_t)(options->timeout % 1000000000u / 1000)};
-	snprintf(store->own, sizeof(store->own), "%016" PRIx64, home_writer(first));
 	snprintf(place, sizeof(place), "%s:%" PRIu64 "/%" PRIu64 "/%s",
 		options->socket ? options->socket : options->host, options->port, options->database,
 		options->prefix);
-	int error = read_password(store, options->password_file, why, why_size);
-	if (error)
-		return error;
 	redisContext *context =
-		options->socket
-			? redisConnectUnixWithTimeout(options->socket, timeout)
-			: redisConnectWithTimeout(options->host, (int)options->port, timeout);
+		store->socket ? redisConnectUnixWithTimeout(store->socket, timeout)
+			      : redisConnectWithTimeout(options->host, (int)options->port, timeout);
 	if (!context || context->err) {
 		snprintf(why, why_size, "%s: '%s' does not answer: %s",
 			options->socket ? "socket" : "host",
 			options->socket ? options->socket : options->host,
 			context ? context->errstr : "out of memory");
-		error = -ECONNREFUSED;
-	} else {
-		redisSetTimeout(context, timeout);
-		error = meet(context, store, options, why, why_size);
-		error = error ? error
-			      : home_check(first, place, store->generation, store->home, why,
-					why_size);
-	}
-	if (context)
 		redisFree(context);
+		return -ECONNREFUSED;
+	}
+	redisSetTimeout(context, timeout);
+	int error = meet(context, store, options, why, why_size);
+	if (error)
+		explain(store, options, why, why_size);
+	redisFree(context);
+	return error ? error
+		     : home_check(first, place, store->generation, store->home, why, why_size);
+}
+
+static int redis_open(struct peer *first, char *why, size_t why_size)
+{
+	const struct redis_options *options = first->options;
+	struct redis_store *store = first->shared;
+	snprintf(store->own, sizeof(store->own), "%016" PRIx64, home_writer(first));
+	int error = check_options(options, why, why_size);
+	error = error ? error : read_password(store, options->password_file, why, why_size);
+	error = error ? error : open_tunnel(first, why, why_size);
+	error = error ? error : reach(first, why, why_size);
+	if (error)
+		redis_tunnel_close(store->tunnel);
 	return error;
 }
 
@@ -272,6 +337,7 @@ static void redis_close(struct peer *first)
 {
 	const struct redis_store *store = first->shared;
 	unlink(store->home);
+	redis_tunnel_close(store->tunnel);
 }
 
 static void redis_finish(struct peer *peer) { redis_link_stop(peer->state); }

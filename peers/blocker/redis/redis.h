@@ -7,6 +7,7 @@
  *   redis_op.c       operations: each is a few commands, one after the other
  *   redis_plain.c    writes without a script, and who must not write so any more
  *   redis_script.h   what the server does as one step
+ *   redis_tunnel.c   TLS
  *
  * Units: bytes, ns. Errors: 0 or -errno. Threads: a lane's own; open() on any. Blocking: none but
  * in open().
@@ -29,6 +30,8 @@ enum redis_flush { REDIS_FLUSH_ALWAYS, REDIS_FLUSH_MEMORY };
 
 struct redis_options {
 	char *socket, *host, *user, *password_file, *prefix;
+	char *tls_ca, *tls_cert, *tls_key, *tls_name;
+	bool tls;
 	uint64_t port, database, timeout, window, flush;
 };
 
@@ -43,6 +46,8 @@ struct redis_store {
 	char own[17];			/* which writer we are: the same after a restart */
 	char generation[HOME_IDENTITY]; /* of the data: another one means that ours is gone */
 	char password[512];
+	const char *socket; /* the server's, or the tunnel's; NULL: host and port */
+	struct redis_tunnel *tunnel;
 	char home[PATH_LENGTH_MAX]; /* where the generation is noted */
 	_Atomic bool lost;
 	bool kills; /* the server lets us end connections: so writes need no script */
@@ -136,6 +141,16 @@ void redis_plain_connected(struct redis_shard *shard);
 void redis_plain_claim(struct redis_op *op);
 void redis_plain_claimed(struct redis_op *op, const redisReply *reply);
 bool redis_plain_turn(struct redis_shard *shard);
+
+/* --- redis_tunnel.c ------------------------------------------------------------------------- */
+
+/* A UNIX socket at this path: what is said to it goes to the server by TLS. NULL: `why` says. */
+struct redis_tunnel *redis_tunnel_open(
+	const struct redis_options *options, const char *path, char *why, size_t why_size);
+const char *redis_tunnel_path(const struct redis_tunnel *tunnel);
+/* Why the last connection was lost, or nothing. */
+void redis_tunnel_reason(struct redis_tunnel *tunnel, char *text, size_t size);
+void redis_tunnel_close(struct redis_tunnel *tunnel);
 
 /* --- redis_op.c ----------------------------------------------------------------------------- */
 

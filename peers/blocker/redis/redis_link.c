@@ -196,9 +196,9 @@ static void on_connect(const redisAsyncContext *context, int status)
 static void reach(struct redis_shard *shard)
 {
 	const struct redis_options *options = options_of(shard);
-	redisAsyncContext *context = options->socket
-					     ? redisAsyncConnectUnix(options->socket)
-					     : redisAsyncConnect(options->host, (int)options->port);
+	const char *path = shard->store->socket;
+	redisAsyncContext *context = path ? redisAsyncConnectUnix(path)
+					  : redisAsyncConnect(options->host, (int)options->port);
 	if (!context || context->err) {
 		if (context)
 			redisAsyncFree(context);
