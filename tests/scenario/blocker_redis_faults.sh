@@ -142,6 +142,61 @@ tap_is "ten times in the middle of writes: none comes late" "$wrong" ""
 scene_stop second
 SEGMENT=$one PEER=disk
 
+# --- replicas: one is waited for, or none; one takes the server's place ------------------------
+node_ask() { timeout 60 redis-cli -s "$SCENE_DIR/$1/redis.sock" "${@:2}"; }
+node_is_up() { [ "$(node_ask "$1" ping 2>&1)" = PONG ]; }
+node_start() { # NAME PORT [WORD...]
+    mkdir -p "$SCENE_DIR/$1"
+    scene_spawn "$1" redis-server --port 0 --unixsocket "$SCENE_DIR/$1/redis.sock" \
+        --dir "$SCENE_DIR/$1" --save '' --appendonly yes --appendfsync always \
+        --maxmemory-policy noeviction --repl-diskless-sync-delay 0 --tls-replication yes \
+        "${REDIS_TLS[@]}" --tls-port "$2" "${@:3}"
+    scene_until 120 node_is_up "$1"
+}
+node_has_all() { node_ask "$1" info replication | grep -q '^master_link_status:up'; }
+north=$(scene_free_port) south=$(scene_free_port)
+# What both are reached by goes to the south, which has the north's data.
+take_its_place() {
+    node_ask south replicaof no one
+    ln -sfn "$SCENE_DIR/south/redis.sock" "$SCENE_DIR/place"
+    node_start north "$north" --replicaof localhost "$south"
+}
+node_start north "$north"
+ln -s "$SCENE_DIR/north/redis.sock" "$SCENE_DIR/place"
+pair=blocker_redis,socket=$SCENE_DIR/place
+blocker_peer pair 1 "pair=$pair,prefix=pair,replicas=1,timeout=2s" || tap_not_ok "it starts"
+tap_like "there is none to wait for: that is said" "$(cat "$SCENE_DIR/pair.err")" \
+    'has 0 of 1 replicas'
+tap_is "and a write fails" "$(op write 1 0 0 4096 1)" ETIMEDOUT
+tap_like "which is said" "$(cat "$SCENE_DIR/pair.err")" 'too few replicas'
+scene_stop pair
+node_start south "$south" --replicaof localhost "$north"
+tap_run "a replica has all" scene_until 60 node_has_all south
+tap_like "it is not served" \
+    "$(blocker_refusal "no=blocker_redis,socket=$SCENE_DIR/south/redis.sock")" \
+    'the server is a replica'
+blocker_peer lone 1 "lone=$pair,prefix=lone,timeout=20s" || tap_not_ok "it starts"
+tap_is "one that waits for none" "$(op write 1 0 0 4096 1)" ok
+blocker_peer pair 1 "pair=$pair,prefix=pair,replicas=1,timeout=1m" || tap_not_ok "it starts"
+tap_run "one that waits: the laws hold" "$CHECK" all "$SEGMENT" pair 200
+NEXT=0
+server_killed north take_its_place
+PEER=lone
+tap_is "what a replica may lack is not read" "$(op read 1 0 0 4096 0)" EIO
+tap_like "which is said" "$(cat "$SCENE_DIR/lone.err")" 'a replica has taken its place'
+scene_stop lone
+blocker_peer lone 1 "lone=$pair,prefix=lone" || tap_not_ok "it starts"
+tap_is "started anew it goes on with what is there" "$(op write 1 0 0 4096 2)" ok
+PEER=pair
+node_ask south replicaof localhost "$north" >/dev/null
+scene_spawn slow "$CHECK" write "$SEGMENT" pair 2 0 0 4096 3
+sleep 0.5
+tap_is "a server that is made a replica is waited for" "$(cat "$SCENE_DIR/slow.out")" ''
+node_ask south replicaof no one >/dev/null
+tap_run "until it is none" scene_until 60 grep -q '^ok' "$SCENE_DIR/slow.out"
+for name in pair lone south north; do scene_stop "$name"; done
+PEER=disk
+
 # --- it comes back without its data -------------------------------------------------------------
 scene_kill KILL redis
 scene_stop redis

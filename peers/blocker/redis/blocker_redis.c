@@ -41,6 +41,9 @@ static const struct peer_option redis_options[] = {
 		.initial = "always",
 		.help = "always: the server has each write on its disk when it answers, or is "
 			"refused; memory: a flush promises nothing"),
+	OPTION_COUNT(struct redis_options, replicas, "replicas", .max = 16, .initial = "0",
+		.help = "a change is answered when so many replicas have it, too (WAIT); 0: a "
+			"replica that takes the server's place is not served"),
 	OPTION_TIME(struct redis_options, timeout, "timeout", .min = 100000000, .initial = "30s",
 		.help = "a request that the server does not answer for so long fails: ETIMEDOUT"),
 	OPTION_SIZE(struct redis_options, window, "window", .min = 4096, .initial = "1M",
@@ -114,8 +117,8 @@ static bool is_set(redisContext *context, const char *what, const char *to)
 	return good;
 }
 
-static int check_server(
-	redisContext *context, const struct redis_options *options, char *why, size_t why_size)
+static int check_server(redisContext *context, struct redis_store *store,
+	const struct redis_options *options, char *why, size_t why_size)
 {
 	redisReply *reply;
 	int error = ask(context, &reply, why, why_size, "INFO cluster");
@@ -128,6 +131,20 @@ static int check_server(
 			"host: the server is part of a cluster, which is not served");
 		return -EOPNOTSUPP;
 	}
+	error = ask(context, &reply, why, why_size, "INFO replication");
+	if (error)
+		return error;
+	bool master = redis_replica_meet(store, options, reply->str);
+	unsigned replicas = redis_replica_count(reply->str);
+	freeReplyObject(reply);
+	if (!master) {
+		snprintf(why, why_size, "the server is a replica: serve its master");
+		return -EROFS;
+	}
+	if (replicas < options->replicas)
+		log_warning(REDIS_ROOM,
+			"the server has %u of %u replicas: what is written waits for them",
+			replicas, (unsigned)options->replicas);
 	if (!is_set(context, "maxmemory-policy", "noeviction")) {
 		snprintf(why, why_size,
 			"the server may throw data away: it needs maxmemory-policy noeviction");
@@ -222,7 +239,7 @@ static int meet(redisContext *context, struct redis_store *store,
 					  store->password)
 				: ask_only(context, why, why_size, "AUTH", store->password, NULL);
 	error = error ? error : ask_only(context, why, why_size, "SELECT", database, NULL);
-	error = error ? error : check_server(context, options, why, why_size);
+	error = error ? error : check_server(context, store, options, why, why_size);
 	error = error ? error : silence(context, store, options->prefix, why, why_size);
 	error = error ? error : silence_plain(context, store, options->prefix, why, why_size);
 	return error ? error : learn_generation(context, store, options, why, why_size);
@@ -311,6 +328,7 @@ static int redis_open(struct peer *first, char *why, size_t why_size)
 	const struct redis_options *options = first->options;
 	struct redis_store *store = first->shared;
 	snprintf(store->own, sizeof(store->own), "%016" PRIx64, home_writer(first));
+	pthread_mutex_init(&store->lock, NULL);
 	int error = check_options(options, why, why_size);
 	error = error ? error : read_password(store, options->password_file, why, why_size);
 	error = error ? error : open_tunnel(first, why, why_size);

@@ -6,6 +6,7 @@
  *   redis_link.c     a lane's connection: made again when it is lost, what waits meanwhile
  *   redis_op.c       operations: each is a few commands, one after the other
  *   redis_plain.c    writes without a script, and who must not write so any more
+ *   redis_replica.c  waits for replicas, and knows one that took the server's place
  *   redis_script.h   what the server does as one step
  *   redis_tunnel.c   TLS
  *
@@ -18,6 +19,7 @@
 #include <hiredis/async.h>
 #include <hiredis/hiredis.h>
 #include <peer/store.h>
+#include <pthread.h>
 #include <sys/queue.h>
 
 #include "peers/blocker/home.h"
@@ -26,13 +28,14 @@
 #define REDIS_ROOM "blocker_redis"
 #define REDIS_KEY 160u /* bytes of any key of ours */
 
+enum redis_lost { REDIS_THERE, REDIS_GONE, REDIS_PROMOTED };
 enum redis_flush { REDIS_FLUSH_ALWAYS, REDIS_FLUSH_MEMORY };
 
 struct redis_options {
 	char *socket, *host, *user, *password_file, *prefix;
 	char *tls_ca, *tls_cert, *tls_key, *tls_name;
 	bool tls;
-	uint64_t port, database, timeout, window, flush;
+	uint64_t port, database, timeout, window, flush, replicas;
 };
 
 #define REDIS_CLAIMS 4u
@@ -49,8 +52,10 @@ struct redis_store {
 	const char *socket; /* the server's, or the tunnel's; NULL: host and port */
 	struct redis_tunnel *tunnel;
 	char home[PATH_LENGTH_MAX]; /* where the generation is noted */
-	_Atomic bool lost;
-	bool kills; /* the server lets us end connections: so writes need no script */
+	_Atomic int lost;	    /* enum redis_lost */
+	pthread_mutex_t lock;
+	char history[41]; /* of the data, as replication calls it; lock */
+	bool kills;	  /* the server lets us end connections: so writes need no script */
 	/* Plain writes (redis_plain.c): counts claims and the like, and of each count what is on
 	   its way, from all lanes. */
 	_Atomic uint32_t claims, plain[REDIS_CLAIMS];
@@ -74,6 +79,8 @@ struct redis_op {
 	uint32_t claims; /* how many there had been when it was sent */
 	bool plain;	 /* a plain write is under way */
 	int error;	 /* of what was sent before it */
+	int answer;	 /* once replicas have it */
+	bool awaited;	 /* the server was asked for that after it was done */
 	void (*again)(struct redis_op *op);
 };
 TAILQ_HEAD(redis_queue, redis_op);
@@ -96,6 +103,8 @@ struct redis_shard {
 	char sha[REDIS_SCRIPTS][41];
 	struct redis_queue waiting, sent;
 	struct redis_queue settling; /* claims, until no plain write of before is on its way */
+	struct redis_queue unsafe;   /* done, but replicas are waited for */
+	bool asks;		     /* WAIT is under way */
 	size_t bytes;		     /* sent and not answered */
 	struct redis_may may[REDIS_VOLUMES];
 	struct xseg_key *known;
@@ -118,6 +127,7 @@ void redis_link_send(struct redis_op *op, redis_reply_f *reply, int argc, const 
 	const size_t *sizes);
 void redis_link_script(struct redis_op *op, redis_reply_f *reply, enum redis_script script,
 	int keys, int argc, const char **argv, const size_t *sizes);
+void redis_link_say(struct redis_shard *shard, int error, const char *text);
 /* What the server's sentence means; the log has the first of each kind in a row. */
 int redis_link_error(struct redis_shard *shard, const redisReply *reply);
 
@@ -141,6 +151,15 @@ void redis_plain_connected(struct redis_shard *shard);
 void redis_plain_claim(struct redis_op *op);
 void redis_plain_claimed(struct redis_op *op, const redisReply *reply);
 bool redis_plain_turn(struct redis_shard *shard);
+
+/* --- redis_replica.c ------------------------------------------------------------------------ */
+
+/* Ends what has changed something. */
+void redis_replica_end(struct redis_op *op, int answer, uint64_t version);
+/* INFO replication; false: the server is a replica itself. */
+bool redis_replica_meet(
+	struct redis_store *store, const struct redis_options *options, const char *info);
+unsigned redis_replica_count(const char *info);
 
 /* --- redis_tunnel.c ------------------------------------------------------------------------- */
 

@@ -41,7 +41,7 @@ static bool begins(const char *text, const char *with)
 	return strncmp(text, with, strlen(with)) == 0;
 }
 
-static void say(struct redis_shard *shard, int error, const char *text)
+void redis_link_say(struct redis_shard *shard, int error, const char *text)
 {
 	peer_count(shard->peer, REDIS_ERRORS, 1);
 	if (shard->said != error)
@@ -63,7 +63,7 @@ int redis_link_error(struct redis_shard *shard, const redisReply *reply)
 	if (error == -ESTALE)
 		peer_count(shard->peer, REDIS_FENCED, 1);
 	else
-		say(shard, error, reply->str);
+		redis_link_say(shard, error, reply->str);
 	return error;
 }
 
@@ -104,7 +104,7 @@ static bool is_about(const redisReply *reply, const char *start)
 }
 
 /* Answers that are none of a script's. */
-enum { HELLO = -1, GENERATION = REDIS_SCRIPTS, BEFORE, KILLED, NUMBER };
+enum { HELLO = -1, GENERATION = REDIS_SCRIPTS, REPLICATION, BEFORE, KILLED, NUMBER };
 
 static void greet(struct redis_shard *shard, intptr_t which, const char *format, ...);
 
@@ -130,7 +130,13 @@ static void greeted(redisAsyncContext *context, void *got, void *which)
 		return;
 	if (reply->type == REDIS_REPLY_ERROR && script != KILLED) {
 		if (!is_about(reply, "LOADING"))
-			say(shard, -EACCES, reply->str);
+			redis_link_say(shard, -EACCES, reply->str);
+		drop(shard);
+		return;
+	}
+	if (script == REPLICATION &&
+		!redis_replica_meet(shard->store, options_of(shard), reply->str)) {
+		redis_link_say(shard, -EROFS, "it is a replica");
 		drop(shard);
 		return;
 	}
@@ -139,15 +145,20 @@ static void greeted(redisAsyncContext *context, void *got, void *which)
 	greet_connections(shard, script, reply);
 	if (script == GENERATION && (reply->type != REDIS_REPLY_STRING ||
 					    strcmp(reply->str, shard->store->generation) != 0))
-		atomic_store(&shard->store->lost, true);
+		atomic_store(&shard->store->lost, REDIS_GONE);
 	if (--shard->greetings > 0)
 		return;
 	shard->state = REDIS_READY;
 	redis_plain_connected(shard);
 	shard->backoff_ns = 0;
 	shard->said = 0;
-	if (atomic_load(&shard->store->lost))
-		say(shard, -EIO, "nothing of ours: its data is gone, or another's");
+	int what = atomic_load(&shard->store->lost);
+	if (what == REDIS_GONE)
+		redis_link_say(shard, -EIO, "nothing of ours: its data is gone, or another's");
+	if (what == REDIS_PROMOTED)
+		redis_link_say(shard, -EIO,
+			"a replica has taken its place: what was written last may be missing; "
+			"start this peer anew to go on with what is there");
 }
 
 static void greet(struct redis_shard *shard, intptr_t which, const char *format, ...)
@@ -182,6 +193,7 @@ static void on_connect(const redisAsyncContext *context, int status)
 		greet(shard, i, "SCRIPT LOAD %s", scripts[i]);
 	greet(shard, HELLO, "SET %s:connection:%s:%u %s", options->prefix, shard->store->own,
 		shard->peer->shard, shard->connection);
+	greet(shard, REPLICATION, "INFO replication");
 	greet(shard, GENERATION, "GET %s:generation", options->prefix);
 	if (shard->store->kills) {
 		char connections[REDIS_KEY];
@@ -226,7 +238,7 @@ static void answered(redisAsyncContext *context, void *got, void *whose)
 	if (op->plain)
 		redis_plain_ended(op, !reply);
 	bool again = !reply || is_about(reply, "SKCONN") || is_about(reply, "NOSCRIPT") ||
-		     is_about(reply, "LOADING");
+		     is_about(reply, "LOADING") || is_about(reply, "READONLY");
 	if (again) {
 		peer_count(shard->peer, REDIS_RETRIES, 1);
 		TAILQ_INSERT_TAIL(&shard->waiting, op, link);
@@ -296,12 +308,17 @@ void redis_link_submit(struct redis_op *op)
 
 /* --- the turn ------------------------------------------------------------------------------- */
 
+static bool is_due(const struct redis_queue *queue, uint64_t now)
+{
+	const struct redis_op *first = TAILQ_FIRST(queue);
+	return first && now >= first->until_ns;
+}
+
 static bool expire(struct redis_shard *shard, uint64_t now)
 {
 	struct redis_op *op, *next;
 	bool moved = false;
-	op = TAILQ_FIRST(&shard->sent);
-	if (op && now >= op->until_ns)
+	if (is_due(&shard->sent, now) || is_due(&shard->unsafe, now))
 		drop(shard); /* all that is sent is waiting now */
 	for (op = TAILQ_FIRST(&shard->waiting); op; op = next) {
 		next = TAILQ_NEXT(op, link);
@@ -310,7 +327,7 @@ static bool expire(struct redis_shard *shard, uint64_t now)
 		TAILQ_REMOVE(&shard->waiting, op, link);
 		moved = true;
 		if (now >= op->until_ns)
-			say(shard, -ETIMEDOUT, "nothing in time");
+			redis_link_say(shard, -ETIMEDOUT, "nothing in time");
 		redis_op_end(op, now >= op->until_ns ? -ETIMEDOUT : -EIO, 0);
 	}
 	return moved;
@@ -338,6 +355,9 @@ void redis_link_wake(struct redis_shard *shard)
 	const struct redis_op *op = TAILQ_FIRST(&shard->sent);
 	if (op)
 		peer_wake_at(shard->peer, op->until_ns);
+	op = TAILQ_FIRST(&shard->unsafe);
+	if (op)
+		peer_wake_at(shard->peer, op->until_ns);
 	op = TAILQ_FIRST(&shard->waiting);
 	if (op)
 		peer_wake_at(shard->peer, op->until_ns);
@@ -352,6 +372,7 @@ void redis_link_start(struct redis_shard *shard)
 	TAILQ_INIT(&shard->waiting);
 	TAILQ_INIT(&shard->sent);
 	TAILQ_INIT(&shard->settling);
+	TAILQ_INIT(&shard->unsafe);
 	must(shard->known = calloc(REDIS_KNOWN, sizeof(*shard->known)));
 	reach(shard);
 }

@@ -141,7 +141,7 @@ static void change_reply(struct redis_op *op, const redisReply *reply)
 		return;
 	if (reply->integer == 1)
 		peer_count(op->shard->peer, REDIS_MAKES, 1);
-	redis_op_end(op, op->job->op == XSEG_OP_WRITE ? (int)op->job->length : 0, 0);
+	redis_replica_end(op, op->job->op == XSEG_OP_WRITE ? (int)op->job->length : 0, 0);
 }
 
 static void change_begin(struct redis_op *op);
@@ -228,7 +228,7 @@ static void copy_begin(struct redis_op *op)
 static void done_reply(struct redis_op *op, const redisReply *reply)
 {
 	if (redis_op_is_good(op, reply))
-		redis_op_end(op, 0, op->version);
+		redis_replica_end(op, 0, op->version);
 }
 
 static void delete_begin(struct redis_op *op)
@@ -320,7 +320,7 @@ static void swap_reply(struct redis_op *op, const redisReply *reply)
 		cas_begin(op); /* it has changed meanwhile */
 		return;
 	}
-	redis_op_end(op, 0, op->version);
+	redis_replica_end(op, 0, op->version);
 }
 
 static void swap_send(struct redis_op *op, const redisReply *old, const struct record *now)

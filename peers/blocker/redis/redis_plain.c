@@ -73,7 +73,7 @@ static void write_reply(struct redis_op *op, const redisReply *reply)
 	if (!redis_op_is_good(op, reply))
 		return;
 	int done = op->job->op == XSEG_OP_WRITE ? (int)op->job->length : 0;
-	redis_op_end(op, op->error ? op->error : done, 0);
+	redis_replica_end(op, op->error ? op->error : done, 0);
 }
 
 static void write_send(struct redis_op *op, const char *bytes, size_t size)
@@ -266,7 +266,7 @@ bool redis_plain_turn(struct redis_shard *shard)
 		if (!late && !is_settled(op))
 			continue;
 		TAILQ_REMOVE(&shard->settling, op, link);
-		redis_op_end(op, late ? -ETIMEDOUT : 0, 0);
+		redis_replica_end(op, late ? -ETIMEDOUT : 0, 0);
 		moved = true;
 	}
 	return moved;
