@@ -6,6 +6,9 @@ Small blocks in no order, and objects of 4 MiB, asked of a blocker by a peer in 
 of the same server by a loop on its client library with nothing around it, in turns: bench_rados.c
 on librados, bench_s3.c on libcurl, redis-benchmark with a pipeline. A tape is written and read from
 its beginning on, by bench_tape.c as well; and it is counted how far the head goes for 64 reads.
+
+With a cache of an eighth of the data above a store nothing is to become slower, and writes go at
+the cache's speed until its dirty limit, as above a store in memory.
 """
 
 import json
@@ -137,6 +140,62 @@ def table_of(store):
     return fill_table
 
 
+# --- a cache of an eighth above it ----------------------------------------------------------------
+
+CACHE = SIZE // 8
+BURST = CACHE * 40 // 100 // 4096  # writes that fit below dirty-soft
+
+
+def cache_spec(store="store0"):
+    return spec("cache0", "cached", size=CACHE, edge_store=store)
+
+
+def burst(rig, table, name, store):
+    """A cache that has nothing yet takes writes until its dirty limit."""
+    process = rig.start(cache_spec(store))
+    run = rig.load("cache0", size=SIZE, bs=4096, qd=16, mix=0, fill="no", count=BURST, seconds=60)
+    rig.end(process)
+    table.add(name, run["ops_per_second"])
+
+
+def cached_round(rig, table, role, shapes, seconds):
+    process = rig.start(cache_spec())
+    for kind, mix in (("read", 100), ("write", 0)):
+        for shape, (block, depth) in shapes[kind].items():
+            for target, name in (("store0", role), ("cache0", f"{role}, cached")):
+                run = rig.load(target, size=SIZE, bs=block, qd=depth, mix=mix, fill="no",
+                               seconds=seconds)
+                table.add(f"{name}, {kind} {shape}", run["ops_per_second"])
+    rig.end(process)
+    burst(rig, table, "cached over memory, burst", "store1")
+    burst(rig, table, f"{role}, cached, burst", "store0")
+
+
+def cached_of(store):
+    def fill_table(table, options):
+        role = store.role
+        table.head(f"{role} below a cache of an eighth of the data, 4 KiB in no order")
+        if store.needs not in os.environ:
+            raise Unavailable(f"no server for {role}")
+        shapes = {"read": SMALL, "write": SMALL}
+        with Rig(768 * MIB) as rig:
+            if not rig.has_role(role):
+                raise Unavailable(f"{role} is not built")
+            rig.start(spec("store0", role, **store.options))
+            rig.start(spec("store1", "blocker_memory", size=SIZE + 16 * MIB))
+            rig.load("store0", size=SIZE, bs=MIB, qd=4, seconds=0.01, prepare="write")
+            for _ in range(options.rounds):
+                cached_round(rig, table, role, shapes, options.seconds * 2)
+        for kind in shapes:
+            for shape in shapes[kind]:
+                alone, ours = f"{role}, {kind} {shape}", f"{role}, cached, {kind} {shape}"
+                table.row(alone, "1/s")
+                table.row(ours, "1/s", alone, ("at least", 0.9))
+        table.row("cached over memory, burst", "1/s")
+        table.row(f"{role}, cached, burst", "1/s", "cached over memory, burst", ("at least", 0.9))
+    return fill_table
+
+
 # --- tape -----------------------------------------------------------------------------------------
 
 TAPE_SIZE = 128 * MIB
@@ -192,7 +251,8 @@ def tape_table(table, options):
 
 
 TABLES = {"rados": table_of(Rados()), "redis": table_of(Redis()), "s3": table_of(S3()),
-          "tape": tape_table}
+          "tape": tape_table, "rados-cached": cached_of(Rados()),
+          "redis-cached": cached_of(Redis()), "s3-cached": cached_of(S3())}
 
 
 def main():
