@@ -37,7 +37,7 @@ tap_like "and a file that is not there" "$(refusal password-file=/nowhere)" \
 
 # --- TLS: who is not who it says, or is not let in ----------------------------------------------
 port=${REDIS_TLS[1]}
-tls() { blocker_refusal "no=blocker_redis,timeout=5s,port=$port,$1"; }
+tls() { blocker_refusal "no=blocker_redis,timeout=1m,port=$port,$1"; }
 tap_like "nobody vouches for the server" "$(tls host=localhost,tls=yes)" \
     "host: TLS with 'localhost': self-signed certificate"
 tap_like "it has another name" "$(tls "host=127.0.0.1,tls=yes,tls-ca=$SCENE_DIR/tls.crt")" \
@@ -175,7 +175,7 @@ tap_run "a replica has all" scene_until 60 node_has_all south
 tap_like "it is not served" \
     "$(blocker_refusal "no=blocker_redis,socket=$SCENE_DIR/south/redis.sock")" \
     'the server is a replica'
-blocker_peer lone 1 "lone=$pair,prefix=lone,timeout=20s" || tap_not_ok "it starts"
+blocker_peer lone 1 "lone=$pair,prefix=lone,timeout=1m" || tap_not_ok "it starts"
 tap_is "one that waits for none" "$(op write 1 0 0 4096 1)" ok
 blocker_peer pair 1 "pair=$pair,prefix=pair,replicas=1,timeout=1m" || tap_not_ok "it starts"
 tap_run "one that waits: the laws hold" "$CHECK" all "$SEGMENT" pair 200
