@@ -21,6 +21,7 @@ blocker_scenarios = tests/scenario/blocker_laws.sh tests/scenario/blocker_memory
 	tests/scenario/blocker_file_kill.sh tests/scenario/blocker_file_lost.sh \
 	tests/scenario/blocker_file_crash.sh tests/scenario/blocker_file_uring.sh \
 	tests/scenario/blocker_rados_faults.sh tests/scenario/blocker_redis_faults.sh \
+	tests/scenario/blocker_redis_cluster.sh \
 	tests/scenario/blocker_s3_faults.sh tests/scenario/blocker_tape_faults.sh
 TESTS += $(blocker_scenarios)
 # stores that keep to the laws (blocker_laws.sh, blocker_lib.sh says what such a file is)

@@ -53,7 +53,7 @@ EXTRA_DIST += $(blocker_rados_sources)
 
 blocker_redis_sources = peers/blocker/redis/blocker_redis.c peers/blocker/redis/redis.h \
 	peers/blocker/redis/redis_link.c peers/blocker/redis/redis_op.c peers/blocker/redis/redis_plain.c \
-	peers/blocker/redis/redis_replica.c \
+	peers/blocker/redis/redis_replica.c peers/blocker/redis/redis_cluster.c \
 	peers/blocker/redis/redis_script.h peers/blocker/redis/redis_tunnel.c \
 	peers/blocker/home.c peers/blocker/home.h
 if HAVE_HIREDIS

@@ -73,7 +73,8 @@ blocker_peer small 1 "small=$store,prefix=small,user=small,password-file=$SCENE_
     tap_not_ok "it starts"
 tap_run "one that may not end connections writes by scripts" "$CHECK" all "$SEGMENT" small 200
 redis_ask hset small:f:0000000000000037 p:somebody 1 >/dev/null
-redis_ask hset small:connections:somebody 0 12345 >/dev/null
+run=$(redis_ask info server | tr -d '\r' | sed -n 's/^run_id://p')
+redis_ask hset small:connections:somebody 0 "$run:12345" >/dev/null
 tap_like "and cannot claim what somebody writes to" "$(PEER=small op fence 55 3)" \
     '^(EACCES|error 13)'
 tap_like "which the log says" "$(cat "$SCENE_DIR/small.err")" 'allow CLIENT KILL'

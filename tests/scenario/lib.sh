@@ -336,11 +336,19 @@ scene_wait_socket() {
 
 scene_wait_tcp() { scene_until "${3:-20}" scene_connects "$1" "$2"; }
 
+# None of those that the kernel gives to whoever connects somewhere: a server that is killed gets
+# its port again.
 scene_free_port() {
-    python3 -c 'import socket
-s = socket.socket()
-s.bind(("127.0.0.1", 0))
-print(s.getsockname()[1])'
+    python3 -c 'import random, socket
+low = int(open("/proc/sys/net/ipv4/ip_local_port_range").read().split()[0])
+while True:
+    s = socket.socket()
+    try:
+        s.bind(("127.0.0.1", random.randrange(10240, low) if low > 20480 else 0))
+    except OSError:
+        continue
+    print(s.getsockname()[1])
+    break'
 }
 
 # --- a Skerry pipeline -----------------------------------------------------------------------

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The Redis blocker: objects as strings of a Redis server. */
+#include <base/clock.h>
 #include <base/log.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -22,8 +23,12 @@ static const struct peer_option redis_options[] = {
 		.help = "its port"),
 	OPTION_COUNT(struct redis_options, database, "database", .max = 1000000, .initial = "0",
 		.help = "its database"),
-	OPTION_TEXT(struct redis_options, prefix, "prefix", .initial = "skerry", .max = 64,
+	OPTION_TEXT(struct redis_options, prefix, "prefix", .initial = "skerry",
+		.max = REDIS_PREFIX,
 		.help = "first part of all keys: stores in one database are kept apart by it"),
+	OPTION_TEXT(struct redis_options, nodes, "nodes",
+		.help = "more nodes of a cluster, as HOST:PORT HOST:PORT: asked when host does not "
+			"answer; of a cluster that is reached it learns the others by itself"),
 	OPTION_TEXT(struct redis_options, user, "user", .max = 128,
 		.help = "user of the server's access lists"),
 	OPTION_TEXT(struct redis_options, password_file, "password-file",
@@ -89,10 +94,12 @@ static int ask(redisContext *context, redisReply **reply, char *why, size_t why_
 	if (*reply && (*reply)->type != REDIS_REPLY_ERROR)
 		return 0;
 	snprintf(why, why_size, "the server says: %s", *reply ? (*reply)->str : context->errstr);
+	bool waits = *reply && (redis_cluster_is_split((*reply)->str) ||
+				       redis_cluster_is_elsewhere((*reply)->str));
 	if (*reply)
 		freeReplyObject(*reply);
 	*reply = NULL;
-	return -EACCES;
+	return waits ? -EAGAIN : -EACCES;
 }
 
 static int ask_only(redisContext *context, char *why, size_t why_size, const char *a, const char *b,
@@ -117,6 +124,31 @@ static bool is_set(redisContext *context, const char *what, const char *to)
 	return good;
 }
 
+/* In a cluster the keys have the prefix as their hash tag, and this node must be the one that has
+   its slot; -EAGAIN: another one has, and is the current one. */
+static int find_slot(redisContext *context, struct redis_store *store,
+	const struct redis_options *options, char *why, size_t why_size)
+{
+	struct redis_node node = redis_cluster_node(store);
+	snprintf(store->prefix, sizeof(store->prefix), store->cluster ? "{%s}" : "%s",
+		options->prefix);
+	if (!store->cluster)
+		return 0;
+	if (strpbrk(options->prefix, "{}")) {
+		snprintf(why, why_size, "prefix: '%s': no braces in a cluster", options->prefix);
+		return -EINVAL;
+	}
+	redisReply *reply = redisCommand(context, "GET %s:generation", store->prefix);
+	if (!reply || reply->type != REDIS_REPLY_ERROR) {
+		freeReplyObject(reply);
+		return 0; /* what is wrong is said by the next one */
+	}
+	snprintf(why, why_size, "the server says: %s", reply->str);
+	redis_cluster_moved(store, &node, reply->str);
+	freeReplyObject(reply);
+	return -EAGAIN;
+}
+
 static int check_server(redisContext *context, struct redis_store *store,
 	const struct redis_options *options, char *why, size_t why_size)
 {
@@ -124,13 +156,11 @@ static int check_server(redisContext *context, struct redis_store *store,
 	int error = ask(context, &reply, why, why_size, "INFO cluster");
 	if (error)
 		return error;
-	bool cluster = strstr(reply->str, "cluster_enabled:1");
+	store->cluster = strstr(reply->str, "cluster_enabled:1");
 	freeReplyObject(reply);
-	if (cluster) {
-		snprintf(why, why_size,
-			"host: the server is part of a cluster, which is not served");
-		return -EOPNOTSUPP;
-	}
+	error = find_slot(context, store, options, why, why_size);
+	if (error)
+		return error;
 	error = ask(context, &reply, why, why_size, "INFO replication");
 	if (error)
 		return error;
@@ -163,19 +193,19 @@ static int check_server(redisContext *context, struct redis_store *store,
 }
 
 /* The first to come makes one. What is there later tells whether the data is still there. */
-static int learn_generation(redisContext *context, struct redis_store *store,
-	const struct redis_options *options, char *why, size_t why_size)
+static int learn_generation(
+	redisContext *context, struct redis_store *store, char *why, size_t why_size)
 {
 	char text[HOME_IDENTITY];
 	redisReply *reply;
 	if (home_random(text))
 		return -EIO;
-	int error = ask(
-		context, &reply, why, why_size, "SET %s:generation %s NX", options->prefix, text);
+	int error =
+		ask(context, &reply, why, why_size, "SET %s:generation %s NX", store->prefix, text);
 	if (error)
 		return error;
 	freeReplyObject(reply);
-	error = ask(context, &reply, why, why_size, "GET %s:generation", options->prefix);
+	error = ask(context, &reply, why, why_size, "GET %s:generation", store->prefix);
 	if (error)
 		return error;
 	snprintf(store->generation, sizeof(store->generation), "%s",
@@ -186,9 +216,10 @@ static int learn_generation(redisContext *context, struct redis_store *store,
 
 /* What our ancestors still have on its way, from any lane, is not heard any more; who wrote without
    a script is cut off. */
-static int silence_plain(redisContext *context, struct redis_store *store, const char *prefix,
-	char *why, size_t why_size)
+static int silence_plain(
+	redisContext *context, struct redis_store *store, char *why, size_t why_size)
 {
+	char run[REDIS_RUN];
 	/* nobody has that number: the answer is how many have ended */
 	redisReply *reply = redisCommand(context, "CLIENT KILL ID %lld", (long long)INT64_MAX);
 	store->kills = reply && reply->type == REDIS_REPLY_INTEGER;
@@ -196,31 +227,37 @@ static int silence_plain(redisContext *context, struct redis_store *store, const
 		freeReplyObject(reply);
 	if (!store->kills)
 		return 0;
-	int error =
-		ask(context, &reply, why, why_size, "HVALS %s:connections:%s", prefix, store->own);
+	int error = ask(context, &reply, why, why_size, "INFO server");
+	if (error)
+		return error;
+	redis_replica_field(reply->str, "run_id:", run, sizeof(run));
+	freeReplyObject(reply);
+	error = ask(context, &reply, why, why_size, "HVALS %s:connections:%s", store->prefix,
+		store->own);
 	if (error)
 		return error;
 	for (size_t i = 0; i < reply->elements; i++) {
-		redisReply *killed =
-			redisCommand(context, "CLIENT KILL ID %s", reply->element[i]->str);
+		const char *id = redis_plain_number(reply->element[i]->str, run);
+		redisReply *killed = id ? redisCommand(context, "CLIENT KILL ID %s", id) : NULL;
 		if (killed)
 			freeReplyObject(killed);
 	}
 	freeReplyObject(reply);
-	error = ask(context, &reply, why, why_size, "DEL %s:connections:%s", prefix, store->own);
+	error = ask(
+		context, &reply, why, why_size, "DEL %s:connections:%s", store->prefix, store->own);
 	if (!error)
 		freeReplyObject(reply);
 	return error;
 }
 
-static int silence(redisContext *context, const struct redis_store *store, const char *prefix,
-	char *why, size_t why_size)
+static int silence(
+	redisContext *context, const struct redis_store *store, char *why, size_t why_size)
 {
 	int error = 0;
 	for (unsigned lane = 0; lane < XSEG_PORT_LANES_MAX && !error; lane++) {
 		redisReply *reply;
-		error = ask(context, &reply, why, why_size, "DEL %s:connection:%s:%u", prefix,
-			store->own, lane);
+		error = ask(context, &reply, why, why_size, "DEL %s:connection:%s:%u",
+			store->prefix, store->own, lane);
 		if (!error)
 			freeReplyObject(reply);
 	}
@@ -240,12 +277,13 @@ static int meet(redisContext *context, struct redis_store *store,
 				: ask_only(context, why, why_size, "AUTH", store->password, NULL);
 	error = error ? error : ask_only(context, why, why_size, "SELECT", database, NULL);
 	error = error ? error : check_server(context, store, options, why, why_size);
-	error = error ? error : silence(context, store, options->prefix, why, why_size);
-	error = error ? error : silence_plain(context, store, options->prefix, why, why_size);
-	return error ? error : learn_generation(context, store, options, why, why_size);
+	error = error ? error : silence(context, store, why, why_size);
+	error = error ? error : silence_plain(context, store, why, why_size);
+	return error ? error : learn_generation(context, store, why, why_size);
 }
 
-static int check_options(const struct redis_options *options, char *why, size_t why_size)
+static int check_options(
+	struct redis_store *store, const struct redis_options *options, char *why, size_t why_size)
 {
 	const char *text = NULL;
 	bool any = options->tls_ca || options->tls_cert || options->tls_key || options->tls_name;
@@ -255,6 +293,11 @@ static int check_options(const struct redis_options *options, char *why, size_t 
 		text = "tls-ca, tls-cert, tls-key and tls-name need tls=yes";
 	else if (!options->tls_cert != !options->tls_key)
 		text = "tls-cert and tls-key need each other";
+	else if (!redis_cluster_start(store, options, &text)) {
+		snprintf(why, why_size, "nodes: '%s': not HOST:PORT", text);
+		return -EINVAL;
+	} else
+		text = NULL;
 	if (text)
 		snprintf(why, why_size, "%s", text);
 	return text ? -EINVAL : 0;
@@ -266,7 +309,6 @@ static int open_tunnel(struct peer *first, char *why, size_t why_size)
 	struct redis_store *store = first->shared;
 	const struct redis_options *options = first->options;
 	const char *segment = peer_segment(first)->name;
-	store->socket = options->socket;
 	if (!options->tls)
 		return 0;
 	snprintf(leaf, sizeof(leaf), "tls.%s", first->name);
@@ -277,9 +319,7 @@ static int open_tunnel(struct peer *first, char *why, size_t why_size)
 		snprintf(why, why_size, "'%s': %s", path, strerror(-error));
 		return error;
 	}
-	store->tunnel = redis_tunnel_open(options, path, why, why_size);
-	if (store->tunnel)
-		store->socket = redis_tunnel_path(store->tunnel);
+	store->tunnel = redis_tunnel_open(store, options, path, why, why_size);
 	return store->tunnel ? 0 : -EINVAL;
 }
 
@@ -293,32 +333,56 @@ static void explain(const struct redis_store *store, const struct redis_options 
 		snprintf(why, why_size, "host: TLS with '%s': %s", options->host, reason);
 }
 
+static redisContext *connect_to(struct redis_store *store, const struct redis_options *options,
+	const struct redis_node *node, char *why, size_t why_size)
+{
+	const char *path = redis_cluster_socket(store, options);
+	struct timeval timeout = {.tv_sec = (time_t)(options->timeout / 1000000000u),
+		.tv_usec = (suseconds_t)(options->timeout % 1000000000u / 1000)};
+	redisContext *context = path ? redisConnectUnixWithTimeout(path, timeout)
+				     : redisConnectWithTimeout(node->host, node->port, timeout);
+	if (context && !context->err) {
+		redisSetTimeout(context, timeout);
+		return context;
+	}
+	bool unix_socket = path && !store->tunnel;
+	snprintf(why, why_size, "%s: '%s' does not answer: %s", unix_socket ? "socket" : "host",
+		unix_socket ? path : node->host, context ? context->errstr : "out of memory");
+	redisFree(context);
+	return NULL;
+}
+
+/* One node: -EAGAIN: another one is to be asked, or the same one later. */
+static int reach_node(struct peer *first, char *why, size_t why_size)
+{
+	struct redis_store *store = first->shared;
+	struct redis_node node = redis_cluster_node(store);
+	redisContext *context = connect_to(store, first->options, &node, why, why_size);
+	int error = context ? meet(context, store, first->options, why, why_size) : -ECONNREFUSED;
+	if (error && context && error != -EAGAIN)
+		explain(store, first->options, why, why_size);
+	bool silent = !context || context->err;
+	redisFree(context);
+	if (!silent)
+		return error;
+	redis_cluster_next(store, &node);
+	return store->nodes > 1 ? -EAGAIN : error;
+}
+
 static int reach(struct peer *first, char *why, size_t why_size)
 {
 	const struct redis_options *options = first->options;
 	struct redis_store *store = first->shared;
+	uint64_t until = clock_now_ns() + options->timeout;
 	char place[512];
-	struct timeval timeout = {.tv_sec = (time_t)(options->timeout / 1000000000u),
-		.tv_usec = (suseconds_t)(options->timeout % 1000000000u / 1000)};
 	snprintf(place, sizeof(place), "%s:%" PRIu64 "/%" PRIu64 "/%s",
 		options->socket ? options->socket : options->host, options->port, options->database,
 		options->prefix);
-	redisContext *context =
-		store->socket ? redisConnectUnixWithTimeout(store->socket, timeout)
-			      : redisConnectWithTimeout(options->host, (int)options->port, timeout);
-	if (!context || context->err) {
-		snprintf(why, why_size, "%s: '%s' does not answer: %s",
-			options->socket ? "socket" : "host",
-			options->socket ? options->socket : options->host,
-			context ? context->errstr : "out of memory");
-		redisFree(context);
-		return -ECONNREFUSED;
+	int error = reach_node(first, why, why_size);
+	while (error == -EAGAIN && clock_now_ns() < until) {
+		usleep(10000);
+		error = reach_node(first, why, why_size);
 	}
-	redisSetTimeout(context, timeout);
-	int error = meet(context, store, options, why, why_size);
-	if (error)
-		explain(store, options, why, why_size);
-	redisFree(context);
 	return error ? error
 		     : home_check(first, place, store->generation, store->home, why, why_size);
 }
@@ -329,7 +393,7 @@ static int redis_open(struct peer *first, char *why, size_t why_size)
 	struct redis_store *store = first->shared;
 	snprintf(store->own, sizeof(store->own), "%016" PRIx64, home_writer(first));
 	pthread_mutex_init(&store->lock, NULL);
-	int error = check_options(options, why, why_size);
+	int error = check_options(store, options, why, why_size);
 	error = error ? error : read_password(store, options->password_file, why, why_size);
 	error = error ? error : open_tunnel(first, why, why_size);
 	error = error ? error : reach(first, why, why_size);

@@ -6,6 +6,7 @@
  *   redis_link.c     a lane's connection: made again when it is lost, what waits meanwhile
  *   redis_op.c       operations: each is a few commands, one after the other
  *   redis_plain.c    writes without a script, and who must not write so any more
+ *   redis_cluster.c  finds the node of a cluster that has the store
  *   redis_replica.c  waits for replicas, and knows one that took the server's place
  *   redis_script.h   what the server does as one step
  *   redis_tunnel.c   TLS
@@ -27,12 +28,15 @@
 
 #define REDIS_ROOM "blocker_redis"
 #define REDIS_KEY 160u /* bytes of any key of ours */
+#define REDIS_PREFIX 64u
+#define REDIS_NODES 64u
+#define REDIS_RUN 41u /* what a server calls itself from its start to its end */
 
 enum redis_lost { REDIS_THERE, REDIS_GONE, REDIS_PROMOTED };
 enum redis_flush { REDIS_FLUSH_ALWAYS, REDIS_FLUSH_MEMORY };
 
 struct redis_options {
-	char *socket, *host, *user, *password_file, *prefix;
+	char *socket, *host, *nodes, *user, *password_file, *prefix;
 	char *tls_ca, *tls_cert, *tls_key, *tls_name;
 	bool tls;
 	uint64_t port, database, timeout, window, flush, replicas;
@@ -44,18 +48,27 @@ struct redis_options {
 
 enum { REDIS_MAKES, REDIS_FENCED, REDIS_RECONNECTS, REDIS_RETRIES, REDIS_ERRORS, REDIS_COUNTERS };
 
+struct redis_node {
+	char host[256];
+	int port;
+};
+
 /* Of all shards of the process: peer->shared. */
 struct redis_store {
+	char prefix[REDIS_PREFIX + 3];	/* of all keys; in a cluster their hash tag */
 	char own[17];			/* which writer we are: the same after a restart */
 	char generation[HOME_IDENTITY]; /* of the data: another one means that ours is gone */
 	char password[512];
-	const char *socket; /* the server's, or the tunnel's; NULL: host and port */
 	struct redis_tunnel *tunnel;
 	char home[PATH_LENGTH_MAX]; /* where the generation is noted */
 	_Atomic int lost;	    /* enum redis_lost */
 	pthread_mutex_t lock;
 	char history[41]; /* of the data, as replication calls it; lock */
-	bool kills;	  /* the server lets us end connections: so writes need no script */
+	bool named;	  /* it keeps that name while it lives; lock */
+	bool cluster;
+	struct redis_node node[REDIS_NODES]; /* the first one as the options say; lock */
+	unsigned nodes, current;	     /* lock */
+	bool kills; /* the server lets us end connections: so writes need no script */
 	/* Plain writes (redis_plain.c): counts claims and the like, and of each count what is on
 	   its way, from all lanes. */
 	_Atomic uint32_t claims, plain[REDIS_CLAIMS];
@@ -81,6 +94,7 @@ struct redis_op {
 	int error;	 /* of what was sent before it */
 	int answer;	 /* once replicas have it */
 	bool awaited;	 /* the server was asked for that after it was done */
+	bool split;	 /* what was sent before it met a slot that moves */
 	void (*again)(struct redis_op *op);
 };
 TAILQ_HEAD(redis_queue, redis_op);
@@ -109,7 +123,11 @@ struct redis_shard {
 	struct redis_may may[REDIS_VOLUMES];
 	struct xseg_key *known;
 	uint32_t lost_plain[REDIS_CLAIMS]; /* plain writes whose connection was lost */
+	struct redis_node node;		   /* that the connection leads to */
+	char run[REDIS_RUN];		   /* of its server */
 	uint64_t retry_ns, backoff_ns;
+	uint64_t heard_ns; /* the last answer, or when the first one began to be waited for */
+	uint64_t pause_ns; /* the slot moves: nothing is sent before */
 	int said;
 };
 
@@ -136,6 +154,8 @@ int redis_link_error(struct redis_shard *shard, const redisReply *reply);
 /* The key of the hash that has a writer's connections, by lane. */
 void redis_plain_connections(
 	const struct redis_shard *shard, const char *writer, char key[REDIS_KEY]);
+/* RUN:NUMBER as it stands there: the connection's number, or NULL: its server has ended. */
+const char *redis_plain_number(const char *text, const char *run);
 /* Another connection: nothing is known. */
 void redis_plain_forget(struct redis_shard *shard);
 void redis_plain_note(struct redis_op *op, bool there);
@@ -160,11 +180,32 @@ void redis_replica_end(struct redis_op *op, int answer, uint64_t version);
 bool redis_replica_meet(
 	struct redis_store *store, const struct redis_options *options, const char *info);
 unsigned redis_replica_count(const char *info);
+/* What stands behind this word in an answer to INFO. */
+void redis_replica_field(const char *info, const char *word, char *text, size_t size);
+
+/* --- redis_cluster.c ------------------------------------------------------------------------ */
+
+/* The nodes that the options name; false: one is no HOST:PORT. */
+bool redis_cluster_start(
+	struct redis_store *store, const struct redis_options *options, const char **bad);
+/* Where to connect to. The socket, or NULL: host and port. */
+struct redis_node redis_cluster_node(struct redis_store *store);
+const char *redis_cluster_socket(struct redis_store *store, const struct redis_options *options);
+/* It does not answer: another one, unless that has been found already. */
+void redis_cluster_next(struct redis_store *store, const struct redis_node *silent);
+/* An error that says where the slot is. */
+void redis_cluster_moved(
+	struct redis_store *store, const struct redis_node *asked, const char *error);
+/* CLUSTER SLOTS. */
+void redis_cluster_learn(struct redis_store *store, const redisReply *reply);
+/* Errors: the slot is on its way to another node; it is another one's. */
+bool redis_cluster_is_split(const char *error);
+bool redis_cluster_is_elsewhere(const char *error);
 
 /* --- redis_tunnel.c ------------------------------------------------------------------------- */
 
 /* A UNIX socket at this path: what is said to it goes to the server by TLS. NULL: `why` says. */
-struct redis_tunnel *redis_tunnel_open(
+struct redis_tunnel *redis_tunnel_open(struct redis_store *store,
 	const struct redis_options *options, const char *path, char *why, size_t why_size);
 const char *redis_tunnel_path(const struct redis_tunnel *tunnel);
 /* Why the last connection was lost, or nothing. */

@@ -21,6 +21,7 @@
 #define BACKOFF_MAX_NS 1000000000u
 #define ARGS_MAX 16
 #define SETTLE_NS 200000u
+#define PAUSE_NS 20000000u
 
 static const char *const scripts[REDIS_SCRIPTS] = {
 	[REDIS_CHANGE] = REDIS_SCRIPT_CHANGE,
@@ -71,6 +72,8 @@ int redis_link_error(struct redis_shard *shard, const redisReply *reply)
 
 static void lost(struct redis_shard *shard)
 {
+	if (shard->state != REDIS_READY)
+		redis_cluster_next(shard->store, &shard->node);
 	shard->context = NULL;
 	shard->state = REDIS_DOWN;
 	uint64_t backoff = shard->backoff_ns * 2;
@@ -103,8 +106,30 @@ static bool is_about(const redisReply *reply, const char *start)
 	return reply->type == REDIS_REPLY_ERROR && begins(reply->str, start);
 }
 
+/* All that waits waits longer: the server answers, and will have its keys together again. */
+static void extend(struct redis_shard *shard)
+{
+	struct redis_op *op;
+	uint64_t now = clock_now_ns();
+	shard->pause_ns = now + PAUSE_NS;
+	TAILQ_FOREACH (op, &shard->waiting, link)
+		op->until_ns = now + options_of(shard)->timeout;
+}
+
+/* The store's slot moves, or has moved to another node of the cluster. */
+static bool is_cluster(struct redis_shard *shard, const redisReply *reply)
+{
+	if (reply->type != REDIS_REPLY_ERROR)
+		return false;
+	if (redis_cluster_is_split(reply->str)) {
+		extend(shard);
+		return true;
+	}
+	return redis_cluster_is_elsewhere(reply->str);
+}
+
 /* Answers that are none of a script's. */
-enum { HELLO = -1, GENERATION = REDIS_SCRIPTS, REPLICATION, BEFORE, KILLED, NUMBER };
+enum { HELLO = -1, GENERATION = REDIS_SCRIPTS, REPLICATION, SERVER, SLOTS, BEFORE, KILLED, NUMBER };
 
 static void greet(struct redis_shard *shard, intptr_t which, const char *format, ...);
 
@@ -114,11 +139,14 @@ static void greet_connections(struct redis_shard *shard, intptr_t which, const r
 {
 	char connections[REDIS_KEY];
 	redis_plain_connections(shard, shard->store->own, connections);
-	if (which == BEFORE && reply->type == REDIS_REPLY_STRING)
-		greet(shard, KILLED, "CLIENT KILL ID %s", reply->str);
+	const char *before = which == BEFORE && reply->type == REDIS_REPLY_STRING
+				     ? redis_plain_number(reply->str, shard->run)
+				     : NULL;
+	if (before)
+		greet(shard, KILLED, "CLIENT KILL ID %s", before);
 	if (which == NUMBER)
-		greet(shard, HELLO, "HSET %s %u %lld", connections, shard->peer->shard,
-			reply->integer);
+		greet(shard, HELLO, "HSET %s %u %s:%lld", connections, shard->peer->shard,
+			shard->run, reply->integer);
 }
 
 static void greeted(redisAsyncContext *context, void *got, void *which)
@@ -128,12 +156,19 @@ static void greeted(redisAsyncContext *context, void *got, void *which)
 	intptr_t script = (intptr_t)which - 1;
 	if (!reply || shard->context != context)
 		return;
+	shard->heard_ns = clock_now_ns();
 	if (reply->type == REDIS_REPLY_ERROR && script != KILLED) {
-		if (!is_about(reply, "LOADING"))
+		bool moves = is_cluster(shard, reply);
+		if (!moves && !is_about(reply, "LOADING"))
 			redis_link_say(shard, -EACCES, reply->str);
 		drop(shard);
+		redis_cluster_moved(shard->store, &shard->node, reply->str);
 		return;
 	}
+	if (script == SERVER)
+		redis_replica_field(reply->str, "run_id:", shard->run, sizeof(shard->run));
+	if (script == SLOTS)
+		redis_cluster_learn(shard->store, reply);
 	if (script == REPLICATION &&
 		!redis_replica_meet(shard->store, options_of(shard), reply->str)) {
 		redis_link_say(shard, -EROFS, "it is a replica");
@@ -191,10 +226,13 @@ static void on_connect(const redisAsyncContext *context, int status)
 	greet(shard, HELLO, "SELECT %d", (int)options->database);
 	for (intptr_t i = 0; i < REDIS_SCRIPTS; i++)
 		greet(shard, i, "SCRIPT LOAD %s", scripts[i]);
-	greet(shard, HELLO, "SET %s:connection:%s:%u %s", options->prefix, shard->store->own,
+	greet(shard, HELLO, "SET %s:connection:%s:%u %s", shard->store->prefix, shard->store->own,
 		shard->peer->shard, shard->connection);
 	greet(shard, REPLICATION, "INFO replication");
-	greet(shard, GENERATION, "GET %s:generation", options->prefix);
+	greet(shard, GENERATION, "GET %s:generation", shard->store->prefix);
+	if (shard->store->cluster)
+		greet(shard, SLOTS, "CLUSTER SLOTS");
+	greet(shard, SERVER, "INFO server");
 	if (shard->store->kills) {
 		char connections[REDIS_KEY];
 		redis_plain_connections(shard, shard->store->own, connections);
@@ -207,10 +245,11 @@ static void on_connect(const redisAsyncContext *context, int status)
 
 static void reach(struct redis_shard *shard)
 {
-	const struct redis_options *options = options_of(shard);
-	const char *path = shard->store->socket;
+	const char *path = redis_cluster_socket(shard->store, options_of(shard));
+	shard->node = redis_cluster_node(shard->store);
+	shard->heard_ns = clock_now_ns();
 	redisAsyncContext *context = path ? redisAsyncConnectUnix(path)
-					  : redisAsyncConnect(options->host, (int)options->port);
+					  : redisAsyncConnect(shard->node.host, shard->node.port);
 	if (!context || context->err) {
 		if (context)
 			redisAsyncFree(context);
@@ -237,13 +276,22 @@ static void answered(redisAsyncContext *context, void *got, void *whose)
 	shard->bytes -= op->bytes;
 	if (op->plain)
 		redis_plain_ended(op, !reply);
+	shard->heard_ns = clock_now_ns();
 	bool again = !reply || is_about(reply, "SKCONN") || is_about(reply, "NOSCRIPT") ||
 		     is_about(reply, "LOADING") || is_about(reply, "READONLY");
-	if (again) {
+	bool moves = reply && is_cluster(shard, reply);
+	bool stays = op->split || (moves && redis_cluster_is_split(reply->str));
+	op->split = false;
+	if (again || moves || stays) {
 		peer_count(shard->peer, REDIS_RETRIES, 1);
 		TAILQ_INSERT_TAIL(&shard->waiting, op, link);
-		if (reply && shard->context == context)
+		if (stays)
+			extend(shard);
+		if (reply && !stays && shard->context == context) {
 			drop(shard);
+			if (moves)
+				redis_cluster_moved(shard->store, &shard->node, reply->str);
+		}
 		return;
 	}
 	op->reply(op, reply);
@@ -265,14 +313,16 @@ void redis_link_send(
 	}
 	if (op->plain)
 		redis_plain_sent(op);
+	if (TAILQ_EMPTY(&shard->sent) && TAILQ_EMPTY(&shard->unsafe))
+		shard->heard_ns = peer_now_ns(shard->peer);
 	shard->bytes += op->bytes;
 	TAILQ_INSERT_TAIL(&shard->sent, op, link);
 }
 
 static void connection_key(const struct redis_shard *shard, char key[REDIS_KEY])
 {
-	snprintf(key, REDIS_KEY, "%s:connection:%s:%u", options_of(shard)->prefix,
-		shard->store->own, shard->peer->shard);
+	snprintf(key, REDIS_KEY, "%s:connection:%s:%u", shard->store->prefix, shard->store->own,
+		shard->peer->shard);
 }
 
 void redis_link_script(struct redis_op *op, redis_reply_f *reply, enum redis_script script,
@@ -314,10 +364,24 @@ static bool is_due(const struct redis_queue *queue, uint64_t now)
 	return first && now >= first->until_ns;
 }
 
+/* In a cluster another node may have taken its place. */
+static uint64_t silent_at(const struct redis_shard *shard)
+{
+	bool waits = shard->state == REDIS_GREETING || !TAILQ_EMPTY(&shard->sent) ||
+		     !TAILQ_EMPTY(&shard->unsafe);
+	if (!shard->store->cluster || !shard->context || !waits)
+		return UINT64_MAX;
+	return shard->heard_ns + options_of(shard)->timeout / 4;
+}
+
 static bool expire(struct redis_shard *shard, uint64_t now)
 {
 	struct redis_op *op, *next;
 	bool moved = false;
+	if (now >= silent_at(shard)) {
+		redis_cluster_next(shard->store, &shard->node);
+		drop(shard);
+	}
 	if (is_due(&shard->sent, now) || is_due(&shard->unsafe, now))
 		drop(shard); /* all that is sent is waiting now */
 	for (op = TAILQ_FIRST(&shard->waiting); op; op = next) {
@@ -341,7 +405,7 @@ bool redis_link_turn(struct redis_shard *shard)
 	if (shard->state == REDIS_DOWN && now >= shard->retry_ns)
 		reach(shard);
 	while (shard->state == REDIS_READY && !TAILQ_EMPTY(&shard->waiting) &&
-		(shard->bytes < options_of(shard)->window)) {
+		now >= shard->pause_ns && (shard->bytes < options_of(shard)->window)) {
 		struct redis_op *op = TAILQ_FIRST(&shard->waiting);
 		TAILQ_REMOVE(&shard->waiting, op, link);
 		op->begin(op);
@@ -361,6 +425,10 @@ void redis_link_wake(struct redis_shard *shard)
 	op = TAILQ_FIRST(&shard->waiting);
 	if (op)
 		peer_wake_at(shard->peer, op->until_ns);
+	if (op && shard->pause_ns > clock_now_ns())
+		peer_wake_at(shard->peer, shard->pause_ns);
+	if (silent_at(shard) != UINT64_MAX)
+		peer_wake_at(shard->peer, silent_at(shard));
 	if (shard->state == REDIS_DOWN)
 		peer_wake_at(shard->peer, shard->retry_ns);
 	if (!TAILQ_EMPTY(&shard->settling))

@@ -16,11 +16,7 @@ struct record {
 
 /* --- names ---------------------------------------------------------------------------------- */
 
-static const char *prefix_of(const struct redis_op *op)
-{
-	const struct redis_options *options = op->shard->peer->options;
-	return options->prefix;
-}
+static const char *prefix_of(const struct redis_op *op) { return op->shard->store->prefix; }
 
 void redis_op_object(const struct redis_op *op, char name[REDIS_KEY], const struct xseg_key *key)
 {

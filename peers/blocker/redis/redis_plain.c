@@ -16,8 +16,13 @@
 void redis_plain_connections(
 	const struct redis_shard *shard, const char *writer, char key[REDIS_KEY])
 {
-	const struct redis_options *options = shard->peer->options;
-	snprintf(key, REDIS_KEY, "%s:connections:%s", options->prefix, writer);
+	snprintf(key, REDIS_KEY, "%s:connections:%s", shard->store->prefix, writer);
+}
+
+const char *redis_plain_number(const char *text, const char *run)
+{
+	size_t length = strlen(run);
+	return strncmp(text, run, length) == 0 && text[length] == ':' ? text + length + 1 : NULL;
 }
 
 static void send(struct redis_op *op, redis_reply_f *reply, int argc, const char **argv)
@@ -58,7 +63,11 @@ static void indexed(redisAsyncContext *context, void *got, void *whose)
 	(void)context;
 	if (!reply)
 		return;
-	if (reply->type == REDIS_REPLY_ERROR)
+	if (reply->type == REDIS_REPLY_ERROR &&
+		(redis_cluster_is_split(reply->str) || redis_cluster_is_elsewhere(reply->str))) {
+		op->split = true;
+		redis_plain_note(op, false);
+	} else if (reply->type == REDIS_REPLY_ERROR)
 		op->error = redis_link_error(op->shard, reply);
 	else if (reply->integer == 1)
 		peer_count(op->shard->peer, REDIS_MAKES, 1);
@@ -193,8 +202,11 @@ static void numbers_reply(struct redis_op *op, const redisReply *reply)
 	struct silenced *todo = (struct silenced *)op->buffer;
 	if (!redis_op_is_good(op, reply))
 		return;
-	for (size_t i = 0; i < reply->elements && todo->ids < XSEG_PORT_LANES_MAX; i++)
-		todo->id[todo->ids++] = strtoll(reply->element[i]->str, NULL, 10);
+	for (size_t i = 0; i < reply->elements && todo->ids < XSEG_PORT_LANES_MAX; i++) {
+		const char *id = redis_plain_number(reply->element[i]->str, op->shard->run);
+		if (id)
+			todo->id[todo->ids++] = strtoll(id, NULL, 10);
+	}
 	if (todo->ids > 0 && !op->shard->store->kills) {
 		redisReply no = {.type = REDIS_REPLY_ERROR,
 			.str = "NOPERM another host writes to the volume, and this user may not "

@@ -4,6 +4,7 @@
  * answered when so many have it: one WAIT for all that was done before it. Without, a replica that
  * has taken the server's place may lack what was answered: nothing is read from it.
  */
+#include <base/clock.h>
 #include <base/log.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -21,8 +22,7 @@ static uint64_t wanted(const struct redis_shard *shard)
 
 /* --- whose place it has taken ----------------------------------------------------------------- */
 
-/* What stands behind this word in the server's answer. */
-static void field(const char *info, const char *word, char *text, size_t size)
+void redis_replica_field(const char *info, const char *word, char *text, size_t size)
 {
 	const char *at = strstr(info, word);
 	size_t length = at ? strcspn(at + strlen(word), "\r\n") : 0;
@@ -35,14 +35,19 @@ bool redis_replica_meet(
 	struct redis_store *store, const struct redis_options *options, const char *info)
 {
 	char role[16], history[41], before[41];
-	field(info, "role:", role, sizeof(role));
-	field(info, "master_replid:", history, sizeof(history));
-	field(info, "master_replid2:", before, sizeof(before));
+	redis_replica_field(info, "role:", role, sizeof(role));
+	redis_replica_field(info, "master_replid:", history, sizeof(history));
+	redis_replica_field(info, "master_replid2:", before, sizeof(before));
 	if (strcmp(role, "master") != 0)
 		return false;
 	pthread_mutex_lock(&store->lock);
 	bool promoted = *store->history && strcmp(history, store->history) != 0 &&
 			strspn(before, "0") < strlen(before);
+	/* in a cluster the slot may have moved to one that was promoted long ago; a server takes
+	   another name when its first replica comes */
+	if (store->cluster && store->named)
+		promoted = promoted && strcmp(before, store->history) == 0;
+	store->named = strstr(info, "repl_backlog_active:1") != NULL;
 	if (promoted && options->replicas == 0)
 		atomic_store(&store->lost, REDIS_PROMOTED);
 	memcpy(store->history, history, sizeof(history));
@@ -55,7 +60,7 @@ bool redis_replica_meet(
 unsigned redis_replica_count(const char *info)
 {
 	char count[16];
-	field(info, "connected_slaves:", count, sizeof(count));
+	redis_replica_field(info, "connected_slaves:", count, sizeof(count));
 	return (unsigned)strtoul(count, NULL, 10);
 }
 
@@ -87,6 +92,7 @@ static void answered(redisAsyncContext *context, void *got, void *whose)
 	const redisReply *reply = got;
 	(void)context;
 	shard->asks = false;
+	shard->heard_ns = clock_now_ns();
 	if (!reply) {
 		all_begin_again(shard);
 		return;

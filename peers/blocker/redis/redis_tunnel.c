@@ -38,6 +38,7 @@ struct pair {
 };
 
 struct redis_tunnel {
+	struct redis_store *store;
 	const struct redis_options *options;
 	struct event_base *base;
 	struct evconnlistener *listener;
@@ -194,8 +195,8 @@ static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struc
 	bufferevent_setwatermark(pair->far, EV_WRITE, TUNNEL_LOW, 0);
 	bufferevent_enable(pair->near, EV_READ | EV_WRITE);
 	bufferevent_enable(pair->far, EV_READ | EV_WRITE);
-	bufferevent_socket_connect_hostname(
-		pair->far, NULL, AF_UNSPEC, tunnel->options->host, (int)tunnel->options->port);
+	struct redis_node node = redis_cluster_node(tunnel->store);
+	bufferevent_socket_connect_hostname(pair->far, NULL, AF_UNSPEC, node.host, node.port);
 }
 
 /* --- beginning and end ---------------------------------------------------------------------- */
@@ -307,12 +308,13 @@ static void tunnel_free(struct redis_tunnel *tunnel)
 	free(tunnel);
 }
 
-struct redis_tunnel *redis_tunnel_open(
+struct redis_tunnel *redis_tunnel_open(struct redis_store *store,
 	const struct redis_options *options, const char *path, char *why, size_t why_size)
 {
 	struct redis_tunnel *tunnel = calloc(1, sizeof(*tunnel));
 	if (!tunnel)
 		return NULL;
+	tunnel->store = store;
 	tunnel->options = options;
 	tunnel->stop_fd = -1;
 	pthread_mutex_init(&tunnel->lock, NULL);
