@@ -19,6 +19,7 @@ include tests/volume.mk
 include tests/nbd.mk
 include tests/fuzz/local.mk
 include tests/blocker.mk
+include tests/synapse.mk
 include tests/unit/core.mk
 include tests/tools.mk
 include tests/scenario/nbd.mk

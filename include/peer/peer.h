@@ -97,6 +97,12 @@ static inline void peer_count(struct peer *peer, unsigned counter, uint64_t amou
 {
 	xseg_count(peer->stats, PEER_COUNTER(counter), amount);
 }
+/* One whose unit is "now". */
+static inline void peer_set(struct peer *peer, unsigned counter, uint64_t value)
+{
+	atomic_store_explicit(
+		&peer->stats->counters[PEER_COUNTER(counter)], value, memory_order_relaxed);
+}
 
 /* Time of this turn. */
 uint64_t peer_now_ns(const struct peer *peer);

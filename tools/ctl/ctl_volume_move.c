@@ -201,7 +201,8 @@ static int look(struct move *move)
 		return fault_set(&plug->ctl->fault, FAULT_NOT_FOUND, move->to,
 			"e.g. 'xsegctl peer start ceph0=blocker_rados,pool=volumes'",
 			"there is no peer '%s' that could keep the volume", move->to);
-	if (strncmp(view.role, "blocker_", 8))
+	/* what is behind a bridge may be one: who knows says so when it is asked */
+	if (strncmp(view.role, "blocker_", 8) && strcmp(view.role, "synapse_import"))
 		return fault_set(&plug->ctl->fault, FAULT_USAGE, move->to,
 			"'xsegctl peer list' shows roles", "'%s' is no store but a %s", move->to,
 			view.role);

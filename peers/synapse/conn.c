@@ -1,0 +1,409 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A connection of a bridge: frames to the kernel, straight out of pages, and from it into them. */
+#include "peers/synapse/conn.h"
+
+#include <base/clock.h>
+#include <base/crc32c.h>
+#include <base/must.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "peers/synapse/tls.h"
+
+/* What comes behind a header, so that small frames come many at once; more of one frame's data goes
+   to its pages without a copy. */
+#define CONN_BUFFER 32768u
+#define CONN_TURN (1u << 20) /* bytes read in one turn: others have one, too */
+
+/* --- bytes ------------------------------------------------------------------------------------ */
+
+static ssize_t receive(struct conn *conn, struct iovec *iov, int count)
+{
+	if (conn->tls)
+		return tls_receive(conn->tls, iov, count);
+	struct msghdr message = {.msg_iov = iov, .msg_iovlen = (size_t)count};
+	ssize_t got = recvmsg(conn->fd, &message, MSG_DONTWAIT);
+	return got < 0 ? (errno == EINTR ? -EAGAIN : -errno) : got == 0 ? -ECONNRESET : got;
+}
+
+static ssize_t transmit(struct conn *conn, struct iovec *iov, int count)
+{
+	if (conn->tls)
+		return tls_send(conn->tls, iov, count);
+	struct msghdr message = {.msg_iov = iov, .msg_iovlen = (size_t)count};
+	ssize_t sent = sendmsg(conn->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+	return sent < 0 ? (errno == EINTR || errno == ENOBUFS ? -EAGAIN : -errno) : sent;
+}
+
+/* --- the end ---------------------------------------------------------------------------------- */
+
+static void lose_queue(struct conn *conn)
+{
+	struct conn_out *out;
+	while ((out = TAILQ_FIRST(&conn->queue))) {
+		TAILQ_REMOVE(&conn->queue, out, link);
+		out->queued = false;
+		out->sent(out, true);
+	}
+	conn->queued = 0;
+}
+
+void conn_close(struct conn *conn)
+{
+	if (conn->fd < 0)
+		return;
+	conn->dead = true;
+	lose_queue(conn);
+	if (conn->readable)
+		event_free(conn->readable);
+	if (conn->writable)
+		event_free(conn->writable);
+	tls_close(conn->tls);
+	close(conn->fd);
+	free(conn->buffer);
+	conn->fd = -1;
+	conn->readable = conn->writable = NULL;
+	conn->tls = NULL;
+	conn->buffer = NULL;
+	conn->in_frame = false;
+}
+
+void conn_fail(struct conn *conn, int error, const char *why)
+{
+	if (!conn_is_open(conn))
+		return;
+	conn_close(conn);
+	conn->ops->lost(conn, error, why);
+}
+
+/* --- out -------------------------------------------------------------------------------------- */
+
+static void want_write(struct conn *conn, bool wants)
+{
+	if (conn->wants_write == wants)
+		return;
+	conn->wants_write = wants;
+	if (wants)
+		event_add(conn->writable, NULL);
+	else
+		event_del(conn->writable);
+}
+
+static uint32_t data_crc(struct conn_out *out)
+{
+	struct iovec iov[CONN_PIECES];
+	uint32_t at = 0, crc = 0;
+	while (at < out->data) {
+		int count = out->pieces(out, at, iov, CONN_PIECES);
+		for (int i = 0; i < count && at < out->data; i++) {
+			size_t size = iov[i].iov_len;
+			if (size > out->data - at)
+				size = out->data - at;
+			crc = crc32c(crc, iov[i].iov_base, size);
+			at += (uint32_t)size;
+		}
+	}
+	return crc;
+}
+
+void conn_send(struct conn *conn, struct conn_out *out, struct wire_frame *frame)
+{
+	must(!out->queued && conn_is_open(conn));
+	out->data = frame->data;
+	out->done = 0;
+	frame->data_crc = conn->checks && out->data ? data_crc(out) : 0;
+	wire_pack(frame, out->header);
+	out->queued = true;
+	conn->queued += WIRE_HEADER + out->data;
+	TAILQ_INSERT_TAIL(&conn->queue, out, link);
+}
+
+/* The next pieces of this frame. */
+static int gather(struct conn_out *out, struct iovec *iov, int max)
+{
+	int count = 0;
+	if (out->done < WIRE_HEADER)
+		iov[count++] = (struct iovec){out->header + out->done, WIRE_HEADER - out->done};
+	uint32_t at = out->done > WIRE_HEADER ? out->done - WIRE_HEADER : 0;
+	if (at == out->data || count == max)
+		return count;
+	int pieces = out->pieces(out, at, iov + count, max - count);
+	must(pieces > 0);
+	uint32_t left = out->data - at;
+	for (int i = count; i < count + pieces; i++) {
+		if (iov[i].iov_len > left)
+			iov[i].iov_len = left;
+		left -= (uint32_t)iov[i].iov_len;
+	}
+	return count + pieces;
+}
+
+static int gather_queue(struct conn *conn, struct iovec *iov)
+{
+	struct conn_out *out;
+	int count = 0;
+	TAILQ_FOREACH (out, &conn->queue, link) {
+		uint32_t before = 0;
+		int pieces = gather(out, iov + count, CONN_PIECES - count);
+		for (int i = count; i < count + pieces; i++)
+			before += (uint32_t)iov[i].iov_len;
+		count += pieces;
+		/* the next one follows only what is there whole */
+		if (count == CONN_PIECES || before < WIRE_HEADER + out->data - out->done)
+			break;
+	}
+	return count;
+}
+
+static void advance(struct conn *conn, size_t sent)
+{
+	conn->queued -= sent;
+	conn->bytes_out += sent;
+	while (sent > 0) {
+		struct conn_out *out = TAILQ_FIRST(&conn->queue);
+		size_t left = WIRE_HEADER + out->data - out->done;
+		size_t part = sent < left ? sent : left;
+		out->done += (uint32_t)part;
+		sent -= part;
+		if (part < left)
+			return;
+		TAILQ_REMOVE(&conn->queue, out, link);
+		out->queued = false;
+		out->sent(out, false);
+	}
+}
+
+static const char *reason_of(const struct conn *conn, ssize_t error)
+{
+	const char *reason = tls_reason(conn->tls);
+	return reason ? reason : strerror((int)-error);
+}
+
+/* The sentence may lie in what is freed. */
+static void fail_socket(struct conn *conn, ssize_t error)
+{
+	char why[192];
+	snprintf(why, sizeof(why), "%s", reason_of(conn, error));
+	conn_fail(conn, (int)error, why);
+}
+
+bool conn_flush(struct conn *conn)
+{
+	struct iovec iov[CONN_PIECES];
+	bool moved = false;
+	while (conn_is_open(conn) && !conn->connecting && !TAILQ_EMPTY(&conn->queue)) {
+		ssize_t sent = transmit(conn, iov, gather_queue(conn, iov));
+		if (sent == -EAGAIN) {
+			want_write(conn, true);
+			return moved;
+		}
+		if (sent < 0) {
+			fail_socket(conn, sent);
+			return true;
+		}
+		advance(conn, (size_t)sent);
+		moved = true;
+	}
+	if (conn_is_open(conn) && !conn->connecting && !tls_wants_write(conn->tls))
+		want_write(conn, false);
+	return moved;
+}
+
+static void on_writable(evutil_socket_t fd, short what, void *context)
+{
+	struct conn *conn = context;
+	int error = 0;
+	socklen_t size = sizeof(error);
+	(void)fd, (void)what;
+	if (conn->connecting) {
+		getsockopt(conn->fd, SOL_SOCKET, SO_ERROR, &error, &size);
+		if (error) {
+			conn_fail(conn, -error, strerror(error));
+			return;
+		}
+		conn->connecting = false;
+	}
+	conn_flush(conn);
+}
+
+/* --- in --------------------------------------------------------------------------------------- */
+
+/* Bytes of data that have come, into their places or out of the buffer. */
+static void count_data(struct conn *conn, const void *bytes, size_t size)
+{
+	if (conn->checks)
+		conn->crc = crc32c(conn->crc, bytes, size);
+	conn->at += (uint32_t)size;
+}
+
+/* Where the next data go: pieces of pages, or a place for what nobody wants. */
+static int places(struct conn *conn, struct iovec *iov, int max)
+{
+	static uint8_t nowhere[65536];
+	uint32_t left = conn->frame.data - conn->at;
+	int count = conn->ops->place(conn, conn->at, iov, max);
+	if (count <= 0) {
+		iov[0] = (struct iovec){nowhere, sizeof(nowhere)};
+		count = 1;
+	}
+	for (int i = 0; i < count; i++) {
+		if (iov[i].iov_len > left)
+			iov[i].iov_len = left;
+		left -= (uint32_t)iov[i].iov_len;
+		if (left == 0)
+			return i + 1;
+	}
+	return count;
+}
+
+static void take_from_buffer(struct conn *conn)
+{
+	struct iovec iov[8];
+	while (conn->from < conn->to && conn->at < conn->frame.data) {
+		places(conn, iov, 8);
+		size_t size = conn->to - conn->from;
+		size = size < iov[0].iov_len ? size : iov[0].iov_len;
+		memcpy(iov[0].iov_base, conn->buffer + conn->from, size);
+		count_data(conn, conn->buffer + conn->from, size);
+		conn->from += (uint32_t)size;
+	}
+}
+
+/* Frames as far as the buffer has them. 1: more is to be read. */
+static int parse(struct conn *conn)
+{
+	const char *why;
+	for (;;) {
+		if (!conn->in_frame) {
+			if (conn->to - conn->from < WIRE_HEADER)
+				return 1;
+			int error = wire_unpack(conn->buffer + conn->from, &conn->frame, &why);
+			if (error) {
+				conn_fail(conn, error, why);
+				return error;
+			}
+			error = conn->ops->begin(conn, &conn->frame);
+			if (error || !conn_is_open(conn)) {
+				conn->paused = error == -EAGAIN;
+				return -EAGAIN;
+			}
+			conn->from += WIRE_HEADER;
+			conn->in_frame = true;
+			conn->at = conn->crc = 0;
+		}
+		take_from_buffer(conn);
+		if (conn->at < conn->frame.data)
+			return 1;
+		conn->in_frame = false;
+		if (conn->checks && conn->frame.data && conn->crc != conn->frame.data_crc) {
+			conn_fail(conn, -EBADMSG, "data with a wrong checksum");
+			return -EBADMSG;
+		}
+		if (conn->ops->end(conn, &conn->frame) || !conn_is_open(conn))
+			return -EAGAIN;
+	}
+}
+
+/* One read: the rest of a frame's data into its pages, and what is behind into the buffer. */
+static ssize_t read_some(struct conn *conn)
+{
+	struct iovec iov[CONN_PIECES];
+	int count = 0;
+	uint32_t data = 0;
+	if (conn->from == conn->to) {
+		conn->from = conn->to = 0;
+	} else if (conn->from > 0) {
+		memmove(conn->buffer, conn->buffer + conn->from, conn->to - conn->from);
+		conn->to -= conn->from;
+		conn->from = 0;
+	}
+	if (conn->in_frame)
+		count = places(conn, iov, CONN_PIECES - 1);
+	for (int i = 0; i < count; i++)
+		data += (uint32_t)iov[i].iov_len;
+	if (!conn->in_frame || conn->at + data == conn->frame.data)
+		iov[count++] =
+			(struct iovec){conn->buffer + conn->to, conn->buffer_size - conn->to};
+	ssize_t got = receive(conn, iov, count), left = got;
+	for (int i = 0; i < count && left > 0; i++) {
+		size_t part = (size_t)left < iov[i].iov_len ? (size_t)left : iov[i].iov_len;
+		if (iov[i].iov_base == conn->buffer + conn->to)
+			conn->to += (uint32_t)part;
+		else
+			count_data(conn, iov[i].iov_base, part);
+		left -= (ssize_t)part;
+	}
+	return got;
+}
+
+static void receive_frames(struct conn *conn)
+{
+	ssize_t got = 0, sum = 0;
+	while (conn_is_open(conn) && !conn->paused && parse(conn) == 1 && sum < CONN_TURN) {
+		got = read_some(conn);
+		if (got <= 0)
+			break;
+		sum += got;
+	}
+	if (sum > 0) {
+		conn->heard_ns = clock_now_ns();
+		conn->bytes_in += (uint64_t)sum;
+	}
+	if (!conn_is_open(conn))
+		return;
+	if (got < 0 && got != -EAGAIN)
+		fail_socket(conn, got);
+	else if (conn->paused)
+		event_del(conn->readable);
+	else if (got != -EAGAIN && conn->tls) /* it has what no event will speak of */
+		event_active(conn->readable, EV_READ, 0);
+	if (conn_is_open(conn) && tls_wants_write(conn->tls))
+		want_write(conn, true);
+}
+
+static void on_readable(evutil_socket_t fd, short what, void *context)
+{
+	(void)fd, (void)what;
+	receive_frames(context);
+}
+
+void conn_resume(struct conn *conn)
+{
+	if (!conn_is_open(conn) || !conn->paused)
+		return;
+	conn->paused = false;
+	event_add(conn->readable, NULL);
+	event_active(conn->readable, EV_READ, 0); /* what is in the buffer */
+}
+
+/* --- the beginning ---------------------------------------------------------------------------- */
+
+int conn_open(struct conn *conn, struct peer *peer, int fd, struct tls_link *tls,
+	const struct conn_ops *ops, void *owner)
+{
+	struct event_base *base = peer_event_base(peer);
+	char who[CONN_WHO];
+	memcpy(who, conn->who, sizeof(who));
+	*conn = (struct conn){.peer = peer,
+		.ops = ops,
+		.owner = owner,
+		.fd = fd,
+		.tls = tls,
+		.buffer_size = CONN_BUFFER,
+		.heard_ns = clock_now_ns()};
+	memcpy(conn->who, who, sizeof(who));
+	TAILQ_INIT(&conn->queue);
+	conn->buffer = malloc(conn->buffer_size);
+	conn->readable = event_new(base, fd, EV_READ | EV_PERSIST, on_readable, conn);
+	conn->writable = event_new(base, fd, EV_WRITE | EV_PERSIST, on_writable, conn);
+	if (!conn->buffer || !conn->readable || !conn->writable ||
+		event_add(conn->readable, NULL)) {
+		conn_close(conn);
+		return -ENOMEM;
+	}
+	return 0;
+}

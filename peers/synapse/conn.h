@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A connection: frames out of pages and into pages, over a socket or TLS on one, never waiting.
+ *
+ * Units: bytes, ns. Errors: 0 or -errno. Ownership: a frame to be sent is its sender's, who hears
+ * by sent() that it is on its way or lost. Threads: the shard's lane. Blocking: none.
+ */
+#ifndef SKERRY_SYNAPSE_CONN_H
+#define SKERRY_SYNAPSE_CONN_H
+
+#include <event2/event.h>
+#include <peer/peer.h>
+#include <sys/queue.h>
+#include <sys/uio.h>
+
+#include "peers/synapse/wire.h"
+
+#define CONN_PIECES 64
+#define CONN_WHO 96
+
+struct conn;
+struct tls_link; /* tls.c */
+
+/* A frame on its way out, embedded in something of its sender's. */
+struct conn_out {
+	TAILQ_ENTRY(conn_out) link;
+	uint8_t header[WIRE_HEADER];
+	uint32_t data, done; /* bytes; done: of header and data */
+	/* [at, at + length) of its data, in at most `max` pieces that need not be all of it. */
+	int (*pieces)(struct conn_out *out, uint32_t at, struct iovec *iov, int max);
+	/* Handed to the kernel, or the connection has ended (lost). */
+	void (*sent)(struct conn_out *out, bool lost);
+	bool queued;
+};
+TAILQ_HEAD(conn_queue, conn_out);
+
+struct conn_ops {
+	/* A frame's header is here. -EAGAIN: no room, until conn_resume(). */
+	int (*begin)(struct conn *conn, const struct wire_frame *frame);
+	/* Where its data go from `at` on; nowhere (0 pieces): they are thrown away. */
+	int (*place)(struct conn *conn, uint32_t at, struct iovec *iov, int max);
+	/* All of it is here. */
+	int (*end)(struct conn *conn, const struct wire_frame *frame);
+	/* It has ended, whoever did it. Its frames were lost first. */
+	void (*lost)(struct conn *conn, int error, const char *why);
+};
+
+struct conn {
+	struct peer *peer;
+	const struct conn_ops *ops;
+	void *owner;
+	int fd; /* -1: none */
+	bool connecting, paused, dead;
+	bool checks; /* data have checksums */
+	struct tls_link *tls;
+	struct event *readable, *writable;
+	bool wants_write;
+	struct conn_queue queue;
+	uint64_t queued;   /* bytes */
+	uint64_t heard_ns; /* when something came last */
+	uint64_t bytes_in, bytes_out;
+	/* the frame that is coming */
+	bool in_frame;
+	struct wire_frame frame;
+	uint32_t at, crc;
+	uint8_t *buffer;
+	uint32_t buffer_size, from, to;
+	char who[CONN_WHO];
+};
+
+/* fd: a socket that does not block, connected or about to be; the connection's from here on, also
+   when this fails. tls: NULL for clear text. */
+int conn_open(struct conn *conn, struct peer *peer, int fd, struct tls_link *tls,
+	const struct conn_ops *ops, void *owner);
+/* Ends it, without lost(). May be called from its own ops. */
+void conn_close(struct conn *conn);
+static inline bool conn_is_open(const struct conn *conn) { return conn->fd >= 0 && !conn->dead; }
+/* Queues a frame whose header is packed here; the data's checksum is taken now. */
+void conn_send(struct conn *conn, struct conn_out *out, struct wire_frame *frame);
+/* What is queued goes to the kernel; true: something did. */
+bool conn_flush(struct conn *conn);
+void conn_resume(struct conn *conn);
+/* Ends it with lost(). */
+void conn_fail(struct conn *conn, int error, const char *why);
+
+#endif

@@ -1,0 +1,418 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Requests of importers as calls down the edge. An answer is kept until the importer has said that
+ * it is there, so one that is asked again after a cut is not done again.
+ */
+#include <base/clock.h>
+#include <base/container.h>
+#include <base/must.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "peers/synapse/export.h"
+
+#define FENCE_NS 10000000000u /* others' writes are waited for so long */
+
+/* --- answers ---------------------------------------------------------------------------------- */
+
+static int answer_pieces(struct conn_out *out, uint32_t at, struct iovec *iov, int max)
+{
+	const struct export_request *request = container_of(out, struct export_request, out);
+	uint32_t left = out->data - at;
+	if (request->saved) {
+		iov[0] = (struct iovec){request->saved + at, left};
+		return 1;
+	}
+	int count = call_iov(request->call, at, left, iov, max);
+	while (count == -E2BIG) {
+		left = left > XSEG_PAGE ? left / 2 : left;
+		count = call_iov(request->call, at, left, iov, max);
+	}
+	return count;
+}
+
+static void release(struct export_request *request)
+{
+	if (request->call)
+		call_end(request->call);
+	free(request->saved);
+	request->call = NULL;
+	request->saved = NULL;
+	request->state = EXPORT_STATE_FREE;
+	request->orphan = false;
+}
+
+/* What only this call can say is kept without its pages. */
+static void keep(struct export_request *request)
+{
+	bool again = request->result == 0 && wire_is_repeatable(request->op, request->arg1);
+	if (again || request->orphan) {
+		release(request);
+		return;
+	}
+	if (request->data > 0 && !request->saved) {
+		request->saved = malloc(request->data);
+		if (!request->saved) {
+			release(request); /* it will be done again, if it is asked for */
+			return;
+		}
+		call_get_bytes(request->call, 0, request->saved, request->data);
+	}
+	if (request->call)
+		call_end(request->call);
+	request->call = NULL;
+	request->state = EXPORT_STATE_DONE;
+}
+
+static void answer_sent(struct conn_out *out, bool lost)
+{
+	(void)lost;
+	keep(container_of(out, struct export_request, out));
+}
+
+static void answer(struct export_request *request)
+{
+	struct export_session *session = request->session;
+	struct export_conn *conn = session->conn[request->class];
+	/* it is not known yet whether the importer still asks for it */
+	if (!conn || !conn->greeted || request->generation != session->generation) {
+		keep(request);
+		return;
+	}
+	struct wire_frame frame = {
+		.type = WIRE_TYPE_ANSWER,
+		.sequence = request->sequence,
+		.length = request->length,
+		.data = request->data,
+		.value = request->value,
+		.result = request->result,
+	};
+	request->state = EXPORT_STATE_ANSWERING;
+	request->out.pieces = answer_pieces;
+	request->out.sent = answer_sent;
+	conn_send(&conn->conn, &request->out, &frame);
+}
+
+static void answer_error(struct export_request *request, int error)
+{
+	request->result = error;
+	request->length = request->data = 0;
+	request->value = 0;
+	answer(request);
+}
+
+static bool is_control(const struct export_request *request, uint64_t what)
+{
+	const struct call *call = request->call;
+	return request->op == XSEG_OP_CONTROL && call && call->arg0 == what;
+}
+
+static bool is_fence(const struct export_request *request)
+{
+	return is_control(request, XSEG_CONTROL_FENCE);
+}
+
+static void done(struct call *call)
+{
+	struct export_request *request = call->context;
+	must(request->state == EXPORT_STATE_RUNNING);
+	request->session->running--;
+	request->result = call->result;
+	/* what tells importers apart is here: the store need not know of others */
+	if (call->result == -EOPNOTSUPP &&
+		(is_fence(request) || is_control(request, XSEG_CONTROL_LEAVE)))
+		request->result = 0;
+	request->value = call->value;
+	request->length = call->answer_length;
+	request->data = request->result == 0 ? request->room : 0;
+	answer(request);
+}
+
+/* --- fences ----------------------------------------------------------------------------------- */
+
+static bool changes(enum xseg_op op)
+{
+	return op == XSEG_OP_WRITE || op == XSEG_OP_ZERO || op == XSEG_OP_DISCARD ||
+	       op == XSEG_OP_COPY;
+}
+
+/* Is a change of this volume on its way that comes from another segment? */
+static bool others_change(const struct export *export, const struct export_request *fence)
+{
+	const struct export_session *session;
+	TAILQ_FOREACH (session, &export->sessions, link) {
+		if (session->running == 0 ||
+			memcmp(session->hello.writer, fence->session->hello.writer, 16) == 0)
+			continue;
+		for (unsigned i = 0; i < WIRE_WINDOW; i++) {
+			const struct export_request *other = &session->table[i];
+			if (other->state == EXPORT_STATE_RUNNING && changes(other->op) &&
+				other->volume == fence->volume)
+				return true;
+		}
+	}
+	return false;
+}
+
+static void submit(struct export_request *request)
+{
+	request->state = EXPORT_STATE_RUNNING;
+	call_submit(request->call, 0, done);
+}
+
+static void fence_begin(struct export_request *request)
+{
+	struct export_session *session = request->session;
+	struct export *export = session->export;
+	const struct call *call = request->call;
+	struct export_fence claim = {.volume = request->volume,
+		.term = call->arg1,
+		.line = call->offset,
+		.nobody = (call->flags & XSEG_F_READ_ONLY) != 0};
+	memcpy(claim.writer, session->hello.writer, sizeof(claim.writer));
+	int error = export_fence_claim(export, &claim);
+	if (error) {
+		answer_error(request, error);
+		return;
+	}
+	session->running++;
+	request->state = EXPORT_STATE_WAITING;
+	request->waits_until_ns = clock_now_ns() + FENCE_NS;
+	export->fencing++;
+}
+
+static void fence_ends(struct export_request *request, int error)
+{
+	struct export_session *session = request->session;
+	session->export->fencing--;
+	if (!error) {
+		submit(request);
+		return;
+	}
+	session->running--;
+	answer_error(request, error);
+}
+
+static void flushed(struct call *call)
+{
+	struct export_request *request = call->context;
+	int error = call->result;
+	call_end(call);
+	request->flushing = false;
+	if (!error)
+		export_fence_paid(request->session->export, request->volume);
+	fence_ends(request, error);
+}
+
+/* Who has the volume now may build on what it reads, so that must not be lost any more; and a cache
+   below drops what it has from before the term. */
+static bool flush(struct export_request *request)
+{
+	struct call *call;
+	if (call_begin(request->session->export->peer, &call))
+		return false; /* at the next turn */
+	call->op = XSEG_OP_FLUSH;
+	call->key.volume = request->volume;
+	call->context = request;
+	request->flushing = true;
+	call_submit(call, 0, flushed);
+	return true;
+}
+
+static bool fence_turn(struct export_request *request, uint64_t now)
+{
+	struct export *export = request->session->export;
+	bool others = others_change(export, request);
+	if (request->flushing || (others && now < request->waits_until_ns))
+		return false;
+	if (!others && export_fence_owes(export, request->volume))
+		return flush(request);
+	fence_ends(request, others ? -ETIMEDOUT : 0);
+	return true;
+}
+
+bool export_request_turn(struct export *export)
+{
+	struct export_session *session;
+	uint64_t now = peer_now_ns(export->peer);
+	bool moved = false;
+	if (export->fencing == 0)
+		return false;
+	TAILQ_FOREACH (session, &export->sessions, link)
+		for (unsigned i = 0; i < WIRE_WINDOW && session->running > 0; i++)
+			if (session->table[i].state == EXPORT_STATE_WAITING)
+				moved |= fence_turn(&session->table[i], now);
+	return moved;
+}
+
+/* --- coming in -------------------------------------------------------------------------------- */
+
+/* What stands below has been answered, and the importer has it. */
+static void acknowledge(struct export_session *session, uint64_t lowest)
+{
+	if (lowest > session->lowest + WIRE_WINDOW) /* there are no more than that */
+		session->lowest = lowest - WIRE_WINDOW;
+	for (; session->lowest < lowest; session->lowest++) {
+		struct export_request *request = &session->table[session->lowest % WIRE_WINDOW];
+		if (request->sequence != session->lowest)
+			continue;
+		if (request->state == EXPORT_STATE_DONE)
+			release(request);
+		else if (request->state != EXPORT_STATE_FREE)
+			request->orphan = true;
+	}
+}
+
+static int fill(struct export_request *request, const struct wire_frame *frame)
+{
+	struct call *call;
+	int error = call_begin(request->session->export->peer, &call);
+	if (error)
+		return error;
+	call->op = (enum xseg_op)frame->op;
+	call->flags = frame->flags & ~(unsigned)(XSEG_F_PIN | XSEG_F_DONATE);
+	if (call->op == XSEG_OP_READ)
+		call->flags |= XSEG_F_PIN;
+	if (call->op == XSEG_OP_WRITE)
+		call->flags |= XSEG_F_DONATE;
+	call->key = frame->key;
+	call->offset = frame->offset;
+	call->length = frame->length;
+	call->arg0 = frame->value;
+	call->arg1 = frame->arg1;
+	call->context = request;
+	error = call_pages(call, frame->data > frame->room ? frame->data : frame->room);
+	if (error) {
+		call_end(call);
+		return error;
+	}
+	request->call = call;
+	return 0;
+}
+
+static int accept_request(
+	struct export_request *request, struct export_conn *conn, const struct wire_frame *frame)
+{
+	struct export_session *session = conn->session;
+	*request = (struct export_request){
+		.session = session,
+		.class = conn->class,
+		.op = (enum xseg_op)frame->op,
+		.sequence = frame->sequence,
+		.arg1 = frame->arg1,
+		.volume = frame->key.volume,
+		.generation = session->generation,
+		.room = frame->room,
+	};
+	int error = fill(request, frame);
+	if (error)
+		return error;
+	request->state = EXPORT_STATE_ARRIVING;
+	conn->request = request;
+	return 0;
+}
+
+static bool resume(struct peer *peer, void *context)
+{
+	struct export *export = context;
+	struct export_conn *conn;
+	(void)peer;
+	export->retrying = false;
+	TAILQ_FOREACH (conn, &export->conns, link)
+		conn_resume(&conn->conn);
+	return true;
+}
+
+static int wait_for_room(struct export *export, int error)
+{
+	if (error == -EAGAIN && !export->retrying) {
+		export->retrying = true;
+		peer_retry(export->peer, resume, export);
+	}
+	return error;
+}
+
+int export_request_begin(struct export_conn *conn, const struct wire_frame *frame)
+{
+	struct export_session *session = conn->session;
+	uint64_t lowest = frame->sequence - frame->behind;
+	struct export_request *request = &session->table[frame->sequence % WIRE_WINDOW];
+	conn->request = NULL;
+	conn->resends = false;
+	if (frame->sequence < session->lowest || frame->sequence >= lowest + WIRE_WINDOW)
+		return -EPROTO;
+	acknowledge(session, lowest);
+	bool same = request->state != EXPORT_STATE_FREE && request->sequence == frame->sequence;
+	if (request->state == EXPORT_STATE_FREE)
+		return wait_for_room(session->export, accept_request(request, conn, frame));
+	if (!same)
+		return wait_for_room(session->export, -EAGAIN); /* one that was given up runs on */
+	if (request->state == EXPORT_STATE_ARRIVING || request->state == EXPORT_STATE_ANSWERING ||
+		request->generation == session->generation)
+		return -EPROTO;
+	peer_count(session->export->peer, EXPORT_REPLAYS, 1);
+	request->generation = session->generation;
+	request->class = conn->class;
+	conn->resends = request->state == EXPORT_STATE_DONE;
+	conn->request = conn->resends ? request : NULL;
+	return 0;
+}
+
+int export_request_place(struct export_conn *conn, uint32_t at, struct iovec *iov, int max)
+{
+	const struct export_request *request = conn->request;
+	if (!request || conn->resends)
+		return 0;
+	uint32_t left = conn->conn.frame.data - at;
+	int count = call_iov(request->call, at, left, iov, max);
+	while (count == -E2BIG) {
+		left = left > XSEG_PAGE ? left / 2 : left;
+		count = call_iov(request->call, at, left, iov, max);
+	}
+	return count;
+}
+
+int export_request_end(struct export_conn *conn)
+{
+	struct export_request *request = conn->request;
+	conn->request = NULL;
+	if (!request)
+		return 0;
+	if (conn->resends) {
+		conn->resends = false;
+		answer(request);
+		return 0;
+	}
+	struct export_session *session = request->session;
+	struct export *export = session->export;
+	if (is_fence(request)) {
+		fence_begin(request);
+	} else if (changes(request->op) && !export_fence_allows(export, session->hello.writer,
+						   request->volume, request->arg1)) {
+		peer_count(export->peer, EXPORT_FENCED, 1);
+		answer_error(request, -ESTALE);
+	} else {
+		session->running++;
+		submit(request);
+	}
+	return 0;
+}
+
+/* --- the end ---------------------------------------------------------------------------------- */
+
+void export_request_cut(struct export_session *session)
+{
+	for (unsigned i = 0; i < WIRE_WINDOW; i++)
+		if (session->table[i].state == EXPORT_STATE_ARRIVING)
+			release(&session->table[i]);
+}
+
+void export_request_forget(struct export_session *session)
+{
+	must(session->running == 0);
+	for (unsigned i = 0; i < WIRE_WINDOW; i++) {
+		release(&session->table[i]);
+		session->table[i] = (struct export_request){0};
+	}
+}

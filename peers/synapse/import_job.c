@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Jobs as requests of a session. Each has a sequence, and is sent again with the same one when
+ * the session's connections were lost, until its answer is here: so the exporter knows what it has
+ * done.
+ */
+#include <base/container.h>
+#include <base/must.h>
+#include <errno.h>
+#include <string.h>
+
+#include "peers/synapse/import.h"
+
+static struct import_request *request_of(const struct import *import, uint64_t sequence)
+{
+	return &import->table[sequence % WIRE_WINDOW];
+}
+
+/* --- out -------------------------------------------------------------------------------------- */
+
+static int request_pieces(struct conn_out *out, uint32_t at, struct iovec *iov, int max)
+{
+	const struct import_request *request = container_of(out, struct import_request, out);
+	uint32_t left = out->data - at;
+	int count = job_iov(request->job, at, left, iov, max);
+	/* too many pieces for one go: what surely fits */
+	while (count == -E2BIG) {
+		left = left > XSEG_PAGE ? left / 2 : left;
+		count = job_iov(request->job, at, left, iov, max);
+	}
+	return count;
+}
+
+static void request_sent(struct conn_out *out, bool lost)
+{
+	struct import_request *request = container_of(out, struct import_request, out);
+	if (!lost)
+		request->sent = true;
+}
+
+static void ask(struct import *import, struct import_request *request)
+{
+	const struct job *job = request->job;
+	unsigned flags = job->flags & ~(unsigned)(XSEG_F_PIN | XSEG_F_DONATE);
+	struct wire_frame frame = {
+		.type = WIRE_TYPE_REQUEST,
+		.op = (uint8_t)job->op,
+		.flags = (uint16_t)flags,
+		.sequence = request->sequence,
+		.key = job->key,
+		.offset = job->offset,
+		.length = job->length,
+		.data = request->data,
+		.value = job->arg0,
+		.arg1 = job->arg1,
+		.room = request->room,
+		.behind = (uint32_t)(request->sequence - import->lowest),
+	};
+	enum wire_class class = wire_class_of(request->data, request->room);
+	if (request->sent)
+		peer_count(import->peer, IMPORT_REPLAYS, 1);
+	conn_send(&import->link[class].conn, &request->out, &frame);
+}
+
+void import_job_take(struct peer *peer, struct job *job)
+{
+	struct import *import = peer->state;
+	TAILQ_INSERT_TAIL(&import->waiting, job, link);
+	import->waiting_count++;
+}
+
+/* May this one go now? At least one always may, however large it is. */
+static bool has_room(const struct import *import, uint32_t bytes)
+{
+	if (import->requests >= import->requests_max ||
+		import->next - import->lowest >= WIRE_WINDOW)
+		return false;
+	return import->requests == 0 || import->bytes + bytes <= import->bytes_max;
+}
+
+static bool begin(struct import *import, struct job *job)
+{
+	uint32_t data = wire_data_of(job->op, job->length, job->arg1, job->data_size);
+	uint32_t room = wire_room_of(job->op, job->length, job->arg1, job->data_size);
+	if (!has_room(import, data + room))
+		return false;
+	struct import_request *request = request_of(import, import->next);
+	must(!request->live && !request->out.queued);
+	*request = (struct import_request){
+		.out = {.pieces = request_pieces, .sent = request_sent},
+		.import = import,
+		.job = job,
+		.sequence = import->next++,
+		.data = data,
+		.room = room,
+		.live = true,
+	};
+	import->requests++;
+	import->bytes += data + room;
+	ask(import, request);
+	return true;
+}
+
+bool import_job_turn(struct import *import)
+{
+	struct job *job;
+	bool moved = false;
+	while (import->state == IMPORT_STATE_READY && (job = TAILQ_FIRST(&import->waiting))) {
+		if (!begin(import, job))
+			break;
+		TAILQ_REMOVE(&import->waiting, job, link);
+		import->waiting_count--;
+		moved = true;
+	}
+	for (unsigned i = 0; i < WIRE_CONNS && import->state == IMPORT_STATE_READY; i++)
+		moved |= conn_flush(&import->link[i].conn);
+	return moved;
+}
+
+void import_job_replay(struct import *import)
+{
+	for (uint64_t at = import->lowest; at < import->next; at++)
+		if (request_of(import, at)->live)
+			ask(import, request_of(import, at));
+}
+
+/* --- the end of one --------------------------------------------------------------------------- */
+
+static struct job *retire(struct import *import, struct import_request *request)
+{
+	struct job *job = request->job;
+	must(request->live);
+	request->live = false;
+	request->job = NULL;
+	import->requests--;
+	import->bytes -= request->data + request->room;
+	while (import->lowest < import->next && !request_of(import, import->lowest)->live)
+		import->lowest++;
+	return job;
+}
+
+/* The connections have ended, so nothing points to a job's pages. */
+void import_job_fail(struct import *import, int error)
+{
+	struct job *job;
+	for (uint64_t at = import->lowest; at < import->next; at++)
+		if (request_of(import, at)->live)
+			job_fail(retire(import, request_of(import, at)), error);
+	while ((job = TAILQ_FIRST(&import->waiting))) {
+		TAILQ_REMOVE(&import->waiting, job, link);
+		import->waiting_count--;
+		job_fail(job, error);
+	}
+}
+
+/* --- answers ---------------------------------------------------------------------------------- */
+
+int import_job_answer_begin(struct import_link *link, const struct wire_frame *frame)
+{
+	struct import *import = link->import;
+	link->answer = NULL;
+	if (frame->sequence >= import->next)
+		return -EPROTO;
+	struct import_request *request = request_of(import, frame->sequence);
+	/* one that was asked twice, and has been answered */
+	if (frame->sequence < import->lowest || !request->live ||
+		request->sequence != frame->sequence)
+		return 0;
+	bool read = request->job->op == XSEG_OP_READ;
+	if (frame->data > request->room || frame->result > 0 ||
+		(read && frame->result == 0 && frame->data != request->room))
+		return -EPROTO;
+	/* it would be sent again and again, out of pages that are its client's by then */
+	if (request->out.queued)
+		return -EPROTO;
+	link->answer = request;
+	return 0;
+}
+
+int import_job_answer_place(struct import_link *link, uint32_t at, struct iovec *iov, int max)
+{
+	const struct import_request *request = link->answer;
+	if (!request || !request->live)
+		return 0;
+	uint32_t left = request->room - at;
+	int count = job_iov(request->job, at, left, iov, max);
+	while (count == -E2BIG) {
+		left = left > XSEG_PAGE ? left / 2 : left;
+		count = job_iov(request->job, at, left, iov, max);
+	}
+	return count;
+}
+
+int import_job_answer_end(struct import_link *link, const struct wire_frame *frame)
+{
+	struct import_request *request = link->answer;
+	link->answer = NULL;
+	/* the same answer came on the other connection meanwhile */
+	if (!request || !request->live || request->sequence != frame->sequence)
+		return 0;
+	struct job *job = retire(link->import, request);
+	link->import->proven = true;
+	uint32_t length = frame->length < XSEG_OBJECT_MAX ? frame->length : XSEG_OBJECT_MAX;
+	if (frame->result)
+		job_fail_value(job, frame->result, frame->value);
+	else
+		job_complete_value(job, length, frame->value);
+	return 0;
+}

@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+synapse_common = \
+	peers/synapse/wire.h peers/synapse/wire.c \
+	peers/synapse/conn.h peers/synapse/conn.c \
+	peers/synapse/address.h peers/synapse/address.c \
+	peers/synapse/tls.h
+if HAVE_OPENSSL
+synapse_common += peers/synapse/tls.c
+else
+synapse_common += peers/synapse/tls_none.c
+endif
+EXTRA_DIST += peers/synapse/tls.c peers/synapse/tls_none.c
+pkglib_LTLIBRARIES += synapse_import.la synapse_export.la
+synapse_import_la_SOURCES = $(synapse_common) peers/synapse/import.h \
+	peers/synapse/import.c peers/synapse/import_link.c \
+	peers/synapse/import_job.c
+synapse_export_la_SOURCES = $(synapse_common) peers/synapse/export.h \
+	peers/synapse/export.c peers/synapse/export_session.c \
+	peers/synapse/export_request.c peers/synapse/export_fence.c
+synapse_import_la_CFLAGS = $(AM_CFLAGS) $(EVENT_CFLAGS) $(OPENSSL_CFLAGS)
+synapse_import_la_LDFLAGS = $(AM_LDFLAGS) $(MODULE_LDFLAGS)
+synapse_import_la_LIBADD = $(EVENT_LIBS) $(OPENSSL_LIBS)
+synapse_export_la_CFLAGS = $(AM_CFLAGS) $(EVENT_CFLAGS) $(OPENSSL_CFLAGS)
+synapse_export_la_LDFLAGS = $(AM_LDFLAGS) $(MODULE_LDFLAGS)
+synapse_export_la_LIBADD = $(EVENT_LIBS) $(OPENSSL_LIBS)

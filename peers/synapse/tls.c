@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* TLS of a bridge, by OpenSSL: mutual certificates, and records that are full. */
+#include "peers/synapse/tls.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <openssl/x509v3.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TLS_RECORD 16384u
+
+struct tls_context {
+	SSL_CTX *ssl;
+};
+
+struct tls_link {
+	SSL *ssl;
+	bool wants_write;
+	char reason[160];
+	uint8_t record[TLS_RECORD]; /* pieces of a send, so that each record is a full one */
+};
+
+/* --- files ------------------------------------------------------------------------------------ */
+
+static int refuse(const char *option, const char *file, char *why, size_t why_size)
+{
+	const char *reason = ERR_reason_error_string(ERR_peek_last_error());
+	snprintf(why, why_size, "%s: '%s': %s", option, file, reason ? reason : "unknown error");
+	ERR_clear_error();
+	return -EINVAL;
+}
+
+static int load(SSL_CTX *ssl, const struct tls_files *files, char *why, size_t why_size)
+{
+	if (SSL_CTX_use_certificate_chain_file(ssl, files->cert) != 1)
+		return refuse("tls-cert", files->cert, why, why_size);
+	if (SSL_CTX_use_PrivateKey_file(ssl, files->key, SSL_FILETYPE_PEM) != 1 ||
+		SSL_CTX_check_private_key(ssl) != 1)
+		return refuse("tls-key", files->key, why, why_size);
+	if (SSL_CTX_load_verify_locations(ssl, files->ca, NULL) != 1)
+		return refuse("tls-ca", files->ca, why, why_size);
+	return 0;
+}
+
+static void harden(SSL_CTX *ssl)
+{
+	SSL_CTX_set_min_proto_version(ssl, TLS1_3_VERSION);
+	SSL_CTX_set_session_cache_mode(ssl, SSL_SESS_CACHE_OFF);
+	SSL_CTX_set_num_tickets(ssl, 0);
+	SSL_CTX_set_mode(ssl, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+	SSL_CTX_set_read_ahead(ssl, 1);
+	SSL_CTX_set_verify(ssl, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
+}
+
+int tls_context_open(struct tls_context **context, const struct tls_files *files, bool server,
+	char *why, size_t why_size)
+{
+	SSL_CTX *ssl = SSL_CTX_new(server ? TLS_server_method() : TLS_client_method());
+	int error = -ENOMEM;
+	*context = ssl ? calloc(1, sizeof(**context)) : NULL;
+	snprintf(why, why_size, "tls-cert: out of memory");
+	if (*context) {
+		harden(ssl);
+		error = load(ssl, files, why, why_size);
+	}
+	if (error) {
+		SSL_CTX_free(ssl);
+		free(*context);
+		*context = NULL;
+		return error;
+	}
+	signal(SIGPIPE, SIG_IGN); /* OpenSSL writes to sockets without MSG_NOSIGNAL */
+	(*context)->ssl = ssl;
+	return 0;
+}
+
+void tls_context_close(struct tls_context *context)
+{
+	if (!context)
+		return;
+	SSL_CTX_free(context->ssl);
+	free(context);
+}
+
+/* --- a connection ----------------------------------------------------------------------------- */
+
+static bool expect_name(SSL *ssl, const char *name)
+{
+	uint8_t address[16];
+	if (inet_pton(AF_INET, name, address) == 1 || inet_pton(AF_INET6, name, address) == 1)
+		return X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), name) == 1;
+	return SSL_set1_host(ssl, name) == 1 && SSL_set_tlsext_host_name(ssl, name) == 1;
+}
+
+struct tls_link *tls_open(struct tls_context *context, int fd, const char *name)
+{
+	struct tls_link *link = calloc(1, sizeof(*link));
+	if (!link)
+		return NULL;
+	link->ssl = SSL_new(context->ssl);
+	if (!link->ssl || !SSL_set_fd(link->ssl, fd) || (name && !expect_name(link->ssl, name))) {
+		ERR_clear_error();
+		tls_close(link);
+		return NULL;
+	}
+	if (name)
+		SSL_set_connect_state(link->ssl);
+	else
+		SSL_set_accept_state(link->ssl);
+	return link;
+}
+
+void tls_close(struct tls_link *link)
+{
+	if (!link)
+		return;
+	SSL_free(link->ssl);
+	free(link);
+}
+
+static void note_reason(struct tls_link *link)
+{
+	long verified = SSL_get_verify_result(link->ssl);
+	const char *reason = ERR_reason_error_string(ERR_peek_last_error());
+	if (verified != X509_V_OK)
+		reason = X509_verify_cert_error_string(verified);
+	snprintf(link->reason, sizeof(link->reason), "TLS: %s", reason ? reason : "it has ended");
+}
+
+static ssize_t failed(struct tls_link *link, int rc)
+{
+	int saved = errno;
+	switch (SSL_get_error(link->ssl, rc)) {
+	case SSL_ERROR_WANT_READ: return -EAGAIN;
+	case SSL_ERROR_WANT_WRITE: link->wants_write = true; return -EAGAIN;
+	case SSL_ERROR_ZERO_RETURN: return -ECONNRESET;
+	case SSL_ERROR_SYSCALL: ERR_clear_error(); return saved ? -saved : -ECONNRESET;
+	default: break;
+	}
+	bool cut = ERR_GET_REASON(ERR_peek_error()) == SSL_R_UNEXPECTED_EOF_WHILE_READING;
+	if (!cut)
+		note_reason(link);
+	ERR_clear_error();
+	return cut ? -ECONNRESET : -EACCES;
+}
+
+ssize_t tls_receive(struct tls_link *link, struct iovec *iov, int count)
+{
+	ssize_t total = 0;
+	link->wants_write = false;
+	for (int i = 0; i < count; i++) {
+		size_t at = 0;
+		while (at < iov[i].iov_len) {
+			errno = 0;
+			int got = SSL_read(link->ssl, (uint8_t *)iov[i].iov_base + at,
+				(int)(iov[i].iov_len - at));
+			if (got <= 0) /* it will say so again */
+				return total ? total : failed(link, got);
+			at += (size_t)got;
+			total += got;
+		}
+	}
+	return total;
+}
+
+/* Fills one record from the pieces, beginning `from` bytes into them. */
+static size_t pack(struct tls_link *link, const struct iovec *iov, int count, size_t from)
+{
+	size_t size = 0;
+	for (int i = 0; i < count && size < TLS_RECORD; i++) {
+		if (from >= iov[i].iov_len) {
+			from -= iov[i].iov_len;
+			continue;
+		}
+		size_t take = iov[i].iov_len - from, room = TLS_RECORD - size;
+		take = take < room ? take : room;
+		memcpy(link->record + size, (const uint8_t *)iov[i].iov_base + from, take);
+		size += take;
+		from = 0;
+	}
+	return size;
+}
+
+/* What could not be written is packed again, the same bytes, the next time. */
+ssize_t tls_send(struct tls_link *link, struct iovec *iov, int count)
+{
+	size_t done = 0, size;
+	while ((size = pack(link, iov, count, done))) {
+		errno = 0;
+		int sent = SSL_write(link->ssl, link->record, (int)size);
+		if (sent <= 0)
+			return done ? (ssize_t)done : failed(link, sent);
+		done += (size_t)sent;
+	}
+	return (ssize_t)done;
+}
+
+bool tls_wants_write(const struct tls_link *link) { return link && link->wants_write; }
+
+const char *tls_reason(const struct tls_link *link)
+{
+	return link && *link->reason ? link->reason : NULL;
+}
+
+static bool is_uri(const GENERAL_NAME *name, const char *uri)
+{
+	size_t length = strlen(uri);
+	bool begins = length > 0 && uri[length - 1] == '*';
+	const ASN1_STRING *text = name->d.uniformResourceIdentifier;
+	if (name->type != GEN_URI)
+		return false;
+	length -= begins;
+	size_t size = (size_t)ASN1_STRING_length(text);
+	return (begins ? size >= length : size == length) &&
+	       memcmp(ASN1_STRING_get0_data(text), uri, length) == 0;
+}
+
+bool tls_is(const struct tls_link *link, const char *uri)
+{
+	X509 *certificate = SSL_get1_peer_certificate(link->ssl);
+	GENERAL_NAMES *names =
+		certificate ? X509_get_ext_d2i(certificate, NID_subject_alt_name, NULL, NULL)
+			    : NULL;
+	bool found = false;
+	for (int i = 0; i < sk_GENERAL_NAME_num(names) && !found; i++)
+		found = is_uri(sk_GENERAL_NAME_value(names, i), uri);
+	GENERAL_NAMES_free(names);
+	X509_free(certificate);
+	return found;
+}

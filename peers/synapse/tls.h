@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * TLS 1.3 on a connection, both sides with certificates. Whom the other one is, is told by the URIs
+ * of its certificate (subjectAltName).
+ *
+ * Errors: 0 or -errno, with a sentence in `why` where one is asked for. Ownership: as noted.
+ * Threads: one each; a context any. Blocking: opening a context reads files.
+ */
+#ifndef SKERRY_SYNAPSE_TLS_H
+#define SKERRY_SYNAPSE_TLS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+struct tls_files {
+	const char *ca, *cert, *key;
+};
+
+struct tls_context; /* files that were read */
+struct tls_link;    /* one connection */
+
+int tls_context_open(struct tls_context **context, const struct tls_files *files, bool server,
+	char *why, size_t why_size);
+void tls_context_close(struct tls_context *context);
+
+/* name: of the server, as its certificate must have it; NULL on a server. NULL: out of memory. */
+struct tls_link *tls_open(struct tls_context *context, int fd, const char *name);
+void tls_close(struct tls_link *link);
+/* As recvmsg() and sendmsg(): bytes, or -errno; -EAGAIN: later. */
+ssize_t tls_receive(struct tls_link *link, struct iovec *iov, int count);
+ssize_t tls_send(struct tls_link *link, struct iovec *iov, int count);
+/* It can go on only when the socket takes something. NULL: false. */
+bool tls_wants_write(const struct tls_link *link);
+/* What went wrong, as a sentence; NULL: nothing of TLS. */
+const char *tls_reason(const struct tls_link *link);
+/* Has the other side's certificate this URI? '*' at its end: one that begins so. */
+bool tls_is(const struct tls_link *link, const char *uri);
+
+#endif

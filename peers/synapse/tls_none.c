@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A bridge of a build without OpenSSL: whoever asks for TLS is told so. */
+#include <errno.h>
+#include <stdio.h>
+
+#include "peers/synapse/tls.h"
+
+int tls_context_open(struct tls_context **context, const struct tls_files *files, bool server,
+	char *why, size_t why_size)
+{
+	(void)server;
+	*context = NULL;
+	snprintf(why, why_size, "tls-cert: '%s': this build has no TLS", files->cert);
+	return -EOPNOTSUPP;
+}
+
+void tls_context_close(struct tls_context *context) { (void)context; }
+
+struct tls_link *tls_open(struct tls_context *context, int fd, const char *name)
+{
+	(void)context, (void)fd, (void)name;
+	return NULL;
+}
+
+void tls_close(struct tls_link *link) { (void)link; }
+
+ssize_t tls_receive(struct tls_link *link, struct iovec *iov, int count)
+{
+	(void)link, (void)iov, (void)count;
+	return -EOPNOTSUPP;
+}
+
+ssize_t tls_send(struct tls_link *link, struct iovec *iov, int count)
+{
+	(void)link, (void)iov, (void)count;
+	return -EOPNOTSUPP;
+}
+
+bool tls_wants_write(const struct tls_link *link)
+{
+	(void)link;
+	return false;
+}
+
+const char *tls_reason(const struct tls_link *link)
+{
+	(void)link;
+	return NULL;
+}
+
+bool tls_is(const struct tls_link *link, const char *uri)
+{
+	(void)link, (void)uri;
+	return false;
+}

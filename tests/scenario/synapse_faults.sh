@@ -1,0 +1,128 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# A bridge under a network that cuts, stalls, corrupts and refuses, with both of its ends killed: no
+# client sees an error, nothing that was flushed is lost, and no request is done twice.
+
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "$0")/synapse_lib.sh"
+blocker_begin "a bridge and its faults" 128M
+synapse_far
+disk=disk=synapse_import,$REMOTE,silence=2s
+
+# --- the ends are killed ------------------------------------------------------------------------
+killed_under_load "the importing end is killed" "$disk"
+server_killed far far_start
+server_killed far far_start
+both_start() {
+    scene_kill KILL life
+    scene_stop life
+    far_start
+    scene_peer life -s "$SEGMENT" -l 1 "$disk"
+}
+server_killed far both_start
+store_start() { scene_peer store -s "$FAR" "store=blocker_file,dir=$SCENE_DIR/files"; }
+server_killed store store_start
+
+# --- the network --------------------------------------------------------------------------------
+lines() { wc -l <"$SCENE_DIR/hammer.out"; }
+# The load is under way before and after what is done to the network.
+through() { # LABEL COMMAND...
+    local before
+    hammer_begins "$NEXT"
+    scene_until 120 more_than "$SCENE_DIR/hammer.out" 2
+    "${@:2}"
+    before=$(lines)
+    tap_run "$1: the load goes on, without an error" \
+        scene_until 240 more_than "$SCENE_DIR/hammer.out" $((before + 2))
+    hammer_ends
+    tap_is "$1: nothing is lost" "$(op verify 9 $((NEXT - 1)))" ok
+}
+cuts() {
+    local i
+    for ((i = 1; i <= 20; i++)); do
+        network "cut=$i"
+        sleep "0.0$((RANDOM % 10))"
+    done
+}
+cut_count=$(counter disk cuts)
+through "cut twenty times" cuts
+tap_run "... which the peer has counted" test "$(counter disk cuts)" -gt "$cut_count"
+stall() {
+    local cuts
+    cuts=$(counter disk cuts)
+    network stall=1
+    has_cut() { [ "$(counter disk cuts)" -gt "$cuts" ]; }
+    scene_until 60 has_cut
+    network cut=99
+}
+through "stalled" stall
+corrupts() {
+    network corrupt=300000
+    scene_until 120 grep -q 'wrong checksum' "$SCENE_DIR/life.err" "$SCENE_DIR/far.err"
+    network corrupt=0
+}
+through "corrupted" corrupts
+refuses() {
+    network refuse=1 cut=5
+    sleep 1
+    network refuse=0 cut=5
+}
+through "refused for a second" refuses
+
+# What is no copy of itself when it is done twice, sixteen requests in flight.
+scene_spawn model "$CHECK" all "$SEGMENT" disk 20000
+i=100
+while scene_alive model && ((i < 400)); do
+    network "cut=$((i++))"
+    sleep "0.1$((RANDOM % 10))"
+done
+scene_running() { scene_alive model; }
+scene_until 600 eval '! scene_running'
+tap_run "all laws hold while the link is cut again and again" scene_stop model
+tap_run "... which has come to replays" test "$(counter disk replays)" -gt 0
+tap_run "... that were not done again" test "$(counter far replays "$FAR")" -gt 0
+
+# --- a link that is away for longer -------------------------------------------------------------
+scene_stop life
+blocker_peer brief 1 "brief=synapse_import,$REMOTE,timeout=1s" || tap_not_ok "it starts"
+tap_is "it is reached" "$(op write 20 0 0 4096 1)" ok
+network refuse=1 cut=1000
+tap_like "away for longer than timeout: EIO" "$(op write 20 0 0 4096 2)" '^(EIO|error 5)'
+tap_like "which the log says" "$(cat "$SCENE_DIR/brief.err")" "away for longer than 'timeout'"
+scene_peer waits -s "$SEGMENT" "waits=synapse_import,$REMOTE,timeout=0"
+scene_spawn patient "$CHECK" read "$SEGMENT" waits 20 0 0 4096 1
+sleep 2
+tap_run "with timeout=0 it is waited for" scene_alive patient
+network refuse=0 cut=1000
+tap_run "... until it is back" scene_until 120 grep -q . "$SCENE_DIR/patient.out"
+tap_like "... and answered" "$(cat "$SCENE_DIR/patient.out")" '^(ok|wrong)'
+tap_run "the other one is back, too" comes write 20 0 0 4096 3
+tap_is "and reads what it has written" "$(op read 20 0 0 4096 3)" ok
+scene_stop waits
+scene_stop brief
+
+# --- another segment takes the volume -----------------------------------------------------------
+blocker_peer life 1 "$disk" || tap_not_ok "it starts"
+tap_is "one segment claims a volume" "$(op fence 51 5)" ok
+tap_is "... and writes" "$(op write 51 0 0 4096 1)" ok
+scene_freeze "$(scene_pid life)"
+scene_spawn late "$CHECK" write "$SEGMENT" disk 51 0 0 4096 3
+one=$SEGMENT SEGMENT=$SEGMENT-b
+blocker_segment 32M
+blocker_peer second 1 "second=synapse_import,$REMOTE" || tap_not_ok "it starts"
+tap_is "another takes it" "$(op fence 51 6)" ok
+tap_is "... and writes" "$(op write 51 0 0 4096 4)" ok
+SEGMENT=$one PEER=disk
+scene_kill CONT life
+tap_run "the late write is answered" scene_until 60 grep -q . "$SCENE_DIR/late.out"
+tap_is "... and refused" "$(cat "$SCENE_DIR/late.out")" ESTALE
+tap_is "... and nothing of it arrived" "$(op read 51 0 0 4096 4)" ok
+scene_kill KILL far
+scene_stop far
+far_start
+tap_like "as one is by an exporting end that was killed meanwhile" \
+    "$(op write 51 0 0 4096 5)" ESTALE
+tap_is "... which lets the other one write" \
+    "$(SEGMENT=$one-b PEER=second op write 51 0 0 4096 6)" ok
+tap_end

@@ -1,0 +1,107 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Who may cross a bridge, and who may not: TLS with certificates of both ends, and what happens to
+# whoever has none, a wrong one, speaks something else, or tells lies.
+
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "$0")/synapse_lib.sh"
+blocker_begin "who may cross a bridge" 64M
+scene_need openssl
+
+# --- certificates -------------------------------------------------------------------------------
+authority() { # NAME
+    openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 \
+        -subj "/CN=$1" -keyout "$SCENE_DIR/$1.key" -out "$SCENE_DIR/$1.crt" 2>/dev/null
+}
+issue() { # AUTHORITY NAME SUBJECTALTNAME [DATES...]
+    openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj "/CN=$2" \
+        -keyout "$SCENE_DIR/$2.key" -out "$SCENE_DIR/$2.csr" 2>/dev/null &&
+        openssl x509 -req -in "$SCENE_DIR/$2.csr" -CA "$SCENE_DIR/$1.crt" \
+            -CAkey "$SCENE_DIR/$1.key" -CAcreateserial -out "$SCENE_DIR/$2.crt" "${@:4}" \
+            -extfile <(printf 'subjectAltName=%s\n' "$3") 2>/dev/null
+}
+tls() { # AUTHORITY NAME
+    echo "tls-ca=$SCENE_DIR/$1.crt,tls-cert=$SCENE_DIR/$2.crt,tls-key=$SCENE_DIR/$2.key"
+}
+authority ours && authority theirs || tap_skip_all "openssl makes no certificates"
+issue ours far DNS:localhost,IP:127.0.0.1 -days 2
+issue ours near URI:skerry://hosts/near -days 2
+issue ours other URI:skerry://hosts/other -days 2
+issue ours late URI:skerry://hosts/near -days -1
+issue theirs strange URI:skerry://hosts/near -days 2
+issue theirs false DNS:localhost,IP:127.0.0.1 -days 2
+
+# --- what is refused at the start ---------------------------------------------------------------
+no="no=synapse_import,port=far,remote"
+tap_like "no address" "$(blocker_refusal "$no=here")" "'here': no address of a bridge"
+tap_like "no port" "$(blocker_refusal "$no=tcp:here")" "there is no port"
+tap_like "another host without TLS" "$(blocker_refusal "$no=tcp:192.0.2.1:7000")" \
+    'another host, so it needs TLS'
+tap_like "half of TLS" "$(blocker_refusal "$no=tcp:127.0.0.1:7000,tls-ca=$SCENE_DIR/ours.crt")" \
+    'needs all three'
+tap_like "no such certificate" \
+    "$(blocker_refusal "$no=tcp:127.0.0.1:7000,$(tls ours nobody)")" "tls-cert: '.*nobody"
+out="out=synapse_export,edge.port=mem,listen"
+tap_like "offered to the network without TLS" \
+    "$(blocker_refusal "$out=tcp:0.0.0.0:7000" mem=blocker_memory)" 'so it needs TLS'
+tap_like "nobody is let in" \
+    "$(blocker_refusal "$out=tcp:127.0.0.1:7000,$(tls ours far)" mem=blocker_memory)" \
+    'name with allow=URI'
+tap_like "allow without TLS" \
+    "$(blocker_refusal "$out=tcp:127.0.0.1:7000,allow=x" mem=blocker_memory)" 'allow needs TLS'
+tap_like "an address that is none of ours" \
+    "$(blocker_refusal "$out=tcp:192.0.2.1:7000,clear-text=yes" mem=blocker_memory)" \
+    "listen: '192.0.2.1'"
+
+# --- by certificates ----------------------------------------------------------------------------
+synapse_far "$(tls ours far)" allow=skerry://hosts/near
+near() { # NAME OPTIONS: an importing end; it starts whatever the other one says
+    blocker_peer "$1" 1 "$1=synapse_import,timeout=1s,$REMOTE${2:+,$2}" || tap_not_ok "it starts"
+}
+near good "$(tls ours near)"
+tap_is "whoever is named comes in" "$(op write 7 0 0 4096 1)" ok
+tap_run "large data go through TLS, too" "$CHECK" some "$SEGMENT" good 300
+stays_out() { # LABEL NAME OPTIONS WORDS: it gets nothing done, and somebody says why
+    near "$2" "$3"
+    tap_like "$1: nothing is done" "$(op read 7 0 0 4096 1)" '^(EIO|error 5)'
+    tap_like "$1: it is said" "$(cat "$SCENE_DIR/$2.err" "$SCENE_DIR/far.err")" "$4"
+    scene_stop "$2"
+}
+stays_out "one that is not named" other "$(tls ours other)" "no 'allow' of this port names"
+stays_out "signed by somebody else" strange "$(tls ours strange)" 'TLS: |alert unknown ca'
+stays_out "expired" late "$(tls ours late)" 'certificate has expired'
+stays_out "clear text" plain "" 'TLS: '
+stays_out "another authority" wrong "$(tls theirs near)" 'self-signed certificate|unable to get'
+stays_out "another name" named "$(tls ours near),tls-name=elsewhere" 'hostname mismatch'
+tap_is "the one that is named is still there" "$(PEER=good op read 7 0 0 4096 1)" ok
+scene_stop good
+
+# --- what is no bridge --------------------------------------------------------------------------
+scene_stop far
+FAR_OPTIONS=()
+far_start
+near clear ''
+tap_is "clear text on this host" "$(op write 7 0 0 4096 2)" ok
+REMOTE=${REMOTE/port=far/port=nothing}
+stays_out "a port that is not offered" portless '' 'no port of that name is offered here'
+REMOTE=${REMOTE/port=nothing/port=far}
+tell() { # PYTHON: frames to the exporting end; prints what comes back
+    timeout 60 python3 "$(dirname "$0")/../lib/bridge_liar.py" "$FAR_PORT" "$1" 2>&1
+}
+for lie in noise header length version twice window request huge; do
+    tap_like "a client that lies: $lie" "$(tell "$lie")" '^(refused|ended)'
+done
+tap_is "none of which has harmed it" "$(PEER=clear op read 7 0 0 4096 2)" ok
+scene_stop clear
+liar=$(scene_free_port)
+for lie in noise length unasked window version twice; do
+    scene_spawn liar python3 "$(dirname "$0")/../lib/bridge_liar.py" --serve "$liar" "$lie"
+    scene_wait_tcp 127.0.0.1 "$liar"
+    blocker_peer fooled 1 "fooled=synapse_import,timeout=1s,remote=tcp:127.0.0.1:$liar,port=far"
+    tap_like "an exporting end that lies: $lie" "$(op read 7 0 0 4096 2)" '^(EIO|error 5|wrong)'
+    tap_run "... is survived" scene_alive fooled
+    scene_stop fooled
+    scene_stop liar
+done
+tap_end
