@@ -50,15 +50,66 @@ static uint32_t crc32c_by_table(uint32_t crc, const unsigned char *data, size_t 
 }
 
 #if defined(__x86_64__)
+/*
+ * The instruction takes three cycles and one can begin in each, so four runs of CRC32C_RUN bytes are
+ * summed side by side. A sum is a linear function of the one before, so that of a run moves behind
+ * the next one by a table for each of its bytes (Gopal and others, Fast CRC Computation for iSCSI
+ * Polynomial Using CRC32 Instruction, Intel 2011).
+ */
+#define CRC32C_RUN 1024u
+static uint32_t crc32c_behind[4]
+			     [256]; /* [i][b]: byte i of a sum is b, followed by a run of zeros */
+static pthread_once_t crc32c_behind_once = PTHREAD_ONCE_INIT;
+
+static void crc32c_behind_fill(void)
+{
+	pthread_once(&crc32c_once, crc32c_words_fill);
+	for (unsigned i = 0; i < 32; i++) {
+		uint32_t bit = 1u << i;
+		for (unsigned n = 0; n < CRC32C_RUN; n++)
+			bit = (bit >> 8) ^ crc32c_words[0][bit & 0xff];
+		for (unsigned byte = 0; byte < 256; byte++)
+			if (byte >> (i % 8) & 1)
+				crc32c_behind[i / 8][byte] ^= bit;
+	}
+}
+
+static uint32_t crc32c_move(uint64_t crc)
+{
+	return crc32c_behind[0][crc & 0xff] ^ crc32c_behind[1][(crc >> 8) & 0xff] ^
+	       crc32c_behind[2][(crc >> 16) & 0xff] ^ crc32c_behind[3][(crc >> 24) & 0xff];
+}
+
+static uint64_t crc32c_word(const unsigned char *data)
+{
+	uint64_t word;
+	memcpy(&word, data, sizeof(word));
+	return word;
+}
+
+__attribute__((target("sse4.2"))) static uint32_t crc32c_four_runs(
+	uint64_t crc, const unsigned char *data)
+{
+	uint64_t b = 0, c = 0, d = 0;
+	for (unsigned at = 0; at < CRC32C_RUN; at += 8, data += 8) {
+		crc = __builtin_ia32_crc32di(crc, crc32c_word(data));
+		b = __builtin_ia32_crc32di(b, crc32c_word(data + CRC32C_RUN));
+		c = __builtin_ia32_crc32di(c, crc32c_word(data + 2 * CRC32C_RUN));
+		d = __builtin_ia32_crc32di(d, crc32c_word(data + 3 * CRC32C_RUN));
+	}
+	return crc32c_move(crc32c_move(crc32c_move(crc) ^ b) ^ c) ^ (uint32_t)d;
+}
+
 __attribute__((target("sse4.2"))) static uint32_t crc32c_by_cpu(
 	uint32_t crc, const unsigned char *data, size_t size)
 {
+	if (size >= 4 * CRC32C_RUN)
+		pthread_once(&crc32c_behind_once, crc32c_behind_fill);
+	for (; size >= 4 * CRC32C_RUN; data += 4 * CRC32C_RUN, size -= 4 * CRC32C_RUN)
+		crc = crc32c_four_runs(crc, data);
 	uint64_t wide = crc;
-	for (; size >= 8; data += 8, size -= 8) {
-		uint64_t word;
-		memcpy(&word, data, sizeof(word));
-		wide = __builtin_ia32_crc32di(wide, word);
-	}
+	for (; size >= 8; data += 8, size -= 8)
+		wide = __builtin_ia32_crc32di(wide, crc32c_word(data));
 	crc = (uint32_t)wide;
 	for (; size > 0; data++, size--)
 		crc = __builtin_ia32_crc32qi(crc, *data);
