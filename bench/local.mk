@@ -3,7 +3,7 @@
 bench_shared = bench/common.c bench/common.h tests/lib/fixture.c tests/lib/fixture.h
 bench_hop_shared = bench/hop.c bench/hop.h $(bench_shared)
 bench_builds = bench_ring bench_hop bench_instructions bench_policy bench_reap bench_xcache \
-	bench_cache bench_port
+	bench_cache bench_port bench_tcp
 bench_bare = bench/bare.c bench/bare.h
 bench_rados_sources = bench/bench_rados.c $(bench_bare)
 if HAVE_RADOS
@@ -49,6 +49,8 @@ bench_cache_SOURCES = bench/bench_cache.c $(bench_shared)
 bench_cache_LDADD = libxseg.la
 bench_port_SOURCES = bench/bench_port.c $(bench_shared)
 bench_port_LDADD = libxseg.la
+bench_tcp_SOURCES = bench/bench_tcp.c $(bench_shared)
+bench_tcp_LDADD = libxseg.la
 
 # a test runs it, too
 check_PROGRAMS += bench_volume

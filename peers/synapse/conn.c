@@ -17,6 +17,7 @@
 /* What comes behind a header, so that small frames come many at once; more of one frame's data goes
    to its pages without a copy. */
 #define CONN_BUFFER 32768u
+#define CONN_ACTIVE_NS 200000u
 #define CONN_TURN (1u << 20) /* bytes read in one turn: others have one, too */
 
 /* --- bytes ------------------------------------------------------------------------------------ */
@@ -206,6 +207,7 @@ bool conn_flush(struct conn *conn)
 			return true;
 		}
 		advance(conn, (size_t)sent);
+		conn->active_ns = peer_now_ns(conn->peer);
 		moved = true;
 	}
 	if (conn_is_open(conn) && !conn->connecting && !tls_wants_write(conn->tls))
@@ -350,7 +352,7 @@ static void receive_frames(struct conn *conn)
 		sum += got;
 	}
 	if (sum > 0) {
-		conn->heard_ns = clock_now_ns();
+		conn->heard_ns = conn->active_ns = clock_now_ns();
 		conn->bytes_in += (uint64_t)sum;
 	}
 	if (!conn_is_open(conn))
@@ -363,6 +365,16 @@ static void receive_frames(struct conn *conn)
 		event_active(conn->readable, EV_READ, 0);
 	if (conn_is_open(conn) && tls_wants_write(conn->tls))
 		want_write(conn, true);
+}
+
+bool conn_poll(struct conn *conn)
+{
+	uint64_t before = conn->heard_ns;
+	if (!conn_is_open(conn) || conn->connecting || conn->paused ||
+		peer_now_ns(conn->peer) > conn->active_ns + CONN_ACTIVE_NS)
+		return false;
+	receive_frames(conn);
+	return !conn_is_open(conn) || conn->heard_ns != before;
 }
 
 static void on_readable(evutil_socket_t fd, short what, void *context)

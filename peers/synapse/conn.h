@@ -56,8 +56,9 @@ struct conn {
 	struct event *readable, *writable;
 	bool wants_write;
 	struct conn_queue queue;
-	uint64_t queued;   /* bytes */
-	uint64_t heard_ns; /* when something came last */
+	uint64_t queued;    /* bytes */
+	uint64_t heard_ns;  /* when something came last */
+	uint64_t active_ns; /* the same, or when something was sent */
 	uint64_t bytes_in, bytes_out;
 	/* the frame that is coming */
 	bool in_frame;
@@ -79,6 +80,9 @@ static inline bool conn_is_open(const struct conn *conn) { return conn->fd >= 0 
 void conn_send(struct conn *conn, struct conn_out *out, struct wire_frame *frame);
 /* What is queued goes to the kernel; true: something did. */
 bool conn_flush(struct conn *conn);
+/* Looks for frames without the event loop, which is asked less often than a lane turns, while
+   something was on its way a moment ago. True: there were some. */
+bool conn_poll(struct conn *conn);
 void conn_resume(struct conn *conn);
 /* Ends it with lost(). */
 void conn_fail(struct conn *conn, int error, const char *why);

@@ -304,7 +304,8 @@ static bool look_after(struct export_conn *conn, uint64_t now)
 		export_end(conn);
 		return true;
 	}
-	return conn_flush(&conn->conn);
+	bool moved = conn_poll(&conn->conn);
+	return conn_flush(&conn->conn) || moved;
 }
 
 bool export_session_turn(struct export *export)

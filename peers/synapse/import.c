@@ -8,6 +8,8 @@
 #include <string.h>
 #include <sys/random.h>
 
+static const char *const checksum_choices[] = {"auto", "yes", "no", NULL};
+
 static const struct peer_option import_options[] = {
 	OPTION_TEXT(struct import_options, remote, "remote", .required = true, .max = 320,
 		.help = "where the exporting end listens: tcp:HOST:PORT or unix:PATH"),
@@ -18,8 +20,10 @@ static const struct peer_option import_options[] = {
 			"wait until it is back"),
 	OPTION_TIME(struct import_options, silence, "silence", .min = 100000000, .initial = "10s",
 		.help = "a link from which nothing comes for so long is made anew"),
-	OPTION_BOOL(struct import_options, checksums, "checksums", .initial = "yes",
-		.help = "data are sent with a checksum; TLS has its own"),
+	OPTION_CHOICE(struct import_options, checksums, "checksums", .choices = checksum_choices,
+		.initial = "auto",
+		.help = "data are sent with a checksum; auto: in clear text to another host; TLS "
+			"has its own"),
 	OPTION_TEXT(struct import_options, tls_ca, "tls-ca",
 		.help = "certificates (PEM) of who signs for the exporting end"),
 	OPTION_TEXT(struct import_options, tls_cert, "tls-cert",
@@ -131,6 +135,8 @@ static bool import_poll(struct peer *peer)
 {
 	struct import *import = peer->state;
 	bool moved = import_link_turn(import);
+	for (unsigned i = 0; i < WIRE_CONNS && import->state == IMPORT_STATE_READY; i++)
+		moved |= conn_poll(&import->link[i].conn);
 	moved |= import_job_turn(import);
 	count_bytes(import);
 	return moved;

@@ -33,10 +33,12 @@ enum import_counter {
 	IMPORT_COUNTERS
 };
 
+enum import_checksums { IMPORT_CHECKSUMS_AUTO, IMPORT_CHECKSUMS_YES, IMPORT_CHECKSUMS_NO };
+
 struct import_options {
 	char *remote, *port, *tls_ca, *tls_cert, *tls_key, *tls_name;
-	bool clear_text, checksums;
-	uint64_t timeout, silence;
+	bool clear_text;
+	uint64_t timeout, silence, checksums;
 };
 
 struct import_shared {

@@ -72,6 +72,14 @@ static int hello_pieces(struct conn_out *out, uint32_t at, struct iovec *iov, in
 	return 1;
 }
 
+static bool wants_checksums(const struct import *import)
+{
+	const struct import_shared *shared = import->peer->shared;
+	uint64_t choice = import_options_of(import)->checksums;
+	return choice == IMPORT_CHECKSUMS_AUTO ? !shared->address.local
+					       : choice == IMPORT_CHECKSUMS_YES;
+}
+
 static void greet(struct import *import, unsigned which)
 {
 	struct import_link *link = &import->link[which];
@@ -81,7 +89,7 @@ static void greet(struct import *import, unsigned which)
 		.version_min = WIRE_VERSION,
 		.version_max = WIRE_VERSION,
 		.conn = (uint8_t)which,
-		.checksums = options->checksums,
+		.checksums = wants_checksums(import),
 		.lane = (uint16_t)import->peer->shard,
 		.generation = import->generation,
 	};

@@ -185,13 +185,32 @@ static size_t pack(struct tls_link *link, const struct iovec *iov, int count, si
 	return size;
 }
 
-/* What could not be written is packed again, the same bytes, the next time. */
+/* From `from` on as many bytes as one record takes, where they lie if that is one place. */
+static const uint8_t *next_record(
+	struct tls_link *link, const struct iovec *iov, int count, size_t from, size_t *size)
+{
+	size_t at = from;
+	for (int i = 0; i < count; at -= iov[i++].iov_len)
+		if (at < iov[i].iov_len) {
+			*size = TLS_RECORD;
+			if (iov[i].iov_len - at >= TLS_RECORD)
+				return (const uint8_t *)iov[i].iov_base + at;
+			break;
+		}
+	*size = pack(link, iov, count, from);
+	return link->record;
+}
+
+/* What could not be written is given again, the same bytes, the next time. */
 ssize_t tls_send(struct tls_link *link, struct iovec *iov, int count)
 {
-	size_t done = 0, size;
-	while ((size = pack(link, iov, count, done))) {
+	size_t done = 0, size, all = 0;
+	for (int i = 0; i < count; i++)
+		all += iov[i].iov_len;
+	while (done < all) {
+		const uint8_t *bytes = next_record(link, iov, count, done, &size);
 		errno = 0;
-		int sent = SSL_write(link->ssl, link->record, (int)size);
+		int sent = SSL_write(link->ssl, bytes, (int)size);
 		if (sent <= 0)
 			return done ? (ssize_t)done : failed(link, sent);
 		done += (size_t)sent;

@@ -1,0 +1,190 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What does a bridge cost, and what does distance?
+
+A memory blocker in another segment is asked through a bridge: one process and CPU for the
+synapse_export and the blocker, another for the synapse_import and who asks. loopback: beside a
+ping-pong over TCP of as many bytes, by processes that poll and by such that sleep, and a TCP stream
+(bench_tcp.c); with TLS beside AES-256-GCM of OpenSSL on one CPU. distance: the same with a relay between that delays, beside an NBD
+server (nbdkit) behind the same relay.
+"""
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+# pylint: disable=wrong-import-position
+import tables  # noqa: E402
+from cache_rig import Rig, spec  # noqa: E402
+from path_servers import MIB, Unavailable  # noqa: E402
+
+SIZE = 64 * MIB
+RTTS = (0, 1, 5, 10, 25, 40, 100)  # ms
+
+
+def free_port():
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return sock.getsockname()[1]
+
+
+def output_of(words, environment=None):
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                          env=environment, timeout=60, check=False)
+    if done.returncode:
+        raise Unavailable(f"{words[0]}: {(done.stderr or done.stdout).strip()[-300:]}")
+    return done.stdout
+
+
+def certificate(folder):
+    """One for both ends: its own authority."""
+    names = {"ca": f"{folder}/tls.crt", "cert": f"{folder}/tls.crt", "key": f"{folder}/tls.key"}
+    output_of(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt",
+               "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj", "/CN=bridge",
+               "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1,URI:skerry://bench",
+               "-keyout", names["key"], "-out", names["cert"]])
+    return {f"tls_{key}": value for key, value in names.items()}
+
+
+class Bridge:
+    """Two segments; `near` has a peer that stands for a memory blocker of the other."""
+
+    def __init__(self, tls=False, relay=False, memory=SIZE + 32 * MIB):
+        self.near, self.far = Rig(256 * MIB), Rig(memory + 256 * MIB)
+        self.tls, self.relayed, self.memory = tls, relay, memory
+        self.relay, self.port = None, free_port()
+        self.reached = free_port() if relay else self.port
+
+    def __enter__(self):
+        self.near.__enter__()
+        self.far.__enter__()
+        for rig in (self.near, self.far):
+            if not rig.has_role("synapse_import"):
+                raise Unavailable("synapse_import is not built")
+        words = certificate(self.near.folder) if self.tls else {}
+        allow = {"allow": "skerry://bench"} if self.tls else {}
+        self.server = self.far.start(
+            spec("out", "synapse_export", listen=f"tcp:127.0.0.1:{self.port}", edge_port="store",
+                 requests=1024, bytes="64M", **allow, **words),
+            spec("store", "blocker_memory", size=self.memory), cpu=1)
+        if self.relayed:
+            self.delay(0)
+            self.relay = subprocess.Popen([self.near.place.program("relay"), str(self.reached),
+                                           str(self.port), f"{self.near.folder}/relay"],
+                                          stdin=subprocess.DEVNULL)
+        self.client = spec("store0", "synapse_import", remote=f"tcp:127.0.0.1:{self.reached}",
+                           port="out", **words)
+        self.near.load("store0", self.client, size=SIZE, bs=MIB, qd=4, seconds=0.01,
+                       prepare="write", cpu=0)
+        return self
+
+    def __exit__(self, *what):
+        self.near.__exit__(*what)
+        self.far.__exit__(*what)
+        if self.relay:
+            self.relay.terminate()
+            self.relay.wait()
+
+    def delay(self, ms):
+        path = f"{self.near.folder}/relay"
+        with open(f"{path}.new", "w", encoding="ascii") as file:
+            file.write(f"delay={ms * 500}")
+        os.rename(f"{path}.new", path)
+        time.sleep(0.05)
+
+    def load(self, kind, block, depth, seconds, **options):
+        """Small blocks in no order, large ones one after the other."""
+        options.setdefault("pattern", "sequential" if block > 65536 else "random")
+        return self.near.load("store0", self.client, size=SIZE, bs=block, qd=depth,
+                              mix=100 if kind == "read" else 0, fill="no", seconds=seconds,
+                              cpu=0, **options)
+
+
+# --- loopback -------------------------------------------------------------------------------------
+
+def tcp(rig, *words):
+    return json.loads(output_of([rig.place.program("bench_tcp"), *map(str, words)]))
+
+
+PINGS = {"read": (80, 4176), "write": (4176, 80)}
+
+
+def loopback_round(table, bridge, seconds):
+    rig = bridge.near
+    for kind, sizes in PINGS.items():
+        for way in ("ping", "sleep"):
+            table.add(f"TCP {way}, {kind}", tcp(rig, way, seconds, *sizes)["us"])
+    table.add("TCP stream", tcp(rig, "stream", seconds, MIB)["bytes_per_second"])
+    for kind in ("read", "write"):
+        run = bridge.load(kind, 4096, 1, seconds)
+        table.add(f"bridge, {kind} 4 KiB QD1", 1e6 / run["ops_per_second"])
+        run = bridge.load(kind, 4096, 64, seconds)
+        table.add(f"bridge, {kind} 4 KiB QD64", run["ops_per_second"])
+        run = bridge.load(kind, MIB, 16, seconds)
+        table.add(f"bridge, {kind} 1 MiB QD16", run["ops_per_second"] * MIB)
+
+
+def aes(seconds):
+    said = output_of(["openssl", "speed", "-seconds", str(max(1, round(seconds))), "-bytes",
+                      "16384", "-evp", "aes-256-gcm"])
+    return float(re.search(r"^(?:AES-256-GCM|aes-256-gcm)\s+([0-9.]+)k", said, re.M).group(1)) * 1e3
+
+
+def loopback(table, options):
+    table.head("loopback: two processes, a CPU each, and who asks")
+    with Bridge() as bridge:
+        for _ in range(options.rounds):
+            loopback_round(table, bridge, options.seconds)
+    with Bridge(tls=True) as bridge:
+        for _ in range(options.rounds):
+            table.add("AES-256-GCM of one CPU", aes(options.seconds))
+            for kind in ("read", "write"):
+                run = bridge.load(kind, MIB, 16, options.seconds)
+                table.add(f"bridge with TLS, {kind} 1 MiB QD16", run["ops_per_second"] * MIB)
+    for kind in PINGS:
+        table.row(f"TCP sleep, {kind}", "us")
+        table.row(f"TCP ping, {kind}", "us")
+        table.row(f"bridge, {kind} 4 KiB QD1", "us", f"TCP ping, {kind}", ("at most", 1.5))
+        table.row(f"bridge, {kind} 4 KiB QD64", "1/s")
+    table.row("TCP stream", "GB/s", scale=1e-9)
+    for kind in PINGS:
+        table.row(f"bridge, {kind} 1 MiB QD16", "GB/s", "TCP stream", ("at least", 0.8), 1e-9)
+    table.row("AES-256-GCM of one CPU", "GB/s", scale=1e-9)
+    for kind in PINGS:
+        table.row(f"bridge with TLS, {kind} 1 MiB QD16", "GB/s", "AES-256-GCM of one CPU",
+                  ("at least", 0.8), 1e-9)
+
+
+# --- distance -------------------------------------------------------------------------------------
+
+def distance(table, options):
+    table.head("distance: through a relay that delays, round trips in ms")
+    with Bridge(relay=True) as bridge:
+        for _ in range(options.rounds):
+            for rtt in RTTS:
+                bridge.delay(rtt)
+                run = bridge.load("read", 4096, 1, options.seconds)
+                table.add(f"4 KiB read QD1, RTT {rtt}", 1e3 / run["ops_per_second"])
+                run = bridge.load("read", MIB, 32, options.seconds * 2)
+                table.add(f"1 MiB read QD32, RTT {rtt}", run["ops_per_second"] * MIB)
+    for rtt in RTTS:
+        table.row(f"4 KiB read QD1, RTT {rtt}", "ms")
+    for rtt in RTTS:
+        table.row(f"1 MiB read QD32, RTT {rtt}", "GB/s", scale=1e-9)
+
+
+TABLES = {"loopback": loopback, "distance": distance}
+
+
+def main():
+    options = tables.arguments(tables.parser_of(__doc__, TABLES), TABLES, 0.2)
+    return tables.run("bridge", TABLES, options, lambda: Rig(64 * MIB), ("load",))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
