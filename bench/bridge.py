@@ -5,8 +5,8 @@
 A memory blocker in another segment is asked through a bridge: one process and CPU for the
 synapse_export and the blocker, another for the synapse_import and who asks. loopback: beside a
 ping-pong over TCP of as many bytes, by processes that poll and by such that sleep, and a TCP stream
-(bench_tcp.c); with TLS beside AES-256-GCM of OpenSSL on one CPU. distance: the same with a relay between that delays, beside an NBD
-server (nbdkit) behind the same relay.
+(bench_tcp.c); with TLS beside AES-256-GCM of OpenSSL on one CPU. distance: the same with a relay
+between that delays.
 """
 
 import json

@@ -36,9 +36,15 @@ libctl_la_SOURCES = \
 	tools/ctl/ctl_volume_change.c tools/ctl/ctl_volume_flatten.c tools/ctl/ctl_volume_move.c tools/ctl/ctl_volume_image.c \
 	tools/ctl/ctl_volume_image.h tools/ctl/ctl_volume_info.c tools/ctl/ctl_volume_list.c \
 	tools/ctl/ctl_watch.c tools/ctl/ctl_watch.h tools/ctl/ctl_work.c tools/ctl/ctl_work.h
-libctl_la_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS) $(SMARTCOLS_CFLAGS) $(EVENT_CFLAGS) \
+if HAVE_OPENSSL
+libctl_la_SOURCES += tools/ctl/ctl_cert.c
+else
+libctl_la_SOURCES += tools/ctl/ctl_cert_none.c
+endif
+EXTRA_DIST += tools/ctl/ctl_cert.c tools/ctl/ctl_cert_none.c
+libctl_la_CFLAGS = $(AM_CFLAGS) $(OPENSSL_CFLAGS) $(JANSSON_CFLAGS) $(SMARTCOLS_CFLAGS) $(EVENT_CFLAGS) \
 	$(EVENT_EXTRA_CFLAGS) $(LIBNBD_CFLAGS) $(NCURSES_CFLAGS)
-libctl_la_LIBADD = $(LIBNBD_LIBS) $(NCURSES_LIBS)
+libctl_la_LIBADD = $(LIBNBD_LIBS) $(NCURSES_LIBS) $(OPENSSL_LIBS)
 
 TOOLS_LIBS = libtools.la libpeer.la libxseg.la $(JANSSON_LIBS) $(INIH_LIBS)
 

@@ -27,6 +27,8 @@ static const struct peer_option export_options[] = {
 	OPTION_TEXT(struct export_options, tls_cert, "tls-cert",
 		.help = "certificate (PEM) that this end shows"),
 	OPTION_TEXT(struct export_options, tls_key, "tls-key", .help = "its private key (PEM)"),
+	OPTION_TEXT(struct export_options, tls_crl, "tls-crl",
+		.help = "certificates (PEM) that were revoked; looked at again when it changes"),
 	OPTION_TEXT(struct export_options, state, "state", .max = 200,
 		.help = "folder where it notes which host may write to which volume; without, "
 			"that is lost when this host goes down"),
@@ -117,6 +119,8 @@ static int check(const struct export_options *options, const struct export_share
 	const char *text = NULL;
 	if (any && !all)
 		text = "tls-ca, tls-cert and tls-key: a bridge needs all three";
+	else if (!any && options->tls_crl)
+		text = "tls-crl needs tls-ca, tls-cert and tls-key";
 	else if (any && options->clear_text)
 		text = "clear-text=yes goes without tls-ca, tls-cert and tls-key";
 	else if (any && options->allow.count == 0)
@@ -152,7 +156,8 @@ static int export_open(struct peer *first, char *why, size_t why_size)
 	const struct export_options *options = first->options;
 	struct export_shared *shared = first->shared;
 	char text[400];
-	struct tls_files files = {options->tls_ca, options->tls_cert, options->tls_key};
+	struct tls_files files = {
+		options->tls_ca, options->tls_cert, options->tls_key, options->tls_crl};
 	shared->listener = -1;
 	int error = address_parse(options->listen, &shared->address, text, sizeof(text));
 	if (error) {

@@ -42,7 +42,7 @@ enum export_counter {
 };
 
 struct export_options {
-	char *listen, *tls_ca, *tls_cert, *tls_key, *state;
+	char *listen, *tls_ca, *tls_cert, *tls_key, *tls_crl, *state;
 	struct peer_list allow;
 	uint64_t requests, bytes;
 	bool clear_text;
@@ -131,7 +131,9 @@ struct export
 	struct export_sessions sessions;
 	unsigned session_count;
 	bool retrying;
-	uint32_t fencing;	    /* WAITING requests */
+	uint32_t fencing; /* WAITING requests */
+	char said[128];	  /* why somebody was sent away last: they come again and again */
+	uint64_t said_ns;
 	struct export_fence *fence; /* sorted by volume */
 	uint32_t fences;
 };

@@ -14,6 +14,7 @@
 #include "peers/synapse/export.h"
 
 #define LINGER_NS 600000000000u /* a session without connections is kept so long */
+#define SAY_AGAIN_NS 60000000000u
 #define GREETING_NS 10000000000u
 
 /* --- out of the way --------------------------------------------------------------------------- */
@@ -127,11 +128,23 @@ static void refusal_sent(struct conn_out *out, bool lost)
 	conn->since_ns = 0; /* to be ended at the next turn */
 }
 
+static void say(struct export_conn *conn, const char *why)
+{
+	struct export *export = conn->export;
+	uint64_t now = clock_now_ns();
+	if (strncmp(export->said, why, sizeof(export->said) - 1) == 0 &&
+		now < export->said_ns + SAY_AGAIN_NS)
+		return;
+	snprintf(export->said, sizeof(export->said), "%s", why);
+	export->said_ns = now;
+	log_warning("synapse_export", "%s: %s is sent away: %s", export->peer->name, conn->conn.who,
+		why);
+}
+
 void export_session_refuse(struct export_conn *conn, const char *why)
 {
 	struct wire_frame frame = {.type = WIRE_TYPE_REFUSE, .result = -EACCES};
-	log_warning("synapse_export", "%s: %s is refused: %s", conn->export->peer->name,
-		conn->conn.who, why);
+	say(conn, why);
 	peer_count(conn->export->peer, EXPORT_REFUSED, 1);
 	conn->out_size = (uint32_t)strnlen(why, WIRE_REFUSAL - 1);
 	memcpy(conn->out, why, conn->out_size);
@@ -273,10 +286,8 @@ static int end(struct conn *conn, const struct wire_frame *frame)
 static void lost(struct conn *conn, int error, const char *why)
 {
 	struct export_conn *mine = conn_of(conn);
-	/* a scanner, or one that knows no better: said once for each, and only what it did */
 	if (error != -ECONNRESET)
-		log_warning(
-			"synapse_export", "%s: %s: %s", mine->export->peer->name, conn->who, why);
+		say(mine, why);
 	if (mine->session)
 		export_session_cut(mine->session);
 	else

@@ -29,6 +29,8 @@ static const struct peer_option import_options[] = {
 	OPTION_TEXT(struct import_options, tls_cert, "tls-cert",
 		.help = "certificate (PEM) that this end shows"),
 	OPTION_TEXT(struct import_options, tls_key, "tls-key", .help = "its private key (PEM)"),
+	OPTION_TEXT(struct import_options, tls_crl, "tls-crl",
+		.help = "certificates (PEM) that were revoked; looked at again when it changes"),
 	OPTION_TEXT(struct import_options, tls_name, "tls-name",
 		.help = "name in the other end's certificate, when that is not the host"),
 	OPTION_BOOL(struct import_options, clear_text, "clear-text", .initial = "no",
@@ -52,7 +54,8 @@ static int check(const struct import_options *options, const struct import_share
 	char *why, size_t why_size)
 {
 	bool all = options->tls_ca && options->tls_cert && options->tls_key;
-	bool any = options->tls_ca || options->tls_cert || options->tls_key || options->tls_name;
+	bool any = options->tls_ca || options->tls_cert || options->tls_key || options->tls_crl ||
+		   options->tls_name;
 	const char *text = NULL;
 	if (any && !all)
 		text = "tls-ca, tls-cert and tls-key: a bridge needs all three";
@@ -71,7 +74,8 @@ static int import_open(struct peer *first, char *why, size_t why_size)
 	const struct import_options *options = first->options;
 	struct import_shared *shared = first->shared;
 	char text[400];
-	struct tls_files files = {options->tls_ca, options->tls_cert, options->tls_key};
+	struct tls_files files = {
+		options->tls_ca, options->tls_cert, options->tls_key, options->tls_crl};
 	int error = address_parse(options->remote, &shared->address, text, sizeof(text));
 	if (error) {
 		snprintf(why, why_size, "remote: %s", text);

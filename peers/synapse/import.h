@@ -36,7 +36,7 @@ enum import_counter {
 enum import_checksums { IMPORT_CHECKSUMS_AUTO, IMPORT_CHECKSUMS_YES, IMPORT_CHECKSUMS_NO };
 
 struct import_options {
-	char *remote, *port, *tls_ca, *tls_cert, *tls_key, *tls_name;
+	char *remote, *port, *tls_ca, *tls_cert, *tls_key, *tls_crl, *tls_name;
 	bool clear_text;
 	uint64_t timeout, silence, checksums;
 };

@@ -5,16 +5,20 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <openssl/err.h>
+#include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define TLS_RECORD 16384u
 
 struct tls_context {
 	SSL_CTX *ssl;
+	const char *crl;
+	struct timespec crl_time; /* of the file that was read last */
 };
 
 struct tls_link {
@@ -46,6 +50,30 @@ static int load(SSL_CTX *ssl, const struct tls_files *files, char *why, size_t w
 	return 0;
 }
 
+/* Of several lists of one authority the latest counts. */
+static int load_crl(SSL_CTX *ssl, const char *path)
+{
+	X509_STORE *store = SSL_CTX_get_cert_store(ssl);
+	FILE *in = fopen(path, "re");
+	X509_CRL *crl = in ? PEM_read_X509_CRL(in, NULL, NULL, NULL) : NULL;
+	bool good = crl && X509_STORE_add_crl(store, crl) == 1 &&
+		    X509_STORE_set_flags(store, X509_V_FLAG_CRL_CHECK) == 1;
+	X509_CRL_free(crl);
+	if (in)
+		fclose(in);
+	return good ? 0 : -EINVAL;
+}
+
+static bool crl_has_changed(struct tls_context *context)
+{
+	struct stat st;
+	if (!context->crl || stat(context->crl, &st) ||
+		memcmp(&st.st_mtim, &context->crl_time, sizeof(st.st_mtim)) == 0)
+		return false;
+	context->crl_time = st.st_mtim;
+	return true;
+}
+
 static void harden(SSL_CTX *ssl)
 {
 	SSL_CTX_set_min_proto_version(ssl, TLS1_3_VERSION);
@@ -66,6 +94,14 @@ int tls_context_open(struct tls_context **context, const struct tls_files *files
 	if (*context) {
 		harden(ssl);
 		error = load(ssl, files, why, why_size);
+	}
+	if (!error) {
+		(*context)->crl = files->crl;
+		(void)crl_has_changed(*context);
+		if (files->crl)
+			error = load_crl(ssl, files->crl);
+		if (error)
+			error = refuse("tls-crl", files->crl, why, why_size);
 	}
 	if (error) {
 		SSL_CTX_free(ssl);
@@ -101,6 +137,9 @@ struct tls_link *tls_open(struct tls_context *context, int fd, const char *name)
 	struct tls_link *link = calloc(1, sizeof(*link));
 	if (!link)
 		return NULL;
+	if (crl_has_changed(context) && load_crl(context->ssl, context->crl))
+		context->crl_time = (struct timespec){0}; /* half written: again, the next time */
+	ERR_clear_error();
 	link->ssl = SSL_new(context->ssl);
 	if (!link->ssl || !SSL_set_fd(link->ssl, fd) || (name && !expect_name(link->ssl, name))) {
 		ERR_clear_error();

@@ -16,6 +16,7 @@
 
 struct tls_files {
 	const char *ca, *cert, *key;
+	const char *crl; /* what was revoked; NULL: nothing. Looked at again when it has changed */
 };
 
 struct tls_context; /* files that were read */
@@ -25,7 +26,8 @@ int tls_context_open(struct tls_context **context, const struct tls_files *files
 	char *why, size_t why_size);
 void tls_context_close(struct tls_context *context);
 
-/* name: of the server, as its certificate must have it; NULL on a server. NULL: out of memory. */
+/* Blocks for a moment when the file of what was revoked has changed.
+   name: of the server, as its certificate must have it; NULL on a server. NULL: out of memory. */
 struct tls_link *tls_open(struct tls_context *context, int fd, const char *name);
 void tls_close(struct tls_link *link);
 /* As recvmsg() and sendmsg(): bytes, or -errno; -EAGAIN: later. */

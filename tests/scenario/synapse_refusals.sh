@@ -7,30 +7,39 @@
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/synapse_lib.sh"
 blocker_begin "who may cross a bridge" 64M
-scene_need openssl
+scene_need jq openssl
+scene_has_module synapse_import >"$SCENE_DIR/reason" || tap_skip_all "$(cat "$SCENE_DIR/reason")"
+"$XSEGCTL" cert list --help >/dev/null 2>&1 || tap_skip_all "this build has no TLS"
 
 # --- certificates -------------------------------------------------------------------------------
-authority() { # NAME
-    openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 \
-        -subj "/CN=$1" -keyout "$SCENE_DIR/$1.key" -out "$SCENE_DIR/$1.crt" 2>/dev/null
+PATH=$PATH:$(dirname "$XSEGCTL")
+cert() { xsegctl cert "$1" --dir "$SCENE_DIR/$2" "${@:3}"; } # VERB AUTHORITY ARGUMENTS...
+tls() { # AUTHORITY NAME [AUTHORITY OF THE OTHER END]
+    local at=$SCENE_DIR/$1/$2
+    echo "tls-ca=$SCENE_DIR/${3:-$1}/ca.crt,tls-cert=$at.crt,tls-key=$at.key"
 }
-issue() { # AUTHORITY NAME SUBJECTALTNAME [DATES...]
-    openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj "/CN=$2" \
-        -keyout "$SCENE_DIR/$2.key" -out "$SCENE_DIR/$2.csr" 2>/dev/null &&
-        openssl x509 -req -in "$SCENE_DIR/$2.csr" -CA "$SCENE_DIR/$1.crt" \
-            -CAkey "$SCENE_DIR/$1.key" -CAcreateserial -out "$SCENE_DIR/$2.crt" "${@:4}" \
-            -extfile <(printf 'subjectAltName=%s\n' "$3") 2>/dev/null
-}
-tls() { # AUTHORITY NAME
-    echo "tls-ca=$SCENE_DIR/$1.crt,tls-cert=$SCENE_DIR/$2.crt,tls-key=$SCENE_DIR/$2.key"
-}
-authority ours && authority theirs || tap_skip_all "openssl makes no certificates"
-issue ours far DNS:localhost,IP:127.0.0.1 -days 2
-issue ours near URI:skerry://hosts/near -days 2
-issue ours other URI:skerry://hosts/other -days 2
-issue ours late URI:skerry://hosts/near -days -1
-issue theirs strange URI:skerry://hosts/near -days 2
-issue theirs false DNS:localhost,IP:127.0.0.1 -days 2
+tap_run "an authority is made" cert init ours
+tap_exits 4 "but not a second one in its place" cert init ours
+tap_run "a certificate" cert issue ours far --host localhost,127.0.0.1
+tap_run "for a client" cert issue ours near --uri skerry://hosts/near
+tap_exits 4 "one of each name" cert issue ours near
+tap_exits 2 "a name that is none" cert issue ours ../near
+tap_run "which is renewed" cert issue ours near --uri skerry://hosts/near --renew
+for args in "init theirs" "issue ours other" "issue ours gone --uri skerry://hosts/near" \
+    "issue ours late --uri skerry://hosts/near" \
+    "issue theirs strange --uri skerry://hosts/near"; do
+    # shellcheck disable=SC2086
+    tap_run "$args" cert $args
+done
+# the same for a time that is over
+openssl req -new -key "$SCENE_DIR/ours/late.key" -subj /CN=late |
+    openssl x509 -req -days -1 -CA "$SCENE_DIR/ours/ca.crt" -CAkey "$SCENE_DIR/ours/ca.key" \
+        -CAcreateserial -out "$SCENE_DIR/late.crt" 2>/dev/null
+mv "$SCENE_DIR/late.crt" "$SCENE_DIR/ours/late.crt"
+tap_is "keys are for their owner only" "$(stat -c %a "$SCENE_DIR"/ours/*.key | sort -u)" 600
+tap_is "they are listed" \
+    "$(cert list ours --json | jq -c '[.certificates[] | select(.state != "valid").name]')" \
+    '["late"]'
 
 # --- what is refused at the start ---------------------------------------------------------------
 no="no=synapse_import,port=far,remote"
@@ -38,7 +47,7 @@ tap_like "no address" "$(blocker_refusal "$no=here")" "'here': no address of a b
 tap_like "no port" "$(blocker_refusal "$no=tcp:here")" "there is no port"
 tap_like "another host without TLS" "$(blocker_refusal "$no=tcp:192.0.2.1:7000")" \
     'another host, so it needs TLS'
-tap_like "half of TLS" "$(blocker_refusal "$no=tcp:127.0.0.1:7000,tls-ca=$SCENE_DIR/ours.crt")" \
+tap_like "half of TLS" "$(blocker_refusal "$no=tcp:127.0.0.1:7000,tls-ca=$SCENE_DIR/ours/ca.crt")" \
     'needs all three'
 tap_like "no such certificate" \
     "$(blocker_refusal "$no=tcp:127.0.0.1:7000,$(tls ours nobody)")" "tls-cert: '.*nobody"
@@ -55,7 +64,7 @@ tap_like "an address that is none of ours" \
     "listen: '192.0.2.1'"
 
 # --- by certificates ----------------------------------------------------------------------------
-synapse_far "$(tls ours far)" allow=skerry://hosts/near
+synapse_far "$(tls ours far)" "tls-crl=$SCENE_DIR/ours/crl.pem" allow=skerry://hosts/near
 near() { # NAME OPTIONS: an importing end; it starts whatever the other one says
     blocker_peer "$1" 1 "$1=synapse_import,timeout=1s,$REMOTE${2:+,$2}" || tap_not_ok "it starts"
 }
@@ -69,10 +78,16 @@ stays_out() { # LABEL NAME OPTIONS WORDS: it gets nothing done, and somebody say
     scene_stop "$2"
 }
 stays_out "one that is not named" other "$(tls ours other)" "no 'allow' of this port names"
-stays_out "signed by somebody else" strange "$(tls ours strange)" 'TLS: |alert unknown ca'
+stays_out "signed by somebody else" strange "$(tls theirs strange ours)" 'TLS: |alert unknown ca'
 stays_out "expired" late "$(tls ours late)" 'certificate has expired'
+near gone "$(tls ours gone)"
+tap_is "one that is to be revoked comes in" "$(op read 7 0 0 4096 1)" ok
+scene_stop gone
+tap_run "it is revoked" cert revoke ours gone
+tap_run "... once" test "$(cert revoke ours gone --json | jq .changed)" = false
+stays_out "revoked meanwhile" gone "$(tls ours gone)" 'certificate revoked'
 stays_out "clear text" plain "" 'TLS: '
-stays_out "another authority" wrong "$(tls theirs near)" 'self-signed certificate|unable to get'
+stays_out "another authority" wrong "$(tls ours near theirs)" 'self-signed certif|unable to get'
 stays_out "another name" named "$(tls ours near),tls-name=elsewhere" 'hostname mismatch'
 tap_is "the one that is named is still there" "$(PEER=good op read 7 0 0 4096 1)" ok
 scene_stop good

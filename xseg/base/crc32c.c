@@ -51,10 +51,10 @@ static uint32_t crc32c_by_table(uint32_t crc, const unsigned char *data, size_t 
 
 #if defined(__x86_64__)
 /*
- * The instruction takes three cycles and one can begin in each, so four runs of CRC32C_RUN bytes are
- * summed side by side. A sum is a linear function of the one before, so that of a run moves behind
- * the next one by a table for each of its bytes (Gopal and others, Fast CRC Computation for iSCSI
- * Polynomial Using CRC32 Instruction, Intel 2011).
+ * The instruction takes three cycles and one can begin in each, so four runs of CRC32C_RUN bytes
+ * are summed side by side. A sum is a linear function of the one before, so that of a run moves
+ * behind the next one by a table for each of its bytes (Gopal and others, Fast CRC Computation for
+ * iSCSI Polynomial Using CRC32 Instruction, Intel 2011).
  */
 #define CRC32C_RUN 1024u
 static uint32_t crc32c_behind[4]
