@@ -3,7 +3,8 @@
 #
 # Two hosts on one store, on top of xsegctl_lib.sh: segments with a front, a composer, a mapper and
 # a blocker each, all of a host in one process, the blockers on one folder; with
-# TWO_HOSTS_STORE=rados on one pool of a cluster of our own, with redis on one server.
+# TWO_HOSTS_STORE=rados on one pool of a cluster of our own, with redis on one server; with bridge
+# on files of a third host, with bridged_cache behind a cache there.
 #
 #   hosts_begin LABEL [CACHE]   ctl_begin and what is needed; CACHE: options of a cache between
 #                               composer and blocker, %h in it is
@@ -29,10 +30,11 @@ LEASE=3s
 below=file0 bottom='' cache=()
 
 hosts_begin() { # LABEL [CACHE]
-    local module
+    local module store=blocker_${TWO_HOSTS_STORE:-file}
     ctl_begin "$1"
     scene_need qemu-io nbdinfo
-    for module in mapperd volume front_nbd "blocker_${TWO_HOSTS_STORE:-file}"; do
+    store=${store/#blocker_bridge*/synapse_import}
+    for module in mapperd volume front_nbd "$store"; do
         [ -e "$SKERRY_MODULE_DIR/$module.so" ] || tap_skip_all "$module is not built"
     done
     if [ -n "${2:-}" ]; then
@@ -47,6 +49,14 @@ hosts_begin() { # LABEL [CACHE]
     redis)
         redis_need "$SCENE_DIR/redis"
         bottom=blocker_redis,socket=$REDIS_SOCKET
+        ;;
+    bridge*)
+        scene_segment third 64M || exit 99
+        scene_peer third -s third "out0=synapse_export,listen=unix:$SCENE_DIR/bridge,edge.port=$(
+            [ "$TWO_HOSTS_STORE" = bridge ] && echo file0 || echo cache0)" \
+            "file0=blocker_file,dir=$SCENE_DIR/store" \
+            cache0=cached,edge.store=file0,mode=writeback,ack=blocker,size=8M || exit 99
+        bottom=synapse_import,remote=unix:$SCENE_DIR/bridge,port=out0
         ;;
     *)
         mkdir "$SCENE_DIR/store"

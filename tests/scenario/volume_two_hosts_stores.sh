@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# What two hosts on one folder pass, two hosts on one pool of a Ceph cluster pass as well, and two
-# on one Redis server.
+# What two hosts on one folder pass, two hosts on one pool of a Ceph cluster pass as well, two on
+# one Redis server, and two on a third host's files, behind a bridge, and behind a cache there.
 
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
 export TAP_LIMIT=1500 # a whole script is one command here
 scene_begin "two hosts on one store"
-for TWO_HOSTS_STORE in rados redis; do
+for TWO_HOSTS_STORE in rados redis bridge bridged_cache; do
     export TWO_HOSTS_STORE
     for test in volume_two_hosts_cache volume_two_hosts_kill; do
         name="$TWO_HOSTS_STORE: $test"
