@@ -69,7 +69,7 @@ class Bridge:
         words = certificate(self.near.folder) if self.tls else {}
         allow = {"allow": "skerry://bench"} if self.tls else {}
         self.server = self.far.start(
-            spec("out", "synapse_export", listen=f"tcp:127.0.0.1:{self.port}", edge_port="store",
+            spec("out", "synapse_export", listen=f"tcp:127.0.0.1:{self.port}", edge_store="store",
                  requests=1024, bytes="64M", **allow, **words),
             spec("store", "blocker_memory", size=self.memory), cpu=1)
         if self.relayed:

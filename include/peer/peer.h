@@ -28,6 +28,7 @@ struct lane; /* peers/core */
 struct event_base;
 
 #define PEER_EDGES_MAX 4u
+#define PEER_EDGES_ANY 0x100u /* none has to: the role checks what it needs */
 
 struct peer {
 	const struct peer_ops *ops;
@@ -55,7 +56,7 @@ struct peer_ops {
 	/* The edges of others that may lead here, by name: "volume", "store", "map"; "": none, as
 	   only clients of other protocols ask; NULL: any. */
 	const char *serves;
-	unsigned edges_needed;		     /* so many of them must lead somewhere; 0: all */
+	unsigned edges_needed; /* so many of them must lead somewhere; 0: all; or PEER_EDGES_ANY */
 	const struct xseg_counter *counters; /* ends with a NULL name; may be NULL */
 	/* Once per process before any shard starts: checks options, opens what shards share. The
 	   sentence in `why` goes to the user. May be NULL, as all below. */

@@ -63,6 +63,8 @@ void describe_role(const struct peer_ops *ops, FILE *out)
 	describe_text(ops->summary, out);
 	fputs(", \"edges\": ", out);
 	describe_names(ops->edges, out);
+	if (ops->edges_needed == PEER_EDGES_ANY)
+		fputs(", \"edges_any\": true", out);
 	if (ops->serves) {
 		fputs(", \"serves\": ", out);
 		describe_text(ops->serves, out);

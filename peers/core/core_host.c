@@ -171,7 +171,9 @@ static bool host_edge_is_spared(const struct host *host, const struct host_peer 
 {
 	char name[XSEG_EDGE_NAME_MAX];
 	uint32_t edge;
-	if (peer->ops->edges_needed == 0 || e < peer->ops->edges_needed || peer->edge[e].target)
+	unsigned needed = peer->ops->edges_needed;
+	bool must_lead = needed == 0 || (needed != PEER_EDGES_ANY && e < needed);
+	if (must_lead || peer->edge[e].target)
 		return false;
 	snprintf(name, sizeof(name), "%s:%s", peer->name, peer->ops->edges[e]);
 	return xseg_edge_find(&host->seg, name, &edge) != 0 ||

@@ -37,6 +37,8 @@ static const struct peer_option export_options[] = {
 	OPTION_END,
 };
 
+static const char *const export_edges[] = {"store", "volume", "map", NULL};
+
 static const struct xseg_counter export_counters[] = {
 	[EXPORT_ACCEPTED] = {"accepted", "", "connections accepted"},
 	[EXPORT_REFUSED] = {"refused", "", "connections refused"},
@@ -194,6 +196,18 @@ static int export_start(struct peer *peer, char *why, size_t why_size)
 	TAILQ_INIT(&export->conns);
 	TAILQ_INIT(&export->ended);
 	TAILQ_INIT(&export->sessions);
+	unsigned edges = 0;
+	for (unsigned i = 0; export_edges[i]; i++)
+		if (peer->edge[i] != XSEG_NONE) {
+			export->edge = i;
+			edges++;
+		}
+	if (edges != 1) {
+		snprintf(why, why_size,
+			"which port does it offer? give one of edge.store, edge.volume and "
+			"edge.map");
+		return -EDESTADDRREQ;
+	}
 	if (peer->shard > 0)
 		return 0;
 	export->fence = calloc(EXPORT_FENCES_MAX, sizeof(*export->fence));
@@ -282,19 +296,19 @@ static void export_dump(struct peer *peer, FILE *out)
 			session->running);
 }
 
-static const char *const export_edges[] = {"port", NULL};
-
 static const struct peer_ops export_ops = {
 	.name = "synapse_export",
 	.summary = "offers a port of this segment to others, over a network",
 	.description =
-		"What comes in over the address is asked of the peer that the edge *port* leads "
-		"to. Each importing segment is a writer of its own: one that has lost a volume "
+		"What comes in over the address is asked of the peer that its edge leads to, of "
+		"which it has one: *store*, *volume* or *map*. Each importing segment is a writer "
+		"of its own: one that has lost a volume "
 		"to another cannot write to it any more (docs/fencing.md). It works on the first "
 		"lane of its process.\n",
 	.options = export_options,
 	.options_size = sizeof(struct export_options),
 	.edges = export_edges,
+	.edges_needed = PEER_EDGES_ANY,
 	.serves = "",
 	.counters = export_counters,
 	.state_size = sizeof(struct export),

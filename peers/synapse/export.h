@@ -125,6 +125,7 @@ fixed(sizeof(struct export_fence) == 48);
 struct export
 {
 	struct peer *peer;
+	unsigned edge; /* the one that leads somewhere */
 	struct event *listening;
 	struct export_conns conns, ended;
 	unsigned conn_count;

@@ -158,7 +158,7 @@ static bool others_change(const struct export *export, const struct export_reque
 static void submit(struct export_request *request)
 {
 	request->state = EXPORT_STATE_RUNNING;
-	call_submit(request->call, 0, done);
+	call_submit(request->call, request->session->export->edge, done);
 }
 
 static void fence_begin(struct export_request *request)
@@ -216,7 +216,7 @@ static bool flush(struct export_request *request)
 	call->key.volume = request->volume;
 	call->context = request;
 	request->flushing = true;
-	call_submit(call, 0, flushed);
+	call_submit(call, request->session->export->edge, flushed);
 	return true;
 }
 

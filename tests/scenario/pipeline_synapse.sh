@@ -11,7 +11,7 @@ far=far$$
 scene_segment "$far" 512M >/dev/null || tap_skip_all "no segment"
 peers=()
 for part in kill plug move; do
-    peers+=("$part=synapse_export,listen=unix:$SCENE_DIR/$part,edge.port=$part.store"
+    peers+=("$part=synapse_export,listen=unix:$SCENE_DIR/$part,edge.store=$part.store"
         "$part.store=blocker_file,dir=$SCENE_DIR/$part.files")
 done
 scene_peer far -s "$far" "${peers[@]}" || tap_skip_all "the far end does not start"

@@ -8,7 +8,7 @@
 . "$(dirname "$0")/synapse_lib.sh"
 blocker_begin "a bridge and its faults" 128M
 synapse_far
-disk=disk=synapse_import,$REMOTE,silence=2s
+disk=disk=synapse_import,$REMOTE,silence=2s,checksums=yes
 
 # --- the ends are killed ------------------------------------------------------------------------
 killed_under_load "the importing end is killed" "$disk"

@@ -20,7 +20,7 @@ network() {
 }
 
 far_start() {
-    local spec=far=synapse_export,listen=tcp:127.0.0.1:$FAR_PORT,edge.port=store option
+    local spec=far=synapse_export,listen=tcp:127.0.0.1:$FAR_PORT,edge.store=store option
     for option in "${FAR_OPTIONS[@]}"; do spec+=,$option; done
     scene_peer far -s "$FAR" "$spec"
 }

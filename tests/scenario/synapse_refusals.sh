@@ -51,7 +51,7 @@ tap_like "half of TLS" "$(blocker_refusal "$no=tcp:127.0.0.1:7000,tls-ca=$SCENE_
     'needs all three'
 tap_like "no such certificate" \
     "$(blocker_refusal "$no=tcp:127.0.0.1:7000,$(tls ours nobody)")" "tls-cert: '.*nobody"
-out="out=synapse_export,edge.port=mem,listen"
+out="out=synapse_export,edge.store=mem,listen"
 tap_like "offered to the network without TLS" \
     "$(blocker_refusal "$out=tcp:0.0.0.0:7000" mem=blocker_memory)" 'so it needs TLS'
 tap_like "nobody is let in" \
@@ -59,6 +59,8 @@ tap_like "nobody is let in" \
     'name with allow=URI'
 tap_like "allow without TLS" \
     "$(blocker_refusal "$out=tcp:127.0.0.1:7000,allow=x" mem=blocker_memory)" 'allow needs TLS'
+tap_like "a port of nothing" "$(blocker_refusal no=synapse_export,listen=tcp:127.0.0.1:7000)" \
+    'give one of edge.store'
 tap_like "an address that is none of ours" \
     "$(blocker_refusal "$out=tcp:192.0.2.1:7000,clear-text=yes" mem=blocker_memory)" \
     "listen: '192.0.2.1'"

@@ -52,7 +52,7 @@ hosts_begin() { # LABEL [CACHE]
         ;;
     bridge*)
         scene_segment third 64M || exit 99
-        scene_peer third -s third "out0=synapse_export,listen=unix:$SCENE_DIR/bridge,edge.port=$(
+        scene_peer third -s third "out0=synapse_export,listen=unix:$SCENE_DIR/bridge,edge.store=$(
             [ "$TWO_HOSTS_STORE" = bridge ] && echo file0 || echo cache0)" \
             "file0=blocker_file,dir=$SCENE_DIR/store" \
             cache0=cached,edge.store=file0,mode=writeback,ack=blocker,size=8M || exit 99

@@ -8,9 +8,10 @@ store_begin() {
     scene_has_module synapse_import || return
     SEGMENT=$one-far
     blocker_segment 128M
-    scene_peer far -s "$SEGMENT" -l 1 "unix=synapse_export,listen=unix:$STORE_DIR/s,edge.port=mem" \
-        "tcp=synapse_export,listen=tcp:127.0.0.1:${STORE_PORT:=$(scene_free_port)},edge.port=mem" \
-        mem=blocker_memory
+    STORE_PORT=$(scene_free_port)
+    scene_peer far -s "$SEGMENT" -l 1 mem=blocker_memory \
+        "unix=synapse_export,listen=unix:$STORE_DIR/s,edge.store=mem" \
+        "tcp=synapse_export,listen=tcp:127.0.0.1:$STORE_PORT,edge.store=mem"
     SEGMENT=$one
 }
 store_variants() {

@@ -320,6 +320,14 @@ static bool peer_gives(const struct pipeline_peer *peer, const char *key)
 	return false;
 }
 
+/* One that needs no edge by its name says itself which it can do with. */
+static bool edge_is_missing(
+	const struct pipeline_peer *peer, const json_t *role, const char *name, char key[64])
+{
+	snprintf(key, 64, "edge.%.48s", name);
+	return !json_is_true(json_object_get(role, "edges_any")) && !peer_gives(peer, key);
+}
+
 static int check_required(const struct pipeline *pipeline, const struct pipeline_peer *peer,
 	const json_t *role, struct fault *fault)
 {
@@ -327,8 +335,7 @@ static int check_required(const struct pipeline *pipeline, const struct pipeline
 	const json_t *edges = json_object_get(role, "edges");
 	for (size_t i = 0; i < json_array_size(edges); i++) {
 		const char *name = json_string_value(json_array_get(edges, i));
-		snprintf(key, sizeof(key), "edge.%.48s", name ? name : "");
-		if (name && !peer_gives(peer, key)) {
+		if (name && edge_is_missing(peer, role, name, key)) {
 			snprintf(text, sizeof(text), "peer '%s' (role %s) needs %s=PEER",
 				peer->name, peer->role, key);
 			return place_fail(pipeline, peer, NULL, fault, text);

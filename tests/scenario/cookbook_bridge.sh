@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# docs/cookbook-bridge.md, as it stands: its blocks are run, with both hosts on this one.
+
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "$0")/xsegctl_lib.sh"
+ctl_begin "a pipeline over two hosts, by the cookbook"
+ctl_need mapperd volume front_nbd cached synapse_import synapse_export blocker_file
+scene_need qemu-io
+page=$(cd "$(dirname "$0")/../../docs" && pwd)/cookbook-bridge.md
+cd "$SCENE_DIR" || exit 1
+PATH=$PATH:$(dirname "$XSEGCTL")
+port=$(scene_free_port)
+
+block() { # KIND [CHANGES]
+    awk -v fence="^\`\`\`[a-z]+ $1\$" '/^```$/ { on = 0 } on; $0 ~ fence { on = 1 }' "$page" |
+        sed "s|/run/skerry|$SCENE_DIR|; s|/etc/skerry/tls|$SCENE_DIR/tls|
+            s|/var/lib/skerry|$SCENE_DIR|; s|^xsegctl cert [a-z]*|& --dir $SCENE_DIR/tls|
+            s|0.0.0.0:7070|127.0.0.1:$port|; s|store1.example.net|localhost|; s|:7070|:$port|
+            s|^size=4G|size=256M|; s|--size 100G|--size 1G|; s|^role=cached|&\nsize=64M|
+            ${2:-}"
+}
+# shellcheck disable=SC2317
+recipe() { block "$@" | timeout 120 bash -eu; }
+# shellcheck disable=SC2317
+io() { # SEGMENT COMMAND...
+    timeout 120 qemu-io -f raw "nbd+unix:///disk?socket=$SCENE_DIR/$1/nbd.sock" "${@:2}" &&
+        ! grep -q rror "$TAP_OUT"
+}
+
+tap_run "certificates" recipe certificates
+block far >far.conf
+block near >near.conf
+block near 's/^name=near/name=third/; s|/near/|/third/|; s|host7|host8|' >third.conf
+down_at_exit far
+down_at_exit near
+down_at_exit third
+mkdir -p far near third
+tap_run "the far host" recipe far-up
+SKERRY_SEGMENT=near tap_run "the near one has a volume" recipe near-up
+tap_run "data goes into it" io near -c 'write -P 7 3M 2M' -c 'write -P 8 100M 4k' -c flush
+ctl_exits 0 "the near host stops" down near
+tap_run "another one has a certificate" xsegctl cert issue host8 --uri skerry://hosts/host8 \
+    --dir "$SCENE_DIR/tls"
+tap_run "and is up" xsegctl up third.conf
+tap_run "what the first one wrote is there" io third -c 'read -P 7 3M 2M' -c 'read -P 8 100M 4k' \
+    -c 'read -P 0 0 1M'
+tap_like "stats say how the link is" "$(xsegctl stats far0 -s third --all)" 'rtt_ns'
+ctl_exits 0 "the far host is started anew" down far
+tap_run "... below one that is up" recipe far-up
+tap_run "which goes on" io third -c 'read -P 7 3M 2M' -c 'write -P 9 3M 2M' -c flush
+ctl_exits 0 "it stops" down third
+ctl_exits 0 "the far one, too" down far
+tap_end
