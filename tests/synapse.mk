@@ -8,3 +8,10 @@ synapse_scenarios = tests/scenario/synapse_faults.sh tests/scenario/synapse_refu
 TESTS += $(synapse_scenarios)
 EXTRA_DIST += $(synapse_scenarios) tests/scenario/synapse_lib.sh tests/stores/synapse_import.sh \
 	tests/lib/bridge_liar.py
+if HAVE_CHECK
+check_PROGRAMS += test_synapse_wire
+TESTS += test_synapse_wire
+test_synapse_wire_SOURCES = tests/unit/test_synapse_wire.c peers/synapse/wire.c peers/synapse/wire.h
+test_synapse_wire_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)
+test_synapse_wire_LDADD = $(unit_libs) libxseg.la $(CHECK_LIBS)
+endif
