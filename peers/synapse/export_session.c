@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Sessions. A session that loses a connection loses all, and keeps what it was asked until the
- * importer is back. Another life of the same lane of the same importer takes its place, once what
- * the one before had begun has ended: a write of that one must not follow one of this.
+ * importer is back. Another life of the same importer takes its place, once what the one before
+ * had begun has ended, on any lane: a write of that one must not follow one of this.
  */
 #include <base/clock.h>
 #include <base/container.h>
@@ -73,9 +73,9 @@ static struct export_session *oldest(struct export *export)
 
 /* --- greeting --------------------------------------------------------------------------------- */
 
-static bool is_same(const struct wire_hello *a, const struct wire_hello *b)
+static bool is_same_peer(const struct wire_hello *a, const struct wire_hello *b)
 {
-	return a->lane == b->lane && memcmp(a->writer, b->writer, sizeof(a->writer)) == 0 &&
+	return memcmp(a->writer, b->writer, sizeof(a->writer)) == 0 &&
 	       strcmp(a->importer, b->importer) == 0;
 }
 
@@ -83,9 +83,29 @@ static struct export_session *find(struct export *export, const struct wire_hell
 {
 	struct export_session *session;
 	TAILQ_FOREACH (session, &export->sessions, link)
-		if (is_same(&session->hello, hello))
+		if (session->hello.lane == hello->lane && is_same_peer(&session->hello, hello))
 			return session;
 	return NULL;
+}
+
+/* The sessions that the same peer had in a life before, on any lane: by now an object may come over
+   another one. False: what they had begun has not ended yet. */
+static bool end_lives_before(struct export *export, const struct wire_hello *hello)
+{
+	struct export_session *session, *next;
+	bool ended = true;
+	for (session = TAILQ_FIRST(&export->sessions); session; session = next) {
+		next = TAILQ_NEXT(session, link);
+		if (!is_same_peer(&session->hello, hello) ||
+			memcmp(session->hello.session, hello->session, WIRE_LIFE) == 0)
+			continue;
+		export_session_cut(session);
+		if (session->running == 0)
+			export_session_free(session);
+		else
+			ended = false;
+	}
+	return ended;
 }
 
 static struct export_session *make(struct export *export, const struct wire_hello *hello)
@@ -184,6 +204,8 @@ static bool try_greet(struct export_conn *conn)
 {
 	struct export *export = conn->export;
 	const struct wire_hello *hello = &conn->hello;
+	if (!end_lives_before(export, hello))
+		return false;
 	struct export_session *session = find(export, hello);
 	bool known = session &&
 		     memcmp(session->hello.session, hello->session, sizeof(hello->session)) == 0;
@@ -191,16 +213,12 @@ static bool try_greet(struct export_conn *conn)
 		export_session_refuse(conn, "a later attempt of the same session is here");
 		return true;
 	}
-	if (session &&
-		(!known || hello->generation > session->generation || session->conn[hello->conn]))
-		export_session_cut(session);
 	if (session && !known) {
-		if (session->running > 0)
-			return false;
-		export_request_forget(session);
-		session->hello = *hello;
-		session->lowest = 1;
+		export_session_refuse(conn, "its lane has another session");
+		return true;
 	}
+	if (session && (hello->generation > session->generation || session->conn[hello->conn]))
+		export_session_cut(session);
 	session = session ? session : make(export, hello);
 	if (!session) {
 		export_session_refuse(conn, "there are too many sessions");

@@ -82,6 +82,10 @@ static int import_open(struct peer *first, char *why, size_t why_size)
 		return error;
 	}
 	error = check(options, shared, why, why_size);
+	if (!error && getrandom(shared->life, sizeof(shared->life), 0) != sizeof(shared->life)) {
+		snprintf(why, why_size, "remote: there are no random numbers");
+		error = -EIO;
+	}
 	if (!error && files.cert)
 		error = tls_context_open(&shared->tls, &files, false, why, why_size);
 	return error;
@@ -96,6 +100,7 @@ static void import_close(struct peer *first)
 static int import_start(struct peer *peer, char *why, size_t why_size)
 {
 	struct import *import = peer->state;
+	const struct import_shared *shared = peer->shared;
 	import->peer = peer;
 	TAILQ_INIT(&import->waiting);
 	import->table = calloc(WIRE_WINDOW, sizeof(*import->table));
@@ -105,6 +110,7 @@ static int import_start(struct peer *peer, char *why, size_t why_size)
 		snprintf(why, why_size, "out of memory");
 		return -ENOMEM;
 	}
+	memcpy(import->session, shared->life, sizeof(shared->life));
 	import_link_start(import);
 	return 0;
 }

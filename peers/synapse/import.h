@@ -42,6 +42,7 @@ struct import_options {
 };
 
 struct import_shared {
+	uint8_t life[WIRE_LIFE]; /* random, of this process */
 	struct address address;
 	struct tls_context *tls;
 };

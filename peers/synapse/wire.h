@@ -56,7 +56,9 @@ struct wire_frame {
 	uint32_t behind;   /* REQUEST: sequence - the lowest that is not answered */
 };
 
-/* Who speaks: the writer is a segment, the session one life of one lane of an importing peer. */
+/* Who speaks: the writer is a segment, the session one lane of an importing peer while its process
+   lives; what the lanes of one life have in common are the first bytes of their sessions. */
+#define WIRE_LIFE 8u
 struct wire_hello {
 	uint16_t version_min, version_max;
 	uint8_t conn; /* enum wire_class */

@@ -10,6 +10,20 @@ blocker_begin "a bridge and its faults" 128M
 synapse_far
 disk=disk=synapse_import,$REMOTE,silence=2s,checksums=yes
 
+lines() { wc -l <"$SCENE_DIR/hammer.out"; }
+# The load is under way before and after what is done to the network.
+through() { # LABEL COMMAND...
+    local before
+    hammer_begins "$NEXT"
+    scene_until 120 more_than "$SCENE_DIR/hammer.out" 2
+    "${@:2}"
+    before=$(lines)
+    tap_run "$1: the load goes on, without an error" \
+        scene_until 240 more_than "$SCENE_DIR/hammer.out" $((before + 2))
+    hammer_ends
+    tap_is "$1: nothing is lost" "$(op verify 9 $((NEXT - 1)))" ok
+}
+
 # --- the ends are killed ------------------------------------------------------------------------
 killed_under_load "the importing end is killed" "$disk"
 server_killed far far_start
@@ -24,20 +38,15 @@ server_killed far both_start
 store_start() { scene_peer store -s "$FAR" "store=blocker_file,dir=$SCENE_DIR/files"; }
 server_killed store store_start
 
-# --- the network --------------------------------------------------------------------------------
-lines() { wc -l <"$SCENE_DIR/hammer.out"; }
-# The load is under way before and after what is done to the network.
-through() { # LABEL COMMAND...
-    local before
-    hammer_begins "$NEXT"
-    scene_until 120 more_than "$SCENE_DIR/hammer.out" 2
-    "${@:2}"
-    before=$(lines)
-    tap_run "$1: the load goes on, without an error" \
-        scene_until 240 more_than "$SCENE_DIR/hammer.out" $((before + 2))
-    hammer_ends
-    tap_is "$1: nothing is lost" "$(op verify 9 $((NEXT - 1)))" ok
+# Its successor has another number of lanes, so what one had may come over another.
+lanes_start() { # LANES
+    scene_kill KILL life
+    scene_stop life
+    scene_peer life -s "$SEGMENT" -l "$1" "$disk"
 }
+for lanes in 3 1 2; do through "another life with $lanes lanes" lanes_start "$lanes"; done
+
+# --- the network --------------------------------------------------------------------------------
 cuts() {
     local i
     for ((i = 1; i <= 20; i++)); do
