@@ -5,13 +5,14 @@
 A memory blocker in another segment is asked through a bridge: one process and CPU for the
 synapse_export and the blocker, another for the synapse_import and who asks. loopback: beside a
 ping-pong over TCP of as many bytes, by processes that poll and by such that sleep, and a TCP stream
-(bench_tcp.c); with TLS beside AES-256-GCM of OpenSSL on one CPU. distance: the same with a relay
-between that delays.
+(bench_tcp.c); with TLS beside AES-256-GCM of OpenSSL on one CPU. distance: with a relay
+between that delays, beside an NBD server behind such a relay, and below a cache.
 """
 
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 # pylint: disable=wrong-import-position
+import fio  # noqa: E402
 import tables  # noqa: E402
 from cache_rig import Rig, spec  # noqa: E402
 from path_servers import MIB, Unavailable  # noqa: E402
@@ -162,20 +164,70 @@ def loopback(table, options):
 
 # --- distance -------------------------------------------------------------------------------------
 
+SHAPES = {"read 4 KiB QD1": (4096, 1), "read 4 KiB QD64": (4096, 64), "read 1 MiB QD32": (MIB, 32)}
+
+
+class Nbd:
+    """An NBD server in memory behind a relay that does what the bridge's does."""
+
+    def __init__(self, bridge):
+        port, self.reached, folder = free_port(), free_port(), bridge.near.folder
+        if not shutil.which("nbdkit"):
+            raise Unavailable("nbdkit is not installed")
+        fio.need()
+        self.folder = folder
+        self.processes = [
+            subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+            for words in (["nbdkit", "-f", "-i", "127.0.0.1", "-p", str(port), "memory", str(SIZE)],
+                          [bridge.near.place.program("relay"), str(self.reached), str(port),
+                           f"{folder}/relay"])]
+        time.sleep(0.5)
+
+    def read(self, block, depth, seconds):
+        rw = "read" if block > 65536 else "randread"
+        uri = f"nbd://127.0.0.1:{self.reached}"
+        job = fio.jobs(self.folder, [("bench", uri)], rw, depth, max(1, round(seconds)), SIZE,
+                       block=str(block))[0]
+        return job["iops"]
+
+    def end(self):
+        for process in self.processes:
+            process.terminate()
+            process.wait()
+
+
+def distance_round(table, bridge, nbd, rtt, seconds):
+    for shape, (block, depth) in SHAPES.items():
+        words = {"size": SIZE, "bs": block, "qd": depth, "mix": 100, "fill": "no",
+                 "seconds": seconds, "pattern": "sequential" if block == MIB else "random"}
+        found = {"bridge": bridge.near.load("far0", **words)["ops_per_second"],
+                 "nbdkit": nbd.read(block, depth, seconds),
+                 "cache": bridge.near.load("cache0", **words)["ops_per_second"]}
+        for who, rate in found.items():
+            table.add(f"{who}, {shape}, RTT {rtt}", rate * block if block == MIB else rate)
+
+
 def distance(table, options):
-    table.head("distance: through a relay that delays, round trips in ms")
+    table.head("distance: round trips in ms; cache: one above the bridge that has the data already")
     with Bridge(relay=True) as bridge:
-        for _ in range(options.rounds):
-            for rtt in RTTS:
-                bridge.delay(rtt)
-                run = bridge.load("read", 4096, 1, options.seconds)
-                table.add(f"4 KiB read QD1, RTT {rtt}", 1e3 / run["ops_per_second"])
-                run = bridge.load("read", MIB, 32, options.seconds * 2)
-                table.add(f"1 MiB read QD32, RTT {rtt}", run["ops_per_second"] * MIB)
-    for rtt in RTTS:
-        table.row(f"4 KiB read QD1, RTT {rtt}", "ms")
-    for rtt in RTTS:
-        table.row(f"1 MiB read QD32, RTT {rtt}", "GB/s", scale=1e-9)
+        nbd = Nbd(bridge)
+        try:
+            bridge.near.start(spec("cache0", "cached", size=SIZE + 32 * MIB, edge_store="far0"),
+                              bridge.client.replace("store0", "far0"))
+            bridge.near.load("cache0", size=SIZE, bs=MIB, qd=4, seconds=60, mix=100, fill="no",
+                             pattern="sequential", count=SIZE // MIB)
+            for _ in range(options.rounds):
+                for rtt in RTTS:
+                    bridge.delay(rtt)
+                    distance_round(table, bridge, nbd, rtt, options.seconds)
+        finally:
+            nbd.end()
+    for shape, (block, _) in SHAPES.items():
+        unit, scale = ("GB/s", 1e-9) if block == MIB else ("1/s", 1)
+        for rtt in RTTS:
+            for who in ("nbdkit", "bridge", "cache"):
+                other = None if who == "nbdkit" else f"nbdkit, {shape}, RTT {rtt}"
+                table.row(f"{who}, {shape}, RTT {rtt}", unit, other, scale=scale)
 
 
 TABLES = {"loopback": loopback, "distance": distance}

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Draws what benches have written with --json, as SVG: figures over depth, hits over cache size.
+"""Draws what benches have written with --json, as SVG: figures over depth, hits over cache size,
+rates over distance.
 
     plot.py path FILE.json OUT.svg      rates and CPU over queue depth: bench/path.sh --depths ...
     plot.py policy FILE.json OUT.svg    hit ratio over cache size: bench/bench_policy
+    plot.py bridge FILE.json OUT.svg    rates over the round trip: bench/bridge.sh
 """
 
 import html
@@ -122,7 +124,19 @@ def policy_panels(rows):
             for trace, found in lines.items()]
 
 
-KINDS = {"path": path_panels, "policy": policy_panels}
+def bridge_panels(rows):
+    lines = {}
+    for row in rows:
+        found = re.fullmatch(r"bridge\.(\w+), (.+), RTT (\d+)", row["name"])
+        if found:
+            who, what, rtt = found.groups()
+            lines.setdefault(what, {}).setdefault(who, []).append((int(rtt), row["value"]))
+    words = {"read 1 MiB QD32": "reads of 1 MiB, 32 at once: GB/s",
+             "read 4 KiB QD64": "reads of 4 KiB, 64 at once: a second"}
+    return [Panel(words[what], "round trip, ms", lines[what]) for what in words if what in lines]
+
+
+KINDS = {"path": path_panels, "policy": policy_panels, "bridge": bridge_panels}
 
 
 def main():

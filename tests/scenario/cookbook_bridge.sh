@@ -7,7 +7,7 @@
 . "$(dirname "$0")/xsegctl_lib.sh"
 ctl_begin "a pipeline over two hosts, by the cookbook"
 ctl_need mapperd volume front_nbd cached synapse_import synapse_export blocker_file
-scene_need qemu-io
+scene_need qemu-io jq
 page=$(cd "$(dirname "$0")/../../docs" && pwd)/cookbook-bridge.md
 cd "$SCENE_DIR" || exit 1
 PATH=$PATH:$(dirname "$XSEGCTL")
@@ -46,8 +46,14 @@ tap_run "another one has a certificate" xsegctl cert issue host8 --uri skerry://
 tap_run "and is up" xsegctl up third.conf
 tap_run "what the first one wrote is there" io third -c 'read -P 7 3M 2M' -c 'read -P 8 100M 4k' \
     -c 'read -P 0 0 1M'
-tap_like "stats say how the link is" "$(xsegctl stats far0 -s third --all)" 'rtt_ns'
+links() { # SEGMENT FIELD
+    xsegctl bridge list -s "$1" --json | jq -r "[.bridges[] | .$2] | join(\" \")"
+}
+tap_is "the link is up" "$(links third state)" up
+tap_is "... and so it is there" "$(links far 'sessions > 0')" true
+tap_is "... and somebody has used it" "$(links third 'rtt_ns > 0 and .received > 2097152')" true
 ctl_exits 0 "the far host is started anew" down far
+tap_is "... the link is down" "$(links third state)" down
 tap_run "... below one that is up" recipe far-up
 tap_run "which goes on" io third -c 'read -P 7 3M 2M' -c 'write -P 9 3M 2M' -c flush
 ctl_exits 0 "it stops" down third
