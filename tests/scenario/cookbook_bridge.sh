@@ -54,6 +54,7 @@ tap_is "... and so it is there" "$(links far 'sessions > 0')" true
 tap_is "... and somebody has used it" "$(links third 'rtt_ns > 0 and .received > 2097152')" true
 ctl_exits 0 "the far host is started anew" down far
 tap_is "... the link is down" "$(links third state)" down
+tap_like "... which status says" "$(xsegctl status third)" 'far0 .*degraded +its link is down'
 tap_run "... below one that is up" recipe far-up
 tap_run "which goes on" io third -c 'read -P 7 3M 2M' -c 'write -P 9 3M 2M' -c flush
 ctl_exits 0 "it stops" down third

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bridge list: how the links to other segments are, out of the counters of their ends. */
+#include "tools/ctl/ctl_bridge.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -38,6 +40,24 @@ static json_t *row_of(const json_t *peer)
 		json_object_set_new(row, "sessions", json_integer(counter(peer, "sessions")));
 	}
 	return row;
+}
+
+bool ctl_bridge_is(const char *role) { return strcmp(role, "synapse_import") == 0; }
+
+void ctl_bridge_status(const char *segment, json_t *peer)
+{
+	struct xseg seg;
+	char why[XSEG_WHY_SIZE];
+	if (xseg_segment_join(segment, &seg, why))
+		return;
+	json_t *stats = report_stats(&seg, json_string_value(json_object_get(peer, "name")));
+	json_t *row = row_of(json_array_get(stats, 0));
+	const char *state = json_string_value(json_object_get(row, "state"));
+	if (state && strcmp(state, "down") == 0)
+		report_set_health(peer, "degraded", "its link is down");
+	json_decref(row);
+	json_decref(stats);
+	xseg_segment_leave(&seg);
 }
 
 static int run_list(struct ctl *ctl)

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tools/ctl/ctl_bridge.h"
 #include "tools/ctl/ctl_cache.h"
 #include "tools/ctl/ctl_front.h"
 #include "tools/ctl/ctl_rpc.h"
@@ -53,6 +54,8 @@ static void ask_peer(struct ctl *ctl, const char *segment, json_t *peer)
 		ctl_cache_ask_status(ctl, segment, peer);
 	else if (ctl_front_is(role))
 		ctl_front_status(segment, peer);
+	else if (ctl_bridge_is(role))
+		ctl_bridge_status(segment, peer);
 }
 
 static void ask_peers(struct ctl *ctl, json_t *status)
