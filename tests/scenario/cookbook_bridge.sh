@@ -52,6 +52,10 @@ links() { # SEGMENT FIELD
 tap_is "the link is up" "$(links third state)" up
 tap_is "... and so it is there" "$(links far 'sessions > 0')" true
 tap_is "... and somebody has used it" "$(links third 'rtt_ns > 0 and .received > 2097152')" true
+tap_run "a cache is plugged in there" xsegctl plug cached --at out0:store -s far
+tap_run "... and used" io third -c 'read -P 7 3M 2M' -c 'write -P 7 3M 2M' -c flush
+tap_run "... and taken out" xsegctl unplug cache0 -s far
+tap_run "... with all in the store" io third -c 'read -P 7 3M 2M' -c 'read -P 8 100M 4k'
 ctl_exits 0 "the far host is started anew" down far
 tap_is "... the link is down" "$(links third state)" down
 tap_like "... which status says" "$(xsegctl status third)" 'far0 .*degraded +its link is down'
