@@ -63,4 +63,19 @@ tap_run "... below one that is up" recipe far-up
 tap_run "which goes on" io third -c 'read -P 7 3M 2M' -c 'write -P 9 3M 2M' -c flush
 ctl_exits 0 "it stops" down third
 ctl_exits 0 "the far one, too" down far
+
+# --- only a front here --------------------------------------------------------------------------
+{
+    block far 's/^edge.store=file0/edge.volume=vol0/'
+    printf '\n[peer map0]\nrole=mapperd\nedge.store=file0\n'
+    printf '\n[peer vol0]\nrole=volume\nedge.store=file0\nedge.map=map0\n'
+} >far.conf
+block near 's/edge.volume=vol0/edge.volume=far0/' |
+    awk -v RS= -v ORS='\n\n' '!/^\[peer (vol0|map0|cache0)\]/' >near.conf
+tap_run "a composer over there" xsegctl up far.conf
+tap_run "a front here" xsegctl up near.conf
+tap_run "serves what is there" io near -c 'read -P 9 3M 2M' -c 'write -P 1 3M 2M' -c flush
+tap_is "and the far host knows" "$(xsegctl volume list -s far --json | jq '.volumes[0].opens')" 0
+ctl_exits 0 "the near host stops" down near
+ctl_exits 0 "and the far one" down far
 tap_end
