@@ -37,7 +37,7 @@ static const struct peer_option export_options[] = {
 	OPTION_END,
 };
 
-static const char *const export_edges[] = {"store", "volume", "map", NULL};
+static const char *const export_edges[] = {[EXPORT_EDGE_STORE] = "store", "volume", "map", NULL};
 
 static const struct xseg_counter export_counters[] = {
 	[EXPORT_ACCEPTED] = {"accepted", "", "connections accepted"},

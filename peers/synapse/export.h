@@ -27,6 +27,7 @@
 
 #define EXPORT_CONNS_MAX 256u
 #define EXPORT_SESSIONS_MAX 64u
+#define EXPORT_EDGE_STORE 0u
 #define EXPORT_FENCES_MAX 65536u
 
 enum export_counter {
@@ -125,7 +126,7 @@ fixed(sizeof(struct export_fence) == 48);
 struct export
 {
 	struct peer *peer;
-	unsigned edge; /* the one that leads somewhere */
+	unsigned edge; /* the one that leads somewhere: EXPORT_EDGE_STORE or another */
 	struct event *listening;
 	struct export_conns conns, ended;
 	unsigned conn_count;

@@ -113,6 +113,9 @@ static bool is_fence(const struct export_request *request)
 	return is_control(request, XSEG_CONTROL_FENCE);
 }
 
+/* A composer knows itself who may write: it is asked for volumes, and fences what is below it. */
+static bool tells_apart(const struct export *export) { return export->edge == EXPORT_EDGE_STORE; }
+
 static void done(struct call *call)
 {
 	struct export_request *request = call->context;
@@ -120,7 +123,7 @@ static void done(struct call *call)
 	request->session->running--;
 	request->result = call->result;
 	/* what tells importers apart is here: the store need not know of others */
-	if (call->result == -EOPNOTSUPP &&
+	if (call->result == -EOPNOTSUPP && tells_apart(request->session->export) &&
 		(is_fence(request) || is_control(request, XSEG_CONTROL_LEAVE)))
 		request->result = 0;
 	request->value = call->value;
@@ -386,10 +389,11 @@ int export_request_end(struct export_conn *conn)
 	}
 	struct export_session *session = request->session;
 	struct export *export = session->export;
-	if (is_fence(request)) {
+	if (is_fence(request) && tells_apart(export)) {
 		fence_begin(request);
-	} else if (changes(request->op) && !export_fence_allows(export, session->hello.writer,
-						   request->volume, request->arg1)) {
+	} else if (tells_apart(export) && changes(request->op) &&
+		   !export_fence_allows(
+			   export, session->hello.writer, request->volume, request->arg1)) {
 		peer_count(export->peer, EXPORT_FENCED, 1);
 		answer_error(request, -ESTALE);
 	} else {

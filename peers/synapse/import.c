@@ -45,7 +45,7 @@ static const struct xseg_counter import_counters[] = {
 	[IMPORT_SENT] = {"sent", "B", "bytes sent"},
 	[IMPORT_RECEIVED] = {"received", "B", "bytes received"},
 	[IMPORT_RTT] = {"rtt_ns", "now", "round trip to the other end, smoothed"},
-	[IMPORT_DOWN] = {"down", "now", "lanes without a link"},
+	[IMPORT_DOWN] = {"down", "now", "lanes without a link for 2 s or longer"},
 	[IMPORT_WAITING] = {"waiting", "now", "requests that wait for link or window"},
 	[IMPORT_COUNTERS] = {NULL, NULL, NULL},
 };

@@ -18,6 +18,7 @@
 #define BACK_OFF_FIRST_NS 20000000u
 #define BACK_OFF_MOST_NS 2000000000u
 #define DIAL_NS 10000000000u /* to connect and be greeted */
+#define SHOW_DOWN_NS 2000000000u
 #define PING_NS 1000000000u
 
 /* --- down ------------------------------------------------------------------------------------- */
@@ -43,7 +44,6 @@ void import_link_cut(struct import *import, const char *why)
 	}
 	if (was_ready) {
 		peer_count(import->peer, IMPORT_CUTS, 1);
-		peer_set(import->peer, IMPORT_DOWN, 1);
 		/* one that greets, and then only breaks the rules, is as good as away */
 		if (import->proven) {
 			import->down_ns = now;
@@ -349,6 +349,9 @@ bool import_link_turn(struct import *import)
 {
 	uint64_t now = peer_now_ns(import->peer);
 	bool moved = false;
+	/* one that is just being made is not told of */
+	if (import->state != IMPORT_STATE_READY && now > import->down_ns + SHOW_DOWN_NS)
+		peer_set(import->peer, IMPORT_DOWN, 1);
 	if (import->state == IMPORT_STATE_DOWN && now >= import->retry_ns) {
 		look_up(import);
 		moved = true;
@@ -381,7 +384,6 @@ void import_link_start(struct import *import)
 	import->down_ns = clock_now_ns();
 	for (unsigned i = 0; i < WIRE_CONNS; i++)
 		import->link[i].conn.fd = -1;
-	peer_set(import->peer, IMPORT_DOWN, 1);
 }
 
 void import_link_stop(struct import *import)

@@ -57,7 +57,8 @@ tap_run "... and used" io third -c 'read -P 7 3M 2M' -c 'write -P 7 3M 2M' -c fl
 tap_run "... and taken out" xsegctl unplug cache0 -s far
 tap_run "... with all in the store" io third -c 'read -P 7 3M 2M' -c 'read -P 8 100M 4k'
 ctl_exits 0 "the far host is started anew" down far
-tap_is "... the link is down" "$(links third state)" down
+is_down() { [ "$(links third state)" = down ]; }
+tap_run "... the link is down" scene_until 60 is_down
 tap_like "... which status says" "$(xsegctl status third)" 'far0 .*degraded +its link is down'
 tap_run "... below one that is up" recipe far-up
 tap_run "which goes on" io third -c 'read -P 7 3M 2M' -c 'write -P 9 3M 2M' -c flush

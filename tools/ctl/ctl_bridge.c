@@ -89,7 +89,8 @@ const struct ctl_verb ctl_bridge_list = {
 	0,
 	0,
 	"list the ends of bridges and how their links are",
-	"\tAn importing end is *down* while one of its lanes has no link; WAITING are requests "
+	"\tAn importing end is *down* when one of its lanes has had no link for 2 s; WAITING are "
+	"requests "
 	"that wait for link or window, RTT the round trip. An exporting end is *idle* while "
 	"nobody has come in; SESSIONS are lanes of importing peers. REPLAYS came, or went, once "
 	"more after a cut.\n",
