@@ -2,9 +2,7 @@
 # Documents: prose lies here, what follows from tables and headers is generated in the build tree.
 
 DOCS_PROSE = docs/architecture.md docs/cache.md docs/moving.md docs/life-of-a-request.md docs/write-a-peer.md docs/write-a-blocker.md docs/cookbook.md docs/cookbook-rados.md docs/cookbook-redis.md docs/cookbook-s3.md docs/cookbook-tape.md docs/cookbook-bridge.md \
-	docs/failure.md docs/fencing.md docs/keeper.md docs/operations.md docs/benchmarks.md docs/format-map.md docs/format-bridge.md docs/watching.md \
-	docs/format-blocker-file.md docs/format-blocker-rados.md docs/format-blocker-redis.md \
-	docs/format-blocker-s3.md docs/format-blocker-tape.md docs/format-cache-journal.md
+	docs/failure.md docs/fencing.md docs/keeper.md docs/operations.md docs/benchmarks.md docs/format-map.md docs/watching.md
 dist_doc_DATA += $(DOCS_PROSE)
 EXTRA_DIST += docs/decisions docs/examples docs/plots docs/layout.awk
 

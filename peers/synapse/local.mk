@@ -23,3 +23,4 @@ synapse_import_la_LIBADD = $(EVENT_LIBS) $(OPENSSL_LIBS)
 synapse_export_la_CFLAGS = $(AM_CFLAGS) $(EVENT_CFLAGS) $(OPENSSL_CFLAGS)
 synapse_export_la_LDFLAGS = $(AM_LDFLAGS) $(MODULE_LDFLAGS)
 synapse_export_la_LIBADD = $(EVENT_LIBS) $(OPENSSL_LIBS)
+dist_doc_DATA += docs/format-bridge.md

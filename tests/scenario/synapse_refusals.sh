@@ -18,6 +18,7 @@ tls() { # AUTHORITY NAME [AUTHORITY OF THE OTHER END]
     local at=$SCENE_DIR/$1/$2
     echo "tls-ca=$SCENE_DIR/${3:-$1}/ca.crt,tls-cert=$at.crt,tls-key=$at.key"
 }
+tap_run "an authority is planned" cert init ours --dry-run
 tap_run "an authority is made" cert init ours
 tap_exits 4 "but not a second one in its place" cert init ours
 tap_run "a certificate" cert issue ours far --host localhost,127.0.0.1
@@ -85,6 +86,7 @@ stays_out "expired" late "$(tls ours late)" 'certificate has expired'
 near gone "$(tls ours gone)"
 tap_is "one that is to be revoked comes in" "$(op read 7 0 0 4096 1)" ok
 scene_stop gone
+tap_run "it is to be revoked" cert revoke ours gone --dry-run
 tap_run "it is revoked" cert revoke ours gone
 tap_run "... once" test "$(cert revoke ours gone --json | jq .changed)" = false
 stays_out "revoked meanwhile" gone "$(tls ours gone)" 'certificate revoked'

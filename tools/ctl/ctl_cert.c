@@ -206,12 +206,16 @@ static uint64_t days_of(struct ctl *ctl, uint64_t initial, int *rc)
 static void show_cert(struct ctl *ctl, const char *dir, const char *name)
 {
 	char cert[4096], key[4096];
+	bool plan = ctl_option_given(ctl, "dry-run");
 	path_of(dir, name, ".crt", cert);
 	path_of(dir, name, ".key", key);
-	static const struct ctl_column columns[] = {
-		{"name", "name", CTL_TEXT}, {"cert", "cert", CTL_TEXT}, {"key", "key", CTL_TEXT}};
-	ctl_output_one(ctl, json_pack("{s:s, s:s, s:s}", "name", name, "cert", cert, "key", key),
-		columns, 3);
+	static const struct ctl_column columns[] = {{"name", "name", CTL_TEXT},
+		{"cert", "cert", CTL_TEXT}, {"key", "key", CTL_TEXT},
+		{"changed", "changed", CTL_TEXT}};
+	ctl_output_one(ctl,
+		json_pack("{s:s, s:s, s:s, s:b, s:b}", "name", name, "cert", cert, "key", key,
+			"changed", !plan, "dry_run", plan),
+		columns, countof(columns));
 }
 
 /* --- init ------------------------------------------------------------------------------------- */
@@ -231,6 +235,10 @@ static int run_init(struct ctl *ctl)
 		return fault_set(&ctl->fault, FAULT_CONFLICT, authority.dir,
 			"certificates that it has signed would be worth nothing",
 			"there is an authority in '%s' already", authority.dir);
+	if (ctl_option_given(ctl, "dry-run")) {
+		show_cert(ctl, authority.dir, "ca");
+		return 0;
+	}
 	if (mkdir(authority.dir, 0755) && errno != EEXIST)
 		return fault(ctl, authority.dir);
 	authority.key = EVP_EC_gen("P-256");
@@ -262,7 +270,7 @@ const struct ctl_verb ctl_cert_init = {
 	"by its owner only; *ca.crt* goes to all hosts, as *tls-ca*, and so does *crl.pem*, as "
 	"*tls-crl*.\n",
 	run_init,
-	{&option_dir, &option_days},
+	{&option_dir, &option_days, &ctl_option_dry_run},
 	.examples = "xsegctl cert init --dir ./tls\n",
 };
 
@@ -314,7 +322,8 @@ static int move_away(struct ctl *ctl, const struct authority *authority, const c
 		return fault_set(&ctl->fault, FAULT_CONFLICT, name,
 			"'--renew' makes another one, 'xsegctl cert revoke' ends this one",
 			"'%s' has a certificate already", name);
-	return rename(path, to) ? fault(ctl, path) : 0;
+	bool plan = ctl_option_given(ctl, "dry-run");
+	return !plan && rename(path, to) ? fault(ctl, path) : 0;
 }
 
 static int issue(struct ctl *ctl, struct authority *authority, const char *name, uint64_t days)
@@ -327,6 +336,10 @@ static int issue(struct ctl *ctl, struct authority *authority, const char *name,
 	int rc = move_away(ctl, authority, name);
 	if (rc)
 		return rc;
+	if (ctl_option_given(ctl, "dry-run")) {
+		show_cert(ctl, authority->dir, name);
+		return 0;
+	}
 	EVP_PKEY *key = EVP_EC_gen("P-256");
 	X509 *cert = key ? blank(name, key, authority->cert, days) : NULL, *by = authority->cert;
 	bool good = cert && add(cert, by, NID_basic_constraints, "critical,CA:FALSE") &&
@@ -375,7 +388,7 @@ const struct ctl_verb ctl_cert_issue = {
 	"one by its URI, which *allow* of *synapse_export* names. Copy *NAME.crt* and *NAME.key* "
 	"to the host that shows it.\n",
 	run_issue,
-	{&option_dir, &option_days, &option_host, &option_uri, &option_renew},
+	{&option_dir, &option_days, &option_host, &option_uri, &option_renew, &ctl_option_dry_run},
 	.examples = "xsegctl cert issue store1 --host store1.example.net,192.0.2.1\n"
 		    "xsegctl cert issue host7 --uri skerry://hosts/host7\n",
 };
@@ -394,10 +407,11 @@ static int end_cert(struct ctl *ctl, struct authority *authority, const char *na
 	static const struct ctl_column columns[] = {
 		{"name", "name", CTL_TEXT}, {"changed", "changed", CTL_TEXT}};
 	bool already = X509_CRL_get0_by_cert(authority->crl, &found, cert) == 1;
-	X509_REVOKED *revoked = already ? NULL : X509_REVOKED_new();
+	bool plan = ctl_option_given(ctl, "dry-run");
+	X509_REVOKED *revoked = already || plan ? NULL : X509_REVOKED_new();
 	ASN1_TIME *now = X509_gmtime_adj(NULL, 0);
 	int rc = 0;
-	if (!already) {
+	if (!already && !plan) {
 		bool good =
 			revoked && now &&
 			X509_REVOKED_set_serialNumber(revoked, X509_get_serialNumber(cert)) == 1 &&
@@ -407,7 +421,9 @@ static int end_cert(struct ctl *ctl, struct authority *authority, const char *na
 	ASN1_TIME_free(now);
 	X509_free(cert);
 	if (!rc)
-		ctl_output_one(ctl, json_pack("{s:s, s:b}", "name", name, "changed", !already),
+		ctl_output_one(ctl,
+			json_pack("{s:s, s:b, s:b}", "name", name, "changed", !already && !plan,
+				"dry_run", plan),
 			columns, 2);
 	return rc;
 }
@@ -431,7 +447,7 @@ const struct ctl_verb ctl_cert_revoke = {
 	"\tCopy *crl.pem* to the exporting hosts: it is looked at again for whoever comes next; "
 	"connections that there are stay.\n",
 	run_revoke,
-	{&option_dir},
+	{&option_dir, &ctl_option_dry_run},
 	.examples = "xsegctl cert revoke host7\n",
 };
 
