@@ -196,7 +196,7 @@ bool conn_flush(struct conn *conn)
 {
 	struct iovec iov[CONN_PIECES];
 	bool moved = false;
-	while (conn_is_open(conn) && !conn->connecting && !TAILQ_EMPTY(&conn->queue)) {
+	while (conn_is_open(conn) && !TAILQ_EMPTY(&conn->queue)) {
 		ssize_t sent = transmit(conn, iov, gather_queue(conn, iov));
 		if (sent == -EAGAIN) {
 			want_write(conn, true);
@@ -210,26 +210,16 @@ bool conn_flush(struct conn *conn)
 		conn->active_ns = peer_now_ns(conn->peer);
 		moved = true;
 	}
-	if (conn_is_open(conn) && !conn->connecting && !tls_wants_write(conn->tls))
+	if (conn_is_open(conn) && !tls_wants_write(conn->tls))
 		want_write(conn, false);
 	return moved;
 }
 
+/* Also when it is connected, or could not be. */
 static void on_writable(evutil_socket_t fd, short what, void *context)
 {
-	struct conn *conn = context;
-	int error = 0;
-	socklen_t size = sizeof(error);
 	(void)fd, (void)what;
-	if (conn->connecting) {
-		getsockopt(conn->fd, SOL_SOCKET, SO_ERROR, &error, &size);
-		if (error) {
-			conn_fail(conn, -error, strerror(error));
-			return;
-		}
-		conn->connecting = false;
-	}
-	conn_flush(conn);
+	conn_flush(context);
 }
 
 /* --- in --------------------------------------------------------------------------------------- */
@@ -370,7 +360,7 @@ static void receive_frames(struct conn *conn)
 bool conn_poll(struct conn *conn)
 {
 	uint64_t before = conn->heard_ns;
-	if (!conn_is_open(conn) || conn->connecting || conn->paused ||
+	if (!conn_is_open(conn) || conn->paused ||
 		peer_now_ns(conn->peer) > conn->active_ns + CONN_ACTIVE_NS)
 		return false;
 	receive_frames(conn);

@@ -50,7 +50,7 @@ struct conn {
 	const struct conn_ops *ops;
 	void *owner;
 	int fd; /* -1: none */
-	bool connecting, paused, dead;
+	bool paused, dead;
 	bool checks; /* data have checksums */
 	struct tls_link *tls;
 	struct event *readable, *writable;

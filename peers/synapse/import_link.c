@@ -291,6 +291,13 @@ static void look_up(struct import *import)
 
 /* --- time ------------------------------------------------------------------------------------- */
 
+/* Often enough that an idle link is not taken for a silent one. */
+static uint64_t ping_every_ns(const struct import *import)
+{
+	uint64_t quarter = import_options_of(import)->silence / 4;
+	return quarter < PING_NS ? quarter : PING_NS;
+}
+
 static void ping(struct import *import, uint64_t now)
 {
 	struct import_link *link = &import->link[WIRE_URGENT];
@@ -323,7 +330,7 @@ static bool watch(struct import *import, uint64_t now)
 		import_link_cut(import, "nothing has come from it for 'silence'");
 		return true;
 	}
-	if (now < import->ping_ns + PING_NS)
+	if (now < import->ping_ns + ping_every_ns(import))
 		return false;
 	ping(import, now);
 	return true;
@@ -369,8 +376,8 @@ uint64_t import_link_wake_ns(const struct import *import)
 	uint64_t timeout = import_options_of(import)->timeout, at = UINT64_MAX;
 	switch (import->state) {
 	case IMPORT_STATE_DOWN: at = import->retry_ns; break;
-	case IMPORT_STATE_GREETING: at = import->begun_ns + DIAL_NS; break;
-	case IMPORT_STATE_READY: return import->ping_ns + PING_NS;
+	case IMPORT_STATE_GREETING: return import->begun_ns + DIAL_NS;
+	case IMPORT_STATE_READY: return import->ping_ns + ping_every_ns(import);
 	default: break;
 	}
 	uint64_t late = import->down_ns + timeout;
