@@ -182,5 +182,7 @@ int export_fence_claim(struct export *export, const struct export_fence *claim);
 /* Has another written to it before, whose data are not durable yet? */
 bool export_fence_owes(const struct export *export, uint64_t volume);
 void export_fence_paid(struct export *export, uint64_t volume);
+/* There is no such volume any more. */
+void export_fence_forget(struct export *export, uint64_t volume);
 
 #endif

@@ -167,3 +167,14 @@ void export_fence_paid(struct export *export, uint64_t volume)
 	if (fence)
 		fence->owed = 0;
 }
+
+void export_fence_forget(struct export *export, uint64_t volume)
+{
+	struct export_fence *fence = get(export, volume);
+	if (!fence)
+		return;
+	uint32_t behind = export->fences - (uint32_t)(fence - export->fence) - 1;
+	memmove(fence, fence + 1, behind * sizeof(*fence));
+	export->fences--;
+	(void)save(export); /* what the file has too much does no harm */
+}

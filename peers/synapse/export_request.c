@@ -116,6 +116,13 @@ static bool is_fence(const struct export_request *request)
 /* A composer knows itself who may write: it is asked for volumes, and fences what is below it. */
 static bool tells_apart(const struct export *export) { return export->edge == EXPORT_EDGE_STORE; }
 
+/* The home record goes with its volume, whose number is never used again. */
+static bool is_removal(const struct call *call)
+{
+	return call->op == XSEG_OP_CAS && call->arg1 == XSEG_CAS_DELETE &&
+	       call->key.epoch == XSEG_EPOCH_HOME;
+}
+
 static void done(struct call *call)
 {
 	struct export_request *request = call->context;
@@ -126,6 +133,8 @@ static void done(struct call *call)
 	if (call->result == -EOPNOTSUPP && tells_apart(request->session->export) &&
 		(is_fence(request) || is_control(request, XSEG_CONTROL_LEAVE)))
 		request->result = 0;
+	if (is_removal(call) && call->result == 0)
+		export_fence_forget(request->session->export, request->volume);
 	request->value = call->value;
 	request->length = call->answer_length;
 	request->data = request->result == 0 ? request->room : 0;
@@ -174,7 +183,8 @@ static void fence_begin(struct export_request *request)
 		.line = call->offset,
 		.nobody = (call->flags & XSEG_F_READ_ONLY) != 0};
 	memcpy(claim.writer, session->hello.writer, sizeof(claim.writer));
-	int error = export_fence_claim(export, &claim);
+	bool good = claim.volume != 0 && claim.term != 0;
+	int error = good ? export_fence_claim(export, &claim) : -EINVAL;
 	if (error) {
 		answer_error(request, error);
 		return;

@@ -52,6 +52,14 @@ links() { # SEGMENT FIELD
 tap_is "the link is up" "$(links third state)" up
 tap_is "... and so it is there" "$(links far 'sessions > 0')" true
 tap_is "... and somebody has used it" "$(links third 'rtt_ns > 0 and .received > 2097152')" true
+fences() { stat -c %s "$SCENE_DIR/far.bridge/fence.out0"; }
+before=$(fences)
+tap_run "a volume more" xsegctl volume create more --size 1G -s third
+tap_run "... is written to" timeout 120 qemu-io -f raw -c 'write 0 4k' \
+    "nbd+unix:///more?socket=$SCENE_DIR/third/nbd.sock"
+tap_run "... of which the far host notes whose it is" test "$(fences)" -gt "$before"
+tap_run "... and removed" scene_until 60 xsegctl volume rm more --yes -s third
+tap_is "... with what was noted" "$(fences)" "$before"
 tap_run "a cache is plugged in there" xsegctl plug cached --at out0:store -s far
 tap_run "... and used" io third -c 'read -P 7 3M 2M' -c 'write -P 7 3M 2M' -c flush
 tap_run "... and taken out" xsegctl unplug cache0 -s far
