@@ -50,7 +50,6 @@ static void lose_queue(struct conn *conn)
 		out->queued = false;
 		out->sent(out, true);
 	}
-	conn->queued = 0;
 }
 
 void conn_close(struct conn *conn)
@@ -119,7 +118,6 @@ void conn_send(struct conn *conn, struct conn_out *out, struct wire_frame *frame
 	frame->data_crc = conn->checks && out->data ? data_crc(out) : 0;
 	wire_pack(frame, out->header);
 	out->queued = true;
-	conn->queued += WIRE_HEADER + out->data;
 	TAILQ_INSERT_TAIL(&conn->queue, out, link);
 }
 
@@ -162,7 +160,6 @@ static int gather_queue(struct conn *conn, struct iovec *iov)
 
 static void advance(struct conn *conn, size_t sent)
 {
-	conn->queued -= sent;
 	conn->bytes_out += sent;
 	while (sent > 0) {
 		struct conn_out *out = TAILQ_FIRST(&conn->queue);
@@ -380,6 +377,13 @@ void conn_resume(struct conn *conn)
 	conn->paused = false;
 	event_add(conn->readable, NULL);
 	event_active(conn->readable, EV_READ, 0); /* what is in the buffer */
+}
+
+void conn_count(struct conn *conn, unsigned sent, unsigned received)
+{
+	peer_count(conn->peer, sent, conn->bytes_out);
+	peer_count(conn->peer, received, conn->bytes_in);
+	conn->bytes_out = conn->bytes_in = 0;
 }
 
 /* --- the beginning ---------------------------------------------------------------------------- */

@@ -56,7 +56,7 @@ struct conn {
 	struct event *readable, *writable;
 	bool wants_write;
 	struct conn_queue queue;
-	uint64_t queued;    /* bytes */
+
 	uint64_t heard_ns;  /* when something came last */
 	uint64_t active_ns; /* the same, or when something was sent */
 	uint64_t bytes_in, bytes_out;
@@ -84,6 +84,8 @@ bool conn_flush(struct conn *conn);
    something was on its way a moment ago. True: there were some. */
 bool conn_poll(struct conn *conn);
 void conn_resume(struct conn *conn);
+/* What has gone and come since the last time, into these counters of the role. */
+void conn_count(struct conn *conn, unsigned sent, unsigned received);
 /* Ends it with lost(). */
 void conn_fail(struct conn *conn, int error, const char *why);
 

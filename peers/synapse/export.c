@@ -58,8 +58,7 @@ void export_end(struct export_conn *conn)
 {
 	struct export *export = conn->export;
 	conn_close(&conn->conn);
-	peer_count(export->peer, EXPORT_SENT, conn->conn.bytes_out);
-	peer_count(export->peer, EXPORT_RECEIVED, conn->conn.bytes_in);
+	conn_count(&conn->conn, EXPORT_SENT, EXPORT_RECEIVED);
 	TAILQ_REMOVE(&export->conns, conn, link);
 	TAILQ_INSERT_TAIL(&export->ended, conn, link);
 }

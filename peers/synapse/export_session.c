@@ -334,7 +334,9 @@ static bool look_after(struct export_conn *conn, uint64_t now)
 		return true;
 	}
 	bool moved = conn_poll(&conn->conn);
-	return conn_flush(&conn->conn) || moved;
+	moved |= conn_flush(&conn->conn);
+	conn_count(&conn->conn, EXPORT_SENT, EXPORT_RECEIVED);
+	return moved;
 }
 
 bool export_session_turn(struct export *export)

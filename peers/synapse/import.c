@@ -128,16 +128,11 @@ static bool import_idle(struct peer *peer)
 	return !import->resolving;
 }
 
-static void count_bytes(struct import *import)
+static void count(struct import *import)
 {
-	uint64_t out = 0, in = 0;
-	for (unsigned i = 0; i < WIRE_CONNS; i++) {
-		struct conn *conn = &import->link[i].conn;
-		out += conn->bytes_out, in += conn->bytes_in;
-		conn->bytes_out = conn->bytes_in = 0;
-	}
-	peer_count(import->peer, IMPORT_SENT, out);
-	peer_count(import->peer, IMPORT_RECEIVED, in);
+	for (unsigned i = 0; i < WIRE_CONNS; i++)
+		if (import->link[i].conn.peer)
+			conn_count(&import->link[i].conn, IMPORT_SENT, IMPORT_RECEIVED);
 	peer_set(import->peer, IMPORT_WAITING, import->waiting_count);
 }
 
@@ -148,7 +143,7 @@ static bool import_poll(struct peer *peer)
 	for (unsigned i = 0; i < WIRE_CONNS && import->state == IMPORT_STATE_READY; i++)
 		moved |= conn_poll(&import->link[i].conn);
 	moved |= import_job_turn(import);
-	count_bytes(import);
+	count(import);
 	return moved;
 }
 

@@ -95,7 +95,7 @@ tap_run "... that were not done again" test "$(counter far replays "$FAR")" -gt 
 # --- a link that is away for longer -------------------------------------------------------------
 scene_stop life
 blocker_peer brief 1 "brief=synapse_import,$REMOTE,timeout=1s" || tap_not_ok "it starts"
-tap_is "it is reached" "$(op write 20 0 0 4096 1)" ok
+tap_run "it is reached" comes write 20 0 0 4096 1
 network refuse=1 cut=1000
 tap_like "away for longer than timeout: EIO" "$(op write 20 0 0 4096 2)" '^(EIO|error 5)'
 tap_like "which the log says" "$(cat "$SCENE_DIR/brief.err")" "away for longer than 'timeout'"

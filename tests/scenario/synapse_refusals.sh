@@ -69,13 +69,13 @@ tap_like "an address that is none of ours" \
 # --- by certificates ----------------------------------------------------------------------------
 synapse_far "$(tls ours far)" "tls-crl=$SCENE_DIR/ours/crl.pem" allow=skerry://hosts/near
 near() { # NAME OPTIONS: an importing end; it starts whatever the other one says
-    blocker_peer "$1" 1 "$1=synapse_import,timeout=1s,$REMOTE${2:+,$2}" || tap_not_ok "it starts"
+    blocker_peer "$1" 1 "$1=synapse_import,$REMOTE${2:+,$2}" || tap_not_ok "it starts"
 }
 near good "$(tls ours near)"
 tap_is "whoever is named comes in" "$(op write 7 0 0 4096 1)" ok
 tap_run "large data go through TLS, too" "$CHECK" some "$SEGMENT" good 300
 stays_out() { # LABEL NAME OPTIONS WORDS: it gets nothing done, and somebody says why
-    near "$2" "$3"
+    near "$2" "timeout=1s${3:+,$3}"
     tap_like "$1: nothing is done" "$(op read 7 0 0 4096 1)" '^(EIO|error 5)'
     tap_like "$1: it is said" "$(cat "$SCENE_DIR/$2.err" "$SCENE_DIR/far.err")" "$4"
     scene_stop "$2"
