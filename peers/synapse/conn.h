@@ -8,6 +8,7 @@
 #ifndef SKERRY_SYNAPSE_CONN_H
 #define SKERRY_SYNAPSE_CONN_H
 
+#include <errno.h>
 #include <event2/event.h>
 #include <peer/peer.h>
 #include <sys/queue.h>
@@ -84,6 +85,16 @@ bool conn_flush(struct conn *conn);
    something was on its way a moment ago. True: there were some. */
 bool conn_poll(struct conn *conn);
 void conn_resume(struct conn *conn);
+/* As many pieces of [at, at + left) as there is room for, of job_iov() or call_iov(), which give
+   all of them or -E2BIG. */
+#define conn_pieces(iov_of, whose, at, left, iov, max) \
+	({ \
+		uint32_t size_ = (left); \
+		int count_; \
+		while ((count_ = iov_of(whose, at, size_, iov, max)) == -E2BIG) \
+			size_ = size_ > XSEG_PAGE ? size_ / 2 : size_; \
+		count_; \
+	})
 /* What has gone and come since the last time, into these counters of the role. */
 void conn_count(struct conn *conn, unsigned sent, unsigned received);
 /* Ends it with lost(). */

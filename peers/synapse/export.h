@@ -96,7 +96,7 @@ struct export_conn {
 	uint8_t in[WIRE_HELLO], out[WIRE_REFUSAL];
 	uint32_t out_size;
 	struct conn_out greeting, pong;
-	uint64_t pong_sequence, since_ns;
+	uint64_t since_ns;
 	struct export_request *request; /* whose data come; NULL: they are thrown away */
 };
 TAILQ_HEAD(export_conns, export_conn);

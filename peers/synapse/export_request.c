@@ -24,12 +24,7 @@ static int answer_pieces(struct conn_out *out, uint32_t at, struct iovec *iov, i
 		iov[0] = (struct iovec){request->saved + at, left};
 		return 1;
 	}
-	int count = call_iov(request->call, at, left, iov, max);
-	while (count == -E2BIG) {
-		left = left > XSEG_PAGE ? left / 2 : left;
-		count = call_iov(request->call, at, left, iov, max);
-	}
-	return count;
+	return conn_pieces(call_iov, request->call, at, left, iov, max);
 }
 
 static void release(struct export_request *request)
@@ -378,12 +373,7 @@ int export_request_place(struct export_conn *conn, uint32_t at, struct iovec *io
 	if (!request || conn->resends)
 		return 0;
 	uint32_t left = conn->conn.frame.data - at;
-	int count = call_iov(request->call, at, left, iov, max);
-	while (count == -E2BIG) {
-		left = left > XSEG_PAGE ? left / 2 : left;
-		count = call_iov(request->call, at, left, iov, max);
-	}
-	return count;
+	return conn_pieces(call_iov, request->call, at, left, iov, max);
 }
 
 int export_request_end(struct export_conn *conn)

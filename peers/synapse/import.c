@@ -159,7 +159,7 @@ static bool import_sleep(struct peer *peer)
 
 static void import_dump(struct peer *peer, FILE *out)
 {
-	static const char *const states[] = {"down", "resolving", "dialing", "greeting", "ready"};
+	static const char *const states[] = {"down", "resolving", "greeting", "ready"};
 	const struct import *import = peer->state;
 	fprintf(out,
 		"%s: %s, %" PRIu32 " requests of %" PRIu32 ", %" PRIu64 " bytes of %" PRIu64

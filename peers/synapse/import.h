@@ -6,10 +6,10 @@
  *   import_link.c   the session's connections: made, greeted, made again
  *   import_job.c    jobs as requests, their answers, and all again after a cut
  *
- *                 resolved              all connected        all welcome
- *   DOWN --------> (worker) ------> DIALING ------> GREETING ------> READY
- *     ^               |                 |                |             |
- *     +---------------+-----------------+----------------+-------------+  cut, refused, silent
+ *                       resolved          all welcome
+ *   DOWN -----> RESOLVING ------> GREETING ------> READY
+ *     ^             |                 |              |
+ *     +-------------+-----------------+--------------+  cut, refused, silent
  */
 #ifndef SKERRY_SYNAPSE_IMPORT_H
 #define SKERRY_SYNAPSE_IMPORT_H
@@ -50,7 +50,7 @@ struct import_shared {
 enum import_state {
 	IMPORT_STATE_DOWN,
 	IMPORT_STATE_RESOLVING,
-	IMPORT_STATE_DIALING,
+
 	IMPORT_STATE_GREETING,
 	IMPORT_STATE_READY
 };
@@ -58,7 +58,6 @@ enum import_state {
 /* A request that has a sequence; found by its last bits. */
 struct import_request {
 	struct conn_out out;
-	struct import *import;
 	struct job *job; /* NULL: none, or its job has failed meanwhile */
 	uint64_t sequence;
 	uint32_t data, room;

@@ -22,13 +22,7 @@ static int request_pieces(struct conn_out *out, uint32_t at, struct iovec *iov, 
 {
 	const struct import_request *request = container_of(out, struct import_request, out);
 	uint32_t left = out->data - at;
-	int count = job_iov(request->job, at, left, iov, max);
-	/* too many pieces for one go: what surely fits */
-	while (count == -E2BIG) {
-		left = left > XSEG_PAGE ? left / 2 : left;
-		count = job_iov(request->job, at, left, iov, max);
-	}
-	return count;
+	return conn_pieces(job_iov, request->job, at, left, iov, max);
 }
 
 static void request_sent(struct conn_out *out, bool lost)
@@ -88,7 +82,6 @@ static bool begin(struct import *import, struct job *job)
 	must(!request->live && !request->out.queued);
 	*request = (struct import_request){
 		.out = {.pieces = request_pieces, .sent = request_sent},
-		.import = import,
 		.job = job,
 		.sequence = import->next++,
 		.data = data,
@@ -183,12 +176,7 @@ int import_job_answer_place(struct import_link *link, uint32_t at, struct iovec 
 	if (!request || !request->live)
 		return 0;
 	uint32_t left = request->room - at;
-	int count = job_iov(request->job, at, left, iov, max);
-	while (count == -E2BIG) {
-		left = left > XSEG_PAGE ? left / 2 : left;
-		count = job_iov(request->job, at, left, iov, max);
-	}
-	return count;
+	return conn_pieces(job_iov, request->job, at, left, iov, max);
 }
 
 int import_job_answer_end(struct import_link *link, const struct wire_frame *frame)
