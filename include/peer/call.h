@@ -73,6 +73,8 @@ static inline void call_as(struct call *call, const struct job *job)
 int call_pages(struct call *call, uint32_t bytes);
 /* Uses [at, at+length) of a job's data; that job must stay until this call has ended. -E2BIG. */
 int call_borrow(struct call *call, const struct job *job, uint32_t at, uint32_t length);
+/* The same of another call's, which has been answered and must stay. */
+int call_borrow_call(struct call *call, const struct call *from, uint32_t at, uint32_t length);
 /* The data: before submit what will be written, after done the answer (pinned pages or own). */
 int call_iov(const struct call *call, uint32_t at, uint32_t length, struct iovec *iov, int max);
 void call_put_bytes(struct call *call, uint32_t at, const void *from, uint32_t length);

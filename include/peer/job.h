@@ -56,6 +56,8 @@ void job_complete_value(struct job *job, uint32_t length, uint64_t value);
 /* error: negative errno. */
 void job_fail(struct job *job, int error);
 void job_fail_value(struct job *job, int error, uint64_t value);
+/* Its client has died: nobody waits for the answer. */
+bool job_is_abandoned(const struct job *job);
 /*
  * Further down `edge` (index into ops->edges); the answer goes to the first asker. What is sent
  * is job's op, flags, key, offset, length, args as they are now: change them before. The data

@@ -172,23 +172,37 @@ static int call_borrow_list(struct call *call, struct xseg_request *request)
 	return 0;
 }
 
-int call_borrow(struct call *call, const struct job *job, uint32_t at, uint32_t length)
+static int call_borrow_view(
+	struct call *call, const struct data_view *view, uint32_t at, uint32_t length)
 {
 	struct lane *lane = call->peer->lane;
-	must(call->live && !call->submitted && call->extent_count == 0 && job->live && length);
-	struct data_view view = {.seg = lane->x->seg,
+	must(call->live && !call->submitted && call->extent_count == 0 && length);
+	int count = data_slice(view, at, length, call->inline_extents, XSEG_EXTENTS);
+	if (unlikely(count == -E2BIG))
+		count = data_slice(view, at, length, call_list(call), EXTENTS_MAX);
+	must(count > 0);
+	call->data_offset = (view->data_offset + at) % XSEG_PAGE;
+	call->data_size = length;
+	call_set_borrowed(call, (uint32_t)count);
+	return call_borrow_list(call, xseg_at(lane->x, call->slot));
+}
+
+int call_borrow(struct call *call, const struct job *job, uint32_t at, uint32_t length)
+{
+	struct data_view view = {.seg = call->peer->lane->x->seg,
 		.extents = job->extents,
 		.extent_count = job->extent_count,
 		.data_offset = job->data_offset,
 		.data_size = job->data_size};
-	int count = data_slice(&view, at, length, call->inline_extents, XSEG_EXTENTS);
-	if (unlikely(count == -E2BIG))
-		count = data_slice(&view, at, length, call_list(call), EXTENTS_MAX);
-	must(count > 0);
-	call->data_offset = (job->data_offset + at) % XSEG_PAGE;
-	call->data_size = length;
-	call_set_borrowed(call, (uint32_t)count);
-	return call_borrow_list(call, xseg_at(lane->x, call->slot));
+	must(job->live);
+	return call_borrow_view(call, &view, at, length);
+}
+
+int call_borrow_call(struct call *call, const struct call *from, uint32_t at, uint32_t length)
+{
+	struct data_view view = call_view(from);
+	must(from->live && !from->submitted);
+	return call_borrow_view(call, &view, at, length);
 }
 
 int call_lend(struct call *call, const uint32_t *pages, uint32_t count)

@@ -298,6 +298,14 @@ void job_fail_value(struct job *job, int error, uint64_t value)
 	job_answer(job, error, 0, value);
 }
 
+bool job_is_abandoned(const struct job *job)
+{
+	const struct xseg_lane *x = job->peer->lane->x;
+	const struct xseg_request *request = xseg_at(x, job->slot);
+	must(job->live);
+	return !xseg_lane_alive(x->seg, request->client, request->client_epoch);
+}
+
 void job_forward(struct job *job, unsigned edge)
 {
 	struct peer *peer = job->peer;

@@ -81,11 +81,11 @@ struct import {
 	uint8_t session[16];
 	uint64_t generation;
 	/* requests */
-	struct job_queue waiting;
+	struct job_queue waiting[WIRE_CONNS];
 	uint64_t waiting_count;
 	struct import_request *table;	 /* WIRE_WINDOW of them */
 	uint64_t lowest, next;		 /* sequences: of the first not answered, of the next */
-	uint64_t bytes, bytes_max;	 /* of data on their way */
+	uint64_t bytes, bytes_max;	 /* of bulk data on their way */
 	uint32_t requests, requests_max; /* on their way */
 	/* the link */
 	struct worker_item resolver;
@@ -122,6 +122,9 @@ bool import_job_turn(struct import *import);
 void import_job_replay(struct import *import);
 /* Nothing was heard for too long: all fail. */
 void import_job_fail(struct import *import, int error);
+/* The link is down: those whose clients have died, and that cannot have changed anything, end, so
+   that nobody's successor has to wait for the link. */
+void import_job_sweep(struct import *import);
 int import_job_answer_begin(struct import_link *link, const struct wire_frame *frame);
 int import_job_answer_place(struct import_link *link, uint32_t at, struct iovec *iov, int max);
 int import_job_answer_end(struct import_link *link, const struct wire_frame *frame);

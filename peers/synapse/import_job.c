@@ -56,27 +56,47 @@ static void ask(struct import *import, struct import_request *request)
 	conn_send(&import->link[class].conn, &request->out, &frame);
 }
 
+static uint32_t data_of(const struct job *job)
+{
+	return wire_data_of(job->op, job->length, job->arg1, job->data_size);
+}
+
+static uint32_t room_of(const struct job *job)
+{
+	return wire_room_of(job->op, job->length, job->arg1, job->data_size);
+}
+
 void import_job_take(struct peer *peer, struct job *job)
 {
 	struct import *import = peer->state;
-	TAILQ_INSERT_TAIL(&import->waiting, job, link);
+	enum wire_class class = wire_class_of(data_of(job), room_of(job));
+	TAILQ_INSERT_TAIL(&import->waiting[class], job, link);
 	import->waiting_count++;
 }
 
-/* May this one go now? At least one always may, however large it is. */
-static bool has_room(const struct import *import, uint32_t bytes)
+static struct job *waiting_take(struct import *import, enum wire_class class, struct job *job)
+{
+	TAILQ_REMOVE(&import->waiting[class], job, link);
+	import->waiting_count--;
+	return job;
+}
+
+/* May this one go now? Of bulk data at least one always may, however large it is; what is urgent
+   does not wait for it. */
+static bool has_room(const struct import *import, enum wire_class class, uint32_t bytes)
 {
 	if (import->requests >= import->requests_max ||
 		import->next - import->lowest >= WIRE_WINDOW)
 		return false;
-	return import->requests == 0 || import->bytes + bytes <= import->bytes_max;
+	return class == WIRE_URGENT || import->bytes == 0 ||
+	       import->bytes + bytes <= import->bytes_max;
 }
 
 static bool begin(struct import *import, struct job *job)
 {
-	uint32_t data = wire_data_of(job->op, job->length, job->arg1, job->data_size);
-	uint32_t room = wire_room_of(job->op, job->length, job->arg1, job->data_size);
-	if (!has_room(import, data + room))
+	uint32_t data = data_of(job), room = room_of(job);
+	enum wire_class class = wire_class_of(data, room);
+	if (!has_room(import, class, data + room))
 		return false;
 	struct import_request *request = request_of(import, import->next);
 	must(!request->live && !request->out.queued);
@@ -89,7 +109,7 @@ static bool begin(struct import *import, struct job *job)
 		.live = true,
 	};
 	import->requests++;
-	import->bytes += data + room;
+	import->bytes += class == WIRE_BULK ? data + room : 0;
 	ask(import, request);
 	return true;
 }
@@ -98,13 +118,14 @@ bool import_job_turn(struct import *import)
 {
 	struct job *job;
 	bool moved = false;
-	while (import->state == IMPORT_STATE_READY && (job = TAILQ_FIRST(&import->waiting))) {
-		if (!begin(import, job))
-			break;
-		TAILQ_REMOVE(&import->waiting, job, link);
-		import->waiting_count--;
-		moved = true;
-	}
+	for (unsigned i = 0; i < WIRE_CONNS; i++)
+		while (import->state == IMPORT_STATE_READY &&
+			(job = TAILQ_FIRST(&import->waiting[i]))) {
+			if (!begin(import, job))
+				break;
+			waiting_take(import, i, job);
+			moved = true;
+		}
 	for (unsigned i = 0; i < WIRE_CONNS && import->state == IMPORT_STATE_READY; i++)
 		moved |= conn_flush(&import->link[i].conn);
 	return moved;
@@ -126,7 +147,8 @@ static struct job *retire(struct import *import, struct import_request *request)
 	request->live = false;
 	request->job = NULL;
 	import->requests--;
-	import->bytes -= request->data + request->room;
+	if (wire_class_of(request->data, request->room) == WIRE_BULK)
+		import->bytes -= request->data + request->room;
 	while (import->lowest < import->next && !request_of(import, import->lowest)->live)
 		import->lowest++;
 	return job;
@@ -139,10 +161,26 @@ void import_job_fail(struct import *import, int error)
 	for (uint64_t at = import->lowest; at < import->next; at++)
 		if (request_of(import, at)->live)
 			job_fail(retire(import, request_of(import, at)), error);
-	while ((job = TAILQ_FIRST(&import->waiting))) {
-		TAILQ_REMOVE(&import->waiting, job, link);
-		import->waiting_count--;
-		job_fail(job, error);
+	for (unsigned i = 0; i < WIRE_CONNS; i++)
+		while ((job = TAILQ_FIRST(&import->waiting[i])))
+			job_fail(waiting_take(import, i, job), error);
+}
+
+void import_job_sweep(struct import *import)
+{
+	for (uint64_t at = import->lowest; at < import->next; at++) {
+		struct import_request *request = request_of(import, at);
+		if (request->live && job_is_abandoned(request->job) &&
+			wire_is_repeatable(request->job->op, request->job->arg1))
+			job_fail(retire(import, request), -EIO);
+	}
+	for (unsigned i = 0; i < WIRE_CONNS; i++) {
+		struct job *job, *next;
+		for (job = TAILQ_FIRST(&import->waiting[i]); job; job = next) {
+			next = TAILQ_NEXT(job, link);
+			if (job_is_abandoned(job))
+				job_fail(waiting_take(import, i, job), -EIO);
+		}
 	}
 }
 

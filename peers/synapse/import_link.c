@@ -360,6 +360,7 @@ bool import_link_turn(struct import *import)
 	if (import->state != IMPORT_STATE_READY && now > import->down_ns + SHOW_DOWN_NS)
 		peer_set(import->peer, IMPORT_DOWN, 1);
 	if (import->state == IMPORT_STATE_DOWN && now >= import->retry_ns) {
+		import_job_sweep(import);
 		look_up(import);
 		moved = true;
 	}

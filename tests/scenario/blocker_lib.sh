@@ -9,8 +9,9 @@
 #   laws NAME [STEPS]            all laws hold for $PEER
 #   hammer_begins FIRST, hammer_ends     writes and flushes without end, from number FIRST on; $NEXT
 #                                is then the first that was not flushed
-#   killed_under_load LABEL SPEC     a peer is killed in the middle of that, $ROUNDS (3) times: what
-#                                was flushed is there; it is left running, as `life` in the scene
+#   killed_under_load LABEL SPEC     a peer on LIFE_LANES (2) lanes is killed in the middle of that,
+#                                $ROUNDS (3) times: what was flushed is there; it is left
+#                                running, as `life` in the scene
 #   server_killed NAME START...  the scene's process NAME, a server, is killed under load and
 #                                started again by that command: nothing fails, nothing is lost
 #   secret_is_hidden PROCESS SECRET      it is in none of its arguments, and not in its log
@@ -93,7 +94,7 @@ killed_under_load() { # LABEL SPEC
     local i
     NEXT=0
     for ((i = 0; i <= ${ROUNDS:-3}; i++)); do
-        blocker_peer life 2 "$2" || tap_not_ok "$1: it starts"
+        blocker_peer life "${LIFE_LANES:-2}" "$2" || tap_not_ok "$1: it starts"
         [ "$i" -eq 0 ] || tap_is "$1: what was flushed by $((NEXT - 1)) is there" \
             "$(op verify 9 $((NEXT - 1)))" ok
         [ "$i" -lt "${ROUNDS:-3}" ] || break

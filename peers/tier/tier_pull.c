@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What is fetched before anybody asks for it, in this order: what a read has missed and its
+ * neighbours, what PREFETCH named, what was touched first the last time, all there is.
+ */
+#include <base/clock.h>
+
+#include "peers/tier/tier.h"
+
+#define AHEAD 4u /* neighbours of a miss */
+#define LIST_BYTES (XSEG_OBJECT_MAX / 4)
+#define SECOND_NS 1000000000u
+#define PAUSE_NS 1000000000u
+#define SAVE_MIN 64u /* objects touched, since the list was saved */
+
+/* --- what is wanted --------------------------------------------------------------------------- */
+
+void tier_pull_unwant(struct tier *tier, struct tier_object *object)
+{
+	if (object->wanted == TIER_WANTS)
+		return;
+	if (object->measuring)
+		TAILQ_REMOVE(&tier->measuring, object, want_link);
+	else
+		TAILQ_REMOVE(&tier->wants[object->wanted], object, want_link);
+	object->measuring = false;
+	object->wanted = TIER_WANTS;
+	tier->left -= (uint64_t)__builtin_popcountll(object->want);
+	object->want = 0;
+}
+
+void tier_pull_want(struct tier *tier, struct tier_object *object, uint64_t mask, unsigned want)
+{
+	uint64_t extent = object->extent ? tier_bits(0, object->extent) : UINT64_MAX;
+	mask = (mask | object->want) & ~object->present & extent;
+	if (want == TIER_WANT_ALL && !tier->options->pull)
+		return;
+	if (mask == 0 || tier->state != TIER_STATE_ON || tier->peer->stopping ||
+		object->volume->lost)
+		return;
+	if (want > object->wanted)
+		want = object->wanted; /* it stays where it comes sooner */
+	tier_pull_unwant(tier, object);
+	object->want = mask;
+	object->wanted = (uint8_t)want;
+	tier->left += (uint64_t)__builtin_popcountll(mask);
+	if (want == TIER_WANT_FAULT)
+		TAILQ_INSERT_HEAD(&tier->wants[want], object, want_link);
+	else
+		TAILQ_INSERT_TAIL(&tier->wants[want], object, want_link);
+}
+
+/* Two misses as far from one another as the two before: the next ones will be, too. */
+static void want_neighbours(struct tier *tier, const struct tier_object *object)
+{
+	const struct xseg_key *key = &object->key;
+	bool same = tier->last_miss.volume == key->volume;
+	int64_t stride = same ? (int64_t)key->object - tier->last_miss.object : 0;
+	bool again = stride != 0 && stride == tier->stride;
+	if (stride == 0 && same)
+		return;
+	tier->stride = stride;
+	tier->last_miss = *key;
+	/* the nearest last, as it goes to the head of the queue */
+	for (int64_t i = again ? AHEAD : 0; i > 0; i--) {
+		int64_t number = (int64_t)key->object + i * stride;
+		if (number < 0 || number > UINT32_MAX)
+			continue;
+		struct tier_object *next = tier_object_first(tier, key->volume, (uint32_t)number);
+		for (; next; next = tier_object_next(next))
+			if (next->key.epoch == key->epoch)
+				tier_pull_want(tier, next, UINT64_MAX, TIER_WANT_FAULT);
+	}
+}
+
+void tier_pull_miss(struct tier *tier, struct tier_object *object, uint64_t mask)
+{
+	want_neighbours(tier, object);
+	tier_pull_want(tier, object, mask, TIER_WANT_FAULT);
+}
+
+/* --- what was touched ----------------------------------------------------------------------- */
+
+void tier_pull_touched(struct tier *tier, struct tier_object *object)
+{
+	object->touched = true;
+	tier_pull_volume(tier, object->volume);
+	if (tier->touch_count < TIER_TOUCH_MAX)
+		tier->touch[tier->touch_count++] = object->key;
+}
+
+void tier_pull_recall(struct tier *tier, const struct tier_entry *entry)
+{
+	struct tier_object *object = tier_object_get(tier, &entry->key);
+	if (object && object->wanted == TIER_WANTS && tier->options->pull) {
+		object->want = UINT64_MAX;
+		object->wanted = TIER_WANT_TOUCHED;
+		tier->left += TIER_CHUNKS;
+		TAILQ_INSERT_TAIL(&tier->wants[TIER_WANT_TOUCHED], object, want_link);
+	}
+}
+
+static void saved(struct tier_blocks *blocks)
+{
+	struct tier *tier = blocks->tier;
+	tier_blocks_clear(blocks);
+	tier->touch_busy = false;
+}
+
+/* All there are; a list that is torn ends there. */
+static bool save(struct tier *tier)
+{
+	struct tier_blocks *blocks = &tier->touch_blocks;
+	bool enough = tier->touch_count >= tier->touch_saved + SAVE_MIN ||
+		      (tier->touch_count > tier->touch_saved && tier->peer->stopping);
+	if (!enough || tier->touch_busy || tier->state != TIER_STATE_ON ||
+		(tier->left > 0 && !tier->peer->stopping))
+		return false;
+	*blocks = (struct tier_blocks){
+		.tier = tier, .touch = true, .generation = clock_now_ns(), .done = saved};
+	for (uint32_t i = 0; i < tier->touch_count; i++)
+		if (tier_blocks_add(blocks, &(struct tier_entry){.key = tier->touch[i]}))
+			break;
+	tier->touch_saved = tier->touch_count;
+	tier->touch_busy = blocks->count > 0;
+	if (tier->touch_busy)
+		tier_blocks_write(blocks);
+	return true;
+}
+
+/* --- what there is of a volume -------------------------------------------------------------- */
+
+void tier_pull_volume(struct tier *tier, struct tier_volume *volume)
+{
+	if (volume->asked || !tier->options->pull || tier->state != TIER_STATE_ON)
+		return;
+	volume->asked = true;
+	TAILQ_INSERT_TAIL(&tier->unlisted, volume, list_link);
+}
+
+static void listed(struct call *call)
+{
+	struct tier *tier = tier_of(call->peer);
+	struct tier_volume *volume = call->context;
+	uint64_t next = call->value;
+	int error = call->result;
+	for (uint32_t at = 0; !error && at + sizeof(struct xseg_key) <= call->answer_length;
+		at += sizeof(struct xseg_key)) {
+		struct xseg_key key;
+		call_get_bytes(call, at, &key, sizeof(key));
+		struct tier_object *object =
+			key.epoch <= XSEG_EPOCH_DATA_MAX ? tier_object_get(tier, &key) : NULL;
+		if (object)
+			tier_pull_want(tier, object, UINT64_MAX, TIER_WANT_ALL);
+	}
+	call_end(call);
+	tier->pulling--;
+	if (error) {
+		volume->asked = false; /* with the next thing that is asked of it */
+		return;
+	}
+	if (next != 0) {
+		volume->cursor = next;
+		TAILQ_INSERT_HEAD(&tier->unlisted, volume, list_link);
+	}
+}
+
+static bool list(struct tier *tier, struct tier_volume *volume)
+{
+	struct call *call;
+	if (call_begin(tier->peer, &call))
+		return false;
+	call->op = XSEG_OP_LIST;
+	call->key.volume = volume->id;
+	call->arg0 = volume->cursor;
+	call->length = LIST_BYTES;
+	call->context = volume;
+	if (call_pages(call, LIST_BYTES)) {
+		call_end(call);
+		return false;
+	}
+	TAILQ_REMOVE(&tier->unlisted, volume, list_link);
+	volume->cursor = 0;
+	tier->pulling++;
+	call_submit(call, TIER_FAR, listed);
+	return true;
+}
+
+/* --- how much of an object there is --------------------------------------------------------- */
+
+static void measured(struct call *call)
+{
+	struct tier *tier = tier_of(call->peer);
+	struct tier_object *object = call->context;
+	struct xseg_object_info info = {0};
+	int error = call->result;
+	if (!error)
+		call_get_bytes(call, 0, &info, sizeof(info));
+	call_end(call);
+	tier->pulling--;
+	if (error == -ENOENT || (!error && info.size == 0)) {
+		tier_pull_unwant(tier, object); /* a hole reads as one at any distance */
+		return;
+	}
+	if (!error && info.size <= XSEG_OBJECT_MAX)
+		object->extent = (uint32_t)((info.size + TIER_CHUNK - 1) / TIER_CHUNK);
+	else
+		object->extent = TIER_CHUNKS;
+	unsigned want = object->wanted < TIER_WANTS ? object->wanted : TIER_WANT_ALL;
+	uint64_t mask = object->want;
+	tier_pull_unwant(tier, object);
+	tier_pull_want(tier, object, mask, want);
+}
+
+static bool measure(struct tier *tier, struct tier_object *object)
+{
+	struct call *call;
+	if (call_begin(tier->peer, &call))
+		return false;
+	call->op = XSEG_OP_INFO;
+	call->flags = XSEG_F_FAST_ONLY;
+	call->key = object->key;
+	call->context = object;
+	call->length = sizeof(struct xseg_object_info);
+	if (call_pages(call, sizeof(struct xseg_object_info))) {
+		call_end(call);
+		return false;
+	}
+	/* it comes back into its queue with the answer */
+	TAILQ_REMOVE(&tier->wants[object->wanted], object, want_link);
+	TAILQ_INSERT_TAIL(&tier->measuring, object, want_link);
+	object->measuring = true;
+	tier->pulling++;
+	call_submit(call, TIER_FAR, measured);
+	return true;
+}
+
+/* --- the pump --------------------------------------------------------------------------------- */
+
+void tier_pull_filled(struct tier *tier, struct tier_object *object, uint64_t mask, int error)
+{
+	uint64_t missing = mask & ~object->present;
+	if (error)
+		tier->pause_ns = peer_now_ns(tier->peer) + PAUSE_NS;
+	else
+		peer_count(tier->peer, TIER_C_PULLED, tier_run_size(mask & ~missing));
+	if (missing && tier->options->pull)
+		tier_pull_want(tier, object, missing, TIER_WANT_ALL);
+	tier_object_evict(tier);
+}
+
+static bool may_spend(struct tier *tier, uint64_t now)
+{
+	uint64_t rate = tier->options->rate;
+	if (rate == 0)
+		return true;
+	if (now > tier->tokens_ns + SECOND_NS)
+		tier->tokens_ns = now - SECOND_NS;
+	return tier->tokens_ns <= now;
+}
+
+static void spend(struct tier *tier, uint64_t bytes)
+{
+	if (tier->options->rate)
+		tier->tokens_ns += bytes * SECOND_NS / tier->options->rate;
+}
+
+static struct tier_object *first_wanted(struct tier *tier)
+{
+	for (unsigned want = 0; want < TIER_WANTS; want++) {
+		struct tier_object *object = TAILQ_FIRST(&tier->wants[want]);
+		/* what nobody has asked for does not drive out what somebody has */
+		if (want > TIER_WANT_USER && tier->options->size &&
+			tier->present >= tier->options->size)
+			return NULL;
+		if (object)
+			return object;
+	}
+	return NULL;
+}
+
+/* False: nothing is to be done, or not now. */
+static bool fetch(struct tier *tier, struct tier_object *object)
+{
+	uint64_t mask = object->want & ~object->present & ~tier_fill_mask(object);
+	struct tier_fill *fill;
+	if (mask == 0 || object->evicting || object->volume->lost) {
+		tier_pull_unwant(tier, object);
+		return true;
+	}
+	if (object->extent == 0 && object->wanted >= TIER_WANT_TOUCHED)
+		return measure(tier, object);
+	uint64_t run = tier_run(mask, TIER_PART_CHUNKS);
+	if (tier_fill_begin(tier, object, run, true, &fill))
+		return false;
+	spend(tier, tier_run_size(run));
+	tier->left -= (uint64_t)__builtin_popcountll(run & object->want);
+	object->want &= ~run;
+	if (object->want == 0)
+		tier_pull_unwant(tier, object);
+	return true;
+}
+
+static bool may_pull(struct tier *tier, uint64_t now)
+{
+	return tier->state == TIER_STATE_ON && !tier->peer->stopping && now >= tier->pause_ns &&
+	       tier->pulling < tier->options->parts && may_spend(tier, now);
+}
+
+bool tier_pull_turn(struct tier *tier)
+{
+	uint64_t now = peer_now_ns(tier->peer);
+	bool moved = save(tier);
+	while (may_pull(tier, now)) {
+		struct tier_volume *volume = TAILQ_FIRST(&tier->unlisted);
+		struct tier_object *object = first_wanted(tier);
+		bool faults = object && object->wanted <= TIER_WANT_USER;
+		if (volume && !faults) {
+			if (!list(tier, volume))
+				break;
+		} else if (!object || !fetch(tier, object)) {
+			break;
+		}
+		moved = true;
+	}
+	peer_set(tier->peer, TIER_C_LEFT, tier->left * TIER_CHUNK);
+	return moved;
+}
+
+bool tier_pull_quiet(const struct tier *tier)
+{
+	return tier->pulling == 0 && !tier->touch_busy &&
+	       (tier->state != TIER_STATE_ON || tier->touch_saved == tier->touch_count);
+}
+
+uint64_t tier_pull_wake_ns(const struct tier *tier)
+{
+	if (tier->left == 0 && TAILQ_EMPTY(&tier->unlisted))
+		return 0;
+	return tier->pause_ns > tier->tokens_ns ? tier->pause_ns : tier->tokens_ns;
+}
