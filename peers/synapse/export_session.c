@@ -249,7 +249,7 @@ static int greeted(struct export_conn *conn)
 		export_session_refuse(conn, "no 'allow' of this port names your certificate");
 	else if (hello->version_min > WIRE_VERSION || hello->version_max < WIRE_VERSION)
 		export_session_refuse(conn, "this end speaks version 1 of the protocol only");
-	else if (strcmp(hello->port, conn->export->peer->name))
+	else if (*hello->port && strcmp(hello->port, conn->export->peer->name))
 		export_session_refuse(conn, "no port of that name is offered here");
 	else
 		conn->waits = !try_greet(conn);

@@ -13,8 +13,8 @@ static const char *const checksum_choices[] = {"auto", "yes", "no", NULL};
 static const struct peer_option import_options[] = {
 	OPTION_TEXT(struct import_options, remote, "remote", .required = true, .max = 320,
 		.help = "where the exporting end listens: tcp:HOST:PORT or unix:PATH"),
-	OPTION_TEXT(struct import_options, port, "port", .required = true, .max = WIRE_NAME - 1,
-		.help = "the exporting peer there whose port this one stands for"),
+	OPTION_TEXT(struct import_options, port, "port", .max = WIRE_NAME - 1,
+		.help = "the exporting peer that must be there; empty: any"),
 	OPTION_TIME(struct import_options, timeout, "timeout", .initial = "60s",
 		.help = "requests wait so long for a link that is away, then fail: EIO; 0: they "
 			"wait until it is back"),

@@ -96,7 +96,7 @@ static void greet(struct import *import, unsigned which)
 	memcpy(hello.writer, seg->super->uuid, sizeof(hello.writer));
 	memcpy(hello.session, import->session, sizeof(hello.session));
 	snprintf(hello.importer, sizeof(hello.importer), "%.63s", import->peer->name);
-	snprintf(hello.port, sizeof(hello.port), "%.63s", options->port);
+	snprintf(hello.port, sizeof(hello.port), "%.63s", options->port ? options->port : "");
 	wire_pack_hello(&hello, link->hello);
 	struct wire_frame frame = {.type = WIRE_TYPE_HELLO, .data = WIRE_HELLO};
 	link->greeting.pieces = hello_pieces;
@@ -112,7 +112,8 @@ static void ready(struct import *import)
 	peer_set(import->peer, IMPORT_DOWN, 0);
 	peer_count(import->peer, IMPORT_CONNECTS, 1);
 	log_info("synapse_import", "%s: port '%s' of '%s' is reached", import->peer->name,
-		import_options_of(import)->port, import_options_of(import)->remote);
+		import_options_of(import)->port ? import_options_of(import)->port : "any",
+		import_options_of(import)->remote);
 	import_job_replay(import);
 }
 

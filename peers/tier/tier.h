@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A tier: what a far store has, kept in a near one as well (edges "store" and "near"). It is a
+ * A tier: what a far store (edge "store") has, kept in a near one as well ("store-near"). It is a
  * clean copy: a write is answered when the far store has it. To lose the near one costs only time.
  *
  *   read    all of it near: from there. Else small ones go to the far store as they are, and what
@@ -217,8 +217,10 @@ struct tier {
 	uint64_t present;  /* bytes */
 	uint64_t known;	   /* objects */
 	uint64_t left;	   /* chunks wanted */
+	uint64_t held;	   /* chunks on their way */
 	uint64_t retry_ns; /* the near store is tried again */
 	unsigned evictions;
+	uint64_t listed; /* volumes */
 };
 
 enum {
@@ -228,6 +230,7 @@ enum {
 	TIER_C_FILLED,
 	TIER_C_PRESENT,
 	TIER_C_LEFT,
+	TIER_C_LISTED,
 	TIER_C_EVICTED,
 	TIER_C_DROPPED,
 	TIER_C_LOGGED,
@@ -281,6 +284,9 @@ struct tier_volume *tier_object_volume(struct tier *tier, uint64_t id);
 /* Those that have the same number in the same volume, in any epoch: the first, the next. */
 struct tier_object *tier_object_first(const struct tier *tier, uint64_t volume, uint32_t number);
 struct tier_object *tier_object_next(const struct tier_object *object);
+/* Not what another host has, nor a map of a volume that was never ours to write to: a map changes
+   under its key, and must not be older than the data. */
+bool tier_object_may_be_kept(const struct tier_object *object);
 /* Changes what is present, and counts it. */
 void tier_object_present(struct tier *tier, struct tier_object *object, uint64_t present);
 /* Those that wait for it are served again. */
@@ -305,7 +311,7 @@ void tier_fence(struct tier *tier, struct job *job);
 
 /* --- parts on their way (tier_fill.c) --- */
 
-/* Fetches these chunks, which are one row. -EAGAIN, -ENOMEM. */
+/* Fetches these chunks, which are one row. -EAGAIN: too much is on its way; -ENOMEM. */
 int tier_fill_begin(struct tier *tier, struct tier_object *object, uint64_t mask, bool pulled,
 	struct tier_fill **fill);
 /* One on its way that a read can be answered with, or NULL. */

@@ -56,7 +56,7 @@ static struct tier_object *near_source(const struct tier *tier, const struct job
 static bool goes_near(const struct tier *tier, const struct tier_object *object,
 	const struct job *job, const struct tier_object *source)
 {
-	if (tier->state != TIER_STATE_ON || object->volume->lost)
+	if (tier->state != TIER_STATE_ON || !tier_object_may_be_kept(object))
 		return false;
 	if (job->op == XSEG_OP_COPY)
 		return source != NULL;

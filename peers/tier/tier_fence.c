@@ -5,9 +5,12 @@
  */
 #include "peers/tier/tier.h"
 
+/* Each change of owner takes the next term; `line`: nobody else had it since that one. */
 static bool is_ours_all_along(const struct tier_volume *volume, uint64_t term, uint64_t line)
 {
-	return volume->term == term || (volume->term != 0 && line != 0 && volume->term >= line);
+	if (volume->term == 0)
+		return false;
+	return term - volume->term <= 1 || (line != 0 && volume->term >= line);
 }
 
 /* The far store has said yes; the log has to say it, too. */

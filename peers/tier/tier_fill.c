@@ -87,6 +87,7 @@ static void fill_ends(struct tier_fill *fill)
 	struct tier_object *object = fill->object;
 	int error = fill->call->result;
 	TAILQ_REMOVE(&object->fills, fill, link);
+	tier->held -= (uint64_t)__builtin_popcountll(fill->mask);
 	if (fill->pulled)
 		tier->pulling--;
 	tier_pull_filled(tier, object, fill->mask, error);
@@ -145,7 +146,7 @@ static void arrived(struct call *call)
 	struct tier *tier = fill->tier;
 	uint64_t left = 0;
 	answer(fill);
-	if (call->result == 0 && tier->state == TIER_STATE_ON)
+	if (call->result == 0 && tier->state == TIER_STATE_ON && !peer_pages_low(tier->peer))
 		left = fill->mask & ~fill->object->present & ~fill->poison;
 	fill->stores = 1; /* none may be the last while they are sent */
 	while (left) {
@@ -158,11 +159,22 @@ static void arrived(struct call *call)
 		fill_ends(fill);
 }
 
+/* An eighth of the segment is for what is on its way, or those who wait for it had no pages. */
+static bool is_room(const struct tier *tier, uint64_t mask)
+{
+	uint64_t most = (uint64_t)peer_segment(tier->peer)->page_count * XSEG_PAGE / 8;
+	uint64_t count = tier->held + (uint64_t)__builtin_popcountll(mask);
+	return tier->held == 0 || count * TIER_CHUNK <= most;
+}
+
 int tier_fill_begin(struct tier *tier, struct tier_object *object, uint64_t mask, bool pulled,
 	struct tier_fill **out)
 {
-	struct tier_fill *fill = calloc(1, sizeof(*fill));
+	struct tier_fill *fill;
 	struct job *job;
+	if (!is_room(tier, mask))
+		return -EAGAIN;
+	fill = calloc(1, sizeof(*fill));
 	if (!fill)
 		return -ENOMEM;
 	*fill = (struct tier_fill){.tier = tier, .object = object, .mask = mask, .pulled = pulled};
@@ -186,6 +198,7 @@ int tier_fill_begin(struct tier *tier, struct tier_object *object, uint64_t mask
 	TAILQ_FOREACH (job, &object->writes, link)
 		fill->poison |= tier_change_mask(job);
 	TAILQ_INSERT_TAIL(&object->fills, fill, link);
+	tier->held += (uint64_t)__builtin_popcountll(mask);
 	if (pulled)
 		tier->pulling++;
 	call_submit(fill->call, TIER_FAR, arrived);

@@ -2,6 +2,9 @@
 /* The start: what a predecessor has logged. */
 #include <base/container.h>
 #include <base/log.h>
+#include <unistd.h>
+#include <xseg/port.h>
+#include <xseg/registry.h>
 
 #include "peers/tier/tier.h"
 
@@ -57,6 +60,20 @@ static void loaded(struct tier_blocks *blocks)
 	tier_blocks_read(&tier->touch_blocks);
 }
 
+/* What lies in memory is gone with its process, and would read as zeros: we must go with it. */
+static bool may_vanish(struct peer *peer)
+{
+	const struct xseg *seg = peer_segment(peer);
+	uint32_t port = xseg_edge_port(seg, peer->edge[TIER_NEAR]);
+	struct xseg_peer_view view;
+	char name[NAME_LENGTH_MAX + 1] = "";
+	if (port == XSEG_NONE)
+		return false;
+	memcpy(name, seg->ports[port].name, NAME_LENGTH_MAX);
+	return xseg_peer_find(seg, name, &view) == 0 && strcmp(view.role, "blocker_memory") == 0 &&
+	       view.pid != getpid();
+}
+
 static void found(struct call *call)
 {
 	struct tier *tier = tier_of(call->peer);
@@ -71,7 +88,11 @@ static void found(struct call *call)
 		error = tier_format_record_check(&record, call->answer_length);
 	}
 	call_end(call);
-	if (error == -EPROTO) {
+	if (may_vanish(tier->peer)) {
+		peer_fatal(tier->peer, "the near store keeps what it has in memory only: let both "
+				       "have one process "
+				       "(host=NAME)");
+	} else if (error == -EPROTO) {
 		peer_fatal(tier->peer,
 			"the near store was used by a tier of a newer version: give it another "
 			"store, or use that version");

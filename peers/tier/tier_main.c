@@ -9,7 +9,7 @@ static const struct peer_option options[] = {
 	OPTION_COUNT(struct tier_options, parts, "parts", .min = 1, .max = 1024, .initial = "64",
 		.unit = "parts",
 		.help = "fetched at once, of 1 MiB at most: as many as the link carries in a round "
-			"trip"),
+			"trip; an eighth of the segment at most"),
 	OPTION_SIZE(struct tier_options, rate, "rate",
 		.help = "bytes a second that are fetched in the background at most; 0: no limit"),
 	OPTION_SIZE(struct tier_options, size, "size",
@@ -20,7 +20,7 @@ static const struct peer_option options[] = {
 	OPTION_END,
 };
 
-static const char *const edges[] = {"store", "near", NULL};
+static const char *const edges[] = {"store", "store-near", NULL};
 
 static const struct xseg_counter counters[] = {
 	[TIER_C_HITS] = {"hits", "", "reads served by the near store"},
@@ -29,6 +29,7 @@ static const struct xseg_counter counters[] = {
 	[TIER_C_FILLED] = {"filled", "B", "written to the near store of what was fetched"},
 	[TIER_C_PRESENT] = {"present", "now", "bytes that are near"},
 	[TIER_C_LEFT] = {"left", "now", "bytes, at most, that are still to be fetched"},
+	[TIER_C_LISTED] = {"listed", "now", "volumes of which it is known what there is"},
 	[TIER_C_EVICTED] = {"evicted", "", "objects that the near store had no room for"},
 	[TIER_C_DROPPED] = {"dropped", "",
 		"objects forgotten, as another host may have changed them"},
@@ -123,7 +124,8 @@ static const struct peer_ops tier = {
 		"Stands between a cache or a composer and a store that is far away (edge *store*: "
 		"*skerry-role-synapse_import*(7), an object store), and keeps what it has in one "
 		"that "
-		"is near (*near*: *skerry-role-blocker_file*(7), for one). What is near is read "
+		"is near (*store-near*: *skerry-role-blocker_file*(7), for one). What is near is "
+		"read "
 		"there, also while the link is away. All objects of a volume that is used are "
 		"fetched in the background: what was missed and its neighbours first, then what "
 		"was "

@@ -103,6 +103,12 @@ struct tier_volume *tier_object_volume(struct tier *tier, uint64_t id)
 	return volume;
 }
 
+bool tier_object_may_be_kept(const struct tier_object *object)
+{
+	return !object->volume->lost &&
+	       (object->key.epoch <= XSEG_EPOCH_DATA_MAX || object->volume->term != 0);
+}
+
 void tier_object_present(struct tier *tier, struct tier_object *object, uint64_t present)
 {
 	tier->present -= (uint64_t)__builtin_popcountll(object->present) * TIER_CHUNK;

@@ -11,7 +11,8 @@
 #define LIST_BYTES (XSEG_OBJECT_MAX / 4)
 #define SECOND_NS 1000000000u
 #define PAUSE_NS 1000000000u
-#define SAVE_MIN 64u /* objects touched, since the list was saved */
+#define LOW_NS 10000000u /* until the pool is looked at again */
+#define SAVE_MIN 64u	 /* objects touched, since the list was saved */
 
 /* --- what is wanted --------------------------------------------------------------------------- */
 
@@ -36,7 +37,7 @@ void tier_pull_want(struct tier *tier, struct tier_object *object, uint64_t mask
 	if (want == TIER_WANT_ALL && !tier->options->pull)
 		return;
 	if (mask == 0 || tier->state != TIER_STATE_ON || tier->peer->stopping ||
-		object->volume->lost)
+		!tier_object_may_be_kept(object))
 		return;
 	if (want > object->wanted)
 		want = object->wanted; /* it stays where it comes sooner */
@@ -149,7 +150,7 @@ static void listed(struct call *call)
 		struct xseg_key key;
 		call_get_bytes(call, at, &key, sizeof(key));
 		struct tier_object *object =
-			key.epoch <= XSEG_EPOCH_DATA_MAX ? tier_object_get(tier, &key) : NULL;
+			store_record_is(&key) ? NULL : tier_object_get(tier, &key);
 		if (object)
 			tier_pull_want(tier, object, UINT64_MAX, TIER_WANT_ALL);
 	}
@@ -162,6 +163,8 @@ static void listed(struct call *call)
 	if (next != 0) {
 		volume->cursor = next;
 		TAILQ_INSERT_HEAD(&tier->unlisted, volume, list_link);
+	} else {
+		peer_set(tier->peer, TIER_C_LISTED, ++tier->listed);
 	}
 }
 
@@ -284,7 +287,7 @@ static bool fetch(struct tier *tier, struct tier_object *object)
 {
 	uint64_t mask = object->want & ~object->present & ~tier_fill_mask(object);
 	struct tier_fill *fill;
-	if (mask == 0 || object->evicting || object->volume->lost) {
+	if (mask == 0 || object->evicting || !tier_object_may_be_kept(object)) {
 		tier_pull_unwant(tier, object);
 		return true;
 	}
@@ -304,7 +307,8 @@ static bool fetch(struct tier *tier, struct tier_object *object)
 static bool may_pull(struct tier *tier, uint64_t now)
 {
 	return tier->state == TIER_STATE_ON && !tier->peer->stopping && now >= tier->pause_ns &&
-	       tier->pulling < tier->options->parts && may_spend(tier, now);
+	       tier->pulling < tier->options->parts && !peer_pages_low(tier->peer) &&
+	       may_spend(tier, now);
 }
 
 bool tier_pull_turn(struct tier *tier)
@@ -323,7 +327,7 @@ bool tier_pull_turn(struct tier *tier)
 		}
 		moved = true;
 	}
-	peer_set(tier->peer, TIER_C_LEFT, tier->left * TIER_CHUNK);
+	peer_set(tier->peer, TIER_C_LEFT, (tier->left + tier->held) * TIER_CHUNK);
 	return moved;
 }
 
@@ -337,5 +341,7 @@ uint64_t tier_pull_wake_ns(const struct tier *tier)
 {
 	if (tier->left == 0 && TAILQ_EMPTY(&tier->unlisted))
 		return 0;
+	if (peer_pages_low(tier->peer))
+		return peer_now_ns(tier->peer) + LOW_NS;
 	return tier->pause_ns > tier->tokens_ns ? tier->pause_ns : tier->tokens_ns;
 }

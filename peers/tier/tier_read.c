@@ -47,13 +47,10 @@ static void read_near(struct tier_object *object, struct job *job)
 static void read_fill(struct tier *tier, struct tier_object *object, struct job *job, uint64_t mask)
 {
 	struct tier_fill *fill = tier_fill_find(object, mask);
-	int error = fill ? 0 : tier_fill_begin(tier, object, mask, false, &fill);
-	if (error == -EAGAIN)
-		tier_serve_retry(job);
-	else if (error)
-		job_forward(job, TIER_FAR);
-	else
+	if (fill || tier_fill_begin(tier, object, mask, false, &fill) == 0)
 		TAILQ_INSERT_TAIL(&fill->joined, job, link);
+	else
+		job_forward(job, TIER_FAR); /* it waits for nobody's pages */
 }
 
 void tier_read(struct tier *tier, struct tier_object *object, struct job *job)
@@ -67,7 +64,7 @@ void tier_read(struct tier *tier, struct tier_object *object, struct job *job)
 		return;
 	}
 	peer_count(tier->peer, TIER_C_MISSES, 1);
-	bool keeps = tier->state == TIER_STATE_ON && !object->volume->lost;
+	bool keeps = tier->state == TIER_STATE_ON;
 	if (keeps)
 		tier_pull_miss(tier, object, job->length <= TIER_SMALL ? mask : 0);
 	if (job->length > TIER_SMALL && keeps) {

@@ -10,12 +10,12 @@ static bool again(struct peer *peer, void *context)
 
 void tier_serve_retry(struct job *job) { peer_retry(job->peer, again, job); }
 
-/* Data of volumes; maps and records are small, and read where they change. */
+/* What is asked of data and of maps; records are where all hosts meet. */
 static bool is_kept(const struct tier *tier, const struct job *job)
 {
 	if (job->progress != 0)
 		return true; /* it has been done; its answer waits */
-	return tier->state != TIER_STATE_OFF && job->key.epoch <= XSEG_EPOCH_DATA_MAX &&
+	return tier->state != TIER_STATE_OFF && !store_record_is(&job->key) &&
 	       job->key.volume != TIER_VOLUME && store_range_check(job) == 0 &&
 	       (job->length > 0 || job->op == XSEG_OP_DELETE);
 }
@@ -23,7 +23,7 @@ static bool is_kept(const struct tier *tier, const struct job *job)
 static void serve_object(struct tier *tier, struct job *job)
 {
 	struct tier_object *object = is_kept(tier, job) ? tier_object_get(tier, &job->key) : NULL;
-	if (!object) {
+	if (!object || (job->op == XSEG_OP_READ && !tier_object_may_be_kept(object))) {
 		job_forward(job, TIER_FAR);
 	} else if (object->evicting) {
 		TAILQ_INSERT_TAIL(&object->blocked, job, link);

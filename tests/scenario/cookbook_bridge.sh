@@ -6,7 +6,7 @@
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/xsegctl_lib.sh"
 ctl_begin "a pipeline over two hosts, by the cookbook"
-ctl_need mapperd volume front_nbd cached synapse_import synapse_export blocker_file
+ctl_need mapperd volume front_nbd cached synapse_import synapse_export blocker_file tier
 scene_need qemu-io jq
 page=$(cd "$(dirname "$0")/../../docs" && pwd)/cookbook-bridge.md
 cd "$SCENE_DIR" || exit 1
@@ -64,6 +64,23 @@ tap_run "a cache is plugged in there" xsegctl plug cached --at out0:store -s far
 tap_run "... and used" io third -c 'read -P 7 3M 2M' -c 'write -P 7 3M 2M' -c flush
 tap_run "... and taken out" xsegctl unplug cache0 -s far
 tap_run "... with all in the store" io third -c 'read -P 7 3M 2M' -c 'read -P 8 100M 4k'
+ctl_exits 0 "the near one stops" down third
+recipe_small() { # KIND: the port is another one here
+    block "$1" "s|^xsegctl mount.*|& --memory 192M --tls $SCENE_DIR/tls|
+        s|localhost/|localhost:$port/|" | timeout 120 bash -eu
+}
+down_at_exit laptop
+tap_run "a volume is mounted" recipe_small mount
+tap_run "... and used" io run/laptop -c 'read -P 7 3M 2M' -c 'read -P 8 100M 4k' \
+    -c 'write -P 5 9M 1M'
+tap_run "... with a cache for all hosts" recipe shared
+tap_run "... it goes on" io run/laptop -c 'read -P 7 3M 2M' -c 'read -P 5 9M 1M'
+tap_run "... and ends" recipe umount
+tap_run "the cache is taken out" xsegctl unplug cache0 -s far
+tap_run "it is mounted until all is near" recipe_small mount-wait
+tap_run "... with all" io run/laptop -c 'read -P 5 9M 1M' -c 'read -P 8 100M 4k'
+tap_run "... and ends" recipe umount
+tap_run "the near one again" xsegctl up third.conf
 ctl_exits 0 "the far host is started anew" down far
 is_down() { [ "$(links third state)" = down ]; }
 tap_run "... the link is down" scene_until 60 is_down

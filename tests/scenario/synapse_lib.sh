@@ -6,18 +6,13 @@
 #                            and `far` (synapse_export, at $FAR_PORT), behind the process `relay`;
 #                            $REMOTE are the options of a synapse_import that reaches it by that
 #   far_start                the process `far`, again
-#   network WORD=NUMBER...   what tests/lib/relay.c is to do from now on
 #   counter PEER NAME [SEGMENT]  that counter of a peer
 
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "${BASH_SOURCE[0]}")/blocker_lib.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/relay_lib.sh"
 
 FAR='' FAR_PORT='' REMOTE='' FAR_OPTIONS=()
-
-network() {
-    printf '%s ' "$@" >"$SCENE_DIR/network.new"
-    mv "$SCENE_DIR/network.new" "$SCENE_DIR/network"
-}
 
 far_start() {
     local spec=far=synapse_export,listen=tcp:127.0.0.1:$FAR_PORT,edge.store=store option
@@ -26,22 +21,19 @@ far_start() {
 }
 
 synapse_far() {
-    local one=$SEGMENT relay port
+    local one=$SEGMENT
     FAR_OPTIONS=("$@")
-    relay=$(scene_find relay)
-    scene_has_module synapse_import >"$SCENE_DIR/reason" && [ -n "$relay" ] ||
-        tap_skip_all "synapse_import and tests/lib/relay are not built"
-    FAR_PORT=$(scene_free_port) port=$(scene_free_port) FAR=$one-far
+    scene_has_module synapse_import >"$SCENE_DIR/reason" ||
+        tap_skip_all "synapse_import is not built"
+    FAR_PORT=$(scene_free_port) FAR=$one-far
     SEGMENT=$FAR
     blocker_segment 128M
     SEGMENT=$one
     scene_peer store -s "$FAR" "store=blocker_file,dir=$SCENE_DIR/files" || tap_skip_all "no store"
     far_start || tap_skip_all "no exporting end"
-    network delay=0
-    scene_spawn relay "$relay" "$port" "$FAR_PORT" "$SCENE_DIR/network"
-    scene_wait_tcp 127.0.0.1 "$port"
+    relay_start "$FAR_PORT"
     # shellcheck disable=SC2034
-    REMOTE=remote=tcp:127.0.0.1:$port,port=far
+    REMOTE=remote=tcp:127.0.0.1:$RELAY_PORT,port=far
 }
 
 counter() {

@@ -11,7 +11,7 @@ blocker_begin "a tier and its faults" 256M
 reason=$(scene_has_module tier) || tap_skip_all "$reason"
 synapse_far
 NEAR=$SCENE_DIR/near LIFE_LANES=1
-disk=disk=tier,edge.store=link,edge.near=near,interval=50ms
+disk=disk=tier,edge.store=link,edge.store-near=near,interval=50ms
 
 near_start() { scene_peer near -s "$SEGMENT" "near=blocker_file,dir=$NEAR"; }
 link_start() { scene_peer link -s "$SEGMENT" "link=synapse_import,$REMOTE,timeout=0"; }

@@ -1,0 +1,125 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# A volume of another host is mounted by one command, used while the link is away, written to until
+# the limit, and ended: then all is at the other host. What is near is not fetched a second time.
+
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "$0")/xsegctl_lib.sh"
+. "$(dirname "$0")/relay_lib.sh"
+ctl_begin "a volume of another host, mounted"
+ctl_need mapperd volume front_nbd cached synapse_import synapse_export blocker_file tier
+scene_need qemu-io jq
+port=$(scene_free_port)
+cat >"$SCENE_DIR/far.conf" <<EOF
+[segment]
+name=far$$
+size=256M
+
+[peer file0]
+role=blocker_file
+dir=$SCENE_DIR/far
+
+[peer out0]
+role=synapse_export
+listen=tcp:127.0.0.1:$port
+edge.store=file0
+EOF
+near=near$$ far=far$$ other=other$$
+for name in "$near" "$other" "$far"; do down_at_exit "$name"; done
+ctl_exits 0 "the far host" up "$SCENE_DIR/far.conf"
+relay_start "$port"
+
+uri=skerry+tcp://127.0.0.1:$RELAY_PORT/disk
+# shellcheck disable=SC2317
+io() { # SEGMENT COMMAND...
+    timeout 120 qemu-io -f raw "nbd+unix:///disk?socket=$SKERRY_RUN_DIR/$1/nbd.sock" "${@:2}" \
+        >"$SCENE_DIR/io.out" 2>&1 && ! grep -q rror "$SCENE_DIR/io.out"
+}
+counter() { # SEGMENT NAME
+    "$XSEGCTL" stats -s "$1" --json tier0 | jq "[.peers[].counters.$2] | add"
+}
+mount_near() { # OPTION...
+    ctl mount "$uri" --name "$near" --near "$SCENE_DIR/near" --memory 192M --json "$@"
+}
+
+# --- what is refused --------------------------------------------------------------------------
+ctl_exits 2 "no URI" mount "nbd://127.0.0.1/disk"
+err_like "... which says what one is" 'skerry\+tls://HOST'
+ctl_exits 2 "a volume without a name" mount "skerry+tcp://127.0.0.1/"
+ctl_exits 2 "--wait in memory" mount "$uri" --wait
+ctl_exits 2 "no memory" mount "$uri" --memory 1M
+ctl_exits 3 "nothing of that name to end" umount "$near"
+mount_near
+tap_is "a volume that is not there" "$RC" 3
+err_like "... which says so" "'disk'"
+tap_is "... and leaves nothing running" "$("$XSEGCTL" segment list --json |
+    jq "[.segments[] | select(.name == \"$near\")] | length")" 0
+ctl_exits 0 "what would be done" mount "$uri" --dry-run
+out_like "... is a pipeline" 'role=tier'
+
+# --- used ---------------------------------------------------------------------------------------
+mount_near --create 256M
+tap_is "it is mounted" "$RC" 0
+json_is "... and says where" .uri "nbd+unix:///disk?socket=$SKERRY_RUN_DIR/$near/nbd.sock"
+mount_near
+tap_is "... once more is fine" "$RC" 0
+tap_run "data goes in" io "$near" -c 'write -P 7 3M 20M' -c 'write -P 8 100M 4k' -c flush
+ctl_exits 0 "it ends" umount "$near"
+ctl mount "$uri" --name "$other" --memory 64M
+tap_is "another host, in memory" "$RC" 0
+tap_run "... reads it" io "$other" -c 'read -P 7 3M 20M' -c 'read -P 8 100M 4k' -c 'read -P 0 0 1M'
+tap_run "... and writes" io "$other" -c 'write -P 9 4M 64k' -c flush
+ctl_exits 0 "... and ends it" umount "$other"
+mount_near --wait
+tap_is "the first one again, until all of it is near" "$RC" 0
+tap_run "... has what the other one wrote" io "$near" -c 'read -P 7 3M 1M' -c 'read -P 9 4M 64k'
+before=$(counter "$near" pulled)
+ctl_exits 0 "it ends" umount "$near"
+mount_near --wait
+tap_is "and again" "$RC" 0
+tap_is "... fetches nothing" "$(counter "$near" pulled)" 0
+tap_run "... of so much" test "$before" -gt $((20 << 20))
+
+# --- without the link -----------------------------------------------------------------------------
+# A client that stays attached.
+mkfifo "$SCENE_DIR/words"
+socket=$SKERRY_RUN_DIR/$near/nbd.sock
+scene_spawn client sh -c "exec qemu-io -f raw 'nbd+unix:///disk?socket=$socket' <'$SCENE_DIR/words'"
+exec 7>"$SCENE_DIR/words"
+SAID=0
+# shellcheck disable=SC2317
+has_answered() { [ "$(grep -cE 'ops;|rror|ailed' "$SCENE_DIR/client.out")" -ge "$SAID" ]; }
+# shellcheck disable=SC2317
+say() { # COMMAND...: they are read and write, one at a time as it looks at one line only
+    local command
+    for command; do
+        SAID=$((SAID + 1))
+        echo "$command" >&7
+        scene_until 30 has_answered || return
+    done
+    ! grep -qE 'rror|ailed' "$SCENE_DIR/client.out"
+}
+tap_run "a client is attached" say 'read -P 7 3M 1M'
+network refuse=1 cut=1
+tap_run "without the link it reads all there is" say 'read -P 7 5M 18M' 'read -P 9 4M 64k' \
+    'read -P 8 100M 4k'
+tap_run "... and writes, and what it wrote is durable" say 'write -f -P 11 10M 8M' \
+    'read -P 11 10M 8M'
+sleep 12 # longer than the lease that nobody can renew now
+tap_run "... also after a while" say 'write -f -P 12 20M 1M' 'read -P 12 20M 1M' 'read -P 7 5M 5M'
+exec 7>&-
+scene_stop client
+ctl umount "$near" --timeout 2s
+tap_run "it does not end before that is at the other host" test "$RC" -ne 0
+network refuse=0 cut=2
+mount_near
+tap_is "with the link back it goes on" "$RC" 0
+tap_run "... with all" io "$near" -c 'read -P 11 10M 8M' -c 'read -P 12 20M 1M'
+ctl_exits 0 "... and ends" umount "$near"
+ctl mount "$uri" --name "$other" --memory 64M
+tap_run "another host reads what was written without the link" io "$other" -c 'read -P 11 10M 8M' \
+    -c 'read -P 12 20M 1M' -c 'read -P 9 4M 64k'
+ctl_exits 0 "it ends" umount "$other"
+ctl_exits 0 "so does the far host" down "$far"
+tap_end
