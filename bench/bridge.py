@@ -6,7 +6,8 @@ A memory blocker in another segment is asked through a bridge: one process and C
 synapse_export and the blocker, another for the synapse_import and who asks. loopback: beside a
 ping-pong over TCP of as many bytes, by processes that poll and by such that sleep, and a TCP stream
 (bench_tcp.c); with TLS beside AES-256-GCM of OpenSSL on one CPU. distance: with a relay
-between that delays, beside an NBD server behind such a relay, and below a cache.
+between that delays, beside an NBD server behind such a relay, and below a cache. mount: one reader
+who asks for one piece after the other, through a tier that has nothing yet and one that has it all.
 """
 
 import json
@@ -56,9 +57,10 @@ def certificate(folder):
 class Bridge:
     """Two segments; `near` has a peer that stands for a memory blocker of the other."""
 
-    def __init__(self, tls=False, relay=False, memory=SIZE + 32 * MIB):
-        self.near, self.far = Rig(256 * MIB), Rig(memory + 256 * MIB)
-        self.tls, self.relayed, self.memory = tls, relay, memory
+    def __init__(self, tls=False, relay=False, size=SIZE):
+        self.size, self.memory = size, size + 32 * MIB
+        self.near, self.far = Rig(192 * MIB + 2 * size), Rig(self.memory + 256 * MIB)
+        self.tls, self.relayed = tls, relay
         self.relay, self.port = None, free_port()
         self.reached = free_port() if relay else self.port
 
@@ -72,7 +74,7 @@ class Bridge:
         allow = {"allow": "skerry://bench"} if self.tls else {}
         self.server = self.far.start(
             spec("out", "synapse_export", listen=f"tcp:127.0.0.1:{self.port}", edge_store="store",
-                 requests=1024, bytes="64M", **allow, **words),
+                 requests=1024, bytes=self.size, **allow, **words),
             spec("store", "blocker_memory", size=self.memory), cpu=1)
         if self.relayed:
             self.delay(0)
@@ -81,7 +83,7 @@ class Bridge:
                                           stdin=subprocess.DEVNULL)
         self.client = spec("store0", "synapse_import", remote=f"tcp:127.0.0.1:{self.reached}",
                            port="out", **words)
-        self.near.load("store0", self.client, size=SIZE, bs=MIB, qd=4, seconds=0.01,
+        self.near.load("store0", self.client, size=self.size, bs=MIB, qd=4, seconds=0.01,
                        prepare="write", cpu=0)
         return self
 
@@ -171,6 +173,7 @@ class Nbd:
     """An NBD server in memory behind a relay that does what the bridge's does."""
 
     def __init__(self, bridge):
+        self.size = bridge.size
         port, self.reached, folder = free_port(), free_port(), bridge.near.folder
         if not shutil.which("nbdkit"):
             raise Unavailable("nbdkit is not installed")
@@ -178,7 +181,8 @@ class Nbd:
         self.folder = folder
         self.processes = [
             subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-            for words in (["nbdkit", "-f", "-i", "127.0.0.1", "-p", str(port), "memory", str(SIZE)],
+            for words in (["nbdkit", "-f", "-i", "127.0.0.1", "-p", str(port), "memory",
+                           str(self.size)],
                           [bridge.near.place.program("relay"), str(self.reached), str(port),
                            f"{folder}/relay"])]
         time.sleep(0.5)
@@ -186,7 +190,7 @@ class Nbd:
     def read(self, block, depth, seconds):
         rw = "read" if block > 65536 else "randread"
         uri = f"nbd://127.0.0.1:{self.reached}"
-        job = fio.jobs(self.folder, [("bench", uri)], rw, depth, max(1, round(seconds)), SIZE,
+        job = fio.jobs(self.folder, [("bench", uri)], rw, depth, max(1, round(seconds)), self.size,
                        block=str(block))[0]
         return job["iops"]
 
@@ -230,7 +234,48 @@ def distance(table, options):
                 table.row(f"{who}, {shape}, RTT {rtt}", unit, other, scale=scale)
 
 
-TABLES = {"loopback": loopback, "distance": distance}
+# --- mount ----------------------------------------------------------------------------------------
+
+MOUNT = 256 * MIB
+
+
+def mount_round(table, bridge, nbd, rtt, seconds):
+    rig, words = bridge.near, {"size": MOUNT, "bs": MIB, "mix": 100, "fill": "no",
+                               "pattern": "sequential"}
+    once = {**words, "qd": 1, "seconds": 100, "count": MOUNT // MIB}
+    tier = rig.start(spec("tier0", "tier", edge_store="far0", edge_store_near="near0", parts=256),
+                     spec("near0", "blocker_memory", size=MOUNT + 32 * MIB), cpu=0)
+    try:
+        table.add(f"mount, first, RTT {rtt}", rig.load("tier0", **once)["ops_per_second"] * MIB)
+        table.add(f"mount, again, RTT {rtt}", rig.load("tier0", **once)["ops_per_second"] * MIB)
+    finally:
+        rig.end(tier)
+    table.add(f"link, first, RTT {rtt}", rig.load("far0", **words, qd=256, seconds=max(
+        seconds, 20 * rtt / 1000))["ops_per_second"] * MIB)
+    table.add(f"nbdkit, first, RTT {rtt}", nbd.read(MIB, 1, seconds) * MIB)
+
+
+def mount(table, options):
+    table.head("mount: 256 MiB, 1 MiB after 1 MiB; link: 256 of them at a time, by nobody in order")
+    with Bridge(relay=True, size=MOUNT) as bridge:
+        nbd = Nbd(bridge)
+        try:
+            bridge.near.start(bridge.client.replace("store0", "far0"), cpu=0)
+            for _ in range(options.rounds):
+                for rtt in RTTS:
+                    bridge.delay(rtt)
+                    mount_round(table, bridge, nbd, rtt, options.seconds)
+        finally:
+            nbd.end()
+    for rtt in RTTS:
+        table.row(f"nbdkit, first, RTT {rtt}", "GB/s", scale=1e-9)
+        table.row(f"link, first, RTT {rtt}", "GB/s", scale=1e-9)
+        table.row(f"mount, first, RTT {rtt}", "GB/s", f"link, first, RTT {rtt}",
+                  ("at least", 0.9), 1e-9)
+        table.row(f"mount, again, RTT {rtt}", "GB/s", scale=1e-9)
+
+
+TABLES = {"loopback": loopback, "distance": distance, "mount": mount}
 
 
 def main():

@@ -131,7 +131,8 @@ def bridge_panels(rows):
         if found:
             who, what, rtt = found.groups()
             lines.setdefault(what, {}).setdefault(who, []).append((int(rtt), row["value"]))
-    words = {"read 1 MiB QD32": "reads of 1 MiB, 32 at once: GB/s",
+    words = {"first": "one reader, 1 MiB after 1 MiB, nothing is near yet: GB/s",
+             "read 1 MiB QD32": "reads of 1 MiB, 32 at once: GB/s",
              "read 4 KiB QD64": "reads of 4 KiB, 64 at once: a second"}
     return [Panel(words[what], "round trip, ms", lines[what]) for what in words if what in lines]
 
