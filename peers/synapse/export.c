@@ -20,8 +20,9 @@ static const struct peer_option export_options[] = {
 	OPTION_COUNT(struct export_options, requests, "requests", .min = 1, .max = WIRE_WINDOW,
 		.initial = "256", .unit = "requests",
 		.help = "on their way at once from each lane of an importing peer"),
-	OPTION_SIZE(struct export_options, bytes, "bytes", .min = 4096, .initial = "16M",
-		.unit = "bytes", .help = "of data on their way at once from each of those"),
+	OPTION_SIZE(struct export_options, bytes, "bytes", .unit = "bytes",
+		.help = "of data on their way at once from each of those, at least what the link "
+			"carries in a round trip; 0: an eighth of the segment, 16M to 256M"),
 	OPTION_TEXT(struct export_options, tls_ca, "tls-ca",
 		.help = "certificates (PEM) of who signs for those that come in"),
 	OPTION_TEXT(struct export_options, tls_cert, "tls-cert",

@@ -176,6 +176,21 @@ void export_session_refuse(struct export_conn *conn, const char *why)
 	conn_flush(&conn->conn);
 }
 
+#define BYTES_LEAST (16u << 20)
+#define BYTES_MOST (256u << 20)
+
+/* Small enough that a few importers do not take all pages, and much more than the round trip of a
+   link in one town asks for. */
+static uint64_t bytes_granted(const struct export *export)
+{
+	uint64_t asked = export_options_of(export)->bytes;
+	uint64_t bytes = (uint64_t)peer_segment(export->peer)->page_count * XSEG_PAGE / 8;
+	if (asked)
+		return asked;
+	bytes = bytes < BYTES_LEAST ? BYTES_LEAST : bytes;
+	return bytes > BYTES_MOST ? BYTES_MOST : bytes;
+}
+
 static void welcome(struct export_conn *conn, struct export_session *session, bool known)
 {
 	struct export *export = conn->export;
@@ -184,7 +199,7 @@ static void welcome(struct export_conn *conn, struct export_session *session, bo
 		.checksums = conn->hello.checksums && !conn->conn.tls,
 		.known = known,
 		.window = (uint32_t)options->requests,
-		.bytes = options->bytes};
+		.bytes = bytes_granted(export)};
 	struct wire_frame frame = {.type = WIRE_TYPE_WELCOME, .data = WIRE_WELCOME};
 	wire_pack_welcome(&welcome, conn->out);
 	conn->out_size = WIRE_WELCOME;

@@ -87,6 +87,21 @@ tap_run "... the link is down" scene_until 60 is_down
 tap_like "... which status says" "$(xsegctl status third)" 'far0 .*degraded +its link is down'
 tap_run "... below one that is up" recipe far-up
 tap_run "which goes on" io third -c 'read -P 7 3M 2M' -c 'write -P 9 3M 2M' -c flush
+ends=(tls-ca="$SCENE_DIR/tls/ca.crt" tls-cert="$SCENE_DIR/tls/host8.crt"
+    tls-key="$SCENE_DIR/tls/host8.key")
+ctl_exits 0 "a second bridge, at run time" bridge add -s third far1 "tcp:localhost:$port" \
+    "${ends[@]}" --at cache0:store
+ctl_exits 4 "... whose name is taken then" bridge add -s third far1 "tcp:localhost:$port"
+tap_run "... is used" io third -c 'read -P 9 3M 2M' -c 'write -P 9 3M 2M' -c flush
+tap_run "... as it shows" test "$(xsegctl stats -s third --json far1 |
+    jq '.peers[0].counters.writes')" -gt 0
+ctl_exits 5 "it is not taken away from below an edge" bridge rm -s third far1
+ctl_exits 0 "... but when that leads elsewhere" bridge rm -s third far1 --to far0
+tap_run "... which goes on" io third -c 'read -P 9 3M 2M' -c 'write -P 9 3M 2M' -c flush
+ctl_exits 3 "there is no such bridge" bridge rm -s third far1
+ctl_exits 7 "nobody listens" bridge add -s third far2 "tcp:localhost:$(scene_free_port)" \
+    "${ends[@]}" --timeout 2s
+tap_is "... and nothing is left of it" "$(links third name)" far0
 ctl_exits 0 "it stops" down third
 ctl_exits 0 "the far one, too" down far
 

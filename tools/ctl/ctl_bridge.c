@@ -1,12 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bridge list: how the links to other segments are, out of the counters of their ends. */
+/* bridge add, rm and list: links to other segments; their state, out of their ends' counters. */
 #include "tools/ctl/ctl_bridge.h"
 
+#include <base/clock.h>
+#include <base/must.h>
+#include <base/time.h>
 #include <stdio.h>
 #include <string.h>
+#include <xseg/registry.h>
 
-#include "tools/ctl/ctl_output.h"
+#include "tools/ctl/ctl_plug.h"
 #include "tools/report/report.h"
+
+#define LOOK_NS 50000000u
+#define ARGUMENT_MAX 4096u
+
+static const struct ctl_option option_at = {
+	"at", 0, "PEER:EDGE", "let this edge lead there, e.g. vol0:store", NULL};
+static const struct ctl_option option_to = {
+	"to", 0, "PEER", "let the edges that lead to it lead there", NULL};
 
 static const struct ctl_column list_columns[] = {{"name", "NAME", CTL_TEXT},
 	{"end", "END", CTL_TEXT}, {"state", "STATE", CTL_TEXT}, {"rtt_ns", "RTT", CTL_TIME},
@@ -97,4 +109,193 @@ const struct ctl_verb ctl_bridge_list = {
 	run_list,
 	{0},
 	.examples = "xsegctl bridge list\n",
+};
+
+/* --- add ------------------------------------------------------------------------------------ */
+
+/* The link has been up, since the peer runs. */
+static bool is_reached(const struct ctl_plug *plug)
+{
+	json_t *stats = report_stats(&plug->seg, plug->name);
+	const json_t *peer = json_array_get(stats, 0);
+	bool reached = counter(peer, "connects") > 0 && counter(peer, "down") == 0;
+	json_decref(stats);
+	return reached;
+}
+
+static int ask(struct ctl_plug *plug, const char *method, const char *peer)
+{
+	json_t *result = NULL;
+	int rc = ctl_plug_ask(plug, method,
+		json_pack("{s:s, s:I}", "peer", peer, "timeout_ns",
+			(json_int_t)plug->ctl->timeout_ns),
+		&result);
+	json_decref(result);
+	return rc;
+}
+
+static int forget(struct ctl_plug *plug)
+{
+	json_t *result = NULL;
+	int rc = ask(plug, "peer.stop", plug->name);
+	rc = rc ? rc
+		: ctl_plug_ask(
+			  plug, "peer.forget", json_pack("{s:s}", "peer", plug->name), &result);
+	json_decref(result);
+	return rc;
+}
+
+static int wait_reached(struct ctl_plug *plug)
+{
+	uint64_t end_ns = clock_now_ns() + plug->ctl->timeout_ns;
+	while (!is_reached(plug)) {
+		if (ctl_ask_interrupted())
+			return ctl_ask_interrupted_fault(plug->ctl, plug->name);
+		if (clock_now_ns() > end_ns)
+			return fault_set(&plug->ctl->fault, FAULT_TIMEOUT, plug->name,
+				"the log of its process says why; --timeout sets the limit",
+				"'%s' is not reached", plug->ctl->argv[1]);
+		time_nap(LOOK_NS);
+	}
+	return 0;
+}
+
+static int start(struct ctl_plug *plug)
+{
+	struct ctl *ctl = plug->ctl;
+	char argument[ARGUMENT_MAX];
+	size_t used = (size_t)snprintf(argument, sizeof(argument), "%s=synapse_import,remote=%s",
+		plug->name, ctl->argv[1]);
+	for (int i = 2; i < ctl->argc && used < sizeof(argument); i++)
+		used += (size_t)snprintf(
+			argument + used, sizeof(argument) - used, ",%s", ctl->argv[i]);
+	if (used >= sizeof(argument))
+		return fault_set(&ctl->fault, FAULT_USAGE, plug->name, NULL, "that is too long");
+	int rc = ask(plug, "peer.start", argument);
+	return rc ? rc : wait_reached(plug);
+}
+
+/* --at: and whoever is above says which volumes it has. */
+static int lead(struct ctl_plug *plug)
+{
+	const char *at = ctl_option_value(plug->ctl, "at");
+	char to[NAME_LENGTH_MAX + 1];
+	bool changed;
+	if (!at)
+		return 0;
+	if (strlen(at) > XSEG_EDGE_NAME_MAX || ctl_plug_target(&plug->seg, at, to))
+		return fault_set(&plug->ctl->fault, FAULT_NOT_FOUND, at,
+			"'xsegctl edge list' shows them", "there is no edge '%s'", at);
+	snprintf(plug->edges[0], sizeof(plug->edges[0]), "%.*s", XSEG_EDGE_NAME_MAX, at);
+	plug->edge_count = 1;
+	int rc = ctl_plug_switch(plug, plug->name, &changed);
+	return rc ? rc : ctl_plug_refence(plug);
+}
+
+static int run_add(struct ctl *ctl)
+{
+	static const struct ctl_column columns[] = {{"name", "name", CTL_TEXT},
+		{"remote", "remote", CTL_TEXT}, {"at", "edge", CTL_TEXT},
+		{"changed", "changed", CTL_TEXT}};
+	struct ctl_plug plug = {.ctl = ctl};
+	struct xseg_peer_view view;
+	const char *at = ctl_option_value(ctl, "at");
+	if (!name_check(ctl->argv[0]))
+		return fault_set(&ctl->fault, FAULT_USAGE, ctl->argv[0], NULL,
+			"'%s' is no name of a peer", ctl->argv[0]);
+	snprintf(plug.name, sizeof(plug.name), "%.*s", NAME_LENGTH_MAX, ctl->argv[0]);
+	int rc = ctl_join(ctl, &plug.seg);
+	if (rc)
+		return rc;
+	ctl_ask_interrupt_catch();
+	bool known = !xseg_peer_find(&plug.seg, plug.name, &view) && view.life != XSEG_LIFE_DEAD;
+	rc = known ? fault_set(&ctl->fault, FAULT_CONFLICT, plug.name,
+			     "take another name, or 'xsegctl edge set' to use what is there",
+			     "there is a peer '%s' already", plug.name)
+		   : start(&plug);
+	rc = rc ? rc : lead(&plug);
+	if (rc && !known) {
+		struct fault first = ctl->fault;
+		forget(&plug);
+		ctl->fault = first;
+	}
+	xseg_segment_leave(&plug.seg);
+	if (!rc)
+		ctl_output_one(ctl,
+			json_pack("{s:s, s:s, s:s, s:b}", "name", plug.name, "remote", ctl->argv[1],
+				"at", at ? at : "", "changed", 1),
+			columns, countof(columns));
+	return rc;
+}
+
+const struct ctl_verb ctl_bridge_add = {
+	"bridge",
+	"add",
+	"NAME ADDRESS [key=value...]",
+	2,
+	60,
+	"make a port of another segment a peer of this one",
+	"\tStarts a *skerry-role-synapse_import*(7) called NAME, in a process of its own, that "
+	"reaches "
+	"the exporting end at ADDRESS (*tcp:HOST:PORT* or *unix:PATH*), and returns when it does. "
+	"With "
+	"*--at* the edge leads there from then on; what is there must be the same store, or a "
+	"cache "
+	"of it.\n",
+	run_add,
+	{&option_at},
+	.examples =
+		"xsegctl bridge add far0 tcp:store1.example.net:7070 tls-ca=ca.crt tls-cert=a.crt "
+		"tls-key=a.key\n"
+		"xsegctl bridge add far0 unix:/run/out0.sock --at vol0:store\n",
+};
+
+/* --- rm ------------------------------------------------------------------------------------- */
+
+static int run_rm(struct ctl *ctl)
+{
+	static const struct ctl_column columns[] = {
+		{"name", "name", CTL_TEXT}, {"changed", "changed", CTL_TEXT}};
+	struct ctl_plug plug = {.ctl = ctl};
+	struct xseg_peer_view view;
+	const char *to = ctl_option_value(ctl, "to");
+	bool changed;
+	int rc = ctl_join(ctl, &plug.seg);
+	if (rc)
+		return rc;
+	snprintf(plug.name, sizeof(plug.name), "%.*s", NAME_LENGTH_MAX, ctl->argv[0]);
+	ctl_plug_edges(&plug);
+	if (xseg_peer_find(&plug.seg, plug.name, &view) || !ctl_bridge_is(view.role))
+		rc = fault_set(&ctl->fault, FAULT_NOT_FOUND, plug.name,
+			"'xsegctl bridge list' shows them", "'%s' is no importing end of a bridge",
+			plug.name);
+	else if (plug.edge_count && !to)
+		rc = fault_set(&ctl->fault, FAULT_BUSY, plug.name,
+			"--to PEER says where it shall lead", "the edge '%s' leads to '%s'",
+			plug.edges[0], plug.name);
+	else if (plug.edge_count)
+		rc = ctl_plug_switch(&plug, to, &changed);
+	rc = rc ? rc : ctl_plug_refence(&plug);
+	rc = rc ? rc : ctl_settle_turns(&plug);
+	rc = rc ? rc : forget(&plug);
+	xseg_segment_leave(&plug.seg);
+	if (!rc)
+		ctl_output_one(ctl, json_pack("{s:s, s:b}", "name", plug.name, "changed", 1),
+			columns, countof(columns));
+	return rc;
+}
+
+const struct ctl_verb ctl_bridge_rm = {
+	"bridge",
+	"rm",
+	"NAME",
+	1,
+	1,
+	"end a bridge at its importing end",
+	"\tRefused while an edge leads to it, unless *--to* says where that shall lead. What is on "
+	"its "
+	"way is answered first.\n",
+	run_rm,
+	{&option_to},
+	.examples = "xsegctl bridge rm far0 --to file0\n",
 };

@@ -398,27 +398,26 @@ static int begin_caching(struct plug *plug, struct client *client)
 	return error ? ctl_cache_ask_fault(plug->plug.ctl, plug->plug.name, "begun", error) : 0;
 }
 
-/* Whoever stands above says to the cache in which term it may write to its volumes; not all do. */
-static int refence_edge(struct plug *plug, const char *edge)
+static int refence_edge(struct ctl_plug *plug, const char *edge)
 {
-	struct ctl *ctl = plug->plug.ctl;
+	struct ctl *ctl = plug->ctl;
 	char name[NAME_LENGTH_MAX + 1] = "";
 	struct xseg_peer_view view;
 	memcpy(name, edge, strcspn(edge, ":"));
-	if (xseg_peer_find(&plug->plug.seg, name, &view) || strcmp(view.role, "volume"))
+	if (xseg_peer_find(&plug->seg, name, &view) || strcmp(view.role, "volume"))
 		return 0;
 	struct ctl_call call = {.what = XSEG_CONTROL_REFENCE};
-	int error = ctl_call_once(plug->plug.seg.name, name, ctl->timeout_ns, &call);
+	int error = ctl_call_once(plug->seg.name, name, ctl->timeout_ns, &call);
 	return error ? fault_set(&ctl->fault, FAULT_FAILED, name, "say it again",
 			       "'%s' did not say which volumes it has: %s", name, strerror(-error))
 		     : 0;
 }
 
-static int refence(struct plug *plug)
+int ctl_plug_refence(struct ctl_plug *plug)
 {
 	int rc = 0;
-	for (unsigned i = 0; !rc && i < plug->plug.edge_count; i++)
-		rc = refence_edge(plug, plug->plug.edges[i]);
+	for (unsigned i = 0; !rc && i < plug->edge_count; i++)
+		rc = refence_edge(plug, plug->edges[i]);
 	return rc;
 }
 
@@ -433,7 +432,7 @@ static int put_in(struct plug *plug, struct client *client, bool *changed)
 	if (!rc && !plug->in_path)
 		rc = ctl_plug_switch(p, p->name, &plug->switched);
 	if (!rc)
-		rc = refence(plug);
+		rc = ctl_plug_refence(p);
 	if (!rc)
 		rc = ctl_settle(p, p->store, false);
 	return rc ? rc : begin_caching(plug, client);

@@ -38,6 +38,8 @@ int ctl_plug_target(const struct xseg *seg, const char *edge, char to[NAME_LENGT
 void ctl_plug_edges(struct ctl_plug *plug);
 /* All edges lead to `to` from now on; it or who is left passes everything on. */
 int ctl_plug_switch(struct ctl_plug *plug, const char *to, bool *changed);
+/* Whoever stands above says in which term it may write to its volumes; not all do. */
+int ctl_plug_refence(struct ctl_plug *plug);
 /* The keeper is asked; steals params. Its answer, or NULL. */
 int ctl_plug_ask(struct ctl_plug *plug, const char *method, json_t *params, json_t **result);
 /* Has somebody said ^C, or is the time over? A fault that names the cache. */
