@@ -307,6 +307,8 @@ void tier_read(struct tier *tier, struct tier_object *object, struct job *job);
 void tier_change(struct tier *tier, struct tier_object *object, struct job *job);
 /* The chunks of which it changes something. */
 uint64_t tier_change_mask(const struct job *job);
+/* What is on its way is not present afterwards: it may be older than what the far store has. */
+void tier_change_spoil(struct tier_object *object);
 void tier_fence(struct tier *tier, struct job *job);
 
 /* --- parts on their way (tier_fill.c) --- */

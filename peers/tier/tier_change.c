@@ -18,6 +18,13 @@ uint64_t tier_change_mask(const struct job *job)
 	return is_whole_object(job) ? UINT64_MAX : tier_touched(job->offset, job->length);
 }
 
+void tier_change_spoil(struct tier_object *object)
+{
+	struct job *job;
+	TAILQ_FOREACH (job, &object->writes, link)
+		job->guess |= CHANGE_NEAR_FAILED;
+}
+
 /* The chunks that are present when it has been done near. */
 static uint64_t covered(const struct job *job)
 {

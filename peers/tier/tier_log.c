@@ -417,6 +417,7 @@ void tier_log_leave(struct tier *tier, int error)
 	tier_blocks_clear(&log->blocks);
 	TAILQ_FOREACH (object, &tier->order, order) {
 		tier_fill_poison(object, UINT64_MAX);
+		tier_change_spoil(object);
 		tier_object_present(tier, object, 0);
 	}
 }

@@ -80,6 +80,7 @@ static bool tier_poll(struct peer *peer)
 {
 	struct tier *tier = tier_of(peer);
 	bool moved = tier_log_turn(tier);
+	tier_object_evict(tier);
 	return tier_pull_turn(tier) || moved;
 }
 

@@ -135,6 +135,7 @@ void tier_object_drop(struct tier *tier, const struct tier_volume *volume)
 		if (object->volume != volume)
 			continue;
 		tier_fill_poison(object, UINT64_MAX);
+		tier_change_spoil(object);
 		if (object->present)
 			peer_count(tier->peer, TIER_C_DROPPED, 1);
 		tier_object_present(tier, object, 0);

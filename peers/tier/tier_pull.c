@@ -249,7 +249,6 @@ void tier_pull_filled(struct tier *tier, struct tier_object *object, uint64_t ma
 		peer_count(tier->peer, TIER_C_PULLED, tier_run_size(mask & ~missing));
 	if (missing && tier->options->pull)
 		tier_pull_want(tier, object, missing, TIER_WANT_ALL);
-	tier_object_evict(tier);
 }
 
 static bool may_spend(struct tier *tier, uint64_t now)

@@ -158,6 +158,8 @@ tap_run "... and are read again" eight
 tap_is "... and changed" "$(op write 60 7 65536 65536 11)" ok
 tap_is "... and read" "$(op read 60 7 65536 65536 11)" ok
 tap_is "... and put back" "$(op write 60 7 65536 65536 8)" ok
+for object in 10 11 12 13 14 15 16 17; do op write 60 "$object" 0 1048576 1; done >/dev/null
+tap_run "what is only written takes no more than it may" scene_until 60 scene_little
 for name in life near; do scene_stop "$name"; done
 
 NEAR=$SCENE_DIR/full
