@@ -96,7 +96,7 @@ say() { # COMMAND...: they are read and write, one at a time as it looks at one 
     for command; do
         SAID=$((SAID + 1))
         echo "$command" >&7
-        scene_until 30 has_answered || return
+        scene_until 120 has_answered || return
     done
     ! grep -qE 'rror|ailed' "$SCENE_DIR/client.out"
 }
