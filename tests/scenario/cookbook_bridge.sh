@@ -89,6 +89,10 @@ tap_run "... below one that is up" recipe far-up
 tap_run "which goes on" io third -c 'read -P 7 3M 2M' -c 'write -P 9 3M 2M' -c flush
 ends=(tls-ca="$SCENE_DIR/tls/ca.crt" tls-cert="$SCENE_DIR/tls/host8.crt"
     tls-key="$SCENE_DIR/tls/host8.key")
+ctl_exits 0 "what a second bridge would do" bridge add -s third far1 "tcp:localhost:$port" \
+    "${ends[@]}" --at cache0:store --dry-run
+out_like "... is to start, and to switch" 'switch +cache0:store'
+tap_is "... and is not done" "$(links third name)" far0
 ctl_exits 0 "a second bridge, at run time" bridge add -s third far1 "tcp:localhost:$port" \
     "${ends[@]}" --at cache0:store
 ctl_exits 4 "... whose name is taken then" bridge add -s third far1 "tcp:localhost:$port"
@@ -96,6 +100,7 @@ tap_run "... is used" io third -c 'read -P 9 3M 2M' -c 'write -P 9 3M 2M' -c flu
 tap_run "... as it shows" test "$(xsegctl stats -s third --json far1 |
     jq '.peers[0].counters.writes')" -gt 0
 ctl_exits 5 "it is not taken away from below an edge" bridge rm -s third far1
+ctl_exits 0 "what would be done otherwise" bridge rm -s third far1 --to far0 --dry-run
 ctl_exits 0 "... but when that leads elsewhere" bridge rm -s third far1 --to far0
 tap_run "... which goes on" io third -c 'read -P 9 3M 2M' -c 'write -P 9 3M 2M' -c flush
 ctl_exits 3 "there is no such bridge" bridge rm -s third far1

@@ -175,12 +175,11 @@ static int start(struct ctl_plug *plug)
 	return rc ? rc : wait_reached(plug);
 }
 
-/* --at: and whoever is above says which volumes it has. */
-static int lead(struct ctl_plug *plug)
+/* --at names an edge that there is; "": none. */
+static int read_at(struct ctl_plug *plug)
 {
 	const char *at = ctl_option_value(plug->ctl, "at");
 	char to[NAME_LENGTH_MAX + 1];
-	bool changed;
 	if (!at)
 		return 0;
 	if (strlen(at) > XSEG_EDGE_NAME_MAX || ctl_plug_target(&plug->seg, at, to))
@@ -188,8 +187,34 @@ static int lead(struct ctl_plug *plug)
 			"'xsegctl edge list' shows them", "there is no edge '%s'", at);
 	snprintf(plug->edges[0], sizeof(plug->edges[0]), "%.*s", XSEG_EDGE_NAME_MAX, at);
 	plug->edge_count = 1;
-	int rc = ctl_plug_switch(plug, plug->name, &changed);
+	return 0;
+}
+
+/* Whoever is above says which volumes it has: the store may not know. */
+static int lead(struct ctl_plug *plug, const char *to)
+{
+	bool changed;
+	int rc = plug->edge_count ? ctl_plug_switch(plug, to, &changed) : 0;
 	return rc ? rc : ctl_plug_refence(plug);
+}
+
+/* --dry-run */
+static void show_plan(const struct ctl_plug *plug, const char *what, bool first)
+{
+	static const struct ctl_column columns[] = {{"action", "ACTION", CTL_TEXT},
+		{"object", "OBJECT", CTL_TEXT}, {"state", "STATE", CTL_TEXT}};
+	json_t *rows = json_array();
+	json_t *end = json_pack(
+		"{s:s, s:s, s:s}", "action", what, "object", plug->name, "state", "planned");
+	if (first)
+		json_array_append(rows, end);
+	for (unsigned i = 0; i < plug->edge_count; i++)
+		json_array_append_new(rows, json_pack("{s:s, s:s, s:s}", "action", "switch",
+						    "object", plug->edges[i], "state", "planned"));
+	if (!first)
+		json_array_append(rows, end);
+	json_decref(end);
+	ctl_output_rows(plug->ctl, "steps", rows, columns, countof(columns));
 }
 
 static int run_add(struct ctl *ctl)
@@ -208,19 +233,25 @@ static int run_add(struct ctl *ctl)
 	if (rc)
 		return rc;
 	ctl_ask_interrupt_catch();
+	bool plan = ctl_option_given(ctl, "dry-run");
 	bool known = !xseg_peer_find(&plug.seg, plug.name, &view) && view.life != XSEG_LIFE_DEAD;
 	rc = known ? fault_set(&ctl->fault, FAULT_CONFLICT, plug.name,
 			     "take another name, or 'xsegctl edge set' to use what is there",
 			     "there is a peer '%s' already", plug.name)
-		   : start(&plug);
-	rc = rc ? rc : lead(&plug);
-	if (rc && !known) {
-		struct fault first = ctl->fault;
-		forget(&plug);
-		ctl->fault = first;
+		   : read_at(&plug);
+	if (!rc && !plan) {
+		rc = start(&plug);
+		rc = rc ? rc : lead(&plug, plug.name);
+		if (rc) {
+			struct fault first = ctl->fault;
+			forget(&plug);
+			ctl->fault = first;
+		}
 	}
 	xseg_segment_leave(&plug.seg);
-	if (!rc)
+	if (!rc && plan)
+		show_plan(&plug, "start", true);
+	else if (!rc)
 		ctl_output_one(ctl,
 			json_pack("{s:s, s:s, s:s, s:b}", "name", plug.name, "remote", ctl->argv[1],
 				"at", at ? at : "", "changed", 1),
@@ -243,7 +274,7 @@ const struct ctl_verb ctl_bridge_add = {
 	"cache "
 	"of it.\n",
 	run_add,
-	{&option_at},
+	{&option_at, &ctl_option_dry_run},
 	.examples =
 		"xsegctl bridge add far0 tcp:store1.example.net:7070 tls-ca=ca.crt tls-cert=a.crt "
 		"tls-key=a.key\n"
@@ -259,7 +290,7 @@ static int run_rm(struct ctl *ctl)
 	struct ctl_plug plug = {.ctl = ctl};
 	struct xseg_peer_view view;
 	const char *to = ctl_option_value(ctl, "to");
-	bool changed;
+	bool plan = ctl_option_given(ctl, "dry-run");
 	int rc = ctl_join(ctl, &plug.seg);
 	if (rc)
 		return rc;
@@ -273,13 +304,15 @@ static int run_rm(struct ctl *ctl)
 		rc = fault_set(&ctl->fault, FAULT_BUSY, plug.name,
 			"--to PEER says where it shall lead", "the edge '%s' leads to '%s'",
 			plug.edges[0], plug.name);
-	else if (plug.edge_count)
-		rc = ctl_plug_switch(&plug, to, &changed);
-	rc = rc ? rc : ctl_plug_refence(&plug);
-	rc = rc ? rc : ctl_settle_turns(&plug);
-	rc = rc ? rc : forget(&plug);
+	if (!rc && !plan) {
+		rc = lead(&plug, to);
+		rc = rc ? rc : ctl_settle_turns(&plug);
+		rc = rc ? rc : forget(&plug);
+	}
 	xseg_segment_leave(&plug.seg);
-	if (!rc)
+	if (!rc && plan)
+		show_plan(&plug, "stop", false);
+	else if (!rc)
 		ctl_output_one(ctl, json_pack("{s:s, s:b}", "name", plug.name, "changed", 1),
 			columns, countof(columns));
 	return rc;
@@ -296,6 +329,6 @@ const struct ctl_verb ctl_bridge_rm = {
 	"its "
 	"way is answered first.\n",
 	run_rm,
-	{&option_to},
+	{&option_to, &ctl_option_dry_run},
 	.examples = "xsegctl bridge rm far0 --to file0\n",
 };
