@@ -115,6 +115,7 @@ struct tier_object {
 	struct tier_fills fills;
 	uint32_t extent; /* chunks in the far store; 0: not known */
 	uint32_t reads;	 /* of the near store, on their way */
+	uint32_t copies; /* to other objects, on their way in both stores */
 	uint8_t wanted;	 /* enum tier_want: the queue it is in; TIER_WANTS: none */
 	bool unstable;	 /* so it is logged, for sure */
 	bool written;	 /* since the last FLUSH of the near store */
@@ -206,7 +207,8 @@ struct tier {
 	struct tier_objects measuring; /* wanted, but how large they are is not known */
 	struct tier_volume_queue unlisted;
 	unsigned pulling; /* parts on their way */
-	uint64_t tokens, tokens_ns, pause_ns;
+	uint64_t tokens_ns, pause_ns;
+	bool is_short; /* of requests or pages: it is tried again soon */
 	struct xseg_key last_miss;
 	int64_t stride;
 	struct xseg_key *touch;
@@ -227,7 +229,6 @@ enum {
 	TIER_C_HITS,
 	TIER_C_MISSES,
 	TIER_C_PULLED,
-	TIER_C_FILLED,
 	TIER_C_PRESENT,
 	TIER_C_LEFT,
 	TIER_C_LISTED,
@@ -287,6 +288,11 @@ struct tier_object *tier_object_next(const struct tier_object *object);
 /* Not what another host has, nor a map of a volume that was never ours to write to: a map changes
    under its key, and must not be older than the data. */
 bool tier_object_may_be_kept(const struct tier_object *object);
+/* Something of it may be at one of the stores only. */
+static inline bool tier_object_changes(const struct tier_object *object)
+{
+	return object->written || !TAILQ_EMPTY(&object->writes);
+}
 /* Changes what is present, and counts it. */
 void tier_object_present(struct tier *tier, struct tier_object *object, uint64_t present);
 /* Those that wait for it are served again. */
@@ -301,8 +307,13 @@ void tier_object_evict(struct tier *tier);
 /* --- requests (tier_serve.c, tier_read.c, tier_change.c, tier_fence.c) --- */
 
 void tier_serve(struct peer *peer, struct job *job);
+/* All of them, from the beginning. */
+void tier_serve_all(struct tier *tier, struct job_queue *jobs);
 /* In a later turn: slots or pages are short. */
 void tier_serve_retry(struct job *job);
+/* A request of the tier's own, with room for so many bytes. -EAGAIN. */
+int tier_serve_call(struct tier *tier, enum xseg_op op, struct xseg_key key, uint64_t offset,
+	uint32_t bytes, struct call **call);
 void tier_read(struct tier *tier, struct tier_object *object, struct job *job);
 void tier_change(struct tier *tier, struct tier_object *object, struct job *job);
 /* The chunks of which it changes something. */
@@ -363,7 +374,7 @@ void tier_blocks_clear(struct tier_blocks *blocks);
 /* Writes them through, as generation, from block `first` on; then done(). */
 void tier_blocks_write(struct tier_blocks *blocks);
 /* entry() for each there is of that generation (of a touch list: of any), from the first on; then
-   done(), and *first is how many blocks there were. */
+   done(). -EILSEQ: a block is damaged that others follow, so what they would take back counts. */
 void tier_blocks_read(struct tier_blocks *blocks);
 
 /* --- format (tier_format.c, docs/format-tier.md) --- */

@@ -44,19 +44,14 @@ static struct xseg_key place(
 			     : tier_format_log_key(blocks->generation, number);
 }
 
-static int ask(struct tier_blocks *blocks, enum xseg_op op, size_t count, struct call **out)
+static int ask(struct tier_blocks *blocks, enum xseg_op op, size_t count, struct call **call)
 {
-	int error = call_begin(blocks->tier->peer, out);
-	if (error)
-		return error;
-	struct call *call = *out;
-	call->op = op;
-	call->key = place(blocks, blocks->first + blocks->at, &count, &call->offset);
-	call->length = (uint32_t)(count * TIER_BLOCK);
-	call->context = blocks;
-	error = call_pages(call, call->length);
-	if (error)
-		call_end(call);
+	uint64_t offset;
+	struct xseg_key key = place(blocks, blocks->first + blocks->at, &count, &offset);
+	int error = tier_serve_call(
+		blocks->tier, op, key, offset, (uint32_t)(count * TIER_BLOCK), call);
+	if (!error)
+		(*call)->context = blocks;
 	return error;
 }
 
@@ -107,30 +102,34 @@ void tier_blocks_write(struct tier_blocks *blocks)
 
 static bool read_on(struct peer *peer, void *context);
 
-/* False: there the row ends. */
-static bool take(struct tier_blocks *blocks, const struct tier_block *block)
+/* Until one is not as it should be. If others follow it, it is damaged; else the row ends there, or
+   its last append was torn, and what that said was not relied on. */
+static void take(struct tier_blocks *blocks, const struct tier_block *block, uint64_t number)
 {
-	if (blocks->touch && blocks->at == 0)
+	if (blocks->touch && number == 0)
 		blocks->generation = block->generation;
-	if (!tier_format_block_good(block, blocks->generation, blocks->at))
-		return false;
+	bool good = tier_format_block_good(block, blocks->generation, number);
+	if (good && blocks->at < number)
+		blocks->error = -EILSEQ;
+	if (!good || blocks->at < number)
+		return;
 	for (uint32_t i = 0; i < block->count; i++)
 		blocks->entry(blocks->tier, &block->entry[i]);
 	blocks->at++;
-	return true;
 }
 
 static void arrived(struct call *call)
 {
 	struct tier_blocks *blocks = call->context;
 	size_t count = call->length / TIER_BLOCK;
-	bool more = call->result == 0;
+	uint64_t first = blocks->at;
 	blocks->error = call->result == -ENOENT ? 0 : call->result;
-	for (size_t i = 0; i < count && more; i++) {
+	for (size_t i = 0; i < count && call->result == 0; i++) {
 		struct tier_block block;
 		call_get_bytes(call, (uint32_t)(i * TIER_BLOCK), &block, sizeof(block));
-		more = take(blocks, &block);
+		take(blocks, &block, first + i);
 	}
+	bool more = call->result == 0 && blocks->at == first + count;
 	call_end(call);
 	if (more && blocks->touch && blocks->at >= XSEG_OBJECT_MAX / TIER_BLOCK)
 		more = false;

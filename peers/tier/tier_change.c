@@ -43,7 +43,7 @@ static bool is_in_the_way(const struct tier_object *object, const struct job *jo
 	TAILQ_FOREACH (other, &object->writes, link)
 		if (overlap(job, other))
 			return true;
-	return tier_fill_stores(object, tier_change_mask(job));
+	return object->copies > 0 || tier_fill_stores(object, tier_change_mask(job));
 }
 
 static void block(struct tier_object *object, struct job *job)
@@ -99,7 +99,9 @@ static void changed(struct job *job, int error)
 	TAILQ_REMOVE(&object->writes, job, link);
 	if (job->guess & CHANGE_COPIES) {
 		struct xseg_key key = store_copy_source(job);
-		tier_object_find(tier, &key)->reads--;
+		struct tier_object *source = tier_object_find(tier, &key);
+		if (--source->copies == 0)
+			tier_object_wake(tier, source);
 	}
 	if (error || !(job->guess & CHANGE_NEAR) || (job->guess & CHANGE_NEAR_FAILED))
 		present &= ~mask;
@@ -166,8 +168,11 @@ static void send(struct tier_object *object, struct job *job, bool near, struct 
 	job->guess = near ? CHANGE_NEAR : 0;
 	if (near && source) {
 		job->guess |= CHANGE_COPIES;
-		source->reads++; /* it is not evicted meanwhile */
+		source->copies++; /* it stays as it is meanwhile */
 	}
+	uint32_t end = (uint32_t)((job->offset + job->length + TIER_CHUNK - 1) / TIER_CHUNK);
+	if (object->extent != 0 && object->extent < end)
+		object->extent = end;
 	tier_fill_poison(object, tier_change_mask(job));
 	object->written = true;
 	tier_log_changed(tier_of(job->peer), object);

@@ -78,8 +78,8 @@ static void answer(struct tier_fill *fill)
 
 /* --- to the near store ------------------------------------------------------------------------ */
 
-#define PAUSE_NS \
-	10000000000u /* nothing is pulled for so long into a store that fails, or is full */
+/* Nothing is pulled for so long into a store that fails, or is full. */
+#define PAUSE_NS 10000000000u
 
 static void fill_ends(struct tier_fill *fill)
 {
@@ -111,7 +111,7 @@ static void store_done(struct call *call)
 	} else {
 		tier_object_present(tier, object, object->present | run);
 		tier_log_changed(tier, object);
-		peer_count(tier->peer, TIER_C_FILLED, tier_run_size(run));
+		peer_count(tier->peer, TIER_C_PULLED, tier_run_size(run));
 	}
 	if (--fill->stores == 0)
 		fill_ends(fill);
@@ -178,22 +178,14 @@ int tier_fill_begin(struct tier *tier, struct tier_object *object, uint64_t mask
 	if (!fill)
 		return -ENOMEM;
 	*fill = (struct tier_fill){.tier = tier, .object = object, .mask = mask, .pulled = pulled};
-	int error = call_begin(tier->peer, &fill->call);
-	if (!error) {
-		fill->call->op = XSEG_OP_READ;
-		fill->call->flags = pulled ? 0 : XSEG_F_URGENT;
-		fill->call->key = object->key;
-		fill->call->offset = tier_run_at(mask);
-		fill->call->length = tier_run_size(mask);
-		fill->call->context = fill;
-		error = call_pages(fill->call, fill->call->length);
-	}
+	int error = tier_serve_call(tier, XSEG_OP_READ, object->key, tier_run_at(mask),
+		tier_run_size(mask), &fill->call);
 	if (error) {
-		if (fill->call)
-			call_end(fill->call);
 		free(fill);
 		return error;
 	}
+	fill->call->flags = pulled ? 0 : XSEG_F_URGENT;
+	fill->call->context = fill;
 	TAILQ_INIT(&fill->joined);
 	TAILQ_FOREACH (job, &object->writes, link)
 		fill->poison |= tier_change_mask(job);

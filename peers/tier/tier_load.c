@@ -43,6 +43,16 @@ static void ready(struct tier *tier)
 	tier_log_rewrite(tier);
 }
 
+/* What the damaged block took back is not known. */
+static void forget_all(struct tier *tier)
+{
+	struct tier_object *object;
+	TAILQ_FOREACH (object, &tier->order, order) {
+		tier_object_present(tier, object, 0);
+		object->logged = 0;
+	}
+}
+
 static void recalled(struct tier_blocks *blocks)
 {
 	ready(blocks->tier); /* without the list the order is another one, no more */
@@ -51,7 +61,11 @@ static void recalled(struct tier_blocks *blocks)
 static void loaded(struct tier_blocks *blocks)
 {
 	struct tier *tier = blocks->tier;
-	if (blocks->error) {
+	if (blocks->error == -EILSEQ) {
+		log_warning("tier", "%s: the near store's log is damaged; all is fetched anew",
+			tier->peer->name);
+		forget_all(tier);
+	} else if (blocks->error) {
 		tier_log_leave(tier, blocks->error);
 		return;
 	}
@@ -89,9 +103,9 @@ static void found(struct call *call)
 	}
 	call_end(call);
 	if (may_vanish(tier->peer)) {
-		peer_fatal(tier->peer, "the near store keeps what it has in memory only: let both "
-				       "have one process "
-				       "(host=NAME)");
+		peer_fatal(tier->peer,
+			"the near store keeps what it has in memory only: let both have one "
+			"process (host=NAME)");
 	} else if (error == -EPROTO) {
 		peer_fatal(tier->peer,
 			"the near store was used by a tier of a newer version: give it another "
@@ -122,16 +136,10 @@ static bool begin(struct peer *peer, void *context)
 {
 	struct call *call;
 	(void)context;
-	if (call_begin(peer, &call))
+	if (tier_serve_call(tier_of(peer), XSEG_OP_CAS, tier_format_record_key(), 0,
+		    XSEG_RECORD_MAX, &call))
 		return false;
-	call->op = XSEG_OP_CAS;
-	call->key = tier_format_record_key();
 	call->arg1 = XSEG_CAS_GET;
-	call->length = XSEG_RECORD_MAX;
-	if (call_pages(call, XSEG_RECORD_MAX)) {
-		call_end(call);
-		return false;
-	}
 	call_submit(call, TIER_NEAR, found);
 	return true;
 }

@@ -97,19 +97,12 @@ static void append_holds(struct tier *tier)
 		/* whoever is served now may say something new: that comes in a later turn */
 		struct tier_said said = log->said[i];
 		struct tier_object *object = said.object;
-		if (!object) {
-			struct job_queue blocked = TAILQ_HEAD_INITIALIZER(blocked);
-			struct job *job;
-			TAILQ_CONCAT(&blocked, &said.volume->blocked, link);
-			while ((job = TAILQ_FIRST(&blocked))) {
-				TAILQ_REMOVE(&blocked, job, link);
-				tier_serve(tier->peer, job);
-			}
-		} else if (object->evicting && !object->deleting && object->logged == 0) {
+		if (!object)
+			tier_serve_all(tier, &said.volume->blocked);
+		else if (object->evicting && !object->deleting && object->logged == 0)
 			tier_object_evicted(tier, object);
-		} else {
+		else
 			tier_object_wake(tier, object);
-		}
 	}
 }
 
@@ -161,7 +154,7 @@ static int gather_flushed(struct tier_log *log)
 	struct tier_object *object;
 	int error = 0;
 	while (!error && (object = TAILQ_FIRST(&log->flushed))) {
-		bool unstable = object->hot || object->written || !TAILQ_EMPTY(&object->writes);
+		bool unstable = object->hot || tier_object_changes(object);
 		uint64_t value = object->snap & object->present;
 		bool nothing = value == 0 && object->logged == 0;
 		if (!nothing && (value != object->logged || unstable != object->unstable))
@@ -204,11 +197,10 @@ static void flushed(struct call *call)
 static int flush_volume(struct tier_log *log, uint64_t id)
 {
 	struct call *call;
-	int error = call_begin(log->tier->peer, &call);
+	struct xseg_key key = {.volume = id};
+	int error = tier_serve_call(log->tier, XSEG_OP_FLUSH, key, 0, 0, &call);
 	if (error)
 		return error;
-	call->op = XSEG_OP_FLUSH;
-	call->key.volume = id;
 	log->flushes++;
 	call_submit(call, TIER_NEAR, flushed);
 	return 0;
@@ -219,7 +211,7 @@ static void flush_begin(struct tier_log *log)
 	struct tier_object *object;
 	TAILQ_FOREACH (object, &log->changed, changed_link) {
 		object->snap = object->present;
-		object->hot = object->written || !TAILQ_EMPTY(&object->writes);
+		object->hot = tier_object_changes(object);
 		object->written = false;
 		object->volume->flush = true;
 	}
@@ -256,12 +248,8 @@ static void switched(struct call *call)
 	log->length = log->blocks.count;
 	log->other_life = false;
 	if (tier->state == TIER_STATE_LOADING) {
-		struct job *job;
 		tier->state = TIER_STATE_ON;
-		while ((job = TAILQ_FIRST(&tier->loading))) {
-			TAILQ_REMOVE(&tier->loading, job, link);
-			tier_serve(tier->peer, job);
-		}
+		tier_serve_all(tier, &tier->loading);
 	}
 	append_holds(tier);
 }
@@ -271,17 +259,11 @@ static bool switch_over(struct peer *peer, void *context)
 	struct tier_log *log = context;
 	struct tier_record record = {.generation = log->blocks.generation};
 	struct call *call;
-	if (call_begin(peer, &call))
+	if (tier_serve_call(
+		    log->tier, XSEG_OP_CAS, tier_format_record_key(), 0, sizeof(record), &call))
 		return false;
-	call->op = XSEG_OP_CAS;
-	call->key = tier_format_record_key();
 	call->arg0 = log->version;
 	call->arg1 = XSEG_CAS_PUT;
-	call->length = sizeof(record);
-	if (call_pages(call, sizeof(record))) {
-		call_end(call);
-		return false;
-	}
 	memcpy(record.segment, peer_segment(peer)->super->uuid, sizeof(record.segment));
 	tier_format_record_seal(&record);
 	call_put_bytes(call, 0, &record, sizeof(record));
@@ -319,8 +301,7 @@ void tier_log_rewrite(struct tier *tier)
 	struct tier_object *object;
 	int error = 0;
 	TAILQ_FOREACH (object, &tier->order, order) {
-		bool unstable =
-			object->unstable || object->written || !TAILQ_EMPTY(&object->writes);
+		bool unstable = object->unstable || tier_object_changes(object);
 		uint64_t value = object->logged & object->present;
 		if (!error && value)
 			error = say(log,
@@ -354,7 +335,6 @@ static void left(struct call *call)
 	struct tier *tier = tier_of(call->peer);
 	struct tier_log *log = &tier->log;
 	struct tier_object *object;
-	struct job *job;
 	int error = call->result;
 	uint64_t version = call->value;
 	call_end(call);
@@ -377,25 +357,19 @@ static void left(struct call *call)
 	for (size_t i = 0; i < TIER_VOLUME_BUCKETS; i++) {
 		struct tier_volume *volume;
 		LIST_FOREACH (volume, &tier->volumes[i], chain)
-			while ((job = TAILQ_FIRST(&volume->blocked))) {
-				TAILQ_REMOVE(&volume->blocked, job, link);
-				tier_serve(tier->peer, job);
-			}
+			tier_serve_all(tier, &volume->blocked);
 	}
-	while ((job = TAILQ_FIRST(&tier->loading))) {
-		TAILQ_REMOVE(&tier->loading, job, link);
-		tier_serve(tier->peer, job);
-	}
+	tier_serve_all(tier, &tier->loading);
 }
 
 /* Without its record there is no log: nothing of what lies there counts. */
 static bool leave(struct tier *tier)
 {
 	struct call *call;
-	if (call_begin(tier->peer, &call))
+	if (tier_serve_call(tier, XSEG_OP_CAS, tier_format_record_key(), 0, 0, &call)) {
+		tier->is_short = true;
 		return false;
-	call->op = XSEG_OP_CAS;
-	call->key = tier_format_record_key();
+	}
 	call->arg0 = tier->log.version;
 	call->arg1 = XSEG_CAS_DELETE;
 	tier->log.step = TIER_LOG_SWITCH;
@@ -448,6 +422,8 @@ bool tier_log_quiet(const struct tier *tier)
 
 uint64_t tier_log_wake_ns(const struct tier *tier)
 {
+	if (tier->log.step != TIER_LOG_IDLE || tier->log.flushing)
+		return 0; /* its answer wakes us */
 	if (tier->state == TIER_STATE_LEAVING)
 		return tier->retry_ns;
 	return TAILQ_EMPTY(&tier->log.changed) ? 0 : tier->log.next_ns;

@@ -2,6 +2,8 @@
 /* The tier as a peer: options, edges, the start and the end. */
 #include "peers/tier/tier.h"
 
+#define SHORT_NS 10000000u /* until it is looked whether there are requests and pages again */
+
 static const struct peer_option options[] = {
 	OPTION_BOOL(struct tier_options, pull, "pull", .initial = "yes",
 		.help = "all objects of a volume that is used are fetched in the background; no: "
@@ -26,7 +28,6 @@ static const struct xseg_counter counters[] = {
 	[TIER_C_HITS] = {"hits", "", "reads served by the near store"},
 	[TIER_C_MISSES] = {"misses", "", "reads that needed the far store"},
 	[TIER_C_PULLED] = {"pulled", "B", "fetched from the far store and put near"},
-	[TIER_C_FILLED] = {"filled", "B", "written to the near store of what was fetched"},
 	[TIER_C_PRESENT] = {"present", "now", "bytes that are near"},
 	[TIER_C_LEFT] = {"left", "now", "bytes, at most, that are still to be fetched"},
 	[TIER_C_LISTED] = {"listed", "now", "volumes of which it is known what there is"},
@@ -79,21 +80,31 @@ static void tier_finish(struct peer *peer)
 static bool tier_poll(struct peer *peer)
 {
 	struct tier *tier = tier_of(peer);
+	tier->is_short = false;
 	bool moved = tier_log_turn(tier);
 	tier_object_evict(tier);
 	return tier_pull_turn(tier) || moved;
 }
 
+/* Only what lies ahead: what is due and does not go on waits for an answer. */
+static void wake_at(struct peer *peer, uint64_t *first, uint64_t at)
+{
+	if (at > peer_now_ns(peer) && (*first == 0 || at < *first))
+		*first = at;
+}
+
 static bool tier_sleep(struct peer *peer)
 {
 	struct tier *tier = tier_of(peer);
-	uint64_t log = tier_log_wake_ns(tier), pull = tier_pull_wake_ns(tier);
+	uint64_t first = 0;
 	if (tier_poll(peer))
 		return false;
-	if (log && pull)
-		peer_wake_at(peer, log < pull ? log : pull);
-	else if (log || pull)
-		peer_wake_at(peer, log + pull);
+	wake_at(peer, &first, tier_log_wake_ns(tier));
+	wake_at(peer, &first, tier_pull_wake_ns(tier));
+	if (tier->is_short)
+		wake_at(peer, &first, peer_now_ns(peer) + SHORT_NS);
+	if (first)
+		peer_wake_at(peer, first);
 	return true;
 }
 

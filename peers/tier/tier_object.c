@@ -119,13 +119,7 @@ void tier_object_present(struct tier *tier, struct tier_object *object, uint64_t
 
 void tier_object_wake(struct tier *tier, struct tier_object *object)
 {
-	struct job_queue blocked = TAILQ_HEAD_INITIALIZER(blocked);
-	struct job *job;
-	TAILQ_CONCAT(&blocked, &object->blocked, link);
-	while ((job = TAILQ_FIRST(&blocked))) {
-		TAILQ_REMOVE(&blocked, job, link);
-		tier_serve(tier->peer, job);
-	}
+	tier_serve_all(tier, &object->blocked);
 }
 
 void tier_object_drop(struct tier *tier, const struct tier_volume *volume)
@@ -152,8 +146,8 @@ static void evicted(struct call *call)
 	struct tier *tier = tier_of(call->peer);
 	call_end(call);
 	tier->evictions--;
-	object->evicting = object->deleting =
-		false; /* were it not gone, it would lie there unused until it comes again */
+	/* were it not gone, it would lie there unused until it comes again */
+	object->evicting = object->deleting = false;
 	peer_count(tier->peer, TIER_C_EVICTED, 1);
 	tier_object_wake(tier, object);
 }
@@ -163,10 +157,8 @@ static bool forget(struct peer *peer, void *context)
 {
 	struct tier_object *object = context;
 	struct call *call;
-	if (call_begin(peer, &call))
+	if (tier_serve_call(tier_of(peer), XSEG_OP_DELETE, object->key, 0, 0, &call))
 		return false;
-	call->op = XSEG_OP_DELETE;
-	call->key = object->key;
 	call->context = object;
 	call_submit(call, TIER_NEAR, evicted);
 	return true;
@@ -174,8 +166,8 @@ static bool forget(struct peer *peer, void *context)
 
 static bool is_idle(const struct tier_object *object)
 {
-	return object->reads == 0 && TAILQ_EMPTY(&object->writes) && TAILQ_EMPTY(&object->fills) &&
-	       TAILQ_EMPTY(&object->blocked) && !object->evicting;
+	return object->reads + object->copies == 0 && TAILQ_EMPTY(&object->writes) &&
+	       TAILQ_EMPTY(&object->fills) && TAILQ_EMPTY(&object->blocked) && !object->evicting;
 }
 
 void tier_object_evicted(struct tier *tier, struct tier_object *object)

@@ -11,8 +11,7 @@
 #define LIST_BYTES (XSEG_OBJECT_MAX / 4)
 #define SECOND_NS 1000000000u
 #define PAUSE_NS 1000000000u
-#define LOW_NS 10000000u /* until the pool is looked at again */
-#define SAVE_MIN 64u	 /* objects touched, since the list was saved */
+#define SAVE_MIN 64u /* objects touched, since the list was saved */
 
 /* --- what is wanted --------------------------------------------------------------------------- */
 
@@ -171,17 +170,11 @@ static void listed(struct call *call)
 static bool list(struct tier *tier, struct tier_volume *volume)
 {
 	struct call *call;
-	if (call_begin(tier->peer, &call))
+	struct xseg_key key = {.volume = volume->id};
+	if (tier_serve_call(tier, XSEG_OP_LIST, key, 0, LIST_BYTES, &call))
 		return false;
-	call->op = XSEG_OP_LIST;
-	call->key.volume = volume->id;
 	call->arg0 = volume->cursor;
-	call->length = LIST_BYTES;
 	call->context = volume;
-	if (call_pages(call, LIST_BYTES)) {
-		call_end(call);
-		return false;
-	}
 	TAILQ_REMOVE(&tier->unlisted, volume, list_link);
 	volume->cursor = 0;
 	tier->pulling++;
@@ -205,10 +198,10 @@ static void measured(struct call *call)
 		tier_pull_unwant(tier, object); /* a hole reads as one at any distance */
 		return;
 	}
-	if (!error && info.size <= XSEG_OBJECT_MAX)
+	if (error)
+		tier->pause_ns = peer_now_ns(tier->peer) + PAUSE_NS;
+	else if (info.size <= XSEG_OBJECT_MAX)
 		object->extent = (uint32_t)((info.size + TIER_CHUNK - 1) / TIER_CHUNK);
-	else
-		object->extent = TIER_CHUNKS;
 	unsigned want = object->wanted < TIER_WANTS ? object->wanted : TIER_WANT_ALL;
 	uint64_t mask = object->want;
 	tier_pull_unwant(tier, object);
@@ -218,17 +211,12 @@ static void measured(struct call *call)
 static bool measure(struct tier *tier, struct tier_object *object)
 {
 	struct call *call;
-	if (call_begin(tier->peer, &call))
+	if (tier_serve_call(
+		    tier, XSEG_OP_INFO, object->key, 0, sizeof(struct xseg_object_info), &call))
 		return false;
-	call->op = XSEG_OP_INFO;
+	call->length = 0; /* the range that is asked about: the object */
 	call->flags = XSEG_F_FAST_ONLY;
-	call->key = object->key;
 	call->context = object;
-	call->length = sizeof(struct xseg_object_info);
-	if (call_pages(call, sizeof(struct xseg_object_info))) {
-		call_end(call);
-		return false;
-	}
 	/* it comes back into its queue with the answer */
 	TAILQ_REMOVE(&tier->wants[object->wanted], object, want_link);
 	TAILQ_INSERT_TAIL(&tier->measuring, object, want_link);
@@ -245,8 +233,6 @@ void tier_pull_filled(struct tier *tier, struct tier_object *object, uint64_t ma
 	uint64_t missing = mask & ~object->present;
 	if (error)
 		tier->pause_ns = peer_now_ns(tier->peer) + PAUSE_NS;
-	else
-		peer_count(tier->peer, TIER_C_PULLED, tier_run_size(mask & ~missing));
 	if (missing && tier->options->pull)
 		tier_pull_want(tier, object, missing, TIER_WANT_ALL);
 }
@@ -314,16 +300,20 @@ bool tier_pull_turn(struct tier *tier)
 {
 	uint64_t now = peer_now_ns(tier->peer);
 	bool moved = save(tier);
+	tier->is_short |= peer_pages_low(tier->peer);
 	while (may_pull(tier, now)) {
 		struct tier_volume *volume = TAILQ_FIRST(&tier->unlisted);
 		struct tier_object *object = first_wanted(tier);
 		bool faults = object && object->wanted <= TIER_WANT_USER;
 		if (volume && !faults) {
-			if (!list(tier, volume))
-				break;
-		} else if (!object || !fetch(tier, object)) {
+			tier->is_short |= !list(tier, volume);
+		} else if (object) {
+			tier->is_short |= !fetch(tier, object);
+		} else {
 			break;
 		}
+		if (tier->is_short)
+			break;
 		moved = true;
 	}
 	peer_set(tier->peer, TIER_C_LEFT, (tier->left + tier->held) * TIER_CHUNK);
@@ -340,7 +330,5 @@ uint64_t tier_pull_wake_ns(const struct tier *tier)
 {
 	if (tier->left == 0 && TAILQ_EMPTY(&tier->unlisted))
 		return 0;
-	if (peer_pages_low(tier->peer))
-		return peer_now_ns(tier->peer) + LOW_NS;
 	return tier->pause_ns > tier->tokens_ns ? tier->pause_ns : tier->tokens_ns;
 }

@@ -10,6 +10,33 @@ static bool again(struct peer *peer, void *context)
 
 void tier_serve_retry(struct job *job) { peer_retry(job->peer, again, job); }
 
+void tier_serve_all(struct tier *tier, struct job_queue *jobs)
+{
+	struct job_queue all = TAILQ_HEAD_INITIALIZER(all);
+	struct job *job;
+	TAILQ_CONCAT(&all, jobs, link); /* some may come back */
+	while ((job = TAILQ_FIRST(&all))) {
+		TAILQ_REMOVE(&all, job, link);
+		tier_serve(tier->peer, job);
+	}
+}
+
+int tier_serve_call(struct tier *tier, enum xseg_op op, struct xseg_key key, uint64_t offset,
+	uint32_t bytes, struct call **call)
+{
+	int error = call_begin(tier->peer, call);
+	if (error)
+		return error;
+	(*call)->op = op;
+	(*call)->key = key;
+	(*call)->offset = offset;
+	(*call)->length = bytes;
+	error = call_pages(*call, bytes);
+	if (error)
+		call_end(*call);
+	return error;
+}
+
 /* What is asked of data and of maps; records are where all hosts meet. */
 static bool is_kept(const struct tier *tier, const struct job *job)
 {

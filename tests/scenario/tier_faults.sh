@@ -49,9 +49,11 @@ all_there() {
             return
     done
 }
+errors=$(counter link errors)
 tap_is "something of the volume is read" "$(op read 30 0 0 512 1)" ok
 all_near() { is left -eq 0 && is present -gt $((15 * 700 * 1024)); }
 tap_run "then all of it comes by itself" scene_until 120 all_near
+tap_is "... and nothing that it asks for is refused" "$(counter link errors)" "$errors"
 misses=$(stats misses)
 away
 tap_run "with the link away it is all there" all_there
@@ -69,6 +71,31 @@ tap_run "what is not near is waited for" scene_alive patient
 back
 tap_run "... until the link is back" scene_until 120 grep -q . "$SCENE_DIR/patient.out"
 scene_stop patient
+
+# --- waiting ------------------------------------------------------------------------------------
+scene_stop life
+scene_stop near
+NEAR=$SCENE_DIR/slow
+near_start && tier_start rate=1M,parts=1
+tap_is "with a limit to its rate it still answers" "$(op read 30 0 0 512 1)" ok
+begins() { is left -gt $((1 << 20)) && is pulled -gt 0; }
+tap_run "... and fetches" scene_until 60 begins
+away
+ticks() { awk '{ print $14 + $15 }' "/proc/$(scene_pid life)/stat"; }
+# One that looks again and again takes what the CPU gives it, even on a busy machine.
+rests() {
+    local before
+    sleep 2
+    before=$(ticks)
+    sleep 2
+    test $(($(ticks) - before)) -lt 30
+}
+tap_run "it rests while the link is away" rests
+back
+scene_stop life
+scene_stop near
+NEAR=$SCENE_DIR/near
+near_start && tier_start
 
 # --- another life of the segment ----------------------------------------------------------------
 # Changed, and not flushed: one store may have it and the other not.
@@ -106,7 +133,6 @@ tap_is "... and not after another one" "$(op read 30 2 65536 65536 9)" ok
 # --- another host -------------------------------------------------------------------------------
 tap_is "this host has a volume" "$(op fence 40 5)" ok
 tap_is "... writes" "$(op write 40 0 0 1048576 1)" ok
-scene_until 60 is present -ge $((1 << 20)) || true
 misses=$(stats misses)
 tap_is "... reads" "$(op read 40 0 0 1048576 1)" ok
 tap_is "... from the near store" "$(stats misses)" "$misses"
@@ -135,7 +161,9 @@ damage() { # each file of the log, in its first block
 }
 damage
 near_start && tier_start
-tap_run "a near store whose log is damaged is fetched anew" comes read 40 0 8192 1040384 1
+tap_run "with a damaged log" comes read 40 0 8192 1040384 1
+tap_like "... which it has noticed" "$(cat "$SCENE_DIR/life.err")" 'log is damaged'
+tap_run "... all is fetched anew" is pulled -gt 0
 for name in life near; do scene_stop "$name"; done
 
 # --- a near store that is full, or too small by its options ---------------------------------------
