@@ -64,6 +64,7 @@ tap_is "it is mounted" "$RC" 0
 json_is "... and says where" .uri "nbd+unix:///disk?socket=$SKERRY_RUN_DIR/$near/nbd.sock"
 mount_near
 tap_is "... once more is fine" "$RC" 0
+ctl_exits 4 "... but not in another way" mount "$uri" --name "$near" --memory 64M
 tap_run "data goes in" io "$near" -c 'write -P 7 3M 20M' -c 'write -P 8 100M 4k' -c flush
 ctl_exits 0 "it ends" umount "$near"
 ctl mount "$uri" --name "$other" --memory 64M
@@ -106,6 +107,9 @@ tap_run "without the link it reads all there is" say 'read -P 7 5M 18M' 'read -P
     'read -P 8 100M 4k'
 tap_run "... and writes, and what it wrote is durable" say 'write -f -P 11 10M 8M' \
     'read -P 11 10M 8M'
+mount_near --timeout 2s
+tap_run "to mount it again fails" test "$RC" -ne 0
+tap_run "... and does it no harm" say 'read -P 11 10M 8M'
 sleep 12 # longer than the lease that nobody can renew now
 tap_run "... also after a while" say 'write -f -P 12 20M 1M' 'read -P 12 20M 1M' 'read -P 7 5M 5M'
 exec 7>&-

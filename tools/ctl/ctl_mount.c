@@ -219,30 +219,79 @@ static void write_pipeline(const struct mount *mount, FILE *out)
 	write_link(mount, out);
 }
 
-static int write_file(const struct mount *mount)
+/* The pipeline's text; malloc'd. */
+static char *pipeline_text(const struct mount *mount)
+{
+	char *text = NULL;
+	size_t size = 0;
+	FILE *out = open_memstream(&text, &size);
+	must(out);
+	write_pipeline(mount, out);
+	must(fclose(out) == 0);
+	return text;
+}
+
+/* Is that what the file has? */
+static bool is_written(const struct mount *mount, const char *text)
+{
+	size_t size = strlen(text);
+	char *have = malloc(size + 2);
+	FILE *in = fopen(mount->file, "re");
+	must(have);
+	bool same = in && fread(have, 1, size + 1, in) == size && !memcmp(have, text, size);
+	if (in)
+		fclose(in);
+	free(have);
+	return same;
+}
+
+static int put_file(const struct mount *mount, const char *text)
 {
 	char path[PATH_LENGTH_MAX + 8];
 	int error = path_make_dir(mount->folder);
 	snprintf(path, sizeof(path), "%s.new", mount->file);
 	FILE *out = error ? NULL : fopen(path, "we");
-	if (out) {
-		write_pipeline(mount, out);
-		bool bad = ferror(out);
-		if ((fclose(out) || bad) || rename(path, mount->file))
-			error = -errno;
-	} else if (!error) {
-		error = -errno;
-	}
-	return error ? fault_set(&mount->ctl->fault, FAULT_FAILED, mount->file,
+	if (!out)
+		return error ? error : -errno;
+	bool bad = fputs(text, out) < 0;
+	if (fclose(out) || bad || rename(path, mount->file))
+		return errno ? -errno : -EIO;
+	return 0;
+}
+
+static bool is_up(const struct mount *mount)
+{
+	struct xseg seg;
+	char why[XSEG_WHY_SIZE];
+	if (xseg_segment_join(mount->segment, &seg, why))
+		return false;
+	xseg_segment_leave(&seg);
+	return true;
+}
+
+static int write_file(const struct mount *mount)
+{
+	char *text = pipeline_text(mount);
+	struct fault *fault = &mount->ctl->fault;
+	int error = 0, rc = 0;
+	if (!is_written(mount, text) && is_up(mount))
+		rc = fault_set(fault, FAULT_CONFLICT, mount->segment,
+			"'xsegctl umount' ends it; --name NAME gives this one another name",
+			"segment '%s' is up already, and was not mounted like that",
+			mount->segment);
+	else
+		error = put_file(mount, text);
+	free(text);
+	return error ? fault_set(fault, FAULT_FAILED, mount->file,
 			       "SKERRY_RUN_DIR moves the folder", "'%s' cannot be written: %s",
 			       mount->file, strerror(-error))
-		     : 0;
+		     : rc;
 }
 
 /* --- steps ------------------------------------------------------------------------------------ */
 
-/* Another xsegctl; what it says that is wrong is what we say. */
-static int step(struct ctl *ctl, char *const words[])
+/* Another xsegctl; what it says that is wrong is what we say. *result: what it prints, or NULL. */
+static int step(struct ctl *ctl, char *const words[], json_t **result_json)
 {
 	char program[PATH_MAX], *argv[16] = {program};
 	struct program_result result;
@@ -269,6 +318,8 @@ static int step(struct ctl *ctl, char *const words[])
 		rc = -(int)ctl->fault.code;
 		json_decref(said);
 	}
+	if (result_json)
+		*result_json = json_loads(result.out, 0, NULL);
 	program_result_free(&result);
 	return rc;
 }
@@ -311,8 +362,10 @@ static int use_volume(struct mount *mount, struct client *client)
 	int rc = ctl_volume_find(ctl, client, mount->volume, &info);
 	if (rc == -FAULT_NOT_FOUND && size) {
 		memset(&ctl->fault, 0, sizeof(ctl->fault));
-		rc = step(ctl, (char *[]){"volume", "create", mount->volume, "--size", (char *)size,
-				       "-s", mount->segment, NULL});
+		rc = step(ctl,
+			(char *[]){"volume", "create", mount->volume, "--size", (char *)size, "-s",
+				mount->segment, NULL},
+			NULL);
 		rc = rc ? rc : ctl_volume_find(ctl, client, mount->volume, &info);
 	}
 	int error = rc ? 0 : ctl_volume_open(client, 0, info.id, &term);
@@ -324,12 +377,24 @@ static int use_volume(struct mount *mount, struct client *client)
 	return rc;
 }
 
+/* What was not up before is not left up. */
+static void undo(const struct mount *mount)
+{
+	struct fault first = mount->ctl->fault;
+	step(mount->ctl, (char *[]){"down", (char *)mount->segment, "--yes", NULL}, NULL);
+	mount->ctl->fault = first;
+	unlink(mount->file);
+}
+
 static int begin(struct mount *mount)
 {
 	struct client client;
+	json_t *up = NULL;
 	int rc = write_file(mount);
 	if (!rc)
-		rc = step(mount->ctl, (char *[]){"up", mount->file, NULL});
+		rc = step(mount->ctl, (char *[]){"up", mount->file, NULL}, &up);
+	bool started = json_is_true(json_object_get(up, "changed"));
+	json_decref(up);
 	if (rc)
 		return rc;
 	mount->ctl->segment = mount->segment;
@@ -338,18 +403,15 @@ static int begin(struct mount *mount)
 		rc = use_volume(mount, &client);
 		client_close(&client);
 	}
-	if (rc && !ctl_ask_interrupted()) {
-		struct fault first = mount->ctl->fault;
-		step(mount->ctl, (char *[]){"down", mount->segment, "--yes", NULL});
-		mount->ctl->fault = first;
-		unlink(mount->file);
-	}
+	if (rc && started && !ctl_ask_interrupted())
+		undo(mount);
 	return rc;
 }
 
 static int run_mount(struct ctl *ctl)
 {
 	struct mount mount = {.ctl = ctl};
+	json_t *said = NULL;
 	int rc = read_wish(&mount);
 	if (rc)
 		return rc;
@@ -359,15 +421,19 @@ static int run_mount(struct ctl *ctl)
 	}
 	ctl_ask_interrupt_catch();
 	rc = begin(&mount);
-	if (rc)
-		return rc;
-	char uri[VOLUME_NAME_LENGTH_MAX + PATH_LENGTH_MAX + 32];
-	snprintf(uri, sizeof(uri), "nbd+unix:///%s?socket=%s", mount.volume, mount.socket);
-	ctl_output_one(ctl,
-		json_pack("{s:s, s:s, s:s, s:s}", "uri", uri, "segment", mount.segment, "volume",
-			mount.volume, "near", *mount.near ? mount.near : "memory"),
-		columns, countof(columns));
-	return 0;
+	if (!rc)
+		rc = step(ctl, (char *[]){"volume", "uri", mount.volume, "-s", mount.segment, NULL},
+			&said);
+	if (!rc)
+		ctl_output_one(ctl,
+			json_pack("{s:O, s:s, s:s, s:s}", "uri",
+				json_object_get(
+					json_array_get(json_object_get(said, "uris"), 0), "uri"),
+				"segment", mount.segment, "volume", mount.volume, "near",
+				*mount.near ? mount.near : "memory"),
+			columns, countof(columns));
+	json_decref(said);
+	return rc;
 }
 
 const struct ctl_verb ctl_mount_verb = {
@@ -415,7 +481,7 @@ static int run_umount(struct ctl *ctl)
 	char *words[] = {"down", mount.segment, plan ? "--dry-run" : NULL, NULL, NULL};
 	if (ctl_option_given(ctl, "yes"))
 		words[plan ? 3 : 2] = "--yes";
-	rc = step(ctl, words);
+	rc = step(ctl, words, NULL);
 	/* a pipeline that is not up any more has nothing to write back */
 	if (rc && rc != -FAULT_NOT_FOUND)
 		return rc;
