@@ -7,7 +7,8 @@ synapse_export and the blocker, another for the synapse_import and who asks. loo
 ping-pong over TCP of as many bytes, by processes that poll and by such that sleep, and a TCP stream
 (bench_tcp.c); with TLS beside AES-256-GCM of OpenSSL on one CPU. distance: with a relay
 between that delays, beside an NBD server behind such a relay, and below a cache. mount: one reader
-who asks for one piece after the other, through a tier that has nothing yet and one that has it all.
+who asks for one piece after the other, through a tier that has nothing yet and one that has it all;
+fault: 4 KiB at a time, alone and while another one reads 64 times 1 MiB at once.
 """
 
 import json
@@ -237,6 +238,7 @@ def distance(table, options):
 # --- mount ----------------------------------------------------------------------------------------
 
 MOUNT = 256 * MIB
+FAULT_RTTS = (0, 10)
 
 
 def mount_round(table, bridge, nbd, rtt, seconds):
@@ -255,8 +257,36 @@ def mount_round(table, bridge, nbd, rtt, seconds):
     table.add(f"nbdkit, first, RTT {rtt}", nbd.read(MIB, 1, seconds) * MIB)
 
 
+class Pull:
+    """A load that reads far0 in large pieces, over and over, beside the one that is measured."""
+
+    def __init__(self, rig):
+        words = {"edge_target": "far0", "time": "60000000000ns", "fresh": "no", "size": MOUNT,
+                 "bs": MIB, "qd": 64, "mix": 100, "fill": "no", "pattern": "sequential",
+                 "report": f"{rig.folder}/pull.json"}
+        self.process = subprocess.Popen(rig.command(1, [spec("pull", "load", **words)]),
+                                        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                        stderr=subprocess.DEVNULL, env=rig.environment)
+        time.sleep(0.3)
+
+    def end(self):
+        self.process.terminate()
+        self.process.wait()
+
+
+def fault_round(table, bridge, rtt, seconds):
+    small = {"size": MOUNT, "bs": 4096, "qd": 1, "mix": 100, "fill": "no", "pattern": "random",
+             "seconds": seconds}
+    table.add(f"fault, idle, RTT {rtt}", bridge.near.load("far0", **small)["read"]["p50_ns"] / 1e3)
+    pull = Pull(bridge.near)
+    try:
+        table.add(f"fault, pull, RTT {rtt}", bridge.near.load("far0", **small)["read"]["p50_ns"] / 1e3)
+    finally:
+        pull.end()
+
+
 def mount(table, options):
-    table.head("mount: 256 MiB, 1 MiB after 1 MiB; link: 256 of them at a time, by nobody in order")
+    table.head("mount: 256 MiB, 1 MiB after 1 MiB; link: 256 of them at a time")
     with Bridge(relay=True, size=MOUNT) as bridge:
         nbd = Nbd(bridge)
         try:
@@ -265,6 +295,8 @@ def mount(table, options):
                 for rtt in RTTS:
                     bridge.delay(rtt)
                     mount_round(table, bridge, nbd, rtt, options.seconds)
+                    if rtt in FAULT_RTTS:
+                        fault_round(table, bridge, rtt, options.seconds)
         finally:
             nbd.end()
     for rtt in RTTS:
@@ -273,6 +305,9 @@ def mount(table, options):
         table.row(f"mount, first, RTT {rtt}", "GB/s", f"link, first, RTT {rtt}",
                   ("at least", 0.9), 1e-9)
         table.row(f"mount, again, RTT {rtt}", "GB/s", scale=1e-9)
+    for rtt in FAULT_RTTS:
+        table.row(f"fault, idle, RTT {rtt}", "us")
+        table.row(f"fault, pull, RTT {rtt}", "us", f"fault, idle, RTT {rtt}", ("at most", 2))
 
 
 TABLES = {"loopback": loopback, "distance": distance, "mount": mount}
