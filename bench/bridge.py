@@ -277,12 +277,14 @@ class Pull:
 def fault_round(table, bridge, rtt, seconds):
     small = {"size": MOUNT, "bs": 4096, "qd": 1, "mix": 100, "fill": "no", "pattern": "random",
              "seconds": seconds}
-    table.add(f"fault, idle, RTT {rtt}", bridge.near.load("far0", **small)["read"]["p50_ns"] / 1e3)
+    idle = bridge.near.load("far0", **small)
     pull = Pull(bridge.near)
     try:
-        table.add(f"fault, pull, RTT {rtt}", bridge.near.load("far0", **small)["read"]["p50_ns"] / 1e3)
+        busy = bridge.near.load("far0", **small)
     finally:
         pull.end()
+    table.add(f"fault, idle, RTT {rtt}", idle["read"]["p50_ns"] / 1e3)
+    table.add(f"fault, pull, RTT {rtt}", busy["read"]["p50_ns"] / 1e3)
 
 
 def mount(table, options):

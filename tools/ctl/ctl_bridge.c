@@ -26,11 +26,6 @@ static const struct ctl_column list_columns[] = {{"name", "NAME", CTL_TEXT},
 	{"cuts", "CUTS", CTL_COUNT}, {"replays", "REPLAYS", CTL_COUNT}, {"sent", "SENT", CTL_SIZE},
 	{"received", "RECEIVED", CTL_SIZE}};
 
-static json_int_t counter(const json_t *peer, const char *name)
-{
-	return json_integer_value(json_object_get(json_object_get(peer, "counters"), name));
-}
-
 /* NULL: it is none. */
 static json_t *row_of(const json_t *peer)
 {
@@ -38,18 +33,19 @@ static json_t *row_of(const json_t *peer)
 	bool imports = role && strcmp(role, "synapse_import") == 0;
 	if (!imports && (!role || strcmp(role, "synapse_export")))
 		return NULL;
-	const char *state = counter(peer, "sessions") ? "up" : "idle";
+	const char *state = report_counter(peer, "sessions") ? "up" : "idle";
 	if (imports)
-		state = counter(peer, "down") ? "down" : "up";
+		state = report_counter(peer, "down") ? "down" : "up";
 	json_t *row = json_pack("{s:O, s:s, s:s, s:I, s:I, s:I, s:I}", "name",
 		json_object_get(peer, "name"), "end", imports ? "import" : "export", "state", state,
-		"cuts", counter(peer, "cuts"), "replays", counter(peer, "replays"), "sent",
-		counter(peer, "sent"), "received", counter(peer, "received"));
+		"cuts", report_counter(peer, "cuts"), "replays", report_counter(peer, "replays"),
+		"sent", report_counter(peer, "sent"), "received", report_counter(peer, "received"));
 	if (imports) {
-		json_object_set_new(row, "rtt_ns", json_integer(counter(peer, "rtt_ns")));
-		json_object_set_new(row, "waiting", json_integer(counter(peer, "waiting")));
+		json_object_set_new(row, "rtt_ns", json_integer(report_counter(peer, "rtt_ns")));
+		json_object_set_new(row, "waiting", json_integer(report_counter(peer, "waiting")));
 	} else {
-		json_object_set_new(row, "sessions", json_integer(counter(peer, "sessions")));
+		json_object_set_new(
+			row, "sessions", json_integer(report_counter(peer, "sessions")));
 	}
 	return row;
 }
@@ -118,7 +114,7 @@ static bool is_reached(const struct ctl_plug *plug)
 {
 	json_t *stats = report_stats(&plug->seg, plug->name);
 	const json_t *peer = json_array_get(stats, 0);
-	bool reached = counter(peer, "connects") > 0 && counter(peer, "down") == 0;
+	bool reached = report_counter(peer, "connects") > 0 && report_counter(peer, "down") == 0;
 	json_decref(stats);
 	return reached;
 }

@@ -334,9 +334,8 @@ static bool is_near(const struct mount *mount)
 	if (xseg_segment_join(mount->segment, &seg, why))
 		return false;
 	json_t *stats = report_stats(&seg, "tier0");
-	const json_t *counters = json_object_get(json_array_get(stats, 0), "counters");
-	bool listed = json_integer_value(json_object_get(counters, "listed")) > 0;
-	bool near = listed && json_integer_value(json_object_get(counters, "left")) == 0;
+	const json_t *tier = json_array_get(stats, 0);
+	bool near = report_counter(tier, "listed") > 0 && report_counter(tier, "left") == 0;
 	json_decref(stats);
 	xseg_segment_leave(&seg);
 	return near;

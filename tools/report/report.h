@@ -23,6 +23,8 @@ json_t *report_edges(const struct xseg *seg);
 json_t *report_segment(const struct xseg *seg);
 /* [{name, role, counters{}, units{}, histograms{}}]; peer: only this one, or NULL */
 json_t *report_stats(const struct xseg *seg, const char *peer);
+/* A counter of one of those; 0: it has none of that name. Borrows; NULL will do. */
+json_int_t report_counter(const json_t *stats, const char *name);
 
 /*
  * {schema_version, healthy, segment, keeper, peers, edges}; steals `keeper` and `peers`. Peers

@@ -119,3 +119,8 @@ json_t *report_stats(const struct xseg *seg, const char *peer)
 	free(sums);
 	return peers;
 }
+
+json_int_t report_counter(const json_t *stats, const char *name)
+{
+	return json_integer_value(json_object_get(json_object_get(stats, "counters"), name));
+}
