@@ -112,18 +112,26 @@ tap_run "to mount it again fails" test "$RC" -ne 0
 tap_run "... and does it no harm" say 'read -P 11 10M 8M'
 sleep 12 # longer than the lease that nobody can renew now
 tap_run "... also after a while" say 'write -f -P 12 20M 1M' 'read -P 12 20M 1M' 'read -P 7 5M 5M'
+SAID=$((SAID + 1))
+echo 'write -P 13 40M 100M' >&7
+sleep 3
+tap_exits 1 "beyond the limit of dirty data a write waits" has_answered
+network refuse=0 cut=2
+tap_run "... until the link is back" scene_until 240 has_answered
+network refuse=1 cut=3
+tap_run "... and away again, it writes" say 'write -f -P 14 19M 1M' 'read -P 13 40M 100M'
 exec 7>&-
 scene_stop client
 ctl umount "$near" --timeout 2s
 tap_run "it does not end before that is at the other host" test "$RC" -ne 0
-network refuse=0 cut=2
+network refuse=0 cut=4
 mount_near
 tap_is "with the link back it goes on" "$RC" 0
 tap_run "... with all" io "$near" -c 'read -P 11 10M 8M' -c 'read -P 12 20M 1M'
 ctl_exits 0 "... and ends" umount "$near"
 ctl mount "$uri" --name "$other" --memory 64M
 tap_run "another host reads what was written without the link" io "$other" -c 'read -P 11 10M 8M' \
-    -c 'read -P 12 20M 1M' -c 'read -P 9 4M 64k'
+    -c 'read -P 12 20M 1M' -c 'read -P 9 4M 64k' -c 'read -P 13 40M 100M' -c 'read -P 14 19M 1M'
 ctl_exits 0 "it ends" umount "$other"
 ctl_exits 0 "so does the far host" down "$far"
 tap_end
