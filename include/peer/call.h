@@ -79,6 +79,8 @@ int call_borrow_call(struct call *call, const struct call *from, uint32_t at, ui
 int call_iov(const struct call *call, uint32_t at, uint32_t length, struct iovec *iov, int max);
 void call_put_bytes(struct call *call, uint32_t at, const void *from, uint32_t length);
 void call_get_bytes(const struct call *call, uint32_t at, void *to, uint32_t length);
+/* What XSEG_CONTROL_DIGEST says of these bytes of its data. */
+void call_digest(const struct call *call, uint32_t at, uint32_t length, uint8_t out[XSEG_DIGEST]);
 
 /* Down edge number `edge` of the role. An edge that leads nowhere: done with -ENXIO. */
 void call_submit(struct call *call, unsigned edge, call_done_f *done);

@@ -115,6 +115,10 @@ enum xseg_cas { XSEG_CAS_GET, XSEG_CAS_PUT, XSEG_CAS_DELETE };
  *           higher one; -ETIMEDOUT: writes of another one's do not come to an end.
  *   LEAVE   somebody else may be the next one to write to it: all that was written is at the
  *           store when it is answered
+ *   DIGEST  out: what identifies the bytes from `offset` on, `length` of them, as a READ would
+ *           return them: a digest of XSEG_DIGEST bytes for each `arg1` of them, and for what is
+ *           left. Whoever has kept them learns whether they are still the same. Only a bridge
+ *           answers it, for whatever is behind it.
  *
  * REFENCE goes to a composer itself: its store edge leads elsewhere now, so it sends FENCE, as it
  * did, for each volume that it may write to. Whoever puts a cache into that edge asks for it before
@@ -123,6 +127,8 @@ enum xseg_cas { XSEG_CAS_GET, XSEG_CAS_PUT, XSEG_CAS_DELETE };
 #define XSEG_CONTROL_FENCE 0x10000u
 #define XSEG_CONTROL_LEAVE 0x10001u
 #define XSEG_CONTROL_REFENCE 0x10002u
+#define XSEG_CONTROL_DIGEST 0x10003u
+#define XSEG_DIGEST 16u /* XXH3 of 128 bits, big-endian */
 
 enum xseg_volume_state { XSEG_VOLUME_READY = 1, XSEG_VOLUME_IMPORTING, XSEG_VOLUME_REMOVING };
 

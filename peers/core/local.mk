@@ -2,7 +2,7 @@
 noinst_LTLIBRARIES += libpeer.la
 libpeer_la_SOURCES = \
 	peers/core/core.h peers/core/core_call.c peers/core/core_client.c peers/core/core_data.c \
-	peers/core/core_describe.c \
+	peers/core/core_describe.c peers/core/core_digest.c \
 	peers/core/core_flush.c peers/core/core_host.c peers/core/core_job.c peers/core/core_lane.c \
 	peers/core/core_level.c \
 	peers/core/core_man.c peers/core/core_module.c peers/core/core_notify.c \

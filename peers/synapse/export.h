@@ -78,6 +78,7 @@ struct export_request {
 	uint64_t generation; /* of the session when it was asked last */
 	uint64_t waits_until_ns;
 	uint32_t room;
+	uint32_t digest; /* DIGEST: bytes for each; its call is a READ. 0: anything else */
 	/* the answer */
 	int result;
 	uint32_t length, data;

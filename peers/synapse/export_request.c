@@ -118,12 +118,41 @@ static bool is_removal(const struct call *call)
 	       call->key.epoch == XSEG_EPOCH_HOME;
 }
 
+/* --- digests ---------------------------------------------------------------------------------- */
+
+/* What is behind needs to know of reads only. */
+static uint32_t digest_of(const struct wire_frame *frame)
+{
+	uint64_t each = frame->arg1, length = frame->length;
+	bool good = frame->op == XSEG_OP_CONTROL && frame->value == XSEG_CONTROL_DIGEST &&
+		    each >= XSEG_PAGE && each <= XSEG_OBJECT_MAX && length > 0 &&
+		    length <= XSEG_OBJECT_MAX &&
+		    (length + each - 1) / each * XSEG_DIGEST <= frame->room;
+	return good ? (uint32_t)each : 0;
+}
+
+static void digest(struct export_request *request, const struct call *call)
+{
+	request->saved = calloc(1, request->room);
+	if (!request->saved) {
+		request->result = -ENOMEM;
+		return;
+	}
+	uint8_t *out = request->saved;
+	for (uint32_t at = 0; at < call->length; at += request->digest, out += XSEG_DIGEST) {
+		uint32_t left = call->length - at;
+		call_digest(call, at, left < request->digest ? left : request->digest, out);
+	}
+}
+
 static void done(struct call *call)
 {
 	struct export_request *request = call->context;
 	must(request->state == EXPORT_STATE_RUNNING);
 	request->session->running--;
 	request->result = call->result;
+	if (request->digest && call->result == 0)
+		digest(request, call);
 	/* what tells importers apart is here: the store need not know of others */
 	if (call->result == -EOPNOTSUPP && tells_apart(request->session->export) &&
 		(is_fence(request) || is_control(request, XSEG_CONTROL_LEAVE)))
@@ -290,7 +319,13 @@ static int fill(struct export_request *request, const struct wire_frame *frame)
 	call->arg0 = frame->value;
 	call->arg1 = frame->arg1;
 	call->context = request;
-	error = call_pages(call, frame->data > frame->room ? frame->data : frame->room);
+	uint32_t pages = frame->data > frame->room ? frame->data : frame->room;
+	if (request->digest) {
+		call->op = XSEG_OP_READ;
+		call->arg0 = call->arg1 = 0;
+		pages = pages > call->length ? pages : call->length;
+	}
+	error = call_pages(call, pages);
 	if (error) {
 		call_end(call);
 		return error;
@@ -312,6 +347,7 @@ static int accept_request(
 		.volume = frame->key.volume,
 		.generation = session->generation,
 		.room = frame->room,
+		.digest = digest_of(frame),
 	};
 	int error = fill(request, frame);
 	if (error)

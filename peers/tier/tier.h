@@ -8,6 +8,8 @@
  *   change  to both, when something of it is near or it covers whole chunks; else to the far one
  *   pull    fetches what was missed, then what PREFETCH named, then what was touched first the last
  *           time, then all there is (pull=yes), `parts` at a time
+ *   check   what was near before another host had the volume is in doubt: pull compares digests
+ *           with the far store, and fetches what is not the same
  *
  * An object is in chunks of 64 KiB; `present` says which of them the near store has. A log in the
  * near store makes that durable (tier_log.c, docs/format-tier.md):
@@ -97,6 +99,7 @@ struct tier_volume {
 	struct job_queue blocked; /* FENCEs that wait for the log */
 	bool lost;  /* another host has it: nothing of it is kept, until we have it again */
 	bool asked; /* for what there is of it */
+	bool listing, again; /* it is being asked for; and once more then */
 	bool flush, in_terms;
 	TAILQ_ENTRY(tier_volume) log_link, list_link;
 };
@@ -108,12 +111,14 @@ struct tier_object {
 	TAILQ_ENTRY(tier_object) want_link, log_link, changed_link;
 	uint64_t present;
 	uint64_t logged;	  /* what the log may say is present */
+	uint64_t doubt;		  /* near, but maybe old; not present */
 	uint64_t want;		  /* to be pulled */
 	uint64_t snap;		  /* present at the last FLUSH of the near store */
 	struct job_queue blocked; /* served again when something of the object has ended */
 	struct job_queue writes;  /* on their way */
 	struct tier_fills fills;
 	uint32_t extent; /* chunks in the far store; 0: not known */
+	uint32_t grown;	 /* chunks up to the last one that was changed from here */
 	uint32_t reads;	 /* of the near store, on their way */
 	uint32_t copies; /* to other objects, on their way in both stores */
 	uint8_t wanted;	 /* enum tier_want: the queue it is in; TIER_WANTS: none */
@@ -128,12 +133,15 @@ struct tier_object {
 };
 LIST_HEAD(tier_chain, tier_object);
 
-/* A part of an object on its way here from the far store, and then to the near one. */
+/* A part of an object on its way here from the far store, and then to the near one; or one that is
+   in doubt, and is being compared. */
 struct tier_fill {
 	TAILQ_ENTRY(tier_fill) link;
 	struct tier *tier;
 	struct tier_object *object;
-	struct call *call;
+	struct call *call;	 /* a check: reads the near store */
+	struct call *digest;	 /* a check: asks the far store; NULL: no check */
+	unsigned asked;		 /* a check: answers that are missing */
 	struct job_queue joined; /* answered with it */
 	uint64_t mask;
 	uint64_t poison; /* changed meanwhile: not to be put near */
@@ -208,7 +216,8 @@ struct tier {
 	struct tier_volume_queue unlisted;
 	unsigned pulling; /* parts on their way */
 	uint64_t tokens_ns, pause_ns;
-	bool is_short; /* of requests or pages: it is tried again soon */
+	bool is_short;	 /* of requests or pages: it is tried again soon */
+	bool no_digests; /* the far store does not know them */
 	struct xseg_key last_miss;
 	int64_t stride;
 	struct xseg_key *touch;
@@ -229,6 +238,7 @@ enum {
 	TIER_C_HITS,
 	TIER_C_MISSES,
 	TIER_C_PULLED,
+	TIER_C_UNCHANGED,
 	TIER_C_PRESENT,
 	TIER_C_LEFT,
 	TIER_C_LISTED,
@@ -295,9 +305,11 @@ static inline bool tier_object_changes(const struct tier_object *object)
 }
 /* Changes what is present, and counts it. */
 void tier_object_present(struct tier *tier, struct tier_object *object, uint64_t present);
+/* These chunks are near, and may not be what the far store has. */
+void tier_object_doubt(struct tier *tier, struct tier_object *object, uint64_t doubt);
 /* Those that wait for it are served again. */
 void tier_object_wake(struct tier *tier, struct tier_object *object);
-/* Nothing of the volume is present. */
+/* Nothing of the volume is present; of its data all is in doubt. */
 void tier_object_drop(struct tier *tier, const struct tier_volume *volume);
 /* The log says so: now the near store may. */
 void tier_object_evicted(struct tier *tier, struct tier_object *object);
@@ -324,6 +336,13 @@ void tier_fence(struct tier *tier, struct job *job);
 
 /* --- parts on their way (tier_fill.c) --- */
 
+/* A new one, with what spoils it; nothing is asked yet. NULL: *error is -EAGAIN, too much is on its
+   way, or -ENOMEM. */
+struct tier_fill *tier_fill_new(
+	struct tier *tier, struct tier_object *object, uint64_t mask, bool pulled, int *error);
+/* It is on its way. */
+void tier_fill_join(struct tier_fill *fill);
+void tier_fill_end(struct tier_fill *fill, int error);
 /* Fetches these chunks, which are one row. -EAGAIN: too much is on its way; -ENOMEM. */
 int tier_fill_begin(struct tier *tier, struct tier_object *object, uint64_t mask, bool pulled,
 	struct tier_fill **fill);
@@ -334,6 +353,10 @@ uint64_t tier_fill_mask(const struct tier_object *object);
 bool tier_fill_stores(const struct tier_object *object, uint64_t mask);
 void tier_fill_poison(struct tier_object *object, uint64_t mask);
 
+/* Are these chunks, which are in doubt and one row, still what the far store has? -EAGAIN,
+   -ENOMEM. */
+int tier_check_begin(struct tier *tier, struct tier_object *object, uint64_t mask);
+
 /* --- what to fetch (tier_pull.c) --- */
 
 void tier_pull_want(struct tier *tier, struct tier_object *object, uint64_t mask, unsigned want);
@@ -342,6 +365,8 @@ void tier_pull_unwant(struct tier *tier, struct tier_object *object);
 void tier_pull_miss(struct tier *tier, struct tier_object *object, uint64_t mask);
 /* Something of the volume was asked for. */
 void tier_pull_volume(struct tier *tier, struct tier_volume *volume);
+/* Another host may have changed what there is of it. */
+void tier_pull_again(struct tier *tier, struct tier_volume *volume);
 void tier_pull_touched(struct tier *tier, struct tier_object *object);
 void tier_pull_filled(struct tier *tier, struct tier_object *object, uint64_t mask, int error);
 bool tier_pull_turn(struct tier *tier);

@@ -171,9 +171,12 @@ static void send(struct tier_object *object, struct job *job, bool near, struct 
 		source->copies++; /* it stays as it is meanwhile */
 	}
 	uint32_t end = (uint32_t)((job->offset + job->length + TIER_CHUNK - 1) / TIER_CHUNK);
+	if (object->grown < end)
+		object->grown = end;
 	if (object->extent != 0 && object->extent < end)
 		object->extent = end;
 	tier_fill_poison(object, tier_change_mask(job));
+	object->doubt &= ~tier_change_mask(job);
 	object->written = true;
 	tier_log_changed(tier_of(job->peer), object);
 	TAILQ_INSERT_TAIL(&object->writes, job, link);

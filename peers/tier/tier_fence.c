@@ -36,12 +36,16 @@ static void fenced(struct call *call)
 		job_fail_value(job, error ? error : -ENOMEM, value);
 		return;
 	}
-	if (!is_ours_all_along(volume, job->arg1, job->offset))
+	bool ours = is_ours_all_along(volume, job->arg1, job->offset);
+	if (!ours)
 		tier_object_drop(tier, volume);
 	volume->term = job->arg1;
 	volume->lost = false;
 	job->progress = 1;
-	tier_pull_volume(tier, volume);
+	if (ours)
+		tier_pull_volume(tier, volume);
+	else
+		tier_pull_again(tier, volume);
 	wait_for_log(tier, volume, job);
 }
 

@@ -10,7 +10,8 @@ struct tier_fill *tier_fill_find(struct tier_object *object, uint64_t mask)
 {
 	struct tier_fill *fill;
 	TAILQ_FOREACH (fill, &object->fills, link)
-		if (fill->stores == 0 && !(mask & ~fill->mask) && !(mask & fill->poison))
+		if (!fill->digest && fill->stores == 0 && !(mask & ~fill->mask) &&
+			!(mask & fill->poison))
 			return fill;
 	return NULL;
 }
@@ -81,17 +82,19 @@ static void answer(struct tier_fill *fill)
 /* Nothing is pulled for so long into a store that fails, or is full. */
 #define PAUSE_NS 10000000000u
 
-static void fill_ends(struct tier_fill *fill)
+void tier_fill_end(struct tier_fill *fill, int error)
 {
 	struct tier *tier = fill->tier;
 	struct tier_object *object = fill->object;
-	int error = fill->call->result;
 	TAILQ_REMOVE(&object->fills, fill, link);
 	tier->held -= (uint64_t)__builtin_popcountll(fill->mask);
 	if (fill->pulled)
 		tier->pulling--;
 	tier_pull_filled(tier, object, fill->mask, error);
-	call_end(fill->call);
+	if (fill->call)
+		call_end(fill->call);
+	if (fill->digest)
+		call_end(fill->digest);
 	free(fill);
 	tier_object_wake(tier, object);
 }
@@ -114,7 +117,7 @@ static void store_done(struct call *call)
 		peer_count(tier->peer, TIER_C_PULLED, tier_run_size(run));
 	}
 	if (--fill->stores == 0)
-		fill_ends(fill);
+		tier_fill_end(fill, fill->call->result);
 }
 
 static int store(struct tier_fill *fill, uint64_t run)
@@ -156,7 +159,7 @@ static void arrived(struct call *call)
 		left &= ~run;
 	}
 	if (--fill->stores == 0)
-		fill_ends(fill);
+		tier_fill_end(fill, fill->call->result);
 }
 
 /* An eighth of the segment is for what is on its way, or those who wait for it had no pages. */
@@ -167,18 +170,39 @@ static bool is_room(const struct tier *tier, uint64_t mask)
 	return tier->held == 0 || count * TIER_CHUNK <= most;
 }
 
+struct tier_fill *tier_fill_new(
+	struct tier *tier, struct tier_object *object, uint64_t mask, bool pulled, int *error)
+{
+	struct tier_fill *fill = is_room(tier, mask) ? calloc(1, sizeof(*fill)) : NULL;
+	struct job *job;
+	if (!fill) {
+		*error = is_room(tier, mask) ? -ENOMEM : -EAGAIN;
+		return NULL;
+	}
+	*fill = (struct tier_fill){.tier = tier, .object = object, .mask = mask, .pulled = pulled};
+	TAILQ_INIT(&fill->joined);
+	TAILQ_FOREACH (job, &object->writes, link)
+		fill->poison |= tier_change_mask(job);
+	return fill;
+}
+
+void tier_fill_join(struct tier_fill *fill)
+{
+	struct tier *tier = fill->tier;
+	TAILQ_INSERT_TAIL(&fill->object->fills, fill, link);
+	tier->held += (uint64_t)__builtin_popcountll(fill->mask);
+	if (fill->pulled)
+		tier->pulling++;
+}
+
 int tier_fill_begin(struct tier *tier, struct tier_object *object, uint64_t mask, bool pulled,
 	struct tier_fill **out)
 {
-	struct tier_fill *fill;
-	struct job *job;
-	if (!is_room(tier, mask))
-		return -EAGAIN;
-	fill = calloc(1, sizeof(*fill));
+	int error;
+	struct tier_fill *fill = tier_fill_new(tier, object, mask, pulled, &error);
 	if (!fill)
-		return -ENOMEM;
-	*fill = (struct tier_fill){.tier = tier, .object = object, .mask = mask, .pulled = pulled};
-	int error = tier_serve_call(tier, XSEG_OP_READ, object->key, tier_run_at(mask),
+		return error;
+	error = tier_serve_call(tier, XSEG_OP_READ, object->key, tier_run_at(mask),
 		tier_run_size(mask), &fill->call);
 	if (error) {
 		free(fill);
@@ -186,13 +210,7 @@ int tier_fill_begin(struct tier *tier, struct tier_object *object, uint64_t mask
 	}
 	fill->call->flags = pulled ? 0 : XSEG_F_URGENT;
 	fill->call->context = fill;
-	TAILQ_INIT(&fill->joined);
-	TAILQ_FOREACH (job, &object->writes, link)
-		fill->poison |= tier_change_mask(job);
-	TAILQ_INSERT_TAIL(&object->fills, fill, link);
-	tier->held += (uint64_t)__builtin_popcountll(mask);
-	if (pulled)
-		tier->pulling++;
+	tier_fill_join(fill);
 	call_submit(fill->call, TIER_FAR, arrived);
 	*out = fill;
 	return 0;

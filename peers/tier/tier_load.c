@@ -21,9 +21,10 @@ static void take(struct tier *tier, const struct tier_entry *entry)
 	if (!object)
 		return; /* what is not known is not present */
 	bool unstable = entry->flags & TIER_ENTRY_UNSTABLE;
-	uint64_t present = unstable && tier->log.other_life ? 0 : entry->value;
-	tier_object_present(tier, object, present);
-	object->logged = present;
+	bool sure = !unstable || !tier->log.other_life;
+	tier_object_present(tier, object, sure ? entry->value : 0);
+	tier_object_doubt(tier, object, sure ? 0 : entry->value);
+	object->logged = object->present;
 	object->unstable = unstable;
 	object->written = unstable;
 }
@@ -48,7 +49,7 @@ static void forget_all(struct tier *tier)
 {
 	struct tier_object *object;
 	TAILQ_FOREACH (object, &tier->order, order) {
-		tier_object_present(tier, object, 0);
+		tier_object_doubt(tier, object, object->present | object->doubt);
 		object->logged = 0;
 	}
 }

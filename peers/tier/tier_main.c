@@ -28,6 +28,8 @@ static const struct xseg_counter counters[] = {
 	[TIER_C_HITS] = {"hits", "", "reads served by the near store"},
 	[TIER_C_MISSES] = {"misses", "", "reads that needed the far store"},
 	[TIER_C_PULLED] = {"pulled", "B", "fetched from the far store and put near"},
+	[TIER_C_UNCHANGED] = {"unchanged", "B",
+		"that were near, in doubt, and the same as what the far store has"},
 	[TIER_C_PRESENT] = {"present", "now", "bytes that are near"},
 	[TIER_C_LEFT] = {"left", "now", "bytes, at most, that are still to be fetched"},
 	[TIER_C_LISTED] = {"listed", "now", "volumes of which it is known what there is"},
@@ -143,7 +145,8 @@ static const struct peer_ops tier = {
 		"was "
 		"touched first the last time. Writes are answered when the far store has them, so "
 		"put a cache in front. Killed or restarted, it goes on with what it had; what "
-		"another host may have changed is fetched again. It has one lane.\n",
+		"another host may have changed is compared by digests, and fetched again where it "
+		"was. It has one lane.\n",
 	.options = options,
 	.options_size = sizeof(struct tier_options),
 	.state_size = sizeof(struct tier),

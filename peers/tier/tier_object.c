@@ -114,7 +114,15 @@ void tier_object_present(struct tier *tier, struct tier_object *object, uint64_t
 	tier->present -= (uint64_t)__builtin_popcountll(object->present) * TIER_CHUNK;
 	tier->present += (uint64_t)__builtin_popcountll(present) * TIER_CHUNK;
 	object->present = present;
+	object->doubt &= ~present;
 	peer_set(tier->peer, TIER_C_PRESENT, tier->present);
+}
+
+void tier_object_doubt(struct tier *tier, struct tier_object *object, uint64_t doubt)
+{
+	tier_object_present(tier, object, object->present & ~doubt);
+	/* maps are small, and change all the time */
+	object->doubt = object->key.epoch <= XSEG_EPOCH_DATA_MAX ? doubt : 0;
 }
 
 void tier_object_wake(struct tier *tier, struct tier_object *object)
@@ -132,7 +140,7 @@ void tier_object_drop(struct tier *tier, const struct tier_volume *volume)
 		tier_change_spoil(object);
 		if (object->present)
 			peer_count(tier->peer, TIER_C_DROPPED, 1);
-		tier_object_present(tier, object, 0);
+		tier_object_doubt(tier, object, object->present | object->doubt);
 		if (object->logged)
 			tier_log_urgent(tier, object);
 	}
@@ -182,6 +190,7 @@ static void evict(struct tier *tier, struct tier_object *object)
 	object->evicting = true;
 	tier->evictions++;
 	tier_object_present(tier, object, 0);
+	object->doubt = 0;
 	if (object->logged)
 		tier_log_urgent(tier, object); /* goes on in tier_object_evicted() */
 	else

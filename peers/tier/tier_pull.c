@@ -134,8 +134,17 @@ void tier_pull_volume(struct tier *tier, struct tier_volume *volume)
 {
 	if (volume->asked || !tier->options->pull || tier->state != TIER_STATE_ON)
 		return;
-	volume->asked = true;
+	volume->asked = volume->listing = true;
 	TAILQ_INSERT_TAIL(&tier->unlisted, volume, list_link);
+}
+
+void tier_pull_again(struct tier *tier, struct tier_volume *volume)
+{
+	volume->again = volume->listing;
+	if (volume->asked && !volume->listing)
+		peer_set(tier->peer, TIER_C_LISTED, --tier->listed);
+	volume->asked = volume->listing;
+	tier_pull_volume(tier, volume);
 }
 
 static void listed(struct call *call)
@@ -156,13 +165,13 @@ static void listed(struct call *call)
 	call_end(call);
 	tier->pulling--;
 	if (error) {
-		volume->asked = false; /* with the next thing that is asked of it */
-		return;
-	}
-	if (next != 0) {
-		volume->cursor = next;
+		volume->asked = volume->listing = false; /* with the next thing asked of it */
+	} else if (next != 0 || volume->again) {
+		volume->cursor = volume->again ? 0 : next;
+		volume->again = false;
 		TAILQ_INSERT_HEAD(&tier->unlisted, volume, list_link);
 	} else {
+		volume->listing = false;
 		peer_set(tier->peer, TIER_C_LISTED, ++tier->listed);
 	}
 }
@@ -202,6 +211,8 @@ static void measured(struct call *call)
 		tier->pause_ns = peer_now_ns(tier->peer) + PAUSE_NS;
 	else if (info.size <= XSEG_OBJECT_MAX)
 		object->extent = (uint32_t)((info.size + TIER_CHUNK - 1) / TIER_CHUNK);
+	if (object->extent != 0 && object->extent < object->grown)
+		object->extent = object->grown; /* since it was asked */
 	unsigned want = object->wanted < TIER_WANTS ? object->wanted : TIER_WANT_ALL;
 	uint64_t mask = object->want;
 	tier_pull_unwant(tier, object);
@@ -276,12 +287,18 @@ static bool fetch(struct tier *tier, struct tier_object *object)
 		tier_pull_unwant(tier, object);
 		return true;
 	}
-	if (object->extent == 0 && object->wanted >= TIER_WANT_TOUCHED)
-		return measure(tier, object);
-	uint64_t run = tier_run(mask, TIER_PART_CHUNKS);
-	if (tier_fill_begin(tier, object, run, true, &fill))
-		return false;
-	spend(tier, tier_run_size(run));
+	uint64_t doubt = tier->options->pull && !tier->no_digests ? mask & object->doubt : 0;
+	uint64_t run = doubt ? tier_run(doubt, TIER_CHUNKS) : tier_run(mask, TIER_PART_CHUNKS);
+	if (doubt) {
+		if (tier_check_begin(tier, object, run))
+			return false;
+	} else {
+		if (object->extent == 0 && object->wanted >= TIER_WANT_TOUCHED)
+			return measure(tier, object);
+		if (tier_fill_begin(tier, object, run, true, &fill))
+			return false;
+		spend(tier, tier_run_size(run));
+	}
 	tier->left -= (uint64_t)__builtin_popcountll(run & object->want);
 	object->want &= ~run;
 	if (object->want == 0)
