@@ -15,8 +15,10 @@ static const struct peer_option export_options[] = {
 	OPTION_TEXT(struct export_options, listen, "listen", .required = true, .max = 320,
 		.help = "where importing ends come in: tcp:HOST:PORT or unix:PATH"),
 	OPTION_LIST(struct export_options, allow, "allow",
-		.help = "URI in the certificates of those who may come in, may be given several "
-			"times; with '*' at its end all that begin so; without, nobody may"),
+		.help = "URI in the certificates of those who may come in, with '*' at its end "
+			"all that begin so; behind it, with edge.volume, the volumes that they may "
+			"open, else all; may be given several times, the first that fits counts; "
+			"without, nobody may"),
 	OPTION_COUNT(struct export_options, requests, "requests", .min = 1, .max = WIRE_WINDOW,
 		.initial = "256", .unit = "requests",
 		.help = "on their way at once from each lane of an importing peer"),
@@ -46,6 +48,7 @@ static const struct xseg_counter export_counters[] = {
 	[EXPORT_CUTS] = {"cuts", "", "times that an importing end was lost"},
 	[EXPORT_REPLAYS] = {"replays", "", "requests that came again and were not done again"},
 	[EXPORT_FENCED] = {"fenced", "", "writes refused because another host has the volume"},
+	[EXPORT_DENIED] = {"denied", "", "requests for volumes that 'allow' does not name"},
 	[EXPORT_SENT] = {"sent", "B", "bytes sent"},
 	[EXPORT_RECEIVED] = {"received", "B", "bytes received"},
 	[EXPORT_SESSIONS] = {"sessions", "now", "lanes of importing peers"},
@@ -208,8 +211,9 @@ static int export_start(struct peer *peer, char *why, size_t why_size)
 			"edge.map");
 		return -EDESTADDRREQ;
 	}
-	if (peer->shard > 0)
-		return 0;
+	int error = export_rights_open(export, why, why_size);
+	if (error || peer->shard > 0)
+		return error;
 	export->fence = calloc(EXPORT_FENCES_MAX, sizeof(*export->fence));
 	export->listening = event_new(peer_event_base(peer), shared->listener, EV_READ | EV_PERSIST,
 		on_listening, export);
@@ -251,6 +255,7 @@ static void export_finish(struct peer *peer)
 	end_all(export);
 	while ((session = TAILQ_FIRST(&export->sessions)))
 		export_session_free(session);
+	export_rights_close(export);
 	free(export->fence);
 }
 

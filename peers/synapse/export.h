@@ -6,6 +6,7 @@
  *   export_session.c  sessions: one for each lane of an importing peer, over its connections
  *   export_request.c  their requests as calls, and the answers, kept until they have arrived
  *   export_fence.c    which segment may write to which volume
+ *   export_rights.c   whose certificate may use which volume
  *
  * A request, in its session's table:
  *
@@ -28,6 +29,7 @@
 #define EXPORT_CONNS_MAX 256u
 #define EXPORT_SESSIONS_MAX 64u
 #define EXPORT_EDGE_STORE 0u
+#define EXPORT_EDGE_VOLUME 1u
 #define EXPORT_FENCES_MAX 65536u
 
 enum export_counter {
@@ -36,6 +38,7 @@ enum export_counter {
 	EXPORT_CUTS,
 	EXPORT_REPLAYS,
 	EXPORT_FENCED,
+	EXPORT_DENIED,
 	EXPORT_SENT,
 	EXPORT_RECEIVED,
 	EXPORT_SESSIONS,
@@ -93,6 +96,8 @@ struct export_conn {
 	struct export_session *session; /* NULL: not greeted yet */
 	enum wire_class class;
 	bool greeted, waits, resends;
+	struct export_rule *rule; /* of its certificate; NULL: it has none, and may all */
+	uint32_t who;		  /* the same for the same certificate's URI; 0: it has none */
 	struct wire_hello hello;
 	uint8_t in[WIRE_HELLO], out[WIRE_REFUSAL];
 	uint32_t out_size;
@@ -106,6 +111,8 @@ struct export_session {
 	TAILQ_ENTRY(export_session) link;
 	struct export *export;
 	struct wire_hello hello; /* of its first connection */
+	struct export_rule *rule;
+	uint32_t who;
 	uint64_t generation;
 	struct export_conn *conn[WIRE_CONNS];
 	struct export_request *table; /* WIRE_WINDOW of them */
@@ -120,7 +127,8 @@ struct export_fence {
 	uint8_t writer[16];
 	uint8_t nobody; /* may write until the next term */
 	uint8_t owed;	/* what another has written is to be made durable first */
-	uint8_t reserved[6];
+	uint8_t reserved[2];
+	uint32_t who; /* as in the session; 0: not known */
 };
 fixed(sizeof(struct export_fence) == 48);
 
@@ -137,6 +145,8 @@ struct export
 	uint32_t fencing; /* WAITING requests */
 	char said[128];	  /* why somebody was sent away last: they come again and again */
 	uint64_t said_ns;
+	struct export_rule *rules;
+	size_t rule_count;
 	struct export_fence *fence; /* sorted by volume */
 	uint32_t fences;
 };
@@ -175,9 +185,9 @@ bool export_request_turn(struct export *export);
 /* --- fences ----------------------------------------------------------------------------------- */
 
 void export_fence_load(struct export *export);
-/* May this segment change the volume, by a request that carries this term? */
-bool export_fence_allows(
-	const struct export *export, const uint8_t writer[16], uint64_t volume, uint64_t term);
+/* May this session's segment change the volume, by a request that carries this term? */
+bool export_fence_allows(const struct export *export, const struct export_session *session,
+	uint64_t volume, uint64_t term);
 /* It is this segment's from here on. -ESTALE: another has it by a later term. */
 int export_fence_claim(struct export *export, const struct export_fence *claim);
 /* Has another written to it before, whose data are not durable yet? */
@@ -185,5 +195,18 @@ bool export_fence_owes(const struct export *export, uint64_t volume);
 void export_fence_paid(struct export *export, uint64_t volume);
 /* There is no such volume any more. */
 void export_fence_forget(struct export *export, uint64_t volume);
+
+/* --- rights ----------------------------------------------------------------------------------- */
+
+int export_rights_open(struct export *export, char *why, size_t why_size);
+void export_rights_close(struct export *export);
+/* NULL: nobody has named this certificate. */
+struct export_rule *export_rights_find(const struct export *export, const struct tls_link *tls);
+/* The volumes that it names are known; else they are being asked for. */
+bool export_rights_ready(struct export *export, struct export_rule *rule);
+/* Before its call is submitted. */
+bool export_rights_allow(const struct export_request *request);
+/* OPEN and INFO say which number a name has. */
+void export_rights_answered(const struct export_request *request, const struct call *call);
 
 #endif

@@ -112,13 +112,20 @@ void export_fence_load(struct export *export)
 
 /* --- rules ------------------------------------------------------------------------------------ */
 
-bool export_fence_allows(
-	const struct export *export, const uint8_t writer[16], uint64_t volume, uint64_t term)
+/* A segment's number may have been heard by others: with another certificate it is not the same. */
+static bool is_same(const struct export_fence *fence, const uint8_t writer[16], uint32_t who)
+{
+	return memcmp(fence->writer, writer, sizeof(fence->writer)) == 0 &&
+	       (fence->who == 0 || fence->who == who);
+}
+
+bool export_fence_allows(const struct export *export, const struct export_session *session,
+	uint64_t volume, uint64_t term)
 {
 	const struct export_fence *fence = get(export, volume);
 	if (!fence)
 		return true;
-	if (fence->nobody || memcmp(fence->writer, writer, sizeof(fence->writer)))
+	if (fence->nobody || !is_same(fence, session->hello.writer, session->who))
 		return false;
 	return term == 0 || term + 1 >= fence->line; /* as stores do: XSEG_CONTROL_FENCE */
 }
@@ -138,7 +145,7 @@ static int add(struct export *export, const struct export_fence *claim)
 int export_fence_claim(struct export *export, const struct export_fence *claim)
 {
 	struct export_fence *had = get(export, claim->volume), next = *claim;
-	bool ours = had && memcmp(had->writer, claim->writer, sizeof(had->writer)) == 0;
+	bool ours = had && is_same(had, claim->writer, claim->who);
 	if (had && (claim->term < had->term || (claim->term == had->term && !ours)))
 		return -ESTALE;
 	if (next.line == 0)

@@ -159,6 +159,7 @@ static void done(struct call *call)
 		request->result = 0;
 	if (is_removal(call) && call->result == 0)
 		export_fence_forget(request->session->export, request->volume);
+	export_rights_answered(request, call);
 	request->value = call->value;
 	request->length = call->answer_length;
 	request->data = request->result == 0 ? request->room : 0;
@@ -179,7 +180,8 @@ static bool others_change(const struct export *export, const struct export_reque
 	const struct export_session *session;
 	TAILQ_FOREACH (session, &export->sessions, link) {
 		if (session->running == 0 ||
-			memcmp(session->hello.writer, fence->session->hello.writer, 16) == 0)
+			(memcmp(session->hello.writer, fence->session->hello.writer, 16) == 0 &&
+				session->who == fence->session->who))
 			continue;
 		for (unsigned i = 0; i < WIRE_WINDOW; i++) {
 			const struct export_request *other = &session->table[i];
@@ -205,6 +207,7 @@ static void fence_begin(struct export_request *request)
 	struct export_fence claim = {.volume = request->volume,
 		.term = call->arg1,
 		.line = call->offset,
+		.who = session->who,
 		.nobody = (call->flags & XSEG_F_READ_ONLY) != 0};
 	memcpy(claim.writer, session->hello.writer, sizeof(claim.writer));
 	bool good = claim.volume != 0 && claim.term != 0;
@@ -425,11 +428,13 @@ int export_request_end(struct export_conn *conn)
 	}
 	struct export_session *session = request->session;
 	struct export *export = session->export;
-	if (is_fence(request) && tells_apart(export)) {
+	if (!export_rights_allow(request)) {
+		peer_count(export->peer, EXPORT_DENIED, 1);
+		answer_error(request, -EPERM);
+	} else if (is_fence(request) && tells_apart(export)) {
 		fence_begin(request);
 	} else if (tells_apart(export) && changes(request->op) &&
-		   !export_fence_allows(
-			   export, session->hello.writer, request->volume, request->arg1)) {
+		   !export_fence_allows(export, session, request->volume, request->arg1)) {
 		peer_count(export->peer, EXPORT_FENCED, 1);
 		answer_error(request, -ESTALE);
 	} else {

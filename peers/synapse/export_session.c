@@ -6,6 +6,7 @@
  */
 #include <base/clock.h>
 #include <base/container.h>
+#include <base/crc32c.h>
 #include <base/log.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -73,31 +74,33 @@ static struct export_session *oldest(struct export *export)
 
 /* --- greeting --------------------------------------------------------------------------------- */
 
-static bool is_same_peer(const struct wire_hello *a, const struct wire_hello *b)
+/* By its certificate too: what others are called is not secret. */
+static bool is_same_peer(const struct export_session *session, const struct export_conn *conn)
 {
+	const struct wire_hello *a = &session->hello, *b = &conn->hello;
 	return memcmp(a->writer, b->writer, sizeof(a->writer)) == 0 &&
-	       strcmp(a->importer, b->importer) == 0;
+	       strcmp(a->importer, b->importer) == 0 && session->who == conn->who;
 }
 
-static struct export_session *find(struct export *export, const struct wire_hello *hello)
+static struct export_session *find(struct export *export, const struct export_conn *conn)
 {
 	struct export_session *session;
 	TAILQ_FOREACH (session, &export->sessions, link)
-		if (session->hello.lane == hello->lane && is_same_peer(&session->hello, hello))
+		if (session->hello.lane == conn->hello.lane && is_same_peer(session, conn))
 			return session;
 	return NULL;
 }
 
 /* The sessions that the same peer had in a life before, on any lane: by now an object may come over
    another one. False: what they had begun has not ended yet. */
-static bool end_lives_before(struct export *export, const struct wire_hello *hello)
+static bool end_lives_before(struct export *export, const struct export_conn *conn)
 {
 	struct export_session *session, *next;
 	bool ended = true;
 	for (session = TAILQ_FIRST(&export->sessions); session; session = next) {
 		next = TAILQ_NEXT(session, link);
-		if (!is_same_peer(&session->hello, hello) ||
-			memcmp(session->hello.session, hello->session, WIRE_LIFE) == 0)
+		if (!is_same_peer(session, conn) ||
+			memcmp(session->hello.session, conn->hello.session, WIRE_LIFE) == 0)
 			continue;
 		export_session_cut(session);
 		if (session->running == 0)
@@ -108,7 +111,7 @@ static bool end_lives_before(struct export *export, const struct wire_hello *hel
 	return ended;
 }
 
-static struct export_session *make(struct export *export, const struct wire_hello *hello)
+static struct export_session *make(struct export *export, const struct export_conn *conn)
 {
 	if (export->session_count == EXPORT_SESSIONS_MAX) {
 		struct export_session *session = oldest(export);
@@ -124,7 +127,9 @@ static struct export_session *make(struct export *export, const struct wire_hell
 		return NULL;
 	}
 	session->export = export;
-	session->hello = *hello;
+	session->hello = conn->hello;
+	session->rule = conn->rule;
+	session->who = conn->who;
 	session->lowest = 1;
 	TAILQ_INSERT_TAIL(&export->sessions, session, link);
 	peer_set(export->peer, EXPORT_SESSIONS, ++export->session_count);
@@ -214,14 +219,14 @@ static void welcome(struct export_conn *conn, struct export_session *session, bo
 	conn_flush(&conn->conn);
 }
 
-/* False: what its life before had begun has not ended yet. */
+/* False: what its life before had begun has not ended yet, or its rights are not known. */
 static bool try_greet(struct export_conn *conn)
 {
 	struct export *export = conn->export;
 	const struct wire_hello *hello = &conn->hello;
-	if (!end_lives_before(export, hello))
+	if (!export_rights_ready(export, conn->rule) || !end_lives_before(export, conn))
 		return false;
-	struct export_session *session = find(export, hello);
+	struct export_session *session = find(export, conn);
 	bool known = session &&
 		     memcmp(session->hello.session, hello->session, sizeof(hello->session)) == 0;
 	if (known && hello->generation < session->generation) {
@@ -234,7 +239,7 @@ static bool try_greet(struct export_conn *conn)
 	}
 	if (session && (hello->generation > session->generation || session->conn[hello->conn]))
 		export_session_cut(session);
-	session = session ? session : make(export, hello);
+	session = session ? session : make(export, conn);
 	if (!session) {
 		export_session_refuse(conn, "there are too many sessions");
 		return true;
@@ -246,13 +251,13 @@ static bool try_greet(struct export_conn *conn)
 
 static bool may_enter(struct export_conn *conn)
 {
-	const struct export_options *options = export_options_of(conn->export);
+	char uri[TLS_URI_MAX];
 	if (!conn->conn.tls)
 		return true;
-	for (size_t i = 0; i < options->allow.count; i++)
-		if (tls_is(conn->conn.tls, options->allow.item[i]))
-			return true;
-	return false;
+	size_t length = tls_uri(conn->conn.tls, uri);
+	conn->who = crc32c(0, uri, length) | 1;
+	conn->rule = export_rights_find(conn->export, conn->conn.tls);
+	return conn->rule != NULL;
 }
 
 static int greeted(struct export_conn *conn)

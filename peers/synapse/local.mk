@@ -16,7 +16,8 @@ synapse_import_la_SOURCES = $(synapse_common) peers/synapse/import.h \
 	peers/synapse/import_job.c
 synapse_export_la_SOURCES = $(synapse_common) peers/synapse/export.h \
 	peers/synapse/export.c peers/synapse/export_session.c \
-	peers/synapse/export_request.c peers/synapse/export_fence.c
+	peers/synapse/export_request.c peers/synapse/export_fence.c \
+	peers/synapse/export_rights.c
 synapse_import_la_CFLAGS = $(AM_CFLAGS) $(EVENT_CFLAGS) $(OPENSSL_CFLAGS)
 synapse_import_la_LDFLAGS = $(AM_LDFLAGS) $(MODULE_LDFLAGS)
 synapse_import_la_LIBADD = $(EVENT_LIBS) $(OPENSSL_LIBS)

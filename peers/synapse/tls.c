@@ -277,16 +277,39 @@ static bool is_uri(const GENERAL_NAME *name, const char *uri)
 	       memcmp(ASN1_STRING_get0_data(text), uri, length) == 0;
 }
 
-bool tls_is(const struct tls_link *link, const char *uri)
+static GENERAL_NAMES *names_of(const struct tls_link *link)
 {
 	X509 *certificate = SSL_get1_peer_certificate(link->ssl);
 	GENERAL_NAMES *names =
 		certificate ? X509_get_ext_d2i(certificate, NID_subject_alt_name, NULL, NULL)
 			    : NULL;
+	X509_free(certificate);
+	return names;
+}
+
+bool tls_is(const struct tls_link *link, const char *uri)
+{
+	GENERAL_NAMES *names = names_of(link);
 	bool found = false;
 	for (int i = 0; i < sk_GENERAL_NAME_num(names) && !found; i++)
 		found = is_uri(sk_GENERAL_NAME_value(names, i), uri);
 	GENERAL_NAMES_free(names);
-	X509_free(certificate);
 	return found;
+}
+
+size_t tls_uri(const struct tls_link *link, char out[TLS_URI_MAX])
+{
+	GENERAL_NAMES *names = names_of(link);
+	size_t length = 0;
+	for (int i = 0; i < sk_GENERAL_NAME_num(names) && length == 0; i++) {
+		const GENERAL_NAME *name = sk_GENERAL_NAME_value(names, i);
+		if (name->type != GEN_URI)
+			continue;
+		const ASN1_STRING *text = name->d.uniformResourceIdentifier;
+		length = (size_t)ASN1_STRING_length(text);
+		length = length < TLS_URI_MAX ? length : TLS_URI_MAX;
+		memcpy(out, ASN1_STRING_get0_data(text), length);
+	}
+	GENERAL_NAMES_free(names);
+	return length;
 }

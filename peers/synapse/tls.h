@@ -37,6 +37,10 @@ ssize_t tls_send(struct tls_link *link, struct iovec *iov, int count);
 bool tls_wants_write(const struct tls_link *link);
 /* What went wrong, as a sentence; NULL: nothing of TLS. */
 const char *tls_reason(const struct tls_link *link);
+/* The first URI of the other side's certificate, as it is or cut; returns its length; 0: it has
+   none. */
+#define TLS_URI_MAX 512u
+size_t tls_uri(const struct tls_link *link, char out[TLS_URI_MAX]);
 /* Has the other side's certificate this URI? '*' at its end: one that begins so. */
 bool tls_is(const struct tls_link *link, const char *uri);
 

@@ -53,3 +53,9 @@ bool tls_is(const struct tls_link *link, const char *uri)
 	(void)link, (void)uri;
 	return false;
 }
+
+size_t tls_uri(const struct tls_link *link, char out[TLS_URI_MAX])
+{
+	(void)link, (void)out;
+	return 0;
+}

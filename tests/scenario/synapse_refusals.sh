@@ -62,6 +62,9 @@ tap_like "allow without TLS" \
     "$(blocker_refusal "$out=tcp:127.0.0.1:7000,allow=x" mem=blocker_memory)" 'allow needs TLS'
 tap_like "a port of nothing" "$(blocker_refusal no=synapse_export,listen=tcp:127.0.0.1:7000)" \
     'give one of edge.store'
+tap_like "volumes of a store" "$(blocker_refusal \
+    "$out=tcp:127.0.0.1:7000,$(tls ours far),allow=skerry://hosts/near disk" mem=blocker_memory)" \
+    'only a composer .edge.volume. knows volumes by name'
 tap_like "an address that is none of ours" \
     "$(blocker_refusal "$out=tcp:192.0.2.1:7000,clear-text=yes" mem=blocker_memory)" \
     "listen: '192.0.2.1'"
@@ -95,6 +98,59 @@ stays_out "another authority" wrong "$(tls ours near theirs)" 'self-signed certi
 stays_out "another name" named "$(tls ours near),tls-name=elsewhere" 'hostname mismatch'
 tap_is "the one that is named is still there" "$(PEER=good op read 7 0 0 4096 1)" ok
 scene_stop good
+
+# --- under another's name -------------------------------------------------------------------------
+# Two that say that they are the same segment.
+cert issue ours all --uri skerry://hosts/all >/dev/null
+shop=$(scene_free_port)
+scene_peer shop -s "$FAR" "shop=synapse_export,listen=tcp:127.0.0.1:$shop,edge.store=store,$(
+    tls ours far),allow=skerry://hosts/*"
+for name in near all; do
+    blocker_peer "as-$name" 1 "as-$name=synapse_import,remote=tcp:127.0.0.1:$shop,$(tls ours $name)"
+done
+tap_is "one has a volume" "$(PEER=as-near op fence 50 3)" ok
+tap_is "... and writes to it" "$(PEER=as-near op write 50 0 0 4096 1)" ok
+tap_is "the same segment with another certificate may not" \
+    "$(PEER=as-all op write 50 0 0 4096 2)" ESTALE
+tap_is "... unless it takes the volume" "$(PEER=as-all op fence 50 4)" ok
+tap_is "... from the other one" "$(PEER=as-near op write 50 0 0 4096 3)" ESTALE
+for name in as-near as-all shop; do scene_stop "$name"; done
+
+# --- by volumes ---------------------------------------------------------------------------------
+if reason=$(scene_has_module volume && scene_has_module front_nbd) && command -v qemu-io >/dev/null
+then
+    door=$(scene_free_port)
+    scene_peer composer -s "$FAR" "composer=volume,edge.store=store,fixed=mine:8M,fixed=theirs:8M"
+    door_start() {
+        scene_peer door -s "$FAR" "door=synapse_export,listen=tcp:127.0.0.1:$door,edge.volume=composer,$(
+            tls ours far),allow=skerry://hosts/near mine,allow=skerry://hosts/*"
+    }
+    door_start
+    attached() { # NAME CERTIFICATE: a front that has the composer behind the door
+        scene_peer "$1" -s "$SEGMENT" -l 1 "$1.in=synapse_import,remote=tcp:127.0.0.1:$door,$(
+            tls ours "$2")" "$1=front_nbd,listen=unix:$SCENE_DIR/$1.nbd,edge.volume=$1.in"
+    }
+    # shellcheck disable=SC2317
+    io() { # FRONT VOLUME COMMAND
+        timeout 60 qemu-io -f raw "nbd+unix:///$2?socket=$SCENE_DIR/$1.nbd" -c "$3" 2>&1 |
+            tee "$SCENE_DIR/io" | grep -q 'ops;' && ! grep -q rror "$SCENE_DIR/io"
+    }
+    attached some near
+    tap_run "a volume that the certificate may use" io some mine 'write -P 5 0 1M'
+    tap_exits 1 "one that it may not" io some theirs 'read 0 1M'
+    tap_is "not by a number, either" "$(PEER=some.in op read 7 0 0 4096 1)" EPERM
+    tap_run "... which is counted" test "$(counter door denied "$FAR")" -gt 1
+    scene_kill KILL door
+    scene_stop door
+    door_start
+    tap_run "with the door new the front goes on" io some mine 'read -P 5 0 1M'
+    tap_exits 1 "... and still may not" io some theirs 'read 0 1M'
+    attached any all
+    tap_run "a certificate without volumes may use all" io any theirs 'read 0 1M'
+    for name in some any door composer; do scene_stop "$name"; done
+else
+    tap_skip "volumes by certificates" "${reason:-there is no qemu-io}"
+fi
 
 export SEED=${SEED:-$RANDOM$RANDOM}
 tap_note "SEED=$SEED"
