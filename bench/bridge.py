@@ -8,7 +8,8 @@ ping-pong over TCP of as many bytes, by processes that poll and by such that sle
 (bench_tcp.c); with TLS beside AES-256-GCM of OpenSSL on one CPU. distance: with a relay
 between that delays, beside an NBD server behind such a relay, and below a cache. mount: one reader
 who asks for one piece after the other, through a tier that has nothing yet and one that has it all;
-fault: 4 KiB at a time, alone and while another one reads 64 times 1 MiB at once.
+fault: 4 KiB at a time, alone and while another one reads 64 times 1 MiB at once. slow: programs of
+this host, copied through links of 100 Mbit/s, 1 Gbit/s and any, with and without compress.
 """
 
 import json
@@ -58,8 +59,8 @@ def certificate(folder):
 class Bridge:
     """Two segments; `near` has a peer that stands for a memory blocker of the other."""
 
-    def __init__(self, tls=False, relay=False, size=SIZE):
-        self.size, self.memory = size, size + 32 * MIB
+    def __init__(self, tls=False, relay=False, size=SIZE, spare=0):
+        self.size, self.memory = size, size + 32 * MIB + spare
         self.near, self.far = Rig(192 * MIB + 2 * size), Rig(self.memory + 256 * MIB)
         self.tls, self.relayed = tls, relay
         self.relay, self.port = None, free_port()
@@ -96,9 +97,12 @@ class Bridge:
             self.relay.wait()
 
     def delay(self, ms):
+        self.network(f"delay={ms * 500}")
+
+    def network(self, words):
         path = f"{self.near.folder}/relay"
         with open(f"{path}.new", "w", encoding="ascii") as file:
-            file.write(f"delay={ms * 500}")
+            file.write(words)
         os.rename(f"{path}.new", path)
         time.sleep(0.05)
 
@@ -312,7 +316,61 @@ def mount(table, options):
         table.row(f"fault, pull, RTT {rtt}", "us", f"fault, idle, RTT {rtt}", ("at most", 2))
 
 
-TABLES = {"loopback": loopback, "distance": distance, "mount": mount}
+# --- slow -----------------------------------------------------------------------------------------
+
+SLOW = 48 * MIB
+RATES = {"100 Mbit/s": 12500000, "1 Gbit/s": 125000000, "loopback": 0}
+
+
+def programs_of(folder, size):
+    """What a disk with a system on it has: machine code, for the most part."""
+    path = f"{folder}/programs"
+    with open(path, "wb") as out:
+        for name in sorted(os.listdir("/usr/bin")):
+            if out.tell() < size and os.path.isfile(f"/usr/bin/{name}"):
+                with open(f"/usr/bin/{name}", "rb") as program:
+                    out.write(program.read(size - out.tell()))
+        out.truncate(size)
+    return path
+
+
+def copied(table, name, words):
+    begun = time.monotonic()
+    output_of(["nbdcopy", "--request-size=1048576", *words])
+    table.add(name, SLOW / (time.monotonic() - begun))
+
+
+def slow(table, options):
+    table.head("slow: programs of this host, copied through a link that carries so much")
+    if not shutil.which("nbdcopy"):
+        raise Unavailable("nbdcopy is not installed")
+    with Bridge(relay=True, spare=2 * SIZE) as bridge:
+        folder = bridge.near.folder
+        uris = {"as it is": f"nbd+unix:///v?socket={folder}/no.nbd",
+                "compressed": f"nbd+unix:///v?socket={folder}/yes.nbd"}
+        for word in ("no", "yes"):
+            bridge.near.start(
+                bridge.client.replace("store0=", f"{word}=") + f",compress={word}",
+                spec(f"{word}-volume", "volume", edge_store=word, fixed=f"v:{SLOW}"),
+                spec(f"{word}-nbd", "front_nbd", edge_volume=f"{word}-volume",
+                     listen=f"unix:{folder}/{word}.nbd"), cpu=0)
+        source = programs_of(folder, SLOW)
+        for _ in range(options.rounds):
+            for rate, bytes_per_second in RATES.items():
+                bridge.network(f"rate={bytes_per_second}")
+                time.sleep(1.2)  # until what was known of the link before is forgotten
+                for who, uri in uris.items():
+                    copied(table, f"{who}, write, {rate}", [source, uri])
+                    copied(table, f"{who}, read, {rate}", [uri, "null:"])
+    for rate, bytes_per_second in RATES.items():
+        goal = ("at least", 1.1 if bytes_per_second else 0.9)
+        for way in ("write", "read"):
+            table.row(f"as it is, {way}, {rate}", "MB/s", scale=1e-6)
+            table.row(f"compressed, {way}, {rate}", "MB/s", f"as it is, {way}, {rate}", goal,
+                      scale=1e-6)
+
+
+TABLES = {"loopback": loopback, "distance": distance, "mount": mount, "slow": slow}
 
 
 def main():

@@ -12,7 +12,8 @@ EXTRA_DIST += $(synapse_scenarios) tests/scenario/synapse_lib.sh tests/scenario/
 if HAVE_CHECK
 check_PROGRAMS += test_synapse_wire
 TESTS += test_synapse_wire
-test_synapse_wire_SOURCES = tests/unit/test_synapse_wire.c peers/synapse/wire.c peers/synapse/wire.h
-test_synapse_wire_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)
-test_synapse_wire_LDADD = $(unit_libs) libxseg.la $(CHECK_LIBS)
+test_synapse_wire_SOURCES = tests/unit/test_synapse_wire.c peers/synapse/wire.c peers/synapse/wire.h \
+	peers/synapse/pack.c peers/synapse/pack.h
+test_synapse_wire_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS) $(LZ4_CFLAGS) $(ZSTD_CFLAGS)
+test_synapse_wire_LDADD = $(unit_libs) libxseg.la $(CHECK_LIBS) $(LZ4_LIBS) $(ZSTD_LIBS)
 endif

@@ -114,7 +114,10 @@ void address_resolve(const struct address *address, struct address_list *list)
 static void tune(int fd)
 {
 	int yes = 1, idle = 5, every = 5, count = 3, unanswered_ms = 20000;
+	int ahead = 1 << 20;
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
+	/* what the link does not take yet stays here, where it can be seen, and packed */
+	setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &ahead, sizeof(ahead));
 	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof(yes));
 	setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
 	setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &every, sizeof(every));

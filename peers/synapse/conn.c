@@ -42,14 +42,20 @@ static ssize_t transmit(struct conn *conn, struct iovec *iov, int count)
 
 /* --- the end ---------------------------------------------------------------------------------- */
 
+static void leave_queue(struct conn *conn, struct conn_out *out, bool lost)
+{
+	TAILQ_REMOVE(&conn->queue, out, link);
+	free(out->packed);
+	out->packed = NULL;
+	out->queued = false;
+	out->sent(out, lost);
+}
+
 static void lose_queue(struct conn *conn)
 {
 	struct conn_out *out;
-	while ((out = TAILQ_FIRST(&conn->queue))) {
-		TAILQ_REMOVE(&conn->queue, out, link);
-		out->queued = false;
-		out->sent(out, true);
-	}
+	while ((out = TAILQ_FIRST(&conn->queue)))
+		leave_queue(conn, out, true);
 }
 
 void conn_close(struct conn *conn)
@@ -65,6 +71,8 @@ void conn_close(struct conn *conn)
 	tls_close(conn->tls);
 	close(conn->fd);
 	free(conn->buffer);
+	free(conn->packed);
+	conn->packed = NULL;
 	conn->fd = -1;
 	conn->readable = conn->writable = NULL;
 	conn->tls = NULL;
@@ -93,16 +101,25 @@ static void want_write(struct conn *conn, bool wants)
 		event_del(conn->writable);
 }
 
+/* Of what goes over the wire. */
+static int pieces_of(struct conn_out *out, uint32_t at, struct iovec *iov, int max)
+{
+	if (!out->packed)
+		return out->pieces(out, at, iov, max);
+	iov[0] = (struct iovec){out->packed + at, out->size - at};
+	return 1;
+}
+
 static uint32_t data_crc(struct conn_out *out)
 {
 	struct iovec iov[CONN_PIECES];
 	uint32_t at = 0, crc = 0;
-	while (at < out->data) {
-		int count = out->pieces(out, at, iov, CONN_PIECES);
-		for (int i = 0; i < count && at < out->data; i++) {
+	while (at < out->size) {
+		int count = pieces_of(out, at, iov, CONN_PIECES);
+		for (int i = 0; i < count && at < out->size; i++) {
 			size_t size = iov[i].iov_len;
-			if (size > out->data - at)
-				size = out->data - at;
+			if (size > out->size - at)
+				size = out->size - at;
 			crc = crc32c(crc, iov[i].iov_base, size);
 			at += (uint32_t)size;
 		}
@@ -113,26 +130,59 @@ static uint32_t data_crc(struct conn_out *out)
 void conn_send(struct conn *conn, struct conn_out *out, struct wire_frame *frame)
 {
 	must(!out->queued && conn_is_open(conn));
+	out->frame = *frame;
 	out->data = frame->data;
 	out->done = 0;
-	frame->data_crc = conn->checks && out->data ? data_crc(out) : 0;
-	wire_pack(frame, out->header);
+	out->begun = false;
 	out->queued = true;
 	TAILQ_INSERT_TAIL(&conn->queue, out, link);
 }
 
+static int raw_pieces(void *from, uint32_t at, struct iovec *iov, int max)
+{
+	struct conn_out *out = from;
+	return out->pieces(out, at, iov, max);
+}
+
+static bool may_be_packed(const struct wire_frame *frame)
+{
+	return frame->type == WIRE_TYPE_ANSWER ||
+	       (frame->type == WIRE_TYPE_REQUEST && frame->op == XSEG_OP_WRITE);
+}
+
+/* Its turn has come. */
+static void begin_frame(struct conn *conn, struct conn_out *out)
+{
+	struct wire_frame *frame = &out->frame;
+	enum pack_method method = PACK_NONE;
+	out->begun = true;
+	out->size = out->data;
+	frame->packed = 0;
+	if (conn->pack.methods && may_be_packed(frame))
+		method = pack_choose(&conn->pack, out->data, raw_pieces, out);
+	if (method != PACK_NONE)
+		out->packed =
+			pack_make(&conn->pack, method, out->data, raw_pieces, out, &frame->packed);
+	if (out->packed)
+		out->size = frame->packed;
+	frame->data_crc = conn->checks && out->size ? data_crc(out) : 0;
+	wire_pack(frame, out->header);
+}
+
 /* The next pieces of this frame. */
-static int gather(struct conn_out *out, struct iovec *iov, int max)
+static int gather(struct conn *conn, struct conn_out *out, struct iovec *iov, int max)
 {
 	int count = 0;
+	if (!out->begun)
+		begin_frame(conn, out);
 	if (out->done < WIRE_HEADER)
 		iov[count++] = (struct iovec){out->header + out->done, WIRE_HEADER - out->done};
 	uint32_t at = out->done > WIRE_HEADER ? out->done - WIRE_HEADER : 0;
-	if (at == out->data || count == max)
+	if (at == out->size || count == max)
 		return count;
-	int pieces = out->pieces(out, at, iov + count, max - count);
+	int pieces = pieces_of(out, at, iov + count, max - count);
 	must(pieces > 0);
-	uint32_t left = out->data - at;
+	uint32_t left = out->size - at;
 	for (int i = count; i < count + pieces; i++) {
 		if (iov[i].iov_len > left)
 			iov[i].iov_len = left;
@@ -147,12 +197,12 @@ static int gather_queue(struct conn *conn, struct iovec *iov)
 	int count = 0;
 	TAILQ_FOREACH (out, &conn->queue, link) {
 		uint32_t before = 0;
-		int pieces = gather(out, iov + count, CONN_PIECES - count);
+		int pieces = gather(conn, out, iov + count, CONN_PIECES - count);
 		for (int i = count; i < count + pieces; i++)
 			before += (uint32_t)iov[i].iov_len;
 		count += pieces;
 		/* the next one follows only what is there whole */
-		if (count == CONN_PIECES || before < WIRE_HEADER + out->data - out->done)
+		if (count == CONN_PIECES || before < WIRE_HEADER + out->size - out->done)
 			break;
 	}
 	return count;
@@ -163,15 +213,13 @@ static void advance(struct conn *conn, size_t sent)
 	conn->bytes_out += sent;
 	while (sent > 0) {
 		struct conn_out *out = TAILQ_FIRST(&conn->queue);
-		size_t left = WIRE_HEADER + out->data - out->done;
+		size_t left = WIRE_HEADER + out->size - out->done;
 		size_t part = sent < left ? sent : left;
 		out->done += (uint32_t)part;
 		sent -= part;
 		if (part < left)
 			return;
-		TAILQ_REMOVE(&conn->queue, out, link);
-		out->queued = false;
-		out->sent(out, false);
+		leave_queue(conn, out, false);
 	}
 }
 
@@ -196,6 +244,8 @@ bool conn_flush(struct conn *conn)
 	while (conn_is_open(conn) && !TAILQ_EMPTY(&conn->queue)) {
 		ssize_t sent = transmit(conn, iov, gather_queue(conn, iov));
 		if (sent == -EAGAIN) {
+			if (conn->pack.methods)
+				pack_link_full(&conn->pack, clock_now_ns());
 			want_write(conn, true);
 			return moved;
 		}
@@ -205,6 +255,9 @@ bool conn_flush(struct conn *conn)
 		}
 		advance(conn, (size_t)sent);
 		conn->active_ns = peer_now_ns(conn->peer);
+		if (conn->pack.methods)
+			pack_link_took(&conn->pack, clock_now_ns(), (uint64_t)sent,
+				TAILQ_EMPTY(&conn->queue));
 		moved = true;
 	}
 	if (conn_is_open(conn) && !tls_wants_write(conn->tls))
@@ -233,7 +286,11 @@ static void count_data(struct conn *conn, const void *bytes, size_t size)
 static int places(struct conn *conn, struct iovec *iov, int max)
 {
 	static uint8_t nowhere[65536];
-	uint32_t left = conn->frame.data - conn->at;
+	uint32_t left = conn->size - conn->at;
+	if (conn->frame.packed) {
+		iov[0] = (struct iovec){conn->packed + conn->at, left};
+		return 1;
+	}
 	int count = conn->ops->place(conn, conn->at, iov, max);
 	if (count <= 0) {
 		iov[0] = (struct iovec){nowhere, sizeof(nowhere)};
@@ -252,7 +309,7 @@ static int places(struct conn *conn, struct iovec *iov, int max)
 static void take_from_buffer(struct conn *conn)
 {
 	struct iovec iov[8];
-	while (conn->from < conn->to && conn->at < conn->frame.data) {
+	while (conn->from < conn->to && conn->at < conn->size) {
 		places(conn, iov, 8);
 		size_t size = conn->to - conn->from;
 		size = size < iov[0].iov_len ? size : iov[0].iov_len;
@@ -262,7 +319,66 @@ static void take_from_buffer(struct conn *conn)
 	}
 }
 
-/* Frames as far as the buffer has them. 1: more is to be read. */
+/* --- packed data ------------------------------------------------------------------------------ */
+
+static void put(struct conn *conn, uint32_t at, const uint8_t *bytes, uint32_t size)
+{
+	struct iovec iov[CONN_PIECES];
+	while (size > 0) {
+		int count = conn->ops->place(conn, at, iov, CONN_PIECES);
+		if (count <= 0)
+			return; /* nobody wants them */
+		for (int i = 0; i < count && size > 0; i++) {
+			uint32_t part = iov[i].iov_len < size ? (uint32_t)iov[i].iov_len : size;
+			memcpy(iov[i].iov_base, bytes, part);
+			bytes += part;
+			at += part;
+			size -= part;
+		}
+	}
+}
+
+static int unpack(struct conn *conn)
+{
+	uint8_t block[PACK_BLOCK];
+	uint32_t from = 0;
+	for (uint32_t at = 0, part; at < conn->frame.data; at += part) {
+		part = conn->frame.data - at < PACK_BLOCK ? conn->frame.data - at : PACK_BLOCK;
+		int took = pack_undo(conn->packed + from, conn->size - from, block, part);
+		if (took < 0)
+			return took;
+		put(conn, at, block, part);
+		from += (uint32_t)took;
+	}
+	return from == conn->size ? 0 : -EBADMSG;
+}
+
+/* --- frames ----------------------------------------------------------------------------------- */
+
+static int begin_data(struct conn *conn)
+{
+	conn->from += WIRE_HEADER;
+	conn->in_frame = true;
+	conn->at = conn->crc = 0;
+	conn->size = conn->frame.packed ? conn->frame.packed : conn->frame.data;
+	if (!conn->frame.packed || conn->packed)
+		return 0;
+	conn->packed = malloc(pack_bound(XSEG_OBJECT_MAX));
+	return conn->packed ? 0 : -ENOMEM;
+}
+
+/* All of it is here. */
+static const char *end_data(struct conn *conn)
+{
+	conn->in_frame = false;
+	if (conn->checks && conn->size && conn->crc != conn->frame.data_crc)
+		return "data with a wrong checksum";
+	if (conn->frame.packed && unpack(conn))
+		return "data that cannot be unpacked";
+	return NULL;
+}
+
+/* As far as the buffer has them. 1: more is to be read. */
 static int parse(struct conn *conn)
 {
 	const char *why;
@@ -280,16 +396,17 @@ static int parse(struct conn *conn)
 				conn->paused = error == -EAGAIN;
 				return -EAGAIN;
 			}
-			conn->from += WIRE_HEADER;
-			conn->in_frame = true;
-			conn->at = conn->crc = 0;
+			if (begin_data(conn)) {
+				conn_fail(conn, -ENOMEM, "out of memory");
+				return -ENOMEM;
+			}
 		}
 		take_from_buffer(conn);
-		if (conn->at < conn->frame.data)
+		if (conn->at < conn->size)
 			return 1;
-		conn->in_frame = false;
-		if (conn->checks && conn->frame.data && conn->crc != conn->frame.data_crc) {
-			conn_fail(conn, -EBADMSG, "data with a wrong checksum");
+		why = end_data(conn);
+		if (why) {
+			conn_fail(conn, -EBADMSG, why);
 			return -EBADMSG;
 		}
 		if (conn->ops->end(conn, &conn->frame) || !conn_is_open(conn))
@@ -314,7 +431,7 @@ static ssize_t read_some(struct conn *conn)
 		count = places(conn, iov, CONN_PIECES - 1);
 	for (int i = 0; i < count; i++)
 		data += (uint32_t)iov[i].iov_len;
-	if (!conn->in_frame || conn->at + data == conn->frame.data)
+	if (!conn->in_frame || conn->at + data == conn->size)
 		iov[count++] =
 			(struct iovec){conn->buffer + conn->to, conn->buffer_size - conn->to};
 	ssize_t got = receive(conn, iov, count), left = got;
@@ -379,8 +496,10 @@ void conn_resume(struct conn *conn)
 	event_active(conn->readable, EV_READ, 0); /* what is in the buffer */
 }
 
-void conn_count(struct conn *conn, unsigned sent, unsigned received)
+void conn_count(struct conn *conn, unsigned sent, unsigned received, unsigned saved)
 {
+	peer_count(conn->peer, saved, conn->pack.saved);
+	conn->pack.saved = 0;
 	peer_count(conn->peer, sent, conn->bytes_out);
 	peer_count(conn->peer, received, conn->bytes_in);
 	conn->bytes_out = conn->bytes_in = 0;

@@ -14,6 +14,7 @@
 #include <sys/queue.h>
 #include <sys/uio.h>
 
+#include "peers/synapse/pack.h"
 #include "peers/synapse/wire.h"
 
 #define CONN_PIECES 64
@@ -25,13 +26,15 @@ struct tls_link; /* tls.c */
 /* A frame on its way out, embedded in something of its sender's. */
 struct conn_out {
 	TAILQ_ENTRY(conn_out) link;
+	struct wire_frame frame;
 	uint8_t header[WIRE_HEADER];
-	uint32_t data, done; /* bytes; done: of header and data */
+	uint32_t data, size, done; /* bytes; size: of the data on the wire; done: and the header */
+	uint8_t *packed;	   /* the data, made smaller */
 	/* [at, at + length) of its data, in at most `max` pieces that need not be all of it. */
 	int (*pieces)(struct conn_out *out, uint32_t at, struct iovec *iov, int max);
 	/* Handed to the kernel, or the connection has ended (lost). */
 	void (*sent)(struct conn_out *out, bool lost);
-	bool queued;
+	bool queued, begun; /* begun: its header is made */
 };
 TAILQ_HEAD(conn_queue, conn_out);
 
@@ -64,9 +67,11 @@ struct conn {
 	/* the frame that is coming */
 	bool in_frame;
 	struct wire_frame frame;
-	uint32_t at, crc;
+	uint32_t size, at, crc; /* of its data on the wire */
+	uint8_t *packed;	/* those, when they are packed */
 	uint8_t *buffer;
 	uint32_t buffer_size, from, to;
+	struct pack pack;
 	char who[CONN_WHO];
 };
 
@@ -77,7 +82,7 @@ int conn_open(struct conn *conn, struct peer *peer, int fd, struct tls_link *tls
 /* Ends it, without lost(). May be called from its own ops. */
 void conn_close(struct conn *conn);
 static inline bool conn_is_open(const struct conn *conn) { return conn->fd >= 0 && !conn->dead; }
-/* Queues a frame whose header is packed here; the data's checksum is taken now. */
+/* Queues a frame. Its data are packed, if that pays, and get their checksum when its turn comes. */
 void conn_send(struct conn *conn, struct conn_out *out, struct wire_frame *frame);
 /* What is queued goes to the kernel; true: something did. */
 bool conn_flush(struct conn *conn);
@@ -96,7 +101,7 @@ void conn_resume(struct conn *conn);
 		count_; \
 	})
 /* What has gone and come since the last time, into these counters of the role. */
-void conn_count(struct conn *conn, unsigned sent, unsigned received);
+void conn_count(struct conn *conn, unsigned sent, unsigned received, unsigned saved);
 /* Ends it with lost(). */
 void conn_fail(struct conn *conn, int error, const char *why);
 

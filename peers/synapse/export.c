@@ -37,6 +37,9 @@ static const struct peer_option export_options[] = {
 			"that is lost when this host goes down"),
 	OPTION_BOOL(struct export_options, clear_text, "clear-text", .initial = "no",
 		.help = "no TLS for other hosts: whoever reaches the address reads and writes all"),
+	OPTION_BOOL(struct export_options, compress, "compress", .initial = "yes",
+		.help = "data are compressed where an importing end asks for it and the link is "
+			"slow enough for that to be faster"),
 	OPTION_END,
 };
 
@@ -51,6 +54,7 @@ static const struct xseg_counter export_counters[] = {
 	[EXPORT_DENIED] = {"denied", "", "requests for volumes that 'allow' does not name"},
 	[EXPORT_SENT] = {"sent", "B", "bytes sent"},
 	[EXPORT_RECEIVED] = {"received", "B", "bytes received"},
+	[EXPORT_SAVED] = {"saved", "B", "bytes not sent, as data were compressed"},
 	[EXPORT_SESSIONS] = {"sessions", "now", "lanes of importing peers"},
 	[EXPORT_COUNTERS] = {NULL, NULL, NULL},
 };
@@ -62,7 +66,7 @@ void export_end(struct export_conn *conn)
 {
 	struct export *export = conn->export;
 	conn_close(&conn->conn);
-	conn_count(&conn->conn, EXPORT_SENT, EXPORT_RECEIVED);
+	conn_count(&conn->conn, EXPORT_SENT, EXPORT_RECEIVED, EXPORT_SAVED);
 	TAILQ_REMOVE(&export->conns, conn, link);
 	TAILQ_INSERT_TAIL(&export->ended, conn, link);
 }

@@ -41,6 +41,7 @@ enum export_counter {
 	EXPORT_DENIED,
 	EXPORT_SENT,
 	EXPORT_RECEIVED,
+	EXPORT_SAVED,
 	EXPORT_SESSIONS,
 	EXPORT_COUNTERS
 };
@@ -49,7 +50,7 @@ struct export_options {
 	char *listen, *tls_ca, *tls_cert, *tls_key, *tls_crl, *state;
 	struct peer_list allow;
 	uint64_t requests, bytes;
-	bool clear_text;
+	bool clear_text, compress;
 };
 
 struct export_shared {

@@ -202,6 +202,7 @@ static void welcome(struct export_conn *conn, struct export_session *session, bo
 	const struct export_options *options = export_options_of(export);
 	struct wire_welcome welcome = {.version = WIRE_VERSION,
 		.checksums = conn->hello.checksums && !conn->conn.tls,
+		.packs = options->compress ? conn->hello.packs & PACK_ALL : 0,
 		.known = known,
 		.window = (uint32_t)options->requests,
 		.bytes = bytes_granted(export)};
@@ -216,6 +217,7 @@ static void welcome(struct export_conn *conn, struct export_session *session, bo
 	session->conn[conn->class] = conn;
 	conn_send(&conn->conn, &conn->greeting, &frame);
 	conn->conn.checks = welcome.checksums; /* from the next frame on */
+	conn->conn.pack.methods = conn->class == WIRE_BULK ? welcome.packs : 0;
 	conn_flush(&conn->conn);
 }
 
@@ -355,7 +357,7 @@ static bool look_after(struct export_conn *conn, uint64_t now)
 	}
 	bool moved = conn_poll(&conn->conn);
 	moved |= conn_flush(&conn->conn);
-	conn_count(&conn->conn, EXPORT_SENT, EXPORT_RECEIVED);
+	conn_count(&conn->conn, EXPORT_SENT, EXPORT_RECEIVED, EXPORT_SAVED);
 	return moved;
 }
 

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/random.h>
 
-static const char *const checksum_choices[] = {"auto", "yes", "no", NULL};
+static const char *const choices[] = {"auto", "yes", "no", NULL};
 
 static const struct peer_option import_options[] = {
 	OPTION_TEXT(struct import_options, remote, "remote", .required = true, .max = 320,
@@ -20,10 +20,14 @@ static const struct peer_option import_options[] = {
 			"wait until it is back"),
 	OPTION_TIME(struct import_options, silence, "silence", .min = 100000000, .initial = "10s",
 		.help = "a link from which nothing comes for so long is made anew"),
-	OPTION_CHOICE(struct import_options, checksums, "checksums", .choices = checksum_choices,
+	OPTION_CHOICE(struct import_options, checksums, "checksums", .choices = choices,
 		.initial = "auto",
 		.help = "data are sent with a checksum; auto: in clear text to another host; TLS "
 			"has its own"),
+	OPTION_CHOICE(struct import_options, compress, "compress", .choices = choices,
+		.initial = "auto",
+		.help = "data are compressed (LZ4, Zstandard) while the link is slow enough for "
+			"that to be faster; auto: to another host"),
 	OPTION_TEXT(struct import_options, tls_ca, "tls-ca",
 		.help = "certificates (PEM) of who signs for the exporting end"),
 	OPTION_TEXT(struct import_options, tls_cert, "tls-cert",
@@ -44,6 +48,7 @@ static const struct xseg_counter import_counters[] = {
 	[IMPORT_REPLAYS] = {"replays", "", "requests sent again after a cut"},
 	[IMPORT_SENT] = {"sent", "B", "bytes sent"},
 	[IMPORT_RECEIVED] = {"received", "B", "bytes received"},
+	[IMPORT_SAVED] = {"saved", "B", "bytes not sent, as data were compressed"},
 	[IMPORT_RTT] = {"rtt_ns", "now", "round trip to the other end, smoothed"},
 	[IMPORT_DOWN] = {"down", "now", "lanes without a link for 2 s or longer"},
 	[IMPORT_WAITING] = {"waiting", "now", "requests that wait for link or window"},
@@ -133,7 +138,8 @@ static void count(struct import *import)
 {
 	for (unsigned i = 0; i < WIRE_CONNS; i++)
 		if (import->link[i].conn.peer)
-			conn_count(&import->link[i].conn, IMPORT_SENT, IMPORT_RECEIVED);
+			conn_count(
+				&import->link[i].conn, IMPORT_SENT, IMPORT_RECEIVED, IMPORT_SAVED);
 	peer_set(import->peer, IMPORT_WAITING, import->waiting_count);
 }
 

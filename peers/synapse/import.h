@@ -27,18 +27,19 @@ enum import_counter {
 	IMPORT_REPLAYS,
 	IMPORT_SENT,
 	IMPORT_RECEIVED,
+	IMPORT_SAVED,
 	IMPORT_RTT,
 	IMPORT_DOWN,
 	IMPORT_WAITING,
 	IMPORT_COUNTERS
 };
 
-enum import_checksums { IMPORT_CHECKSUMS_AUTO, IMPORT_CHECKSUMS_YES, IMPORT_CHECKSUMS_NO };
+enum import_choice { IMPORT_AUTO, IMPORT_YES, IMPORT_NO };
 
 struct import_options {
 	char *remote, *port, *tls_ca, *tls_cert, *tls_key, *tls_crl, *tls_name;
 	bool clear_text;
-	uint64_t timeout, silence, checksums;
+	uint64_t timeout, silence, checksums, compress; /* enum import_choice */
 };
 
 struct import_shared {

@@ -72,12 +72,10 @@ static int hello_pieces(struct conn_out *out, uint32_t at, struct iovec *iov, in
 	return 1;
 }
 
-static bool wants_checksums(const struct import *import)
+static bool is_chosen(const struct import *import, uint64_t choice)
 {
 	const struct import_shared *shared = import->peer->shared;
-	uint64_t choice = import_options_of(import)->checksums;
-	return choice == IMPORT_CHECKSUMS_AUTO ? !shared->address.local
-					       : choice == IMPORT_CHECKSUMS_YES;
+	return choice == IMPORT_AUTO ? !shared->address.local : choice == IMPORT_YES;
 }
 
 static void greet(struct import *import, unsigned which)
@@ -89,7 +87,8 @@ static void greet(struct import *import, unsigned which)
 		.version_min = WIRE_VERSION,
 		.version_max = WIRE_VERSION,
 		.conn = (uint8_t)which,
-		.checksums = wants_checksums(import),
+		.checksums = is_chosen(import, options->checksums),
+		.packs = is_chosen(import, options->compress) ? PACK_ALL : 0,
 		.lane = (uint16_t)import->peer->shard,
 		.generation = import->generation,
 	};
@@ -128,6 +127,9 @@ static int welcomed(struct import_link *link)
 	}
 	link->welcomed = true;
 	link->conn.checks = welcome.checksums;
+	if (link == &import->link[WIRE_BULK] &&
+		is_chosen(import, import_options_of(import)->compress))
+		link->conn.pack.methods = welcome.packs & PACK_ALL;
 	import->requests_max = welcome.window < WIRE_WINDOW ? welcome.window : WIRE_WINDOW;
 	import->bytes_max = welcome.bytes;
 	for (unsigned i = 0; i < WIRE_CONNS; i++)

@@ -57,16 +57,17 @@ void wire_pack(const struct wire_frame *frame, uint8_t out[WIRE_HEADER])
 	put32(out, WIRE_MAGIC);
 	out[4] = (uint8_t)frame->type;
 	out[5] = frame->op;
-	put16(out + 6, frame->flags);
+	bool packed = frame->packed != 0, answer = frame->type == WIRE_TYPE_ANSWER;
+	put16(out + 6, packed ? frame->flags | WIRE_F_PACKED : frame->flags);
 	put64(out + 8, frame->sequence);
 	put64(out + 16, frame->key.volume);
 	put32(out + 24, frame->key.epoch);
 	put32(out + 28, frame->key.object);
 	put64(out + 32, frame->offset);
 	put32(out + 40, frame->length);
-	put32(out + 44, frame->data);
+	put32(out + 44, packed ? frame->packed : frame->data);
 	put64(out + 48, frame->value);
-	put64(out + 56, frame->arg1);
+	put64(out + 56, packed && answer ? frame->data : frame->arg1);
 	put32(out + 64, frame->type == WIRE_TYPE_REQUEST ? frame->room : (uint32_t)frame->result);
 	put32(out + 68, frame->data_crc);
 	put32(out + 72, frame->behind);
@@ -92,6 +93,26 @@ static const char *check_request(const struct wire_frame *frame)
 		return "a write without its data";
 	if (frame->behind >= WIRE_WINDOW || frame->behind > frame->sequence)
 		return "a sequence beyond the window";
+	return NULL;
+}
+
+/* How large the data are is said elsewhere than how many bytes follow. */
+static const char *unfold(struct wire_frame *frame)
+{
+	bool answer = frame->type == WIRE_TYPE_ANSWER;
+	bool write = frame->type == WIRE_TYPE_REQUEST && frame->op == XSEG_OP_WRITE;
+	uint64_t size = answer ? frame->arg1 : frame->length;
+	if (!(frame->flags & WIRE_F_PACKED))
+		return NULL;
+	frame->flags &= (uint16_t)~WIRE_F_PACKED;
+	if (!answer && !write)
+		return "packed data where none may be";
+	if (size > XSEG_OBJECT_MAX || frame->data == 0 || frame->data >= size)
+		return "packed data of a wrong size";
+	frame->packed = frame->data;
+	frame->data = (uint32_t)size;
+	if (answer)
+		frame->arg1 = 0;
 	return NULL;
 }
 
@@ -140,7 +161,9 @@ int wire_unpack(const uint8_t in[WIRE_HEADER], struct wire_frame *frame, const c
 		frame->room = room_or_result;
 	else
 		frame->result = (int32_t)room_or_result;
-	*why = check_frame(frame);
+	*why = unfold(frame);
+	if (!*why)
+		*why = check_frame(frame);
 	return *why ? -EPROTO : 0;
 }
 
@@ -159,6 +182,7 @@ void wire_pack_hello(const struct wire_hello *hello, uint8_t out[WIRE_HELLO])
 	put64(out + 40, hello->generation);
 	memcpy(out + 48, hello->importer, WIRE_NAME);
 	memcpy(out + 112, hello->port, WIRE_NAME);
+	out[176] = hello->packs;
 }
 
 int wire_unpack_hello(const uint8_t in[WIRE_HELLO], struct wire_hello *hello)
@@ -168,6 +192,7 @@ int wire_unpack_hello(const uint8_t in[WIRE_HELLO], struct wire_hello *hello)
 		.version_max = get16(in + 2),
 		.conn = in[4],
 		.checksums = in[5],
+		.packs = in[176],
 		.lane = get16(in + 6),
 		.generation = get64(in + 40),
 	};
@@ -187,6 +212,7 @@ void wire_pack_welcome(const struct wire_welcome *welcome, uint8_t out[WIRE_WELC
 	out[3] = welcome->known;
 	put32(out + 4, welcome->window);
 	put64(out + 8, welcome->bytes);
+	out[16] = welcome->packs;
 }
 
 int wire_unpack_welcome(const uint8_t in[WIRE_WELCOME], struct wire_welcome *welcome)
@@ -197,6 +223,7 @@ int wire_unpack_welcome(const uint8_t in[WIRE_WELCOME], struct wire_welcome *wel
 		.known = in[3],
 		.window = get32(in + 4),
 		.bytes = get64(in + 8),
+		.packs = in[16],
 	};
 	return welcome->version == WIRE_VERSION && welcome->checksums <= 1 ? 0 : -EPROTO;
 }

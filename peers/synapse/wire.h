@@ -38,6 +38,7 @@ enum wire_type {
 /* A small request never waits behind the data of a large one. */
 enum wire_class { WIRE_URGENT, WIRE_BULK };
 #define WIRE_URGENT_MAX 16384u
+#define WIRE_F_PACKED 0x8000u /* beside XSEG_F_* */
 
 struct wire_frame {
 	enum wire_type type;
@@ -48,6 +49,7 @@ struct wire_frame {
 	uint64_t offset;
 	uint32_t length; /* ANSWER: answer_length */
 	uint32_t data;	 /* bytes that follow */
+	uint32_t packed; /* in so many; 0: as they are. Of WRITE and of ANSWERs */
 	uint64_t value;	 /* REQUEST: arg0; ANSWER: value */
 	uint64_t arg1;
 	uint32_t room;	   /* REQUEST: for data of the answer */
@@ -63,6 +65,7 @@ struct wire_hello {
 	uint16_t version_min, version_max;
 	uint8_t conn; /* enum wire_class */
 	uint8_t checksums;
+	uint8_t packs; /* what it can unpack: 1 << enum pack_method */
 	uint16_t lane;
 	uint8_t writer[16];  /* uuid of the segment */
 	uint8_t session[16]; /* random */
@@ -73,6 +76,7 @@ struct wire_hello {
 struct wire_welcome {
 	uint16_t version;
 	uint8_t checksums; /* both sides check data */
+	uint8_t packs;	   /* both can */
 	uint8_t known;	   /* the session is the one of before, what it had asked is not lost */
 	uint32_t window;   /* requests on their way at most */
 	uint64_t bytes;	   /* of data on their way at most, both directions */

@@ -144,6 +144,13 @@ static bool take(struct way *way)
 	return true;
 }
 
+/* What is on a line, and what waits before it: as much as it carries in 20 ms. */
+static bool is_room(const struct way *way)
+{
+	uint64_t most = is.rate / 1000000 * is.delay_us + is.rate / 50 + CHUNK;
+	return way->queued < (is.rate && most < QUEUED_MAX ? most : QUEUED_MAX);
+}
+
 /* False: the connection is at its end. */
 static bool give(struct way *way, uint64_t now)
 {
@@ -179,7 +186,7 @@ static struct sockaddr_in local(uint16_t port)
 static void enter(int listener, uint16_t target)
 {
 	struct sockaddr_in to = local(target);
-	int yes = 1, a = accept4(listener, NULL, NULL, SOCK_CLOEXEC), b;
+	int yes = 1, kernel = 1 << 20, a = accept4(listener, NULL, NULL, SOCK_CLOEXEC), b;
 	if (a < 0)
 		return;
 	b = is.refuse ? -1 : socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -188,8 +195,12 @@ static void enter(int listener, uint16_t target)
 			continue;
 		if (connect(b, (struct sockaddr *)&to, sizeof(to)))
 			break;
-		setsockopt(a, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
-		setsockopt(b, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
+		for (unsigned end = 0; end < 2; end++) {
+			int fd = end ? b : a;
+			setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
+			/* what is on the line lies in our chunks, no more of it in the kernel */
+			setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &kernel, sizeof(kernel));
+		}
 		pairs[i] = (struct pair){
 			.live = true, .way = {{.in = a, .out = b}, {.in = b, .out = a}}};
 		STAILQ_INIT(&pairs[i].way[0].chunks);
@@ -212,7 +223,7 @@ static nfds_t look(struct pollfd *fds, struct way **ways, uint64_t now, uint64_t
 		const struct chunk *chunk = STAILQ_FIRST(&way->chunks);
 		if (chunk && chunk->due_ns > now && chunk->due_ns < *until)
 			*until = chunk->due_ns;
-		if (!way->ended && way->queued < QUEUED_MAX) {
+		if (!way->ended && is_room(way)) {
 			ways[count] = way;
 			fds[count++] = (struct pollfd){.fd = way->in, .events = POLLIN};
 		}

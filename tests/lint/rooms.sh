@@ -26,6 +26,8 @@ event2/          peers/blocker/file/file_uring
 liburing.h       peers/blocker/blocker_file peers/blocker/file/
 openssl/         peers/front/ peers/synapse/ peers/blocker/s3/ peers/blocker/redis/redis_tunnel
 openssl/         tools/ctl/ctl_cert
+lz4.h            peers/synapse/
+zstd.h           peers/synapse/
 curl/            peers/blocker/s3/ bench/bench_s3
 jansson.h        tools/
 ini.h            tools/

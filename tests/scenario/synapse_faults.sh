@@ -134,4 +134,32 @@ tap_like "as one is by an exporting end that was killed meanwhile" \
     "$(op write 51 0 0 4096 5)" ESTALE
 tap_is "... which lets the other one write" \
     "$(SEGMENT=$one-b PEER=second op write 51 0 0 4096 6)" ok
+scene_stop life
+
+# --- a slow link --------------------------------------------------------------------------------
+if reason=$(scene_has_module volume && scene_has_module front_nbd) && command -v qemu-io >/dev/null
+then
+    network rate=10000000
+    nbd=$SCENE_DIR/slow.nbd
+    blocker_peer slow 1 "slow=synapse_import,$REMOTE,compress=yes" \
+        "slow.volume=volume,edge.store=slow,fixed=v:64M" \
+        "slow.nbd=front_nbd,listen=unix:$nbd,edge.volume=slow.volume"
+    # shellcheck disable=SC2317
+    io() {
+        timeout 300 qemu-io -f raw "nbd+unix:///v?socket=$nbd" "$@" >"$SCENE_DIR/io" 2>&1 &&
+            ! grep -qE 'rror|ailed' "$SCENE_DIR/io"
+    }
+    tap_run "over a slow link data go in" io -c 'write -P 5 0 24M' -c 'write -P 6 5M 777k'
+    tap_run "... and come back" io -c 'read -P 5 0 5M' -c 'read -P 6 5M 777k' -c 'read -P 5 6M 18M'
+    tap_run "... compressed there" test "$(counter slow saved)" -gt 1000000
+    tap_run "... and back" test "$(counter far saved "$FAR")" -gt 1000000
+    PEER=slow
+    tap_is "what cannot be compressed goes in, too" "$(op write 21 0 0 4194304 5)" ok
+    tap_is "... and comes back" "$(op read 21 0 0 4194304 5)" ok
+    network corrupt=20000000 rate=40000000
+    tap_run "also while bytes are changed on the way" "$CHECK" some "$SEGMENT" slow 300
+    network rate=0
+else
+    tap_skip "a slow link" "${reason:-there is no qemu-io}"
+fi
 tap_end

@@ -122,8 +122,8 @@ then
     door=$(scene_free_port)
     scene_peer composer -s "$FAR" "composer=volume,edge.store=store,fixed=mine:8M,fixed=theirs:8M"
     door_start() {
-        scene_peer door -s "$FAR" "door=synapse_export,listen=tcp:127.0.0.1:$door,edge.volume=composer,$(
-            tls ours far),allow=skerry://hosts/near mine,allow=skerry://hosts/*"
+        scene_peer door -s "$FAR" "door=synapse_export,listen=tcp:127.0.0.1:$door,$(tls ours far),$(
+        )edge.volume=composer,allow=skerry://hosts/near mine,allow=skerry://hosts/*"
     }
     door_start
     attached() { # NAME CERTIFICATE: a front that has the composer behind the door

@@ -2,8 +2,10 @@
 /* Frames of a bridge: the bytes of docs/format-bridge.md, there and back, and what is refused. */
 #include <base/crc32c.h>
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "peers/synapse/pack.h"
 #include "peers/synapse/wire.h"
 #include "tests/lib/unit.h"
 
@@ -99,6 +101,136 @@ UNIT(test_refused)
 	for (unsigned i = 0; i < sizeof(wrong) / sizeof(*wrong); i++)
 		ck_assert_msg(unpack(&wrong[i]) == -EPROTO, "number %u", i);
 	ck_assert_int_eq(unpack(&written), 0);
+}
+
+/* Data that are packed are as large as they were; only what follows on the wire is less. */
+UNIT(test_packed)
+{
+	struct wire_frame answer = {.type = WIRE_TYPE_ANSWER, .data = 65536, .packed = 100};
+	struct wire_frame frames[] = {written, answer}, read;
+	uint8_t bytes[WIRE_HEADER];
+	const char *why;
+	frames[0].packed = 40;
+	for (unsigned i = 0; i < 2; i++) {
+		wire_pack(&frames[i], bytes);
+		ck_assert_int_eq(wire_unpack(bytes, &read, &why), 0);
+		ck_assert_uint_eq(read.data, frames[i].data);
+		ck_assert_uint_eq(read.packed, frames[i].packed);
+		ck_assert_uint_eq(read.flags, frames[i].flags);
+		ck_assert_uint_eq(read.arg1, frames[i].arg1);
+		frames[i].packed = frames[i].data;
+		ck_assert_int_eq(unpack(&frames[i]), -EPROTO);
+	}
+	answer.data = XSEG_OBJECT_MAX + 1;
+	ck_assert_int_eq(unpack(&answer), -EPROTO);
+	ck_assert_int_eq(
+		unpack(&(struct wire_frame){.type = WIRE_TYPE_PING, .packed = 1}), -EPROTO);
+}
+
+struct bytes {
+	uint8_t *at;
+};
+
+/* In pieces of odd sizes. */
+static int pieces(void *from, uint32_t at, struct iovec *iov, int max)
+{
+	const struct bytes *bytes = from;
+	for (int i = 0; i < max; at += 1000 + (uint32_t)i++)
+		iov[i] = (struct iovec){bytes->at + at, 1000 + (size_t)i};
+	return max;
+}
+
+static uint32_t fill(uint8_t *at, uint32_t size, unsigned kind)
+{
+	uint32_t word = 12345;
+	for (uint32_t i = 0; i < size; i++) {
+		word = word * 1664525 + 1013904223;
+		at[i] = kind == 0 ? 0 : kind == 1 ? (uint8_t)(word >> 30) : (uint8_t)(word >> 24);
+	}
+	return size;
+}
+
+static int undo(const uint8_t *in, uint32_t in_size, uint8_t *out, uint32_t size)
+{
+	uint32_t from = 0;
+	for (uint32_t at = 0, part; at < size; at += part) {
+		part = size - at < PACK_BLOCK ? size - at : PACK_BLOCK;
+		int took = pack_undo(in + from, in_size - from, out + at, part);
+		if (took < 0)
+			return took;
+		from += (uint32_t)took;
+	}
+	return from == in_size ? 0 : -EBADMSG;
+}
+
+UNIT(test_pack)
+{
+	static const uint32_t sizes[] = {1, 512, 65535, 65536, 65537, 1000000, XSEG_OBJECT_MAX};
+	/* pieces go beyond what is asked for */
+	struct bytes bytes = {calloc(1, XSEG_OBJECT_MAX + 200000)};
+	uint8_t *back = malloc(XSEG_OBJECT_MAX);
+	for (unsigned i = 0; i < 3 * sizeof(sizes) / sizeof(*sizes); i++)
+		for (enum pack_method method = PACK_LZ4; method < PACK_METHODS; method++) {
+			struct pack pack = {.methods = PACK_ALL};
+			uint32_t size = fill(bytes.at, sizes[i / 3], i % 3), packed = 0;
+			uint8_t *out = pack_make(&pack, method, size, pieces, &bytes, &packed);
+			if (!out) { /* noise, or too little to be worth it */
+				ck_assert(i % 3 == 2 || size < 1000);
+				continue;
+			}
+			ck_assert_uint_lt(packed, size);
+			ck_assert_uint_eq(pack.saved, size - packed);
+			ck_assert_int_eq(undo(out, packed, back, size), 0);
+			ck_assert_mem_eq(back, bytes.at, size);
+			for (uint32_t cut = 0; cut < packed; cut += 1 + packed / 50)
+				ck_assert_int_lt(undo(out, cut, back, size), 0);
+			for (uint32_t bit = 0; bit < 8 * packed; bit += 1 + packed / 10) {
+				out[bit / 8] ^= (uint8_t)(1u << bit % 8);
+				undo(out, packed, back,
+					size); /* whatever it says, it stays inside */
+			}
+			free(out);
+		}
+	free(bytes.at);
+	free(back);
+}
+
+/* What is chosen on a link whose bytes take so many ns, by what packing costs. */
+static enum pack_method choice(double link_ns, double lz4, double zstd, unsigned methods)
+{
+	struct bytes bytes = {calloc(1, 200000)};
+	struct pack pack = {.methods = methods,
+		.link_ns = link_ns,
+		.unseen = 1, /* so it does not look itself */
+		.cost = {[PACK_LZ4] = {lz4, 0.6}, [PACK_ZSTD] = {zstd, 0.4}}};
+	enum pack_method method = pack_choose(&pack, 65536, pieces, &bytes);
+	free(bytes.at);
+	return method;
+}
+
+UNIT(test_choice)
+{
+	ck_assert_int_eq(choice(0, 2, 4, PACK_ALL), PACK_NONE);	  /* not what one waits for */
+	ck_assert_int_eq(choice(0.8, 2, 4, PACK_ALL), PACK_NONE); /* 10 Gbit/s */
+	ck_assert_int_eq(choice(8, 2, 4, PACK_ALL), PACK_LZ4);	  /* 1 Gbit/s */
+	ck_assert_int_eq(choice(80, 2, 4, PACK_ALL), PACK_ZSTD);  /* 100 Mbit/s */
+	ck_assert_int_eq(choice(80, 2, 4, 1u << PACK_LZ4), PACK_LZ4);
+	ck_assert_int_eq(choice(80, 2, 4, 0), PACK_NONE);
+}
+
+UNIT(test_link)
+{
+	struct pack pack = {.methods = PACK_ALL};
+	uint64_t ms = 1000000;
+	pack_link_took(&pack, 1 * ms, 1 << 20, true);
+	ck_assert(pack.link_ns == 0); /* it was never full */
+	pack_link_full(&pack, 10 * ms);
+	pack_link_took(&pack, 110 * ms, 1000000, false);
+	ck_assert(pack.link_ns > 99 && pack.link_ns < 101);
+	pack_link_took(&pack, 111 * ms, 1000, true);
+	ck_assert(pack.link_ns > 99 && pack.link_ns < 101);
+	pack_link_took(&pack, 5000 * ms, 1000, true);
+	ck_assert(pack.link_ns == 0); /* for long it was not */
 }
 
 UNIT(test_greetings)
