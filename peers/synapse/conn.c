@@ -17,6 +17,8 @@
 /* What comes behind a header, so that small frames come many at once; more of one frame's data goes
    to its pages without a copy. */
 #define CONN_BUFFER 32768u
+#define CONN_AHEAD (512u << 10) /* bytes whose turn has come */
+#define CONN_QUANTUM (128u << 10)
 #define CONN_ACTIVE_NS 200000u
 #define CONN_TURN (1u << 20) /* bytes read in one turn: others have one, too */
 
@@ -42,18 +44,35 @@ static ssize_t transmit(struct conn *conn, struct iovec *iov, int count)
 
 /* --- the end ---------------------------------------------------------------------------------- */
 
+static uint64_t cost_of(const struct conn_out *out) { return WIRE_HEADER + (uint64_t)out->data; }
+
 static void leave_queue(struct conn *conn, struct conn_out *out, bool lost)
 {
 	TAILQ_REMOVE(&conn->queue, out, link);
+	conn->queued -= cost_of(out);
 	free(out->packed);
 	out->packed = NULL;
 	out->queued = false;
 	out->sent(out, lost);
 }
 
+static void next_of(struct conn *conn, struct conn_flow *flow, struct conn_out *out)
+{
+	TAILQ_REMOVE(&flow->queue, out, link);
+	TAILQ_INSERT_TAIL(&conn->queue, out, link);
+	conn->queued += cost_of(out);
+	if (TAILQ_EMPTY(&flow->queue)) {
+		TAILQ_REMOVE(&conn->flows, flow, link);
+		flow->credit = 0;
+	}
+}
+
 static void lose_queue(struct conn *conn)
 {
+	struct conn_flow *flow;
 	struct conn_out *out;
+	while ((flow = TAILQ_FIRST(&conn->flows)))
+		next_of(conn, flow, TAILQ_FIRST(&flow->queue));
 	while ((out = TAILQ_FIRST(&conn->queue)))
 		leave_queue(conn, out, true);
 }
@@ -135,7 +154,28 @@ void conn_send(struct conn *conn, struct conn_out *out, struct wire_frame *frame
 	out->done = 0;
 	out->begun = false;
 	out->queued = true;
-	TAILQ_INSERT_TAIL(&conn->queue, out, link);
+	struct conn_flow *flow = &conn->flow[conn_flow_of(out->volume)];
+	if (TAILQ_EMPTY(&flow->queue))
+		TAILQ_INSERT_TAIL(&conn->flows, flow, link);
+	TAILQ_INSERT_TAIL(&flow->queue, out, link);
+}
+
+/* Each volume sends so much in its turn (deficit round robin): one that wants all there is does not
+   keep others waiting, whatever the sizes of their requests are. */
+static void take_turns(struct conn *conn)
+{
+	struct conn_flow *flow;
+	while (conn->queued < CONN_AHEAD && (flow = TAILQ_FIRST(&conn->flows))) {
+		struct conn_out *out = TAILQ_FIRST(&flow->queue);
+		if (flow->credit < cost_of(out)) {
+			flow->credit += CONN_QUANTUM;
+			TAILQ_REMOVE(&conn->flows, flow, link);
+			TAILQ_INSERT_TAIL(&conn->flows, flow, link);
+			continue;
+		}
+		flow->credit -= cost_of(out);
+		next_of(conn, flow, out);
+	}
 }
 
 static int raw_pieces(void *from, uint32_t at, struct iovec *iov, int max)
@@ -241,7 +281,7 @@ bool conn_flush(struct conn *conn)
 {
 	struct iovec iov[CONN_PIECES];
 	bool moved = false;
-	while (conn_is_open(conn) && !TAILQ_EMPTY(&conn->queue)) {
+	while (conn_is_open(conn) && (take_turns(conn), !TAILQ_EMPTY(&conn->queue))) {
 		ssize_t sent = transmit(conn, iov, gather_queue(conn, iov));
 		if (sent == -EAGAIN) {
 			if (conn->pack.methods)
@@ -257,7 +297,7 @@ bool conn_flush(struct conn *conn)
 		conn->active_ns = peer_now_ns(conn->peer);
 		if (conn->pack.methods)
 			pack_link_took(&conn->pack, clock_now_ns(), (uint64_t)sent,
-				TAILQ_EMPTY(&conn->queue));
+				TAILQ_EMPTY(&conn->queue) && TAILQ_EMPTY(&conn->flows));
 		moved = true;
 	}
 	if (conn_is_open(conn) && !tls_wants_write(conn->tls))
@@ -522,6 +562,9 @@ int conn_open(struct conn *conn, struct peer *peer, int fd, struct tls_link *tls
 		.heard_ns = clock_now_ns()};
 	memcpy(conn->who, who, sizeof(who));
 	TAILQ_INIT(&conn->queue);
+	TAILQ_INIT(&conn->flows);
+	for (unsigned i = 0; i < CONN_FLOWS; i++)
+		TAILQ_INIT(&conn->flow[i].queue);
 	conn->buffer = malloc(conn->buffer_size);
 	conn->readable = event_new(base, fd, EV_READ | EV_PERSIST, on_readable, conn);
 	conn->writable = event_new(base, fd, EV_WRITE | EV_PERSIST, on_writable, conn);

@@ -8,6 +8,7 @@
 #ifndef SKERRY_SYNAPSE_CONN_H
 #define SKERRY_SYNAPSE_CONN_H
 
+#include <base/hash.h>
 #include <errno.h>
 #include <event2/event.h>
 #include <peer/peer.h>
@@ -19,6 +20,7 @@
 
 #define CONN_PIECES 64
 #define CONN_WHO 96
+#define CONN_FLOWS 16u /* volumes have turns, by their numbers' hashes */
 
 struct conn;
 struct tls_link; /* tls.c */
@@ -26,6 +28,7 @@ struct tls_link; /* tls.c */
 /* A frame on its way out, embedded in something of its sender's. */
 struct conn_out {
 	TAILQ_ENTRY(conn_out) link;
+	uint64_t volume; /* whose turn it takes */
 	struct wire_frame frame;
 	uint8_t header[WIRE_HEADER];
 	uint32_t data, size, done; /* bytes; size: of the data on the wire; done: and the header */
@@ -37,6 +40,14 @@ struct conn_out {
 	bool queued, begun; /* begun: its header is made */
 };
 TAILQ_HEAD(conn_queue, conn_out);
+
+/* What one volume, or a few that share it, have to send. */
+struct conn_flow {
+	TAILQ_ENTRY(conn_flow) link;
+	struct conn_queue queue;
+	uint64_t credit; /* bytes */
+};
+TAILQ_HEAD(conn_flows, conn_flow);
 
 struct conn_ops {
 	/* A frame's header is here. -EAGAIN: no room, until conn_resume(). */
@@ -59,7 +70,10 @@ struct conn {
 	struct tls_link *tls;
 	struct event *readable, *writable;
 	bool wants_write;
-	struct conn_queue queue;
+	struct conn_queue queue; /* next ones */
+	uint64_t queued;	 /* bytes of them */
+	struct conn_flow flow[CONN_FLOWS];
+	struct conn_flows flows; /* those that have something, in turn */
 
 	uint64_t heard_ns;  /* when something came last */
 	uint64_t active_ns; /* the same, or when something was sent */
@@ -82,7 +96,11 @@ int conn_open(struct conn *conn, struct peer *peer, int fd, struct tls_link *tls
 /* Ends it, without lost(). May be called from its own ops. */
 void conn_close(struct conn *conn);
 static inline bool conn_is_open(const struct conn *conn) { return conn->fd >= 0 && !conn->dead; }
-/* Queues a frame. Its data are packed, if that pays, and get their checksum when its turn comes. */
+static inline unsigned conn_flow_of(uint64_t volume)
+{
+	return (unsigned)(hash_u64(volume) % CONN_FLOWS);
+}
+/* Queues a frame of out->volume. Its data are packed, if that pays, and get their checksum when its turn comes. */
 void conn_send(struct conn *conn, struct conn_out *out, struct wire_frame *frame);
 /* What is queued goes to the kernel; true: something did. */
 bool conn_flush(struct conn *conn);

@@ -86,6 +86,7 @@ static void answer(struct export_request *request)
 	request->state = EXPORT_STATE_ANSWERING;
 	request->out.pieces = answer_pieces;
 	request->out.sent = answer_sent;
+	request->out.volume = request->volume;
 	conn_send(&conn->conn, &request->out, &frame);
 }
 

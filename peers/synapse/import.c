@@ -107,8 +107,8 @@ static int import_start(struct peer *peer, char *why, size_t why_size)
 	struct import *import = peer->state;
 	const struct import_shared *shared = peer->shared;
 	import->peer = peer;
-	for (unsigned i = 0; i < WIRE_CONNS; i++)
-		TAILQ_INIT(&import->waiting[i]);
+	for (unsigned i = 0; i < WIRE_CONNS * CONN_FLOWS; i++)
+		TAILQ_INIT(&import->waiting[i / CONN_FLOWS][i % CONN_FLOWS]);
 	import->table = calloc(WIRE_WINDOW, sizeof(*import->table));
 	import->lowest = import->next = 1;
 	if (!import->table || !peer_event_base(peer) ||

@@ -82,7 +82,8 @@ struct import {
 	uint8_t session[16];
 	uint64_t generation;
 	/* requests */
-	struct job_queue waiting[WIRE_CONNS];
+	struct job_queue waiting[WIRE_CONNS][CONN_FLOWS];
+	unsigned turn[WIRE_CONNS]; /* which of them is next */
 	uint64_t waiting_count;
 	struct import_request *table;	 /* WIRE_WINDOW of them */
 	uint64_t lowest, next;		 /* sequences: of the first not answered, of the next */

@@ -70,13 +70,13 @@ void import_job_take(struct peer *peer, struct job *job)
 {
 	struct import *import = peer->state;
 	enum wire_class class = wire_class_of(data_of(job), room_of(job));
-	TAILQ_INSERT_TAIL(&import->waiting[class], job, link);
+	TAILQ_INSERT_TAIL(&import->waiting[class][conn_flow_of(job->key.volume)], job, link);
 	import->waiting_count++;
 }
 
-static struct job *waiting_take(struct import *import, enum wire_class class, struct job *job)
+static struct job *waiting_take(struct import *import, struct job_queue *queue, struct job *job)
 {
-	TAILQ_REMOVE(&import->waiting[class], job, link);
+	TAILQ_REMOVE(queue, job, link);
 	import->waiting_count--;
 	return job;
 }
@@ -101,7 +101,7 @@ static bool begin(struct import *import, struct job *job)
 	struct import_request *request = request_of(import, import->next);
 	must(!request->live && !request->out.queued);
 	*request = (struct import_request){
-		.out = {.pieces = request_pieces, .sent = request_sent},
+		.out = {.pieces = request_pieces, .sent = request_sent, .volume = job->key.volume},
 		.job = job,
 		.sequence = import->next++,
 		.data = data,
@@ -114,18 +114,29 @@ static bool begin(struct import *import, struct job *job)
 	return true;
 }
 
+/* One request of each volume in turn, so that none waits for all of another one's. */
+static bool begin_waiting(struct import *import, enum wire_class class)
+{
+	bool moved = false;
+	for (unsigned idle = 0; idle < CONN_FLOWS && import->state == IMPORT_STATE_READY;) {
+		struct job_queue *queue = &import->waiting[class][import->turn[class]];
+		struct job *job = TAILQ_FIRST(queue);
+		if (job && !begin(import, job))
+			return moved; /* it is this one's turn when there is room */
+		import->turn[class] = (import->turn[class] + 1) % CONN_FLOWS;
+		idle = job ? 0 : idle + 1;
+		if (job)
+			waiting_take(import, queue, job);
+		moved |= job != NULL;
+	}
+	return moved;
+}
+
 bool import_job_turn(struct import *import)
 {
-	struct job *job;
 	bool moved = false;
-	for (unsigned i = 0; i < WIRE_CONNS; i++)
-		while (import->state == IMPORT_STATE_READY &&
-			(job = TAILQ_FIRST(&import->waiting[i]))) {
-			if (!begin(import, job))
-				break;
-			waiting_take(import, i, job);
-			moved = true;
-		}
+	for (unsigned i = 0; i < WIRE_CONNS && import->waiting_count > 0; i++)
+		moved |= begin_waiting(import, i);
 	for (unsigned i = 0; i < WIRE_CONNS && import->state == IMPORT_STATE_READY; i++)
 		moved |= conn_flush(&import->link[i].conn);
 	return moved;
@@ -161,9 +172,11 @@ void import_job_fail(struct import *import, int error)
 	for (uint64_t at = import->lowest; at < import->next; at++)
 		if (request_of(import, at)->live)
 			job_fail(retire(import, request_of(import, at)), error);
-	for (unsigned i = 0; i < WIRE_CONNS; i++)
-		while ((job = TAILQ_FIRST(&import->waiting[i])))
-			job_fail(waiting_take(import, i, job), error);
+	for (unsigned i = 0; i < WIRE_CONNS * CONN_FLOWS; i++) {
+		struct job_queue *queue = &import->waiting[i / CONN_FLOWS][i % CONN_FLOWS];
+		while ((job = TAILQ_FIRST(queue)))
+			job_fail(waiting_take(import, queue, job), error);
+	}
 }
 
 void import_job_sweep(struct import *import)
@@ -174,12 +187,13 @@ void import_job_sweep(struct import *import)
 			wire_is_repeatable(request->job->op, request->job->arg1))
 			job_fail(retire(import, request), -EIO);
 	}
-	for (unsigned i = 0; i < WIRE_CONNS; i++) {
+	for (unsigned i = 0; i < WIRE_CONNS * CONN_FLOWS; i++) {
+		struct job_queue *queue = &import->waiting[i / CONN_FLOWS][i % CONN_FLOWS];
 		struct job *job, *next;
-		for (job = TAILQ_FIRST(&import->waiting[i]); job; job = next) {
+		for (job = TAILQ_FIRST(queue); job; job = next) {
 			next = TAILQ_NEXT(job, link);
 			if (job_is_abandoned(job))
-				job_fail(waiting_take(import, i, job), -EIO);
+				job_fail(waiting_take(import, queue, job), -EIO);
 		}
 	}
 }

@@ -158,6 +158,26 @@ then
     tap_is "... and comes back" "$(op read 21 0 0 4194304 5)" ok
     network corrupt=20000000 rate=40000000
     tap_run "also while bytes are changed on the way" "$CHECK" some "$SEGMENT" slow 300
+    scene_stop slow
+    # One that reads all the time, 64 requests at once, and one that reads now and then.
+    network rate=5000000
+    blocker_peer slow 1 "slow=synapse_import,$REMOTE" \
+        "slow.volume=volume,edge.store=slow,fixed=v:64M,fixed=w:64M" \
+        "slow.nbd=front_nbd,listen=unix:$nbd,edge.volume=slow.volume"
+    scene_spawn greedy bash -c "while :; do nbdcopy --requests=64 --request-size=1048576 \
+        'nbd+unix:///v?socket=$nbd' null: || exit; done"
+    goes() { test "$(counter slow received)" -gt 16000000; }
+    tap_run "a volume that reads all the time" scene_until 120 goes
+    before=$(counter slow received)
+    words=()
+    for at in 0 4 8 12 16 20; do words+=(-c "read -P 0 ${at}M 1M"); done
+    tap_run "... and another one" eval 'timeout 300 qemu-io -r -f raw "nbd+unix:///w?socket=$nbd" \
+        "${words[@]}" >/dev/null 2>&1'
+    share=$((($(counter slow received) - before) / 6000000))
+    tap_note "for each byte of its own $share went over the link"
+    tap_run "... which gets its share of the link" test "$share" -le 10
+    scene_stop slow
+    scene_stop greedy
     network rate=0
 else
     tap_skip "a slow link" "${reason:-there is no qemu-io}"
