@@ -100,7 +100,8 @@ static inline unsigned conn_flow_of(uint64_t volume)
 {
 	return (unsigned)(hash_u64(volume) % CONN_FLOWS);
 }
-/* Queues a frame of out->volume. Its data are packed, if that pays, and get their checksum when its turn comes. */
+/* Queues a frame of out->volume. Its data are packed, if that pays, and get their checksum when its
+   turn comes. */
 void conn_send(struct conn *conn, struct conn_out *out, struct wire_frame *frame);
 /* What is queued goes to the kernel; true: something did. */
 bool conn_flush(struct conn *conn);

@@ -386,6 +386,7 @@ void tier_log_leave(struct tier *tier, int error)
 	log_error("tier", "%s: what is near cannot be noted there: %s", tier->peer->name,
 		strerror(-error));
 	tier->state = TIER_STATE_LEAVING;
+	peer_set(tier->peer, TIER_C_OFF, 1);
 	tier->retry_ns = 0;
 	log->said_count = 0;
 	tier_blocks_clear(&log->blocks);

@@ -38,6 +38,7 @@ static const struct xseg_counter counters[] = {
 		"objects forgotten, as another host may have changed them"},
 	[TIER_C_LOGGED] = {"logged", "", "entries written to the log"},
 	[TIER_C_ERRORS] = {"near_errors", "", "requests that the near store failed"},
+	[TIER_C_OFF] = {"off", "now", "1: the near store has failed, and is not used"},
 	[TIER_COUNTERS] = {NULL, NULL, NULL},
 };
 

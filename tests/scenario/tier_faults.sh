@@ -221,4 +221,32 @@ scene_stop near
 scene_spawn patient "$CHECK" read "$SEGMENT" disk 60 0 0 1048576 1
 near_start
 tap_run "... answers when it is back" scene_until 120 grep -qx ok "$SCENE_DIR/patient.out"
+
+# --- a near store whose disk fails ----------------------------------------------------------------
+shim=$SCENE_BUILD/.libs/sync_fault.so
+if [ -e "$shim" ] && ! [[ $(ldd "$XSEGPEER") =~ lib[atu]+san ]]; then
+    for name in life near; do scene_stop "$name"; done
+    export SYNC_FAULT=$SCENE_DIR/fault
+    NEAR=$SCENE_DIR/broken
+    LD_PRELOAD=$shim near_start && tier_start
+    tap_run "a near store that works" eight
+    health() {
+        "$XSEGCTL" status -s "$SEGMENT" --json |
+            jq -r '.peers[] | select(.name == "disk") | .reason'
+    }
+    tap_is "... is well" "$(health)" ""
+    echo data >"$SYNC_FAULT"
+    tap_is "it fails: what is written" "$(op write 60 3 0 1048576 12)" ok
+    tap_is "... is read" "$(op read 60 3 0 1048576 12)" ok
+    failed() { is off -eq 1; }
+    tap_run "... and the near store is left" scene_until 60 failed
+    tap_like "... which status says" "$(health)" 'near store has failed'
+    rm "$SYNC_FAULT"
+    scene_stop life
+    tier_start
+    tap_is "started anew, it has what was written" "$(op read 60 3 0 1048576 12)" ok
+    tap_is "... and uses the near store again" "$(stats off)" 0
+else
+    tap_skip "a near store whose disk fails" "sync_fault.so cannot be loaded first here"
+fi
 tap_end

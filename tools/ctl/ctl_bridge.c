@@ -24,7 +24,7 @@ static const struct ctl_column list_columns[] = {{"name", "NAME", CTL_TEXT},
 	{"end", "END", CTL_TEXT}, {"state", "STATE", CTL_TEXT}, {"rtt_ns", "RTT", CTL_TIME},
 	{"waiting", "WAITING", CTL_COUNT}, {"sessions", "SESSIONS", CTL_COUNT},
 	{"cuts", "CUTS", CTL_COUNT}, {"replays", "REPLAYS", CTL_COUNT}, {"sent", "SENT", CTL_SIZE},
-	{"received", "RECEIVED", CTL_SIZE}};
+	{"received", "RECEIVED", CTL_SIZE}, {"saved", "SAVED", CTL_SIZE}};
 
 /* NULL: it is none. */
 static json_t *row_of(const json_t *peer)
@@ -36,10 +36,11 @@ static json_t *row_of(const json_t *peer)
 	const char *state = report_counter(peer, "sessions") ? "up" : "idle";
 	if (imports)
 		state = report_counter(peer, "down") ? "down" : "up";
-	json_t *row = json_pack("{s:O, s:s, s:s, s:I, s:I, s:I, s:I}", "name",
+	json_t *row = json_pack("{s:O, s:s, s:s, s:I, s:I, s:I, s:I, s:I}", "name",
 		json_object_get(peer, "name"), "end", imports ? "import" : "export", "state", state,
 		"cuts", report_counter(peer, "cuts"), "replays", report_counter(peer, "replays"),
-		"sent", report_counter(peer, "sent"), "received", report_counter(peer, "received"));
+		"sent", report_counter(peer, "sent"), "received", report_counter(peer, "received"),
+		"saved", report_counter(peer, "saved"));
 	if (imports) {
 		json_object_set_new(row, "rtt_ns", json_integer(report_counter(peer, "rtt_ns")));
 		json_object_set_new(row, "waiting", json_integer(report_counter(peer, "waiting")));
@@ -50,7 +51,23 @@ static json_t *row_of(const json_t *peer)
 	return row;
 }
 
-bool ctl_bridge_is(const char *role) { return strcmp(role, "synapse_import") == 0; }
+/* Roles with a counter that says whether something they need is away. */
+static const struct {
+	const char *role, *counter, *reason;
+} needs[] = {{"synapse_import", "down", "its link is down"},
+	{"tier", "off",
+		"its near store has failed: all goes to the far one until it is restarted"}};
+
+static const char *reason_of(const char *role, const json_t *peer)
+{
+	for (size_t i = 0; i < countof(needs); i++)
+		if (strcmp(role, needs[i].role) == 0 &&
+			(!peer || report_counter(peer, needs[i].counter)))
+			return needs[i].reason;
+	return NULL;
+}
+
+bool ctl_bridge_is(const char *role) { return reason_of(role, NULL) != NULL; }
 
 void ctl_bridge_status(const char *segment, json_t *peer)
 {
@@ -59,11 +76,10 @@ void ctl_bridge_status(const char *segment, json_t *peer)
 	if (xseg_segment_join(segment, &seg, why))
 		return;
 	json_t *stats = report_stats(&seg, json_string_value(json_object_get(peer, "name")));
-	json_t *row = row_of(json_array_get(stats, 0));
-	const char *state = json_string_value(json_object_get(row, "state"));
-	if (state && strcmp(state, "down") == 0)
-		report_set_health(peer, "degraded", "its link is down");
-	json_decref(row);
+	const char *role = json_string_value(json_object_get(peer, "role"));
+	const char *reason = reason_of(role, json_array_get(stats, 0));
+	if (reason)
+		report_set_health(peer, "degraded", reason);
 	json_decref(stats);
 	xseg_segment_leave(&seg);
 }

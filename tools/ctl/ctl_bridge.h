@@ -7,7 +7,7 @@
 #include <stdbool.h>
 
 bool ctl_bridge_is(const char *role);
-/* An importing end, a peer of a status, without its link is "degraded". */
+/* A peer of a status whose role it is: without its link, or its near store, it is "degraded". */
 void ctl_bridge_status(const char *segment, json_t *peer);
 
 #endif
