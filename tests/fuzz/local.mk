@@ -9,6 +9,13 @@ fuzz_nbd_CFLAGS = $(AM_CFLAGS) $(EVENT_CFLAGS) $(OPENSSL_CFLAGS)
 fuzz_nbd_LDFLAGS = $(FUZZER_FLAGS)
 fuzz_nbd_LDADD = $(nbd_rig_libs)
 
+EXTRA_PROGRAMS += fuzz_bridge
+fuzz_bridge_SOURCES = tests/fuzz/fuzz_bridge.c tests/fuzz/fuzz.h peers/synapse/wire.h \
+	peers/synapse/wire.c peers/synapse/pack.h peers/synapse/pack.c
+fuzz_bridge_CFLAGS = $(AM_CFLAGS) $(LZ4_CFLAGS) $(ZSTD_CFLAGS)
+fuzz_bridge_LDFLAGS = $(FUZZER_FLAGS)
+fuzz_bridge_LDADD = libxseg.la $(LZ4_LIBS) $(ZSTD_LIBS)
+
 EXTRA_PROGRAMS += fuzz_pipeline
 fuzz_pipeline_SOURCES = tests/fuzz/fuzz_pipeline.c tests/fuzz/fuzz.h tests/fuzz/roles.c \
 	tests/fuzz/roles.h

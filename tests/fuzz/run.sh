@@ -16,7 +16,7 @@ SECONDS_EACH=${FUZZ_SECONDS:-60}
 STRICT=-fno-sanitize-recover=undefined
 # what the log of a failure has to say: the error, and where in our files
 TELLING='ERROR|must\(\)|runtime error|SUMMARY|^ *#[0-9]+ .* in [a-z_]+ .*/(xseg|peers|tools|tests)/'
-ALL=(nbd control pipeline segment map mapper)
+ALL=(nbd bridge control pipeline segment map mapper)
 [ $# -eq 0 ] || ALL=("$@")
 
 export ASAN_OPTIONS=abort_on_error=0

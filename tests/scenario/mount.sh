@@ -87,24 +87,7 @@ tap_is "and again" "$RC" 0
 tap_is "... fetches nothing" "$(counter "$near" pulled)" 0
 
 # --- without the link -----------------------------------------------------------------------------
-# A client that stays attached.
-mkfifo "$SCENE_DIR/words"
-socket=$SKERRY_RUN_DIR/$near/nbd.sock
-scene_spawn client sh -c "exec qemu-io -f raw 'nbd+unix:///disk?socket=$socket' <'$SCENE_DIR/words'"
-exec 7>"$SCENE_DIR/words"
-SAID=0
-# shellcheck disable=SC2317
-has_answered() { [ "$(grep -cE 'ops;|rror|ailed' "$SCENE_DIR/client.out")" -ge "$SAID" ]; }
-# shellcheck disable=SC2317
-say() { # COMMAND...: they are read and write, one at a time as it looks at one line only
-    local command
-    for command; do
-        SAID=$((SAID + 1))
-        echo "$command" >&7
-        scene_until 120 has_answered || return
-    done
-    ! grep -qE 'rror|ailed' "$SCENE_DIR/client.out"
-}
+client_attach qemu-io -f raw "nbd+unix:///disk?socket=$SKERRY_RUN_DIR/$near/nbd.sock"
 tap_run "a client is attached" say 'read -P 7 3M 1M'
 network refuse=1 cut=1
 tap_run "without the link it reads all there is" say 'read -P 7 5M 18M' 'read -P 9 4M 64k' \
@@ -126,8 +109,7 @@ tap_run "... when the volume's map gets to know it" say 'write -f -P 13 139M 1M'
 tap_run "... and all is near" scene_until 240 all_near
 network refuse=1 cut=3
 tap_run "... and away again, it writes" say 'write -f -P 14 19M 1M' 'read -P 13 40M 100M'
-exec 7>&-
-scene_stop client
+client_leave
 ctl umount "$near" --timeout 2s
 tap_run "it does not end before that is at the other host" test "$RC" -ne 0
 network refuse=0 cut=4

@@ -13,6 +13,8 @@
 #   ctl_host SEGMENT FOLDER  a host of its own in one process, on a store of files in FOLDER: front,
 #                            composer and mapper; nbd on $SCENE_DIR/SEGMENT.sock
 #   keeper_pid SEGMENT, peer_pid SEGMENT PEER
+#   client_attach COMMAND... a qemu-io with an image, which stays attached until client_leave
+#   say COMMAND...           its reads and writes, one after the other; true: all went well
 #   down_at_exit SEGMENT     whatever happens, nothing of it runs on
 
 # shellcheck source-path=SCRIPTDIR
@@ -103,3 +105,26 @@ force_down() {
 }
 
 down_at_exit() { scene_at_exit "force_down '$1'"; }
+
+SAID=0
+client_attach() {
+    mkfifo "$SCENE_DIR/words"
+    scene_spawn client sh -c 'exec "$@" <"$0"' "$SCENE_DIR/words" "$@"
+    exec 7>"$SCENE_DIR/words"
+    SAID=0
+}
+client_leave() {
+    exec 7>&-
+    scene_stop client
+    rm "$SCENE_DIR/words"
+}
+has_answered() { [ "$(grep -cE 'ops;|rror|ailed' "$SCENE_DIR/client.out")" -ge "$SAID" ]; }
+say() {
+    local command
+    for command; do
+        SAID=$((SAID + 1))
+        echo "$command" >&7
+        scene_until 120 has_answered || return
+    done
+    ! grep -qE 'rror|ailed' "$SCENE_DIR/client.out"
+}
