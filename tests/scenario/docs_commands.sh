@@ -169,7 +169,7 @@ tap_like "the context is there" "$(cat "$TAP_OUT")" 'skerry:dirty:monday'
 tls="Serve over TCP, with TLS"
 run "certificates" $cook 1 "$tls"
 mkdir /etc/skerry/tls
-cp tls/*.pem /etc/skerry/tls
+cp tls/*.crt tls/*.key /etc/skerry/tls
 mkdir demo.conf.d
 block $cook 2 "$tls" >demo.conf.d/tls.conf
 ctl_exits 0 "the front has them" config apply demo.conf
