@@ -20,6 +20,9 @@ static const struct peer_option import_options[] = {
 			"wait until it is back"),
 	OPTION_TIME(struct import_options, silence, "silence", .min = 100000000, .initial = "10s",
 		.help = "a link from which nothing comes for so long is made anew"),
+	OPTION_SIZE(struct import_options, rate, "rate", .unit = "bytes",
+		.help = "of data a second, both ways together, at most; small requests do not "
+			"wait for it; 0: no limit"),
 	OPTION_CHOICE(struct import_options, checksums, "checksums", .choices = choices,
 		.initial = "auto",
 		.help = "data are sent with a checksum; auto: in clear text to another host; TLS "

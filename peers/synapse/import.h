@@ -39,7 +39,7 @@ enum import_choice { IMPORT_AUTO, IMPORT_YES, IMPORT_NO };
 struct import_options {
 	char *remote, *port, *tls_ca, *tls_cert, *tls_key, *tls_crl, *tls_name;
 	bool clear_text;
-	uint64_t timeout, silence, checksums, compress; /* enum import_choice */
+	uint64_t timeout, silence, rate, checksums, compress; /* the last two: enum import_choice */
 };
 
 struct import_shared {
@@ -89,6 +89,7 @@ struct import {
 	uint64_t lowest, next;		 /* sequences: of the first not answered, of the next */
 	uint64_t bytes, bytes_max;	 /* of bulk data on their way */
 	uint32_t requests, requests_max; /* on their way */
+	uint64_t paid_ns;		 /* until then the rate is used up */
 	/* the link */
 	struct worker_item resolver;
 	bool resolving;

@@ -81,6 +81,19 @@ static struct job *waiting_take(struct import *import, struct job_queue *queue, 
 	return job;
 }
 
+/* Of each second that nothing was sent in a tenth may be made up for. */
+#define BURST_NS 100000000u
+
+static void pay(struct import *import, uint64_t bytes)
+{
+	uint64_t rate = import_options_of(import)->rate, now = peer_now_ns(import->peer);
+	if (rate == 0)
+		return;
+	if (import->paid_ns + BURST_NS < now)
+		import->paid_ns = now - BURST_NS;
+	import->paid_ns += bytes * 1000000000u / rate;
+}
+
 /* May this one go now? Of bulk data at least one always may, however large it is; what is urgent
    does not wait for it. */
 static bool has_room(const struct import *import, enum wire_class class, uint32_t bytes)
@@ -88,8 +101,10 @@ static bool has_room(const struct import *import, enum wire_class class, uint32_
 	if (import->requests >= import->requests_max ||
 		import->next - import->lowest >= WIRE_WINDOW)
 		return false;
-	return class == WIRE_URGENT || import->bytes == 0 ||
-	       import->bytes + bytes <= import->bytes_max;
+	if (class == WIRE_URGENT)
+		return true;
+	return peer_now_ns(import->peer) >= import->paid_ns &&
+	       (import->bytes == 0 || import->bytes + bytes <= import->bytes_max);
 }
 
 static bool begin(struct import *import, struct job *job)
@@ -110,6 +125,7 @@ static bool begin(struct import *import, struct job *job)
 	};
 	import->requests++;
 	import->bytes += class == WIRE_BULK ? data + room : 0;
+	pay(import, data + room);
 	ask(import, request);
 	return true;
 }

@@ -381,7 +381,12 @@ uint64_t import_link_wake_ns(const struct import *import)
 	switch (import->state) {
 	case IMPORT_STATE_DOWN: at = import->retry_ns; break;
 	case IMPORT_STATE_GREETING: return import->begun_ns + DIAL_NS;
-	case IMPORT_STATE_READY: return import->ping_ns + ping_every_ns(import);
+	case IMPORT_STATE_READY:
+		at = import->ping_ns + ping_every_ns(import);
+		if (import->waiting_count > 0 && import->paid_ns > peer_now_ns(import->peer) &&
+			import->paid_ns < at)
+			at = import->paid_ns;
+		return at;
 	default: break;
 	}
 	uint64_t late = import->down_ns + timeout;

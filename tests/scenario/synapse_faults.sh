@@ -111,6 +111,15 @@ tap_is "and reads what it has written" "$(op read 20 0 0 4096 3)" ok
 scene_stop waits
 scene_stop brief
 
+# --- a limit ------------------------------------------------------------------------------------
+blocker_peer limited 1 "limited=synapse_import,$REMOTE,rate=4M" || tap_not_ok "it starts"
+begun=$(date +%s%N)
+for object in 0 1 2; do op write 22 "$object" 0 4194304 1; done >"$SCENE_DIR/limited.said"
+tap_is "with a limit data go in" "$(sort -u "$SCENE_DIR/limited.said")" ok
+# the first goes at once, the third when both before it are paid for
+tap_run "... not faster than that" test $(($(date +%s%N) - begun)) -gt 1800000000
+scene_stop limited
+
 # --- another segment takes the volume -----------------------------------------------------------
 blocker_peer life 1 "$disk" || tap_not_ok "it starts"
 tap_is "one segment claims a volume" "$(op fence 51 5)" ok
