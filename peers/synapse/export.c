@@ -216,6 +216,8 @@ static int export_start(struct peer *peer, char *why, size_t why_size)
 		return -EDESTADDRREQ;
 	}
 	int error = export_rights_open(export, why, why_size);
+	if (error)
+		export_rights_close(export);
 	if (error || peer->shard > 0)
 		return error;
 	export->fence = calloc(EXPORT_FENCES_MAX, sizeof(*export->fence));
