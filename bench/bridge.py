@@ -25,7 +25,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 # pylint: disable=wrong-import-position
 import fio  # noqa: E402
 import tables  # noqa: E402
-from cache_rig import Rig, spec  # noqa: E402
+from cache_rig import Rig, cpu_ns, spec  # noqa: E402
 from path_servers import MIB, Unavailable  # noqa: E402
 
 SIZE = 64 * MIB
@@ -245,14 +245,18 @@ MOUNT = 256 * MIB
 FAULT_RTTS = (0, 10)
 
 
-def mount_round(table, bridge, nbd, rtt, seconds):
+def mount_round(table, bridge, link, nbd, rtt, seconds):
     rig, words = bridge.near, {"size": MOUNT, "bs": MIB, "mix": 100, "fill": "no",
                                "pattern": "sequential"}
     once = {**words, "qd": 1, "seconds": 100, "count": MOUNT // MIB}
     tier = rig.start(spec("tier0", "tier", edge_store="far0", edge_store_near="near0", parts=256),
                      spec("near0", "blocker_memory", size=MOUNT + 32 * MIB), cpu=0)
+    ends = [process.pid for process in (tier, link, bridge.server)]
     try:
+        before = sum(map(cpu_ns, ends))
         table.add(f"mount, first, RTT {rtt}", rig.load("tier0", **once)["ops_per_second"] * MIB)
+        table.add(f"mount, CPU, RTT {rtt}",
+                  (sum(map(cpu_ns, ends)) - before) / 1e9 * (1 << 30) / MOUNT)
         table.add(f"mount, again, RTT {rtt}", rig.load("tier0", **once)["ops_per_second"] * MIB)
     finally:
         rig.end(tier)
@@ -296,11 +300,11 @@ def mount(table, options):
     with Bridge(relay=True, size=MOUNT) as bridge:
         nbd = Nbd(bridge)
         try:
-            bridge.near.start(bridge.client.replace("store0", "far0"), cpu=0)
+            link = bridge.near.start(bridge.client.replace("store0", "far0"), cpu=0)
             for _ in range(options.rounds):
                 for rtt in RTTS:
                     bridge.delay(rtt)
-                    mount_round(table, bridge, nbd, rtt, options.seconds)
+                    mount_round(table, bridge, link, nbd, rtt, options.seconds)
                     if rtt in FAULT_RTTS:
                         fault_round(table, bridge, rtt, options.seconds)
         finally:
@@ -311,6 +315,7 @@ def mount(table, options):
         table.row(f"mount, first, RTT {rtt}", "GB/s", f"link, first, RTT {rtt}",
                   ("at least", 0.9), 1e-9)
         table.row(f"mount, again, RTT {rtt}", "GB/s", scale=1e-9)
+        table.row(f"mount, CPU, RTT {rtt}", "s/GiB")
     for rtt in FAULT_RTTS:
         table.row(f"fault, idle, RTT {rtt}", "us")
         table.row(f"fault, pull, RTT {rtt}", "us", f"fault, idle, RTT {rtt}", ("at most", 2))
