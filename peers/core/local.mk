@@ -13,6 +13,14 @@ libpeer_la_SOURCES = \
 libpeer_la_CFLAGS = $(AM_CFLAGS) -fvisibility=default $(URCU_CFLAGS) $(EVENT_CFLAGS)
 libpeer_la_LIBADD = $(URCU_LIBS) $(EVENT_LIBS)
 
+# of modules that use it: only they are linked with OpenSSL
+if HAVE_OPENSSL
+tls_sources = include/peer/tls.h peers/core/core_tls.c
+else
+tls_sources = include/peer/tls.h peers/core/core_tls_none.c
+endif
+EXTRA_DIST += peers/core/core_tls.c peers/core/core_tls_none.c
+
 bin_PROGRAMS += xsegpeer
 xsegpeer_SOURCES = peers/core/core_main.c
 xsegpeer_CPPFLAGS = $(AM_CPPFLAGS) -DPACKAGE_VERSION='"$(PACKAGE_VERSION)"'

@@ -36,6 +36,8 @@ static const struct peer_option nbd_option_table[] = {
 		.help = "file with the private key of that certificate, PEM"),
 	OPTION_TEXT(struct nbd_options, tls_ca, "tls-ca",
 		.help = "file with the authorities that sign certificates of clients, PEM"),
+	OPTION_TEXT(struct nbd_options, tls_crl, "tls-crl",
+		.help = "certificates (PEM) that were revoked; looked at again when it changes"),
 	OPTION_CHOICE(struct nbd_options, tls_verify, "tls-verify-peer",
 		.choices = nbd_verify_choices, .initial = "auto",
 		.help = "ask clients for a certificate; auto: when tls-ca is given"),

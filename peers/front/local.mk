@@ -8,13 +8,8 @@ front_nbd_la_SOURCES = \
 	peers/front/nbd_fdstore.c peers/front/nbd_listen.c peers/front/nbd_log.c peers/front/nbd_option.c peers/front/nbd_handover.c peers/front/nbd_patch.c \
 	peers/front/nbd_receive.c peers/front/nbd_reply.c peers/front/nbd_request.c \
 	peers/front/nbd_send.c peers/front/nbd_overload.c \
-	peers/front/nbd_socket.c peers/front/nbd_span.c peers/front/nbd_status.c
-if HAVE_OPENSSL
-front_nbd_la_SOURCES += peers/front/nbd_tls.c
-else
-front_nbd_la_SOURCES += peers/front/nbd_tls_none.c
-endif
-EXTRA_DIST += peers/front/nbd_tls.c peers/front/nbd_tls_none.c
+	peers/front/nbd_socket.c peers/front/nbd_span.c peers/front/nbd_status.c \
+	peers/front/nbd_tls.c $(tls_sources)
 front_nbd_la_CFLAGS = $(AM_CFLAGS) $(EVENT_CFLAGS) $(OPENSSL_CFLAGS)
 front_nbd_la_LDFLAGS = $(AM_LDFLAGS) $(MODULE_LDFLAGS)
 front_nbd_la_LIBADD = $(EVENT_LIBS) $(OPENSSL_LIBS)

@@ -47,7 +47,7 @@ struct nbd_options {
 	struct peer_list listen, exports;
 	bool read_only, single;
 	uint64_t tls, tls_verify;
-	char *tls_cert, *tls_key, *tls_ca;
+	char *tls_cert, *tls_key, *tls_ca, *tls_crl;
 	char *socket_mode, *socket_group;
 	uint64_t connections, newcomers, requests, bytes, payload_max;
 	uint64_t handshake_ns, stall_ns, drain_ns;
@@ -91,7 +91,7 @@ struct nbd_shared {
 	struct nbd_listener listeners[NBD_LISTEN_MAX];
 	unsigned listener_count;
 	int single_in, single_out;    /* stdin and stdout as they were; -1: not single */
-	void *tls;		      /* the TLS room's; NULL: no certificate */
+	struct tls_context *tls;      /* NULL: no certificate */
 	_Atomic uint32_t connections; /* that use a volume */
 	_Atomic uint32_t newcomers;   /* that do not yet */
 	_Atomic uint32_t accepting;   /* shards that do */
@@ -283,7 +283,8 @@ struct nbd_conn {
 	size_t handshake_sent;
 	enum nbd_ask ask;
 	struct nbd_lookup lookup;
-	void *tls; /* the TLS room's */
+	struct tls_link *tls; /* NULL: in the clear */
+	bool tls_counted;
 	struct event *in_event, *out_event;
 	uint64_t requests, bytes_in, bytes_out;
 	unsigned handover_number;
@@ -561,7 +562,7 @@ void nbd_listen_resume(struct nbd *nbd);
 /* "client 10.0.0.7:4711" */
 void nbd_listen_name_client(int fd, char who[NBD_WHO_LENGTH]);
 
-/* nbd_tls.c, or nbd_tls_none.c */
+/* nbd_tls.c */
 int nbd_tls_open(
 	struct nbd_shared *shared, const struct nbd_options *options, char *why, size_t size);
 void nbd_tls_close(struct nbd_shared *shared);

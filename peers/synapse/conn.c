@@ -6,13 +6,12 @@
 #include <base/crc32c.h>
 #include <base/must.h>
 #include <errno.h>
+#include <peer/tls.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#include "peers/synapse/tls.h"
 
 /* What comes behind a header, so that small frames come many at once; more of one frame's data goes
    to its pages without a copy. */
@@ -26,10 +25,11 @@
 
 static ssize_t receive(struct conn *conn, struct iovec *iov, int count)
 {
-	if (conn->tls)
-		return tls_receive(conn->tls, iov, count);
 	struct msghdr message = {.msg_iov = iov, .msg_iovlen = (size_t)count};
-	ssize_t got = recvmsg(conn->fd, &message, MSG_DONTWAIT);
+	ssize_t got = conn->tls ? tls_receive(conn->tls, iov, count)
+				: recvmsg(conn->fd, &message, MSG_DONTWAIT);
+	if (conn->tls && got < 0)
+		return got;
 	return got < 0 ? (errno == EINTR ? -EAGAIN : -errno) : got == 0 ? -ECONNRESET : got;
 }
 

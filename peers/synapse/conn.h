@@ -23,7 +23,7 @@
 #define CONN_FLOWS 16u /* volumes have turns, by their numbers' hashes */
 
 struct conn;
-struct tls_link; /* tls.c */
+struct tls_link; /* <peer/tls.h> */
 
 /* A frame on its way out, embedded in something of its sender's. */
 struct conn_out {

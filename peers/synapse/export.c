@@ -85,7 +85,7 @@ static void enter(struct export *export, int fd, const char *who)
 {
 	struct export_shared *shared = export->peer->shared;
 	struct export_conn *conn = calloc(1, sizeof(*conn));
-	struct tls_link *tls = conn && shared->tls ? tls_open(shared->tls, fd, NULL) : NULL;
+	struct tls_link *tls = conn && shared->tls ? tls_open(shared->tls, fd, fd, NULL) : NULL;
 	if (!conn || (shared->tls && !tls)) {
 		free(conn);
 		close(fd);
@@ -175,7 +175,7 @@ static int export_open(struct peer *first, char *why, size_t why_size)
 	}
 	error = check(options, shared, why, why_size);
 	if (!error && files.cert)
-		error = tls_context_open(&shared->tls, &files, true, why, why_size);
+		error = tls_context_open(&shared->tls, &files, TLS_SERVER, why, why_size);
 	return error ? error : listen_on(first, why, why_size);
 }
 

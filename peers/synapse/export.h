@@ -21,10 +21,10 @@
 #define SKERRY_SYNAPSE_EXPORT_H
 
 #include <peer/call.h>
+#include <peer/tls.h>
 
 #include "peers/synapse/address.h"
 #include "peers/synapse/conn.h"
-#include "peers/synapse/tls.h"
 
 #define EXPORT_CONNS_MAX 256u
 #define EXPORT_SESSIONS_MAX 64u

@@ -95,7 +95,7 @@ static int import_open(struct peer *first, char *why, size_t why_size)
 		error = -EIO;
 	}
 	if (!error && files.cert)
-		error = tls_context_open(&shared->tls, &files, false, why, why_size);
+		error = tls_context_open(&shared->tls, &files, 0, why, why_size);
 	return error;
 }
 

@@ -15,11 +15,11 @@
 #define SKERRY_SYNAPSE_IMPORT_H
 
 #include <peer/job.h>
+#include <peer/tls.h>
 #include <peer/worker.h>
 
 #include "peers/synapse/address.h"
 #include "peers/synapse/conn.h"
-#include "peers/synapse/tls.h"
 
 enum import_counter {
 	IMPORT_CONNECTS,

@@ -242,7 +242,7 @@ static int dial_one(struct import *import, unsigned which)
 	if (fd < 0)
 		return fd;
 	if (shared->tls) {
-		tls = tls_open(shared->tls, fd, server_name(import));
+		tls = tls_open(shared->tls, fd, fd, server_name(import));
 		if (!tls) {
 			close(fd);
 			return -ENOMEM;

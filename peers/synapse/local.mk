@@ -4,13 +4,7 @@ synapse_common = \
 	peers/synapse/conn.h peers/synapse/conn.c \
 	peers/synapse/pack.h peers/synapse/pack.c \
 	peers/synapse/address.h peers/synapse/address.c \
-	peers/synapse/tls.h
-if HAVE_OPENSSL
-synapse_common += peers/synapse/tls.c
-else
-synapse_common += peers/synapse/tls_none.c
-endif
-EXTRA_DIST += peers/synapse/tls.c peers/synapse/tls_none.c
+	$(tls_sources)
 pkglib_LTLIBRARIES += synapse_import.la synapse_export.la
 synapse_import_la_SOURCES = $(synapse_common) peers/synapse/import.h \
 	peers/synapse/import.c peers/synapse/import_link.c \

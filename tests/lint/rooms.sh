@@ -24,7 +24,7 @@ event2/          peers/core/ peers/front/ peers/synapse/ tools/
 event2/          peers/blocker/redis/ peers/blocker/s3/
 event2/          peers/blocker/file/file_uring
 liburing.h       peers/blocker/blocker_file peers/blocker/file/
-openssl/         peers/front/ peers/synapse/ peers/blocker/s3/ peers/blocker/redis/redis_tunnel
+openssl/         peers/core/core_tls peers/blocker/s3/ peers/blocker/redis/redis_tunnel
 openssl/         tools/ctl/ctl_cert
 lz4.h            peers/synapse/
 zstd.h           peers/synapse/

@@ -147,7 +147,24 @@ then
     tap_exits 1 "... and still may not" io some theirs 'read 0 1M'
     attached any all
     tap_run "a certificate without volumes may use all" io any theirs 'read 0 1M'
-    for name in some any door composer; do scene_stop "$name"; done
+    # the same certificates at an NBD front
+    nbds=$(scene_free_port)
+    scene_peer front -s "$FAR" "front=front_nbd,listen=tcp:127.0.0.1:$nbds,edge.volume=composer,$(
+        tls ours far),tls-crl=$SCENE_DIR/ours/crl.pem"
+    for name in near gone; do
+        mkdir "$SCENE_DIR/client-$name"
+        cp "$SCENE_DIR/ours/ca.crt" "$SCENE_DIR/client-$name/ca-cert.pem"
+        cp "$SCENE_DIR/ours/$name.crt" "$SCENE_DIR/client-$name/client-cert.pem"
+        cp "$SCENE_DIR/ours/$name.key" "$SCENE_DIR/client-$name/client-key.pem"
+    done
+    # shellcheck disable=SC2317
+    nbd_info() {
+        timeout 60 nbdinfo "nbds://localhost:$nbds/mine?tls-certificates=$SCENE_DIR/client-$1"
+    }
+    tap_run "an NBD client with a certificate" nbd_info near
+    tap_exits 1 "... and one whose certificate was revoked" nbd_info gone
+    tap_like "... which the log says" "$(cat "$SCENE_DIR/front.err")" 'certificate revoked'
+    for name in some any front door composer; do scene_stop "$name"; done
 else
     tap_skip "volumes by certificates" "${reason:-there is no qemu-io}"
 fi

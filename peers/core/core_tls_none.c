@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A bridge of a build without OpenSSL: whoever asks for TLS is told so. */
+/* A build without OpenSSL: whoever asks for TLS is told so. */
 #include <errno.h>
+#include <peer/tls.h>
 #include <stdio.h>
 
-#include "peers/synapse/tls.h"
-
-int tls_context_open(struct tls_context **context, const struct tls_files *files, bool server,
+int tls_context_open(struct tls_context **context, const struct tls_files *files, unsigned flags,
 	char *why, size_t why_size)
 {
-	(void)server;
+	(void)flags;
 	*context = NULL;
 	snprintf(why, why_size, "tls-cert: '%s': this build has no TLS", files->cert);
 	return -EOPNOTSUPP;
@@ -16,13 +15,21 @@ int tls_context_open(struct tls_context **context, const struct tls_files *files
 
 void tls_context_close(struct tls_context *context) { (void)context; }
 
-struct tls_link *tls_open(struct tls_context *context, int fd, const char *name)
+struct tls_link *tls_open(struct tls_context *context, int in, int out, const char *name)
 {
-	(void)context, (void)fd, (void)name;
+	(void)context, (void)in, (void)out, (void)name;
 	return NULL;
 }
 
+void tls_bye(struct tls_link *link) { (void)link; }
+
 void tls_close(struct tls_link *link) { (void)link; }
+
+bool tls_is_up(const struct tls_link *link)
+{
+	(void)link;
+	return false;
+}
 
 ssize_t tls_receive(struct tls_link *link, struct iovec *iov, int count)
 {

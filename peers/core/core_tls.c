@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* TLS of a bridge, by OpenSSL: mutual certificates, and records that are full. */
-#include "peers/synapse/tls.h"
+/* TLS by OpenSSL: certificates, and records that are full. */
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -8,6 +7,7 @@
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
+#include <peer/tls.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,7 +45,7 @@ static int load(SSL_CTX *ssl, const struct tls_files *files, char *why, size_t w
 	if (SSL_CTX_use_PrivateKey_file(ssl, files->key, SSL_FILETYPE_PEM) != 1 ||
 		SSL_CTX_check_private_key(ssl) != 1)
 		return refuse("tls-key", files->key, why, why_size);
-	if (SSL_CTX_load_verify_locations(ssl, files->ca, NULL) != 1)
+	if (files->ca && SSL_CTX_load_verify_locations(ssl, files->ca, NULL) != 1)
 		return refuse("tls-ca", files->ca, why, why_size);
 	return 0;
 }
@@ -74,27 +74,32 @@ static bool crl_has_changed(struct tls_context *context)
 	return true;
 }
 
-static void harden(SSL_CTX *ssl)
+static void harden(SSL_CTX *ssl, const char *ca, unsigned flags)
 {
-	SSL_CTX_set_min_proto_version(ssl, TLS1_3_VERSION);
+	SSL_CTX_set_min_proto_version(ssl, flags & TLS_OLD ? TLS1_2_VERSION : TLS1_3_VERSION);
+	SSL_CTX_set_options(ssl, SSL_OP_NO_RENEGOTIATION | SSL_OP_CIPHER_SERVER_PREFERENCE);
 	SSL_CTX_set_session_cache_mode(ssl, SSL_SESS_CACHE_OFF);
 	SSL_CTX_set_num_tickets(ssl, 0);
 	SSL_CTX_set_mode(ssl, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
 	SSL_CTX_set_read_ahead(ssl, 1);
+	if (flags & TLS_ANYBODY)
+		return;
 	SSL_CTX_set_verify(ssl, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
+	if (flags & TLS_SERVER) /* clients that have several learn which one is asked for */
+		SSL_CTX_set_client_CA_list(ssl, SSL_load_client_CA_file(ca));
 }
 
-int tls_context_open(struct tls_context **context, const struct tls_files *files, bool server,
+int tls_context_open(struct tls_context **context, const struct tls_files *files, unsigned flags,
 	char *why, size_t why_size)
 {
-	SSL_CTX *ssl = SSL_CTX_new(server ? TLS_server_method() : TLS_client_method());
+	SSL_CTX *ssl = SSL_CTX_new(flags & TLS_SERVER ? TLS_server_method() : TLS_client_method());
 	int error = -ENOMEM;
 	*context = ssl ? calloc(1, sizeof(**context)) : NULL;
 	snprintf(why, why_size, "tls-cert: out of memory");
-	if (*context) {
-		harden(ssl);
+	if (*context)
 		error = load(ssl, files, why, why_size);
-	}
+	if (!error)
+		harden(ssl, files->ca, flags);
 	if (!error) {
 		(*context)->crl = files->crl;
 		(void)crl_has_changed(*context);
@@ -132,7 +137,7 @@ static bool expect_name(SSL *ssl, const char *name)
 	return SSL_set1_host(ssl, name) == 1 && SSL_set_tlsext_host_name(ssl, name) == 1;
 }
 
-struct tls_link *tls_open(struct tls_context *context, int fd, const char *name)
+struct tls_link *tls_open(struct tls_context *context, int in, int out, const char *name)
 {
 	struct tls_link *link = calloc(1, sizeof(*link));
 	if (!link)
@@ -141,7 +146,8 @@ struct tls_link *tls_open(struct tls_context *context, int fd, const char *name)
 		context->crl_time = (struct timespec){0}; /* half written: again, the next time */
 	ERR_clear_error();
 	link->ssl = SSL_new(context->ssl);
-	if (!link->ssl || !SSL_set_fd(link->ssl, fd) || (name && !expect_name(link->ssl, name))) {
+	if (!link->ssl || !SSL_set_rfd(link->ssl, in) || !SSL_set_wfd(link->ssl, out) ||
+		(name && !expect_name(link->ssl, name))) {
 		ERR_clear_error();
 		tls_close(link);
 		return NULL;
@@ -151,6 +157,15 @@ struct tls_link *tls_open(struct tls_context *context, int fd, const char *name)
 	else
 		SSL_set_accept_state(link->ssl);
 	return link;
+}
+
+bool tls_is_up(const struct tls_link *link) { return SSL_is_init_finished(link->ssl); }
+
+void tls_bye(struct tls_link *link)
+{
+	if (tls_is_up(link))
+		SSL_shutdown(link->ssl); /* does not wait for the answer */
+	ERR_clear_error();
 }
 
 void tls_close(struct tls_link *link)
@@ -176,7 +191,7 @@ static ssize_t failed(struct tls_link *link, int rc)
 	switch (SSL_get_error(link->ssl, rc)) {
 	case SSL_ERROR_WANT_READ: return -EAGAIN;
 	case SSL_ERROR_WANT_WRITE: link->wants_write = true; return -EAGAIN;
-	case SSL_ERROR_ZERO_RETURN: return -ECONNRESET;
+	case SSL_ERROR_ZERO_RETURN: return 0;
 	case SSL_ERROR_SYSCALL: ERR_clear_error(); return saved ? -saved : -ECONNRESET;
 	default: break;
 	}
@@ -250,8 +265,12 @@ ssize_t tls_send(struct tls_link *link, struct iovec *iov, int count)
 		const uint8_t *bytes = next_record(link, iov, count, done, &size);
 		errno = 0;
 		int sent = SSL_write(link->ssl, bytes, (int)size);
-		if (sent <= 0)
-			return done ? (ssize_t)done : failed(link, sent);
+		if (sent <= 0 && done)
+			break;
+		if (sent <= 0) {
+			ssize_t error = failed(link, sent);
+			return error ? error : -ECONNRESET;
+		}
 		done += (size_t)sent;
 	}
 	return (ssize_t)done;
