@@ -90,6 +90,9 @@ struct tier_fill;
 TAILQ_HEAD(tier_fills, tier_fill);
 TAILQ_HEAD(tier_objects, tier_object);
 
+/* What there is of a volume is asked for once, and again when another host has had it. */
+enum tier_listing { TIER_LISTING_NOT, TIER_LISTING_NOW, TIER_LISTING_TWICE, TIER_LISTING_DONE };
+
 struct tier_volume {
 	LIST_ENTRY(tier_volume) chain;
 	uint64_t id;
@@ -97,9 +100,8 @@ struct tier_volume {
 	uint64_t term_logged;	  /* durable */
 	uint64_t cursor;	  /* what there is of it is asked for from there on */
 	struct job_queue blocked; /* FENCEs that wait for the log */
-	bool lost;  /* another host has it: nothing of it is kept, until we have it again */
-	bool asked; /* for what there is of it */
-	bool listing, again; /* it is being asked for; and once more then */
+	bool lost;	 /* another host has it: nothing of it is kept, until we have it again */
+	uint8_t listing; /* enum tier_listing */
 	bool flush, in_terms;
 	TAILQ_ENTRY(tier_volume) log_link, list_link;
 };

@@ -173,12 +173,12 @@ static bool is_room(const struct tier *tier, uint64_t mask)
 struct tier_fill *tier_fill_new(
 	struct tier *tier, struct tier_object *object, uint64_t mask, bool pulled, int *error)
 {
-	struct tier_fill *fill = is_room(tier, mask) ? calloc(1, sizeof(*fill)) : NULL;
+	bool room = is_room(tier, mask);
+	struct tier_fill *fill = room ? calloc(1, sizeof(*fill)) : NULL;
 	struct job *job;
-	if (!fill) {
-		*error = is_room(tier, mask) ? -ENOMEM : -EAGAIN;
+	*error = room ? -ENOMEM : -EAGAIN;
+	if (!fill)
 		return NULL;
-	}
 	*fill = (struct tier_fill){.tier = tier, .object = object, .mask = mask, .pulled = pulled};
 	TAILQ_INIT(&fill->joined);
 	TAILQ_FOREACH (job, &object->writes, link)

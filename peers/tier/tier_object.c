@@ -141,6 +141,7 @@ void tier_object_drop(struct tier *tier, const struct tier_volume *volume)
 		if (object->present)
 			peer_count(tier->peer, TIER_C_DROPPED, 1);
 		tier_object_doubt(tier, object, object->present | object->doubt);
+		object->extent = 0;
 		if (object->logged)
 			tier_log_urgent(tier, object);
 	}

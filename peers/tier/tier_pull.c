@@ -132,18 +132,21 @@ static bool save(struct tier *tier)
 
 void tier_pull_volume(struct tier *tier, struct tier_volume *volume)
 {
-	if (volume->asked || !tier->options->pull || tier->state != TIER_STATE_ON)
+	if (volume->listing != TIER_LISTING_NOT || !tier->options->pull ||
+		tier->state != TIER_STATE_ON)
 		return;
-	volume->asked = volume->listing = true;
+	volume->listing = TIER_LISTING_NOW;
 	TAILQ_INSERT_TAIL(&tier->unlisted, volume, list_link);
 }
 
 void tier_pull_again(struct tier *tier, struct tier_volume *volume)
 {
-	volume->again = volume->listing;
-	if (volume->asked && !volume->listing)
+	if (volume->listing == TIER_LISTING_NOW)
+		volume->listing = TIER_LISTING_TWICE;
+	if (volume->listing == TIER_LISTING_DONE) {
 		peer_set(tier->peer, TIER_C_LISTED, --tier->listed);
-	volume->asked = volume->listing;
+		volume->listing = TIER_LISTING_NOT;
+	}
 	tier_pull_volume(tier, volume);
 }
 
@@ -164,14 +167,15 @@ static void listed(struct call *call)
 	}
 	call_end(call);
 	tier->pulling--;
+	bool twice = volume->listing == TIER_LISTING_TWICE;
 	if (error) {
-		volume->asked = volume->listing = false; /* with the next thing asked of it */
-	} else if (next != 0 || volume->again) {
-		volume->cursor = volume->again ? 0 : next;
-		volume->again = false;
+		volume->listing = TIER_LISTING_NOT; /* with the next thing that is asked of it */
+	} else if (next != 0 || twice) {
+		volume->cursor = twice ? 0 : next;
+		volume->listing = TIER_LISTING_NOW;
 		TAILQ_INSERT_HEAD(&tier->unlisted, volume, list_link);
 	} else {
-		volume->listing = false;
+		volume->listing = TIER_LISTING_DONE;
 		peer_set(tier->peer, TIER_C_LISTED, ++tier->listed);
 	}
 }
@@ -197,8 +201,10 @@ static void measured(struct call *call)
 {
 	struct tier *tier = tier_of(call->peer);
 	struct tier_object *object = call->context;
+	/* another host may have made it longer since */
+	bool old = call->context2 != (void *)(uintptr_t)object->volume->term;
 	struct xseg_object_info info = {0};
-	int error = call->result;
+	int error = old ? -EAGAIN : call->result;
 	if (!error)
 		call_get_bytes(call, 0, &info, sizeof(info));
 	call_end(call);
@@ -207,9 +213,9 @@ static void measured(struct call *call)
 		tier_pull_unwant(tier, object); /* a hole reads as one at any distance */
 		return;
 	}
-	if (error)
+	if (error && !old)
 		tier->pause_ns = peer_now_ns(tier->peer) + PAUSE_NS;
-	else if (info.size <= XSEG_OBJECT_MAX)
+	else if (!error && info.size <= XSEG_OBJECT_MAX)
 		object->extent = (uint32_t)((info.size + TIER_CHUNK - 1) / TIER_CHUNK);
 	if (object->extent != 0 && object->extent < object->grown)
 		object->extent = object->grown; /* since it was asked */
@@ -228,6 +234,7 @@ static bool measure(struct tier *tier, struct tier_object *object)
 	call->length = 0; /* the range that is asked about: the object */
 	call->flags = XSEG_F_FAST_ONLY;
 	call->context = object;
+	call->context2 = (void *)(uintptr_t)object->volume->term;
 	/* it comes back into its queue with the answer */
 	TAILQ_REMOVE(&tier->wants[object->wanted], object, want_link);
 	TAILQ_INSERT_TAIL(&tier->measuring, object, want_link);

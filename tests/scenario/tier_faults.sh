@@ -141,17 +141,18 @@ blocker_segment 32M
 blocker_peer second 1 "second=synapse_import,$REMOTE" || tap_not_ok "the other host starts"
 tap_is "another host takes it" "$(op fence 40 6)" ok
 tap_is "... and writes" "$(op write 40 0 0 4096 2)" ok
+tap_is "... beyond the end that it had, too" "$(op write 40 0 2097152 65536 2)" ok
 SEGMENT=$one PEER=disk
 tap_is "the late write is refused" "$(op write 40 0 8192 4096 3)" ESTALE
 tap_is "this host takes it again" "$(op fence 40 7)" ok
+unchanged() { is left -eq 0 && is unchanged -ge $((15 * 65536)); }
+tap_run "... and finds unchanged what is" scene_until 60 unchanged
+misses=$(stats misses)
 tap_is "... and reads what the other one wrote" "$(op read 40 0 0 4096 2)" ok
 tap_is "... in a large piece, too" "$(op read 40 0 8192 1040384 1)" ok
 tap_run "... which the tier has counted" is dropped -gt 0
-unchanged() { is left -eq 0 && is unchanged -ge $((15 * 65536)); }
-tap_run "... and has found the rest unchanged" scene_until 60 unchanged
-misses=$(stats misses)
-tap_is "... so it reads that from the near store" "$(op read 40 0 8192 1040384 1)" ok
-tap_is "... and nothing else" "$(stats misses)" "$misses"
+tap_is "... and what it wrote behind the end" "$(op read 40 0 2097152 65536 2)" ok
+tap_is "... all from the near store" "$(stats misses)" "$misses"
 tap_run "the laws of two hosts hold" "$CHECK" shared "$one" disk "$one-b" second
 scene_stop second
 
