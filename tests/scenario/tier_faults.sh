@@ -136,6 +136,11 @@ tap_is "... writes" "$(op write 40 0 0 1048576 1)" ok
 misses=$(stats misses)
 tap_is "... reads" "$(op read 40 0 0 1048576 1)" ok
 tap_is "... from the near store" "$(stats misses)" "$misses"
+scene_stop life
+tier_start
+tap_is "... started anew, too" "$(op read 40 0 0 1048576 1)" ok
+measured() { is listed -gt 0 && is left -eq 0; } # so it knows where the object ends
+tap_run "... and knows that this is all" scene_until 60 measured
 one=$SEGMENT SEGMENT=$SEGMENT-b
 blocker_segment 32M
 blocker_peer second 1 "second=synapse_import,$REMOTE" || tap_not_ok "the other host starts"
