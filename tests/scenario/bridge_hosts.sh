@@ -15,7 +15,7 @@ for host in store one two; do
     ip netns add "$host$$" 2>/dev/null || tap_skip_all "no network name spaces here"
     # shellcheck disable=SC2317
     scene_at_exit "ip netns pids $host$$ | xargs -r kill -9; ip netns del $host$$
-        rm -rf /etc/netns/$host$$"
+        rm -rf /etc/netns/$host$$; rmdir /etc/netns 2>/dev/null"
     mkdir -p "$SCENE_DIR/$host/run" "$SKERRY_SHM_DIR/$host" "/etc/netns/$host$$"
 done
 link() { # HOST NUMBER: a cable from the store's host
@@ -33,12 +33,8 @@ on() { # HOST COMMAND...
     SKERRY_RUN_DIR=$SCENE_DIR/$1/run SKERRY_SHM_DIR=$SKERRY_SHM_DIR/$1 \
         timeout -k 5 240 ip netns exec "$1$$" "${@:2}" </dev/null
 }
-client() { echo qemu-io -f raw "nbd+unix:///disk?socket=$SCENE_DIR/$1/run/disk/nbd.sock"; }
-io() { # HOST COMMAND...
-    # shellcheck disable=SC2046
-    on "$1" $(client "$1") "${@:2}" \
-        >"$SCENE_DIR/io" 2>&1 && ! grep -qE 'rror|ailed' "$SCENE_DIR/io"
-}
+uri_of() { echo "nbd+unix:///disk?socket=$SCENE_DIR/$1/run/disk/nbd.sock"; } # HOST
+io() { scene_io "$(uri_of "$1")" "${@:2}"; } # HOST COMMAND...
 tls=$SCENE_DIR/tls
 mounts() { # HOST OPTION...
     on "$1" "$XSEGCTL" mount skerry+tls://store.example.net/disk --tls "$tls" --cert "$1" \
@@ -74,8 +70,7 @@ edge.store=file0
 END
 tap_run "the store" on store "$XSEGCTL" up "$SCENE_DIR/store.conf"
 tap_run "one mounts a volume" mounts one --near "$SCENE_DIR/near" --create 128M --wait
-# shellcheck disable=SC2046
-client_attach $(client one)
+client_attach "$(uri_of one)"
 tap_run "... writes" say 'write -P 1 0 20M' 'write -f -P 2 100M 4k'
 tap_run "... and reads" say 'read -P 1 0 20M' 'read -P 2 100M 4k'
 ip -n "store$$" link set to1 down
@@ -103,8 +98,7 @@ tap_run "one ends it" on one "$XSEGCTL" umount disk
 tap_run "two mounts it" mounts two
 tap_run "... has all" io two -c 'read -P 1 0 5M' -c 'read -P 3 5M 5M' -c 'read -P 1 10M 10M' \
     -c 'read -P 2 100M 4k' -c 'read -P 4 30M 5M'
-# shellcheck disable=SC2046
-client_attach $(client two)
+client_attach "$(uri_of two)"
 tap_run "... writes" say 'write -f -P 5 0 1M'
 leaves() { on two "$XSEGCTL" cache flush -s disk cache0 >/dev/null 2>&1; }
 tap_run "... to the store" leaves

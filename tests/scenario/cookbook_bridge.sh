@@ -24,10 +24,7 @@ block() { # KIND [CHANGES]
 # shellcheck disable=SC2317
 recipe() { block "$@" | timeout 120 bash -eu; }
 # shellcheck disable=SC2317
-io() { # SEGMENT COMMAND...
-    timeout 120 qemu-io -f raw "nbd+unix:///disk?socket=$SCENE_DIR/$1/nbd.sock" "${@:2}" &&
-        ! grep -q rror "$TAP_OUT"
-}
+io() { scene_io "nbd+unix:///disk?socket=$SCENE_DIR/$1/nbd.sock" "${@:2}"; } # SEGMENT COMMAND...
 
 tap_run "certificates" recipe certificates
 block far >far.conf

@@ -27,10 +27,7 @@ block() { # KIND: of $PAGE, with $CHANGES
 # shellcheck disable=SC2317
 recipe() { block "$1" | PATH="$(dirname "$XSEGCTL"):$PATH" timeout 120 bash -eu; }
 # shellcheck disable=SC2317
-io() { # COMMAND...: to the volume of $NAME
-    timeout 120 qemu-io -f raw "nbd+unix:///disk?socket=$SCENE_DIR/$NAME/nbd.sock" "$@" &&
-        ! grep -q rror "$TAP_OUT"
-}
+io() { scene_io "nbd+unix:///disk?socket=$SCENE_DIR/$NAME/nbd.sock" "$@"; }
 
 follow() { # PAGE NAME CHANGES: data goes in, and is there after a restart
     PAGE=$1 NAME=$2 CHANGES=$3

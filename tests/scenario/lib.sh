@@ -45,6 +45,7 @@
 #       (blocker_memory; options may follow: blocker_file,dir=...) on $SCENE_SOCKET, set
 #       SCENE_URI, and use a segment of $SCENE_SEGMENT_SIZE (1G);
 #       processes are named front, volume, store (stacked: only front)
+#   scene_io URI [OPTION...]        qemu-io, which says of a wrong pattern only by what it prints
 #   scene_module SOURCE     compiles a peer of ours, tests/lib/SOURCE, to be used beside the others
 #   XSEGPEER, XSEGCTL, XSEGD: the programs, empty when not found
 
@@ -374,6 +375,14 @@ scene_peer() {
     shift
     scene_spawn "$name" "$XSEGPEER" "$@"
     scene_wait_line "$name" ready
+}
+
+scene_io() {
+    local said
+    said=$(timeout 240 qemu-io -f raw "$@" 2>&1)
+    local status=$?
+    printf '%s\n' "$said"
+    [ $status -eq 0 ] && [[ ! $said =~ rror|ailed ]]
 }
 
 scene_module() {

@@ -32,10 +32,9 @@ relay_start "$port"
 
 uri=skerry+tcp://127.0.0.1:$RELAY_PORT/disk
 # shellcheck disable=SC2317
-io() { # SEGMENT COMMAND...
-    timeout 120 qemu-io -f raw "nbd+unix:///disk?socket=$SKERRY_RUN_DIR/$1/nbd.sock" "${@:2}" \
-        >"$SCENE_DIR/io.out" 2>&1 && ! grep -q rror "$SCENE_DIR/io.out"
-}
+uri_of() { echo "nbd+unix:///disk?socket=$SKERRY_RUN_DIR/$1/nbd.sock"; } # SEGMENT
+# shellcheck disable=SC2317
+io() { scene_io "$(uri_of "$1")" "${@:2}"; } # SEGMENT COMMAND...
 counter() { # SEGMENT NAME [PEER]
     "$XSEGCTL" stats -s "$1" --json "${3:-tier0}" | jq "[.peers[].counters.$2] | add"
 }
@@ -87,7 +86,7 @@ tap_is "and again" "$RC" 0
 tap_is "... fetches nothing" "$(counter "$near" pulled)" 0
 
 # --- without the link -----------------------------------------------------------------------------
-client_attach qemu-io -f raw "nbd+unix:///disk?socket=$SKERRY_RUN_DIR/$near/nbd.sock"
+client_attach "$(uri_of "$near")"
 tap_run "a client is attached" say 'read -P 7 3M 1M'
 network refuse=1 cut=1
 tap_run "without the link it reads all there is" say 'read -P 7 5M 18M' 'read -P 9 4M 64k' \

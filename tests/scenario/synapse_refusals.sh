@@ -130,11 +130,7 @@ then
         scene_peer "$1" -s "$SEGMENT" -l 1 "$1.in=synapse_import,remote=tcp:127.0.0.1:$door,$(
             tls ours "$2")" "$1=front_nbd,listen=unix:$SCENE_DIR/$1.nbd,edge.volume=$1.in"
     }
-    # shellcheck disable=SC2317
-    io() { # FRONT VOLUME COMMAND
-        timeout 60 qemu-io -f raw "nbd+unix:///$2?socket=$SCENE_DIR/$1.nbd" -c "$3" 2>&1 |
-            tee "$SCENE_DIR/io" | grep -q 'ops;' && ! grep -q rror "$SCENE_DIR/io"
-    }
+    io() { scene_io "nbd+unix:///$2?socket=$SCENE_DIR/$1.nbd" -c "$3"; } # FRONT VOLUME COMMAND
     attached some near
     tap_run "a volume that the certificate may use" io some mine 'write -P 5 0 1M'
     tap_exits 1 "one that it may not" io some theirs 'read 0 1M'

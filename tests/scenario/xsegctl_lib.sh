@@ -13,7 +13,7 @@
 #   ctl_host SEGMENT FOLDER  a host of its own in one process, on a store of files in FOLDER: front,
 #                            composer and mapper; nbd on $SCENE_DIR/SEGMENT.sock
 #   keeper_pid SEGMENT, peer_pid SEGMENT PEER
-#   client_attach COMMAND... a qemu-io with an image, which stays attached until client_leave
+#   client_attach URI        a qemu-io that stays attached until client_leave
 #   say COMMAND...           its reads and writes, one after the other; true: all went well
 #   down_at_exit SEGMENT     whatever happens, nothing of it runs on
 
@@ -109,7 +109,7 @@ down_at_exit() { scene_at_exit "force_down '$1'"; }
 SAID=0
 client_attach() {
     mkfifo "$SCENE_DIR/words"
-    scene_spawn client sh -c 'exec "$@" <"$0"' "$SCENE_DIR/words" "$@"
+    scene_spawn client sh -c 'exec qemu-io -f raw "$1" <"$0"' "$SCENE_DIR/words" "$1"
     exec 7>"$SCENE_DIR/words"
     SAID=0
 }
