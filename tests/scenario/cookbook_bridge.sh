@@ -47,6 +47,8 @@ links() { # SEGMENT FIELD
     xsegctl bridge list -s "$1" --json | jq -r "[.bridges[] | .$2] | join(\" \")"
 }
 tap_is "the link is up" "$(links third state)" up
+ctl_exits 0 "... says its status" bridge status -s third far0
+ctl_exits 3 "... and none of what is no bridge" bridge status -s third cache0
 tap_is "... and so it is there" "$(links far 'sessions > 0')" true
 tap_is "... and somebody has used it" "$(links third 'rtt_ns > 0 and .received > 2097152')" true
 fences() { stat -c %s "$SCENE_DIR/far.bridge/fence.out0"; }
@@ -81,6 +83,7 @@ tap_run "the near one again" xsegctl up third.conf
 ctl_exits 0 "the far host is started anew" down far
 is_down() { [ "$(links third state)" = down ]; }
 tap_run "... the link is down" scene_until 60 is_down
+ctl_exits 1 "... says its status" bridge status -s third
 tap_like "... which status says" "$(xsegctl status third)" 'far0 .*degraded +its link is down'
 tap_run "... below one that is up" recipe far-up
 tap_run "which goes on" io third -c 'read -P 7 3M 2M' -c 'write -P 9 3M 2M' -c flush

@@ -164,7 +164,7 @@ then
     network corrupt=20000000 rate=40000000
     tap_run "also while bytes are changed on the way" "$CHECK" some "$SEGMENT" slow 300
     scene_stop slow
-    # One volume that three read all the time, 16 MiB at once each, and one that is read now and then.
+    # A volume that three read all the time, 16 MiB at once each, and one read now and then.
     scene_stop far
     FAR_OPTIONS=(bytes=64M)
     far_start

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bridge add, rm and list: links to other segments; their state, out of their ends' counters. */
-#include "tools/ctl/ctl_bridge.h"
-
+/* bridge add, rm, list and status: links to other segments; their state, out of their ends' counters. */
 #include <base/clock.h>
 #include <base/must.h>
 #include <base/time.h>
@@ -26,11 +24,13 @@ static const struct ctl_column list_columns[] = {{"name", "NAME", CTL_TEXT},
 	{"cuts", "CUTS", CTL_COUNT}, {"replays", "REPLAYS", CTL_COUNT}, {"sent", "SENT", CTL_SIZE},
 	{"received", "RECEIVED", CTL_SIZE}, {"saved", "SAVED", CTL_SIZE}};
 
+static bool is_import(const char *role) { return strcmp(role, "synapse_import") == 0; }
+
 /* NULL: it is none. */
 static json_t *row_of(const json_t *peer)
 {
 	const char *role = json_string_value(json_object_get(peer, "role"));
-	bool imports = role && strcmp(role, "synapse_import") == 0;
+	bool imports = role && is_import(role);
 	if (!imports && (!role || strcmp(role, "synapse_export")))
 		return NULL;
 	const char *state = report_counter(peer, "sessions") ? "up" : "idle";
@@ -51,40 +51,8 @@ static json_t *row_of(const json_t *peer)
 	return row;
 }
 
-/* Roles with a counter that says whether something they need is away. */
-static const struct {
-	const char *role, *counter, *reason;
-} needs[] = {{"synapse_import", "down", "its link is down"},
-	{"tier", "off",
-		"its near store has failed: all goes to the far one until it is restarted"}};
-
-static const char *reason_of(const char *role, const json_t *peer)
-{
-	for (size_t i = 0; i < countof(needs); i++)
-		if (strcmp(role, needs[i].role) == 0 &&
-			(!peer || report_counter(peer, needs[i].counter)))
-			return needs[i].reason;
-	return NULL;
-}
-
-bool ctl_bridge_is(const char *role) { return reason_of(role, NULL) != NULL; }
-
-void ctl_bridge_status(const char *segment, json_t *peer)
-{
-	struct xseg seg;
-	char why[XSEG_WHY_SIZE];
-	if (xseg_segment_join(segment, &seg, why))
-		return;
-	json_t *stats = report_stats(&seg, json_string_value(json_object_get(peer, "name")));
-	const char *role = json_string_value(json_object_get(peer, "role"));
-	const char *reason = reason_of(role, json_array_get(stats, 0));
-	if (reason)
-		report_set_health(peer, "degraded", reason);
-	json_decref(stats);
-	xseg_segment_leave(&seg);
-}
-
-static int run_list(struct ctl *ctl)
+/* Those that are down. */
+static int run(struct ctl *ctl, const char *name, size_t *down)
 {
 	struct xseg seg;
 	size_t i;
@@ -94,16 +62,36 @@ static int run_list(struct ctl *ctl)
 		json_decref(rows);
 		return rc;
 	}
-	json_t *peers = report_stats(&seg, NULL);
+	json_t *peers = report_stats(&seg, name);
 	json_array_foreach (peers, i, peer) {
 		json_t *row = row_of(peer);
+		if (row && strcmp(json_string_value(json_object_get(row, "state")), "down") == 0)
+			++*down;
 		if (row)
 			json_array_append_new(rows, row);
 	}
 	json_decref(peers);
 	xseg_segment_leave(&seg);
+	if (name && json_array_size(rows) == 0) {
+		json_decref(rows);
+		return fault_set(&ctl->fault, FAULT_NOT_FOUND, name,
+			"'xsegctl bridge list' shows them", "'%s' is no end of a bridge", name);
+	}
 	ctl_output_rows(ctl, "bridges", rows, list_columns, countof(list_columns));
 	return 0;
+}
+
+static int run_list(struct ctl *ctl)
+{
+	size_t down = 0;
+	return run(ctl, NULL, &down);
+}
+
+static int run_status(struct ctl *ctl)
+{
+	size_t down = 0;
+	int rc = run(ctl, ctl->argc ? ctl->argv[0] : NULL, &down);
+	return rc ? rc : down > 0;
 }
 
 const struct ctl_verb ctl_bridge_list = {
@@ -117,10 +105,23 @@ const struct ctl_verb ctl_bridge_list = {
 	"requests "
 	"that wait for link or window, RTT the round trip. An exporting end is *idle* while "
 	"nobody has come in; SESSIONS are lanes of importing peers. REPLAYS came, or went, once "
-	"more after a cut.\n",
+	"more after a cut; SAVED is what compression kept off the link.\n",
 	run_list,
 	{0},
 	.examples = "xsegctl bridge list\n",
+};
+
+const struct ctl_verb ctl_bridge_status = {
+	"bridge",
+	"status",
+	"[PEER]",
+	0,
+	1,
+	"is the link up? of one end or of all",
+	"\tAs *xsegctl bridge list*; the exit status is 1 when a link is down.\n",
+	run_status,
+	{0},
+	.examples = "xsegctl bridge status far0 || echo down\n",
 };
 
 /* --- add ------------------------------------------------------------------------------------ */
@@ -308,7 +309,7 @@ static int run_rm(struct ctl *ctl)
 		return rc;
 	snprintf(plug.name, sizeof(plug.name), "%.*s", NAME_LENGTH_MAX, ctl->argv[0]);
 	ctl_plug_edges(&plug);
-	if (xseg_peer_find(&plug.seg, plug.name, &view) || !ctl_bridge_is(view.role))
+	if (xseg_peer_find(&plug.seg, plug.name, &view) || !is_import(view.role))
 		rc = fault_set(&ctl->fault, FAULT_NOT_FOUND, plug.name,
 			"'xsegctl bridge list' shows them", "'%s' is no importing end of a bridge",
 			plug.name);

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tools/ctl/ctl_bridge.h"
 #include "tools/ctl/ctl_cache.h"
 #include "tools/ctl/ctl_front.h"
 #include "tools/ctl/ctl_rpc.h"
@@ -44,6 +43,27 @@ static const char *text(const json_t *object, const char *key)
 	return value ? value : "";
 }
 
+/* Roles with a counter that says whether something they need is away. */
+static const struct {
+	const char *role, *counter, *reason;
+} needs[] = {
+	{"synapse_import", "down", "its link is down"},
+	{"tier", "off", "its near store has failed: all goes to the far one until it is restarted"},
+};
+
+static void look_at_counter(const char *segment, json_t *peer, size_t which)
+{
+	struct xseg seg;
+	char why[XSEG_WHY_SIZE];
+	if (xseg_segment_join(segment, &seg, why))
+		return;
+	json_t *stats = report_stats(&seg, text(peer, "name"));
+	if (report_counter(json_array_get(stats, 0), needs[which].counter))
+		report_set_health(peer, "degraded", needs[which].reason);
+	json_decref(stats);
+	xseg_segment_leave(&seg);
+}
+
 /* What only they themselves know, of those that seem to be well. */
 static void ask_peer(struct ctl *ctl, const char *segment, json_t *peer)
 {
@@ -54,8 +74,9 @@ static void ask_peer(struct ctl *ctl, const char *segment, json_t *peer)
 		ctl_cache_ask_status(ctl, segment, peer);
 	else if (ctl_front_is(role))
 		ctl_front_status(segment, peer);
-	else if (ctl_bridge_is(role))
-		ctl_bridge_status(segment, peer);
+	for (size_t i = 0; i < countof(needs); i++)
+		if (strcmp(role, needs[i].role) == 0)
+			look_at_counter(segment, peer, i);
 }
 
 static void ask_peers(struct ctl *ctl, json_t *status)
