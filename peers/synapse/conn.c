@@ -16,6 +16,7 @@
 /* What comes behind a header, so that small frames come many at once; more of one frame's data goes
    to its pages without a copy. */
 #define CONN_BUFFER 32768u
+#define CONN_WATER (256u << 10)
 #define CONN_AHEAD (512u << 10) /* bytes whose turn has come */
 #define CONN_QUANTUM (128u << 10)
 #define CONN_ACTIVE_NS 200000u
@@ -486,6 +487,17 @@ static ssize_t read_some(struct conn *conn)
 	return got;
 }
 
+/* While a large frame comes, one wake-up for each of its parts is one too many. */
+static void set_low_water(struct conn *conn)
+{
+	uint32_t left = conn->in_frame ? conn->size - conn->at : 0;
+	int water = left >= 2 * CONN_WATER ? (int)CONN_WATER : 1;
+	if (water == conn->water || conn->tls)
+		return;
+	conn->water = water;
+	setsockopt(conn->fd, SOL_SOCKET, SO_RCVLOWAT, &water, sizeof(water));
+}
+
 static void receive_frames(struct conn *conn)
 {
 	ssize_t got = 0, sum = 0;
@@ -501,6 +513,7 @@ static void receive_frames(struct conn *conn)
 	}
 	if (!conn_is_open(conn))
 		return;
+	set_low_water(conn);
 	if (got < 0 && got != -EAGAIN)
 		fail_socket(conn, got);
 	else if (conn->paused)

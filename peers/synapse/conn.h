@@ -70,6 +70,7 @@ struct conn {
 	struct tls_link *tls;
 	struct event *readable, *writable;
 	bool wants_write;
+	int water;
 	struct conn_queue queue; /* next ones */
 	uint64_t queued;	 /* bytes of them */
 	struct conn_flow flow[CONN_FLOWS];

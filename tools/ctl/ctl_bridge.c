@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bridge add, rm, list and status: links to other segments; their state, out of their ends' counters. */
+/* bridge add, rm, list and status: links to other segments; their state, out of counters. */
 #include <base/clock.h>
 #include <base/must.h>
 #include <base/time.h>
