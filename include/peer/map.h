@@ -33,7 +33,8 @@ enum map_control {
 	/* for composers alone */
 	MAP_ACQUIRE, /* the volume is ours to write to, with a fresh epoch; arg1: MAP_READ_ONLY:
 			just what it is, nothing is acquired; out: struct map_head_info */
-	MAP_RELEASE, /* of MAP_ACQUIRE: nobody here has it open any more */
+	MAP_RELEASE, /* of MAP_ACQUIRE: nobody here has it open any more; arg1: 0, or who alone may
+			have it next, beside us (map_home_give()). -ESTALE then: it is not ours */
 	MAP_PAGE, /* arg1 = number of a map page; out: MAP_PAGE_ENTRIES packed entries, u64 each */
 	MAP_BITMAP,  /* in: struct map_object[arg1]; out: struct map_bitmap_info[arg1];
 			 arg1: 1 to MAP_BITMAP_MAX */
@@ -61,6 +62,10 @@ enum map_control {
 	/* for composers alone */
 	MAP_LEASES, /* in: u64[arg1], the ids of all that it has acquired; value = ns: to be said
 		      again within this time, and what no composer names any more is released */
+	/* for everybody again */
+	MAP_HOME, /* out: struct map_home_info */
+	MAP_GIVE, /* to a composer: all that was written goes to the store, then MAP_RELEASE with
+		     arg1; whoever writes here afterwards takes it back, if he is the first */
 	MAP_CONTROLS
 };
 
@@ -172,6 +177,14 @@ struct map_owner {
 	char host[64];
 };
 fixed(sizeof(struct map_owner) == 96);
+
+/* The home record, as it is now. */
+struct map_home_info {
+	uint64_t self; /* this segment as an owner */
+	uint64_t owner, last, next;
+	uint64_t term, line, since;
+};
+fixed(sizeof(struct map_home_info) == 56);
 
 struct map_detail {
 	uint64_t id, size, parent, created_ns, generation;

@@ -114,7 +114,7 @@ enum xseg_cas { XSEG_CAS_GET, XSEG_CAS_PUT, XSEG_CAS_DELETE };
  *           XSEG_F_READ_ONLY: nobody may write to it, until the next term. -ESTALE: another has a
  *           higher one; -ETIMEDOUT: writes of another one's do not come to an end.
  *   LEAVE   somebody else may be the next one to write to it: all that was written is at the
- *           store when it is answered
+ *           store when it is answered. To a composer: hands it on; nothing stops meanwhile
  *   DIGEST  out: what identifies the bytes from `offset` on, `length` of them, as a READ would
  *           return them: a digest of XSEG_DIGEST bytes for each `arg1` of them, and for what is
  *           left. Whoever has kept them learns whether they are still the same. Only a bridge

@@ -15,6 +15,7 @@
 #define VOLUME_VERSION 2u /* 1 was without a map */
 #define NAME_VERSION 1u
 #define HOME_VERSION 1u
+#define HOME_VERSION_HANDED 2u /* with what a program that knows 1 alone must not overlook */
 #define BITMAP_VERSION 1u
 #define VOLUME_OWNERS_AT 512
 #define BITMAP_MAGIC 0x52504b53u /* "SKPR" */
@@ -404,7 +405,9 @@ static bool get_host(const uint8_t **at, char host[HOST_FIELD])
 void map_format_home_encode(const struct map_home *home, uint8_t out[MAP_HOME_RECORD_SIZE])
 {
 	must(home->id != 0 && home->term != 0);
-	uint8_t *at = put_head(out, MAP_HOME_RECORD_SIZE, home_magic, HOME_VERSION);
+	bool handed = home->next != 0 || home->since != 0;
+	uint8_t *at = put_head(
+		out, MAP_HOME_RECORD_SIZE, home_magic, handed ? HOME_VERSION_HANDED : HOME_VERSION);
 	at = put_u32(at, home->flags);
 	at = put_u64(at, home->id);
 	at = put_u64(at, home->term);
@@ -418,13 +421,18 @@ void map_format_home_encode(const struct map_home *home, uint8_t out[MAP_HOME_RE
 	at = put_u64(at, home->boot);
 	at = put_u64(at, home->until_boot_ns);
 	at = put_u64(at, home->lease_ns);
+	at = put_u64(at, home->next);
+	at = put_u64(at, home->since);
 	must(at <= out + MAP_HOME_RECORD_SIZE - CRC_SIZE);
 	put_seal(out, MAP_HOME_RECORD_SIZE);
 }
 
 int map_format_home_decode(const uint8_t *from, size_t size, struct map_home *home)
 {
-	int rc = check_frame(from, size, home_magic, HOME_VERSION);
+	uint32_t version = HOME_VERSION_HANDED;
+	int rc = check_frame(from, size, home_magic, version);
+	if (rc == -EPROTO)
+		rc = check_frame(from, size, home_magic, version = HOME_VERSION);
 	if (rc != 0)
 		return rc;
 	if (size != MAP_HOME_RECORD_SIZE)
@@ -444,7 +452,12 @@ int map_format_home_decode(const uint8_t *from, size_t size, struct map_home *ho
 	home->boot = get_u64(&at);
 	home->until_boot_ns = get_u64(&at);
 	home->lease_ns = get_u64(&at);
-	good = good && home->line <= home->term;
+	home->next = get_u64(&at);
+	home->since = get_u64(&at);
+	bool handed = home->next != 0 || home->since != 0;
+	good = good && handed == (version == HOME_VERSION_HANDED);
+	good = good && (home->next == 0 || home->owner == 0);
+	good = good && home->line <= home->term && home->since <= home->term;
 	good = good && is_zero(at, from + MAP_HOME_RECORD_SIZE - CRC_SIZE);
 	return good && home->id != 0 && home->term != 0 ? 0 : -EILSEQ;
 }

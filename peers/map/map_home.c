@@ -92,8 +92,13 @@ static void home_take(struct map_home *home, const struct map_claim *claim)
 	home->owner = claim->owner;
 	home->since_ns = claim->now_ns;
 	home->term++;
-	if (home->last != claim->owner)
+	if (home->last != claim->owner) {
+		bool handed = home->next == claim->owner;
+		uint64_t first = home->since != 0 ? home->since : home->line;
+		home->since = handed ? first : 0;
 		home->line = home->term;
+	}
+	home->next = 0;
 	home->last = claim->owner;
 	home->place = claim->place;
 	home->boot = claim->boot;
@@ -119,7 +124,9 @@ static int acquire_once(struct map_store *store, uint64_t id, const struct map_c
 		return rc;
 	*found = home;
 	if (home.owner != claim->owner) {
-		if (home.owner != 0 && !force && !is_over(&home, version, claim))
+		bool kept = home.owner != 0 || (home.next != 0 && home.next != claim->owner &&
+						       home.last != claim->owner);
+		if (kept && !force && !is_over(&home, version, claim))
 			return -EBUSY;
 		home_take(&home, claim);
 	}
@@ -161,6 +168,31 @@ int map_home_renew(struct map_store *store, uint64_t id, const struct map_claim 
 		rc = home_put(store, &home, version);
 		if (rc == 0)
 			*found = home;
+		if (rc != -ESTALE)
+			return rc;
+	}
+	return -EBUSY;
+}
+
+int map_home_give(struct map_store *store, uint64_t id, const struct map_claim *claim,
+	uint64_t term, uint64_t next)
+{
+	struct map_home home;
+	uint64_t version;
+	if (!claim_check(id, claim) || next == 0 || next == claim->owner)
+		return -EINVAL;
+	for (unsigned tries = 0; tries < TRIES; tries++) {
+		int rc = home_get(store, id, &home, &version);
+		if (rc == 0 && home.owner == 0 && home.next == next && home.term == term)
+			return 0; /* said again */
+		if (rc == -ENOENT || (rc == 0 && (home.owner != claim->owner || home.term != term)))
+			return -ESTALE;
+		if (rc != 0)
+			return rc;
+		home.owner = 0;
+		home.next = next;
+		home_renew(&home, claim);
+		rc = home_put(store, &home, version);
 		if (rc != -ESTALE)
 			return rc;
 	}

@@ -46,6 +46,13 @@ int map_home_acquire(struct map_store *store, uint64_t id, const struct map_clai
 /* -ESTALE: lost. */
 int map_home_renew(struct map_store *store, uint64_t id, const struct map_claim *claim,
 	uint64_t term, struct map_home *found);
+/*
+ * Handed over: nobody's, and only `next` may have it, or `owner` again, whoever is first, until a
+ * lease's time is over. Whoever of the two comes late finds it another's: there is nothing to be
+ * decided but by this record. -ESTALE: it is not ours.
+ */
+int map_home_give(struct map_store *store, uint64_t id, const struct map_claim *claim,
+	uint64_t term, uint64_t next);
 /* Fine when it is not ours any more. */
 int map_home_release(struct map_store *store, uint64_t id, uint64_t owner, uint64_t term);
 /* -ENOENT: nobody ever had it. */

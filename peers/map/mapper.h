@@ -457,6 +457,7 @@ int mapper_lease_adopt(struct mapper_task *task);
 int mapper_control_acquire(struct mapper_task *task);
 int mapper_holder_renew(struct mapper_task *task);
 int mapper_control_release(struct mapper_task *task);
+int mapper_control_home(struct mapper_task *task);
 int mapper_control_break(struct mapper_task *task);
 /* What XSEG_OP_LIST and INFO say of a volume. */
 void mapper_task_describe(

@@ -83,14 +83,35 @@ int mapper_control_release(struct mapper_task *task)
 {
 	struct mapper_shared *shared = mapper_shared(task);
 	struct map_store *store = mapper_task_store(task);
+	struct map_claim claim = mapper_lease_claim(shared, 0);
 	struct map_home home;
 	int rc = map_home_read(store, task->volume, &home);
-	if (rc == 0 && home.owner == shared->owner && !(home.flags & MAP_HOME_CHANGING))
+	if (rc == 0 && task->arg != 0)
+		rc = map_home_give(store, task->volume, &claim, home.term, task->arg);
+	else if (rc == 0 && home.owner == shared->owner && !(home.flags & MAP_HOME_CHANGING))
 		rc = map_home_release(store, task->volume, shared->owner, home.term);
 	crash_point("mapper.release.home");
 	if (rc == 0 || rc == -ENOENT)
 		mapper_lease_remove(shared, task->volume);
-	return rc == -ENOENT ? 0 : rc;
+	return rc == -ENOENT && task->arg == 0 ? 0 : rc;
+}
+
+int mapper_control_home(struct mapper_task *task)
+{
+	struct map_home home = {0};
+	int rc = map_home_read(mapper_task_store(task), task->volume, &home);
+	struct map_home_info *out =
+		rc == 0 || rc == -ENOENT ? mapper_task_answer(task, sizeof(*out)) : NULL;
+	if (!out)
+		return rc == 0 || rc == -ENOENT ? task->error : rc;
+	*out = (struct map_home_info){.self = mapper_shared(task)->owner,
+		.owner = home.owner,
+		.last = home.last,
+		.next = home.next,
+		.term = home.term,
+		.line = home.line,
+		.since = home.since};
+	return 0;
 }
 
 int mapper_control_break(struct mapper_task *task)

@@ -338,6 +338,8 @@ void volume_lease_want(struct volume_task *task, bool read_only);
 void volume_lease_job(struct peer *peer, struct volume *volume, struct job *job);
 /* Nobody has it open any more: given back in the background. */
 void volume_lease_release(struct peer *peer, struct volume *volume);
+/* MAP_GIVE. */
+void volume_lease_give(struct volume_task *task, struct volume *volume);
 /* It was acquired for somebody who is refused: given back, unless others have it open. */
 void volume_lease_unwant(struct peer *peer, struct volume *volume);
 /* It was taken away from us. */

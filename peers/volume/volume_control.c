@@ -19,6 +19,7 @@ enum part {
 	PART_RESIZE,
 	PART_FLATTEN,
 	PART_BREAK,
+	PART_GIVE,
 };
 
 struct control {
@@ -39,6 +40,8 @@ static const struct control controls[MAP_CONTROLS] = {
 	[MAP_BREAK] = {PART_BREAK, VOLUME_CHANGES_WORDS, false},
 	[MAP_DIFF] = {PART_PUBLISHES, VOLUME_CHANGES_WORDS, false},
 	[MAP_DETAIL] = {PART_PUBLISHES, VOLUME_CHANGES_WORDS, false},
+	[MAP_GIVE] = {PART_GIVE, VOLUME_CHANGES_WORDS, false},
+	[MAP_HOME] = {PART_PASSES, VOLUME_CHANGES_WORDS, false},
 	[MAP_SWEEP] = {PART_PASSES, VOLUME_CHANGES_WORDS, false},
 	[MAP_SWEEP_STATE] = {PART_PASSES, VOLUME_CHANGES_WORDS, false},
 };
@@ -145,9 +148,9 @@ static void control_found(struct volume_task *task, int error)
 	bool change = control->part != PART_PUBLISHES;
 	if (error == 0)
 		error = !volume ? -ENOENT : volume->configured ? -EPERM : 0;
-	if (error == 0 && change && task->job->arg0 != MAP_FLAGS &&
-		task->job->arg0 != MAP_FLATTEN && task->job->arg0 != MAP_BREAK &&
-		task->job->data_size < sizeof(struct map_ask))
+	bool asks = change && task->job->arg0 != MAP_FLAGS && task->job->arg0 != MAP_FLATTEN &&
+		    task->job->arg0 != MAP_BREAK && task->job->arg0 != MAP_GIVE;
+	if (error == 0 && asks && task->job->data_size < sizeof(struct map_ask))
 		error = -EINVAL;
 	if (error != 0) {
 		volume_task_end(task, error, 0, 0);
@@ -165,6 +168,7 @@ static void control_found(struct volume_task *task, int error)
 	case PART_RESIZE: resize(task, volume); break;
 	case PART_FLATTEN: volume_flatten(task, volume); break;
 	case PART_BREAK: break_ask(&task->step); break;
+	case PART_GIVE: volume_lease_give(task, volume); break;
 	case PART_CHANGES:
 	case PART_PASSES:
 	case PART_NONE:
@@ -179,6 +183,10 @@ void volume_control(struct peer *peer, struct job *job)
 	bool looks = job->arg0 == MAP_ACQUIRE && job->arg1 == MAP_READ_ONLY;
 	if (job->arg0 == XSEG_CONTROL_REFENCE) {
 		volume_refence(peer, job);
+		return;
+	}
+	if (job->arg0 == XSEG_CONTROL_LEAVE && job->key.volume != 0) {
+		job_forward(job, VOLUME_STORE);
 		return;
 	}
 	if (!control || (control->part == PART_NONE && !looks) || !volume_has_map(peer)) {

@@ -29,8 +29,9 @@
 struct lease {
 	struct volume_flush flush; /* first: it begins with a volume_step */
 	struct volume_quiesce quiesce;
-	struct volume_task *task; /* NULL: given back */
+	struct volume_task *task; /* NULL: given back, since nobody uses it any more */
 	bool read_only;
+	uint64_t next; /* given back to be this one's, whoever has it open here */
 	int error;
 	struct map_head_info head; /* as acquired */
 };
@@ -295,13 +296,16 @@ static void release_end(struct lease *lease, int error)
 {
 	struct peer *peer = lease->quiesce.peer;
 	struct volume *volume = lease->quiesce.volume;
+	struct volume_task *task = lease->task;
 	if (error == 0)
 		set_acquired(peer, volume, false);
-	else
+	else if (!task)
 		refused(peer, volume, error);
 	volume_quiesce_release(&lease->quiesce);
 	free(lease);
 	atomic_fetch_sub(&volume_shared(peer)->busy, 1);
+	if (task)
+		volume_task_end(task, error, 0, 0);
 }
 
 static void released(struct call *call)
@@ -310,7 +314,8 @@ static void released(struct call *call)
 	int rc = call->result;
 	call_end(call);
 	crash_point("volume.lease.released");
-	release_end(lease, rc == -ENOENT || rc == -ESTALE ? 0 : rc);
+	bool gone = lease->next == 0 && (rc == -ENOENT || rc == -ESTALE);
+	release_end(lease, gone ? 0 : rc);
 }
 
 static void release_ask(struct volume_step *step)
@@ -321,6 +326,7 @@ static void release_ask(struct volume_step *step)
 	if (!call)
 		return;
 	call->arg0 = MAP_RELEASE;
+	call->arg1 = lease->next;
 	call_submit(call, VOLUME_MAP, released);
 }
 
@@ -357,6 +363,57 @@ static void release_published(struct volume_flush *flush, int error)
 		return;
 	}
 	leave_ask(step_of(lease));
+}
+
+static void give_quiesced(struct volume_quiesce *quiesce, int error)
+{
+	struct lease *lease = container_of(quiesce, struct lease, quiesce);
+	struct peer *peer = quiesce->peer;
+	struct volume *volume = quiesce->volume;
+	struct volume_task *task = lease->task;
+	if (error != 0) {
+		atomic_fetch_sub(&volume_shared(peer)->busy, 1);
+		free(lease);
+		volume_task_end(task, error, 0, 0);
+	} else if (!volume->acquired || volume_is_lost(volume)) {
+		release_end(lease, -ESTALE);
+	} else {
+		volume_flush_begin(&lease->flush, peer, volume->id, release_published);
+	}
+}
+
+static void give(struct volume_task *task, int error)
+{
+	struct peer *peer = task->step.peer;
+	struct volume *volume = error == 0 ? volume_table_lookup(peer, task->id) : NULL;
+	struct lease *lease = volume ? calloc(1, sizeof(*lease)) : NULL;
+	if (!lease) {
+		error = error != 0 ? error : volume ? -ENOMEM : -ENOENT;
+		volume_task_end(task, error, 0, 0);
+		return;
+	}
+	atomic_fetch_add(&volume_shared(peer)->busy, 1);
+	step_of(lease)->peer = peer;
+	lease->task = task;
+	lease->next = task->job->arg1;
+	lease->quiesce = (struct volume_quiesce){.peer = peer,
+		.volume = volume,
+		.quiesced = give_quiesced,
+		.job = task->job,
+		.reads = true};
+	volume_quiesce_begin(&lease->quiesce);
+}
+
+void volume_lease_give(struct volume_task *task, struct volume *volume)
+{
+	if (task->job->arg1 == 0)
+		volume_task_end(task, -EINVAL, 0, 0);
+	else if (volume->acquired)
+		give(task, 0);
+	else { /* a composer that was started anew: what its predecessor has left is published */
+		task->found = give;
+		volume_lease_want(task, false);
+	}
 }
 
 static void release_quiesced(struct volume_quiesce *quiesce, int error)

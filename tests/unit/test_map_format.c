@@ -498,6 +498,21 @@ UNIT(test_home)
 		ck_assert_int_eq(map_format_home_decode(b, sizeof(b), &out), -EILSEQ);
 		b[bit / 8] ^= (uint8_t)(1u << (bit % 8));
 	}
+	/* handed over: a version of its own */
+	in.owner = 0;
+	in.next = 0x8182838485868788ull;
+	in.since = 0x0002030405060708ull;
+	map_format_home_encode(&in, b);
+	ck_assert_mem_eq(b + 8, "\x02\0\0\0", 4);
+	ck_assert_mem_eq(b + 168, "\x88\x87\x86\x85\x84\x83\x82\x81", 8);
+	ck_assert_mem_eq(b + 176, "\x08\x07\x06\x05\x04\x03\x02\x00", 8);
+	ck_zeros(b, 184, 508);
+	ck_assert_int_eq(map_format_home_decode(b, sizeof(b), &out), 0);
+	ck_assert_uint_eq(out.next, in.next);
+	ck_assert_uint_eq(out.since, in.since);
+	in.owner = 1; /* it cannot be somebody's already */
+	map_format_home_encode(&in, b);
+	ck_assert_int_eq(map_format_home_decode(b, sizeof(b), &out), -EILSEQ);
 }
 
 UNIT(test_home_bad)
@@ -516,7 +531,10 @@ UNIT(test_home_bad)
 	seal(b, sizeof(b));
 	ck_assert_int_eq(map_format_home_decode(b, sizeof(b), &out), -EILSEQ);
 	map_format_home_encode(&in, b);
-	b[8] = 2;
+	b[8] = 2; /* there is nothing in it that needs that */
+	seal(b, MAP_HOME_RECORD_SIZE);
+	ck_assert_int_eq(map_format_home_decode(b, MAP_HOME_RECORD_SIZE, &out), -EILSEQ);
+	b[8] = 3;
 	seal(b, MAP_HOME_RECORD_SIZE);
 	ck_assert_int_eq(map_format_home_decode(b, MAP_HOME_RECORD_SIZE, &out), -EPROTO);
 	/* a host that would garble a terminal, and one that is too long */

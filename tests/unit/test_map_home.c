@@ -56,6 +56,12 @@ static int renew(uint64_t owner, uint64_t now, uint64_t term)
 	return map_home_renew(&memory->store, ID, &claim, term, &found);
 }
 
+static int give(uint64_t owner, uint64_t now, uint64_t term, uint64_t next)
+{
+	struct map_claim claim = claim_of(owner, now);
+	return map_home_give(&memory->store, ID, &claim, term, next);
+}
+
 static void check_found(uint64_t owner, uint64_t term, uint64_t since, uint64_t until)
 {
 	ck_assert_uint_eq(found.id, ID);
@@ -179,6 +185,40 @@ UNIT(test_release)
 	ck_assert_int_eq(map_home_release(&memory->store, ID, 2, 2), 0);
 	ck_assert_int_eq(acquire(2, 5002, false), 0);
 	check_found(2, 3, 5002, 6002);
+	teardown();
+}
+
+/* Handed over: one of two has it, whoever is first, and a third waits for a lease's time. */
+UNIT(test_give)
+{
+	setup();
+	ck_assert_int_eq(give(1, 5000, 1, 2), -ESTALE);
+	ck_assert_int_eq(acquire(1, 5000, false), 0);
+	ck_assert_int_eq(give(1, 5000, 1, 1), -EINVAL);
+	ck_assert_int_eq(give(1, 5000, 1, 0), -EINVAL);
+	ck_assert_int_eq(give(2, 5000, 1, 3), -ESTALE);
+	ck_assert_int_eq(give(1, 5000, 2, 2), -ESTALE);
+	ck_assert_int_eq(give(1, 5000, 1, 2), 0);
+	ck_assert_int_eq(give(1, 5000, 1, 2), 0);
+	ck_assert_int_eq(renew(1, 5001, 1), -ESTALE);
+	ck_assert_int_eq(acquire(3, 5999, false), -EBUSY);
+	ck_assert_int_eq(acquire(2, 5002, false), 0);
+	check_found(2, 2, 5002, 6002);
+	ck_assert_uint_eq(found.line, 2);
+	ck_assert_uint_eq(found.since, 1);		   /* who opened it then goes on */
+	ck_assert_int_eq(acquire(1, 5003, false), -EBUSY); /* too late to take it back */
+	ck_assert_int_eq(give(2, 5003, 2, 3), 0);
+	ck_assert_int_eq(acquire(2, 5004, false), 0); /* taken back */
+	ck_assert_uint_eq(found.term, 3);
+	ck_assert_uint_eq(found.line, 2);
+	ck_assert_int_eq(acquire(3, 5004, false), -EBUSY);
+	ck_assert_int_eq(give(2, 5005, 3, 1), 0);
+	ck_assert_int_eq(acquire(1, 5006, false), 0); /* and back again */
+	ck_assert_uint_eq(found.term, 4);
+	ck_assert_uint_eq(found.since, 1);
+	ck_assert_int_eq(give(1, 5007, 4, 2), 0);
+	ck_assert_int_eq(acquire(3, 6007, false), 0); /* both are gone */
+	ck_assert_uint_eq(found.since, 0);
 	teardown();
 }
 
@@ -316,13 +356,21 @@ UNIT(test_race)
 UNIT(test_any_history)
 {
 	setup();
-	uint64_t random = 17, owner = 0, term = 0, until = 0;
+	uint64_t random = 17, owner = 0, term = 0, until = 0, next = 0, last = 0;
 	for (unsigned step = 0; step < 20000; step++) {
 		uint64_t who = 1 + random_next(&random) % 3, now = random_next(&random) % 4000;
-		unsigned what = (unsigned)(random_next(&random) % 8);
+		unsigned what = (unsigned)(random_next(&random) % 9);
 		bool mine = owner == who;
 		if (what == 0) {
 			ck_assert_int_eq(map_home_release(&memory->store, ID, who, term), 0);
+			owner = mine ? 0 : owner;
+			until = mine ? 0 : until;
+		} else if (what == 8) {
+			uint64_t to = who % 3 + 1;
+			bool again = owner == 0 && term != 0 && next == to;
+			ck_assert_int_eq(give(who, now, term, to), mine || again ? 0 : -ESTALE);
+			until = mine ? now + LEASE : until;
+			next = mine ? to : next;
 			owner = mine ? 0 : owner;
 		} else if (what < 4) {
 			int rc = term == 0 ? -ESTALE : renew(who, now, term);
@@ -330,17 +378,21 @@ UNIT(test_any_history)
 			until = mine ? now + LEASE : until;
 		} else {
 			bool force = what == 7;
-			bool may = mine || owner == 0 || now >= until || force;
+			bool kept = next != 0 && next != who && last != who;
+			bool may = mine || (owner == 0 && !kept) || now >= until || force;
 			ck_assert_int_eq(acquire(who, now, force), may ? 0 : -EBUSY);
 			term += may && !mine;
 			until = may ? now + LEASE : until;
+			last = may ? who : last;
+			next = may ? 0 : next;
 			owner = may ? who : owner;
 		}
 		if (term != 0) {
 			ck_assert_int_eq(map_home_read(&memory->store, ID, &found), 0);
 			ck_assert_uint_eq(found.term, term);
 			ck_assert_uint_eq(found.owner, owner);
-			ck_assert_uint_eq(found.until_ns, owner != 0 ? until : 0);
+			ck_assert_uint_eq(found.next, next);
+			ck_assert_uint_eq(found.until_ns, until);
 		}
 	}
 	teardown();

@@ -75,6 +75,23 @@ UNIT(acquired_told_looked_up)
 	ck_assert_int_eq(mrig_publish(&m, a, 5, once.epoch), 0);
 	ck_assert_uint_eq(mrig_counter(&m, MAPPER_PUBLISHED), 3);
 	ck_assert_uint_eq(mrig_counter(&m, MAPPER_ACQUIRES), 2);
+	/* handed over to another segment, which does not come for it */
+	struct map_home_info home;
+	ck_assert_int_eq(mrig_control(&m, MAP_RELEASE, a, 77, NULL, 0), 0);
+	ck_assert_int_eq(mrig_control(&m, MAP_RELEASE, a, 78, NULL, 0), -ESTALE);
+	ck_assert_int_eq(mrig_control(&m, MAP_HOME, a, 0, NULL, 0), 0);
+	ck_assert_uint_eq(m.size, sizeof(home));
+	memcpy(&home, m.out, sizeof(home));
+	ck_assert_uint_eq(home.owner, 0);
+	ck_assert_uint_eq(home.next, 77);
+	ck_assert_uint_eq(home.last, home.self);
+	uint64_t term = home.term;
+	ck_assert_uint_eq(acquire(a).term, term + 1);
+	ck_assert_int_eq(mrig_control(&m, MAP_HOME, a, 0, NULL, 0), 0);
+	memcpy(&home, m.out, sizeof(home));
+	ck_assert_uint_eq(home.owner, home.self);
+	ck_assert_uint_eq(home.next, 0);
+	ck_assert_uint_eq(home.line, 1);
 	mrig_end(&m);
 }
 

@@ -374,6 +374,45 @@ UNIT_WITHIN(test_words, setup, teardown)
 	ck_assert_int_eq(control(&b, MAP_CONTROLS, id, 1, NULL), -EOPNOTSUPP);
 }
 
+static struct map_home_info home_of(uint64_t id)
+{
+	struct map_home_info home;
+	ck_assert_int_eq(control(&b, MAP_HOME, id, 0, NULL), 0);
+	memcpy(&home, out + MAP_ANSWER_AT, sizeof(home));
+	return home;
+}
+
+/* Handed over while it is open; who writes afterwards takes it back, as nobody has come for it. */
+UNIT_WITHIN(test_give, setup, teardown)
+{
+	make("moves", 4 * OBJECT);
+	uint64_t id = opened("moves", 0);
+	put(id, 0, 1, OBJECT);
+	struct map_home_info home = home_of(id);
+	ck_assert_uint_eq(home.owner, home.self);
+	ck_assert_int_eq(control(&b, MAP_GIVE, id, 0, NULL), -EINVAL);
+	ck_assert_int_eq(control(&b, MAP_GIVE, id, home.self, NULL), -EINVAL);
+	ck_assert_uint_eq(home_of(id).owner, home.self);
+	for (unsigned i = 0; i < 3; i++) {
+		ck_assert_int_eq(control(&b, MAP_GIVE, id, 77, NULL), 0);
+		ck_assert_uint_eq(home_of(id).next, 77);
+		ck_assert_uint_eq(home_of(id).owner, 0);
+		if (i == 1) { /* what a composer that was killed has left goes there first */
+			rig_kill(&rig, VOL);
+			rig_start_again(&rig, VOL);
+		}
+		put(id, OBJECT, (uint8_t)(2 + i), OBJECT);
+		ck_assert_uint_eq(home_of(id).term, home.term + i + 1);
+		ck_assert_uint_eq(home_of(id).owner, home.self);
+		is(id, 0, 1, OBJECT);
+		is(id, OBJECT, (uint8_t)(2 + i), OBJECT);
+	}
+	rig_kill(&rig, VOL);
+	rig_start_again(&rig, VOL);
+	ck_assert_int_eq(control(&b, MAP_GIVE, id, 77, NULL), 0);
+	is(id, OBJECT, 4, OBJECT);
+}
+
 static uint64_t sixty_writes(uint64_t id)
 {
 	uint64_t begun = clock_now_ns();
