@@ -202,6 +202,8 @@ void keeper_config_forget(struct keeper *keeper, struct keeper_host *host)
 	struct pipeline_host *place = &keeper->pipeline.hosts[host->index];
 	unsigned kept = 0;
 	must(host->pid == 0);
+	/* the edges that the file let lead there do not any more; what is saved says so */
+	pipeline_running_part(&keeper->pipeline, &keeper->seg, host->index);
 	peers_forget(keeper, host->index);
 	pipeline_host_clear(place);
 	keeper_store_drop(host);

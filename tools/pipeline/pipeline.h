@@ -103,6 +103,8 @@ int pipeline_check(
 	const struct pipeline *pipeline, const struct pipeline_roles *roles, struct fault *fault);
 /* Of a role's description: may an edge of that name lead to it? */
 bool pipeline_check_role_serves(const json_t *role, const char *edge);
+/* Does its value name a peer? edge.NAME and second choices of those. */
+bool pipeline_check_is_edge(const struct pipeline_option *option);
 
 /* "NAME=ROLE,key=value,..." as xsegpeer takes it; malloc'd. */
 char *pipeline_text_argument(const struct pipeline_peer *peer);

@@ -11,7 +11,7 @@
 #include "tools/pipeline/pipeline_keep.h"
 
 /* A way down, or the second choice for one. */
-static bool option_is_edge(const struct pipeline_option *option)
+bool pipeline_check_is_edge(const struct pipeline_option *option)
 {
 	return !strncmp(option->key, "edge.", 5) || pipeline_keep_fallback(option->key);
 }
@@ -90,7 +90,7 @@ static int hosts_used(const struct pipeline *pipeline, struct fault *fault)
 static const struct pipeline_peer *edge_target(
 	const struct pipeline *pipeline, const struct pipeline_option *option)
 {
-	return option_is_edge(option) ? pipeline_peer_find(pipeline, option->value) : NULL;
+	return pipeline_check_is_edge(option) ? pipeline_peer_find(pipeline, option->value) : NULL;
 }
 
 static int edge_unknown(const struct pipeline *pipeline, const struct pipeline_peer *peer,
@@ -182,7 +182,7 @@ int pipeline_check_resolve(struct pipeline *pipeline, struct fault *fault)
 			return place_fail(pipeline, peer, NULL, fault, "the peer has no role=");
 		rc = peer_to_host(pipeline, peer, fault);
 		for (unsigned j = 0; !rc && j < peer->option_count; j++)
-			if (option_is_edge(&peer->options[j]) &&
+			if (pipeline_check_is_edge(&peer->options[j]) &&
 				!edge_target(pipeline, &peer->options[j]))
 				rc = edge_unknown(pipeline, peer, &peer->options[j], fault);
 	}
@@ -228,7 +228,7 @@ static int key_unknown(const struct pipeline *pipeline, const struct pipeline_pe
 	for (size_t i = 0; i < count; i++)
 		pointers[i] = names[i];
 	snprintf(text, sizeof(text), "role %s has no %s '%s'", peer->role,
-		option_is_edge(option) ? "edge" : "option", option->key);
+		pipeline_check_is_edge(option) ? "edge" : "option", option->key);
 	place_fail(pipeline, peer, option->key, fault, text);
 	char otherwise[96];
 	snprintf(otherwise, sizeof(otherwise), "'xsegpeer --help-role %.31s' lists them",
@@ -298,7 +298,7 @@ static int check_option(const struct pipeline *pipeline, const struct pipeline_p
 	unsigned index, const json_t *role, struct fault *fault)
 {
 	const struct pipeline_option *option = &peer->options[index];
-	bool edge = option_is_edge(option), kept = pipeline_keep_key(option->key) && !edge;
+	bool edge = pipeline_check_is_edge(option), kept = pipeline_keep_key(option->key) && !edge;
 	const json_t *described = edge || kept ? NULL : option_described(role, option->key);
 	if (edge ? !edge_described(role, strchr(option->key, '.') + 1) : !described && !kept)
 		return key_unknown(pipeline, peer, option, role, fault);
@@ -371,7 +371,7 @@ static int check_peer(const struct pipeline *pipeline, const struct pipeline_pee
 	for (unsigned i = 0; !rc && i < peer->option_count; i++)
 		rc = check_option(pipeline, peer, i, role, fault);
 	for (unsigned i = 0; !rc && i < peer->option_count; i++)
-		if (option_is_edge(&peer->options[i]))
+		if (pipeline_check_is_edge(&peer->options[i]))
 			rc = check_target(pipeline, peer, &peer->options[i], roles, fault);
 	return rc ? rc : check_required(pipeline, peer, role, fault);
 }

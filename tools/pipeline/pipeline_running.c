@@ -193,3 +193,36 @@ void pipeline_running_edges(struct pipeline *pipeline, const struct xseg *seg)
 			option_unset(peer, key);
 	}
 }
+
+/* Where the edge of that option leads, if that is a peer of the pipeline; or NULL. */
+static const struct pipeline_peer *edge_now(const struct pipeline *pipeline, const struct xseg *seg,
+	const struct pipeline_peer *peer, const char *key)
+{
+	char name[XSEG_EDGE_NAME_MAX + 1], to[NAME_LENGTH_MAX + 1] = "";
+	uint32_t index, port = XSEG_NONE;
+	snprintf(name, sizeof(name), "%s:%s", peer->name, key + 5);
+	if (!strncmp(key, "edge.", 5) && !xseg_edge_find(seg, name, &index))
+		port = xseg_edge_port(seg, index);
+	if (port != XSEG_NONE)
+		memcpy(to, seg->ports[port].name, NAME_LENGTH_MAX);
+	return pipeline_peer_find(pipeline, to);
+}
+
+void pipeline_running_part(struct pipeline *pipeline, const struct xseg *seg, unsigned host)
+{
+	for (unsigned i = 0; i < pipeline->peer_count; i++) {
+		struct pipeline_peer *peer = &pipeline->peers[i];
+		for (unsigned j = peer->option_count; j-- > 0;) {
+			const struct pipeline_option *option = &peer->options[j];
+			const struct pipeline_peer *to =
+				pipeline_peer_find(pipeline, option->value);
+			if (!pipeline_check_is_edge(option) || !to || to->host != host)
+				continue;
+			to = edge_now(pipeline, seg, peer, option->key);
+			if (to && to->host != host)
+				option_set(peer, option->key, to->name);
+			else
+				option_unset(peer, option->key);
+		}
+	}
+}

@@ -24,5 +24,7 @@ bool pipeline_running_begin(const char *role, const char *key);
 void pipeline_running_begun(struct pipeline *pipeline);
 /* Every edge of its peers as it leads now; one that leads nowhere is left out. */
 void pipeline_running_edges(struct pipeline *pipeline, const struct xseg *seg);
+/* Only those that name a peer of that host, which is about to go. */
+void pipeline_running_part(struct pipeline *pipeline, const struct xseg *seg, unsigned host);
 
 #endif
