@@ -68,6 +68,11 @@ json_is "says what it did" '[.name, .to, .volumes, .mover, .changed] | map(tostr
     "big new0 3 mover0 true"
 json_is "and copied all" '.bytes >= 50331648' true
 tap_is "a mover stands in front of both" "$(edges_to)" "mover0 mover0"
+for edge in cache0:store map0:store; do # as whoever is killed between two switches leaves it
+    ctl edge set "$edge" file0
+    ctl_exits 0 "said again when $edge leads past it" volume move big --to new0
+    tap_is "it does not any more" "$(edges_to)" "mover0 mover0"
+done
 tap_is "all volumes are there" "$(volumes)" "big big@one disk kid other"
 tap_run "and hold what they held" holds big
 tap_run "the clone, too" holds kid

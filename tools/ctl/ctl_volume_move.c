@@ -37,9 +37,10 @@ struct move {
 	char to[NAME_LENGTH_MAX + 1], below[NAME_LENGTH_MAX + 1]; /* the new store; what the mapper
 								      asks */
 	bool there;						  /* a mover is in the path */
-	bool in_place;						  /* there is nothing to do */
-	bool finished;	/* the mover went: nothing was left behind it */
-	uint32_t which; /* enum mover_store: what --to is to the mover */
+	char astray[XSEG_EDGE_NAME_MAX + 1]; /* "": none; an edge that leads past the mover */
+	bool in_place;			     /* there is nothing to do */
+	bool finished;			     /* the mover went: nothing was left behind it */
+	uint32_t which;			     /* enum mover_store: what --to is to the mover */
 	struct mover_ask ask;
 	struct mover_state state, first;
 };
@@ -137,21 +138,54 @@ static int target(const struct move *move, const char *peer, const char *edge, c
 		"the edge %s leads nowhere", name);
 }
 
-/* Whom the mapper asks: caches do not count. */
+/* Whom a peer asks for objects in the end, and by which edge: caches do not count. */
+static int walk(const struct move *move, const char *from, char edge[XSEG_EDGE_NAME_MAX + 1],
+	char end[NAME_LENGTH_MAX + 1])
+{
+	char peer[NAME_LENGTH_MAX + 1];
+	int rc;
+	snprintf(end, NAME_LENGTH_MAX + 1, "%s", from);
+	do {
+		memcpy(peer, end, sizeof(peer));
+		snprintf(edge, XSEG_EDGE_NAME_MAX + 1, "%s:store", peer);
+		rc = target(move, peer, "store", end);
+	} while (!rc && role_is(&move->plug.seg, end, CTL_CACHE_ROLE));
+	return rc;
+}
+
+static bool leads_to(const struct move *move, const char *mover, const char *store)
+{
+	char edge[2 * NAME_LENGTH_MAX + 16], to[NAME_LENGTH_MAX + 1];
+	snprintf(edge, sizeof(edge), "%s:store", mover);
+	if (!ctl_plug_target(&move->plug.seg, edge, to) && !strcmp(to, store))
+		return true;
+	snprintf(edge, sizeof(edge), "%s:store-to", mover);
+	return !ctl_plug_target(&move->plug.seg, edge, to) && !strcmp(to, store);
+}
+
+/* Records come by the mapper, objects by the composer: both ways must end at the mover. Who was
+   killed while he switched edges has left one of them at a store. */
 static int look_below(struct move *move)
 {
 	const struct xseg *seg = &move->plug.seg;
 	char composer[NAME_LENGTH_MAX + 1] = "", mapper[NAME_LENGTH_MAX + 1];
+	char map_edge[XSEG_EDGE_NAME_MAX + 1], edge[XSEG_EDGE_NAME_MAX + 1];
+	char end[NAME_LENGTH_MAX + 1];
 	memcpy(composer, seg->ports[move->composer.port].name, NAME_LENGTH_MAX);
 	int rc = target(move, composer, "map", mapper);
 	if (!rc)
-		rc = target(move, mapper, "store", move->below);
-	while (!rc && role_is(seg, move->below, CTL_CACHE_ROLE)) {
-		char cache[NAME_LENGTH_MAX + 1];
-		memcpy(cache, move->below, sizeof(cache));
-		rc = target(move, cache, "store", move->below);
+		rc = walk(move, mapper, map_edge, move->below);
+	if (!rc)
+		rc = walk(move, composer, edge, end);
+	if (rc || !strcmp(end, move->below))
+		return rc;
+	if (role_is(seg, move->below, MOVER_ROLE) && leads_to(move, move->below, end)) {
+		memcpy(move->astray, edge, sizeof(edge));
+	} else if (role_is(seg, end, MOVER_ROLE) && leads_to(move, end, move->below)) {
+		memcpy(move->astray, map_edge, sizeof(map_edge));
+		memcpy(move->below, end, sizeof(end));
 	}
-	return rc;
+	return 0;
 }
 
 static int look_mover(struct move *move)
@@ -270,6 +304,20 @@ static int tell_once(struct move *move, enum mover_control what)
 	return rc;
 }
 
+/* What goes past the mover goes through it again. */
+static int bring_back(struct move *move)
+{
+	struct ctl_plug *plug = &move->plug;
+	char to[NAME_LENGTH_MAX + 1];
+	bool changed;
+	if (!move->astray[0] || ctl_plug_target(&plug->seg, move->astray, to))
+		return 0;
+	memcpy(plug->edges[0], move->astray, sizeof(move->astray));
+	plug->edge_count = 1;
+	int rc = ctl_plug_switch(plug, plug->name, &changed);
+	return rc ? rc : ctl_settle(plug, to, false);
+}
+
 static int put_in(struct move *move)
 {
 	struct ctl_plug *plug = &move->plug;
@@ -277,7 +325,7 @@ static int put_in(struct move *move)
 	json_t *result = NULL;
 	bool changed;
 	if (move->there)
-		return 0;
+		return bring_back(move);
 	snprintf(argument, sizeof(argument), "%s=%s,edge.store=%s,edge.store-to=%s", plug->name,
 		MOVER_ROLE, plug->store, move->to);
 	struct xseg_peer_view view;
