@@ -174,24 +174,25 @@ int map_home_renew(struct map_store *store, uint64_t id, const struct map_claim 
 	return -EBUSY;
 }
 
-int map_home_give(struct map_store *store, uint64_t id, const struct map_claim *claim,
-	uint64_t term, uint64_t next)
+/* Term and host stay: the term for the next one's, the host for people. -ENOENT: it is not ours. */
+static int let_go(struct map_store *store, uint64_t id, uint64_t owner, uint64_t term,
+	uint64_t next, const struct map_claim *claim)
 {
 	struct map_home home;
 	uint64_t version;
-	if (!claim_check(id, claim) || next == 0 || next == claim->owner)
-		return -EINVAL;
 	for (unsigned tries = 0; tries < TRIES; tries++) {
 		int rc = home_get(store, id, &home, &version);
-		if (rc == 0 && home.owner == 0 && home.next == next && home.term == term)
+		if (rc == 0 && home.owner == 0 && home.term == term && home.next == next)
 			return 0; /* said again */
-		if (rc == -ENOENT || (rc == 0 && (home.owner != claim->owner || home.term != term)))
-			return -ESTALE;
+		if (rc == 0 && (home.owner != owner || home.term != term))
+			return -ENOENT;
 		if (rc != 0)
 			return rc;
 		home.owner = 0;
+		home.until_ns = home.until_boot_ns = 0;
 		home.next = next;
-		home_renew(&home, claim);
+		if (claim)
+			home_renew(&home, claim);
 		rc = home_put(store, &home, version);
 		if (rc != -ESTALE)
 			return rc;
@@ -199,24 +200,19 @@ int map_home_give(struct map_store *store, uint64_t id, const struct map_claim *
 	return -EBUSY;
 }
 
-/* Term and host stay: the term for the next one's, the host for people. */
+int map_home_give(struct map_store *store, uint64_t id, const struct map_claim *claim,
+	uint64_t term, uint64_t next)
+{
+	if (!claim_check(id, claim) || next == 0 || next == claim->owner)
+		return -EINVAL;
+	int rc = let_go(store, id, claim->owner, term, next, claim);
+	return rc == -ENOENT ? -ESTALE : rc;
+}
+
 int map_home_release(struct map_store *store, uint64_t id, uint64_t owner, uint64_t term)
 {
-	struct map_home home;
-	uint64_t version;
-	for (unsigned tries = 0; tries < TRIES; tries++) {
-		int rc = home_get(store, id, &home, &version);
-		if (rc == -ENOENT || (rc == 0 && (home.owner != owner || home.term != term)))
-			return 0;
-		if (rc != 0)
-			return rc;
-		home.owner = 0;
-		home.until_ns = home.until_boot_ns = 0;
-		rc = home_put(store, &home, version);
-		if (rc != -ESTALE)
-			return rc;
-	}
-	return -EBUSY;
+	int rc = let_go(store, id, owner, term, 0, NULL);
+	return rc == -ENOENT ? 0 : rc;
 }
 
 int map_home_read(struct map_store *store, uint64_t id, struct map_home *found)

@@ -100,10 +100,11 @@ int mapper_control_home(struct mapper_task *task)
 {
 	struct map_home home = {0};
 	int rc = map_home_read(mapper_task_store(task), task->volume, &home);
-	struct map_home_info *out =
-		rc == 0 || rc == -ENOENT ? mapper_task_answer(task, sizeof(*out)) : NULL;
+	if (rc != 0 && rc != -ENOENT)
+		return rc;
+	struct map_home_info *out = mapper_task_answer(task, sizeof(*out));
 	if (!out)
-		return rc == 0 || rc == -ENOENT ? task->error : rc;
+		return task->error;
 	*out = (struct map_home_info){.self = mapper_shared(task)->owner,
 		.owner = home.owner,
 		.last = home.last,

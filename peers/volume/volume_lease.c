@@ -315,6 +315,9 @@ static void released(struct call *call)
 	call_end(call);
 	crash_point("volume.lease.released");
 	bool gone = lease->next == 0 && (rc == -ENOENT || rc == -ESTALE);
+	/* it may be given away all the same: who uses it here acquires it first */
+	if (lease->next != 0)
+		set_acquired(lease->quiesce.peer, lease->quiesce.volume, false);
 	release_end(lease, gone ? 0 : rc);
 }
 
@@ -382,40 +385,6 @@ static void give_quiesced(struct volume_quiesce *quiesce, int error)
 	}
 }
 
-static void give(struct volume_task *task, int error)
-{
-	struct peer *peer = task->step.peer;
-	struct volume *volume = error == 0 ? volume_table_lookup(peer, task->id) : NULL;
-	struct lease *lease = volume ? calloc(1, sizeof(*lease)) : NULL;
-	if (!lease) {
-		error = error != 0 ? error : volume ? -ENOMEM : -ENOENT;
-		volume_task_end(task, error, 0, 0);
-		return;
-	}
-	atomic_fetch_add(&volume_shared(peer)->busy, 1);
-	step_of(lease)->peer = peer;
-	lease->task = task;
-	lease->next = task->job->arg1;
-	lease->quiesce = (struct volume_quiesce){.peer = peer,
-		.volume = volume,
-		.quiesced = give_quiesced,
-		.job = task->job,
-		.reads = true};
-	volume_quiesce_begin(&lease->quiesce);
-}
-
-void volume_lease_give(struct volume_task *task, struct volume *volume)
-{
-	if (task->job->arg1 == 0)
-		volume_task_end(task, -EINVAL, 0, 0);
-	else if (volume->acquired)
-		give(task, 0);
-	else { /* a composer that was started anew: what its predecessor has left is published */
-		task->found = give;
-		volume_lease_want(task, false);
-	}
-}
-
 static void release_quiesced(struct volume_quiesce *quiesce, int error)
 {
 	struct lease *lease = container_of(quiesce, struct lease, quiesce);
@@ -441,16 +410,52 @@ static void release_quiesced(struct volume_quiesce *quiesce, int error)
 	volume_flush_begin(&lease->flush, peer, volume->id, release_published);
 }
 
-void volume_lease_release(struct peer *peer, struct volume *volume)
+/* `task`: it is given to somebody, else nobody uses it. False: no memory. */
+static bool give_back(struct peer *peer, struct volume *volume, struct volume_task *task)
 {
 	struct lease *lease = calloc(1, sizeof(*lease));
 	if (!lease)
-		return; /* looked at again in a while */
+		return false;
 	atomic_fetch_add(&volume_shared(peer)->busy, 1);
 	step_of(lease)->peer = peer;
-	lease->quiesce = (struct volume_quiesce){
-		.peer = peer, .volume = volume, .quiesced = release_quiesced};
+	lease->task = task;
+	lease->next = task ? task->job->arg1 : 0;
+	lease->quiesce = (struct volume_quiesce){.peer = peer,
+		.volume = volume,
+		.quiesced = task ? give_quiesced : release_quiesced,
+		.job = task ? task->job : NULL,
+		.reads = task != NULL};
 	volume_quiesce_begin(&lease->quiesce);
+	return true;
+}
+
+static void give(struct volume_task *task, int error)
+{
+	struct peer *peer = task->step.peer;
+	struct volume *volume = error == 0 ? volume_table_lookup(peer, task->id) : NULL;
+	if (error == 0 && !volume)
+		error = -ENOENT;
+	if (error == 0 && !give_back(peer, volume, task))
+		error = -ENOMEM;
+	if (error != 0)
+		volume_task_end(task, error, 0, 0);
+}
+
+void volume_lease_give(struct volume_task *task, struct volume *volume)
+{
+	if (task->job->arg1 == 0)
+		volume_task_end(task, -EINVAL, 0, 0);
+	else if (volume->acquired)
+		give(task, 0);
+	else { /* a composer that was started anew: what its predecessor has left is published */
+		task->found = give;
+		volume_lease_want(task, false);
+	}
+}
+
+void volume_lease_release(struct peer *peer, struct volume *volume)
+{
+	give_back(peer, volume, NULL); /* looked at again in a while, if it cannot be now */
 }
 
 /* Of those that the dead had open one at a time: the next look finds the next. */
