@@ -10,7 +10,8 @@
  *
  *   IDLE -> LOADING     at the start: what the groups' records say
  *   IDLE -> CHANGING    BEGIN: records hidden, the objects of the store that is left listed
- *   IDLE -> QUIETING    STEP: who changes the batch's objects waits; those on their way end
+ *   IDLE -> QUIETING    STEP, or who deletes an object of which part of a copy may be in the other
+ *                       store: who changes the batch's objects waits; those on their way end
  *        -> COPYING     the worker copies and flushes
  *        -> CLOSING     who reads them waits, too; those on their way end
  *        -> DELETING    the worker deletes what was copied, and flushes that
@@ -179,6 +180,8 @@ struct mover {
 	struct job_queue controls; /* asked for, one after the other */
 	struct job_queue joins;
 	struct job_queue names; /* one at a time; the first is being looked up */
+	struct xseg_key wanted; /* object that somebody waits to delete; volume 0: none */
+	uint64_t wanted_ns;	/* not before then */
 	struct mover_task task;
 	atomic_bool stopping;
 	struct mover_row row;
@@ -238,6 +241,8 @@ bool mover_step_turn(struct mover *mover);
 void mover_step_control(struct mover *mover, struct job *job);
 /* It begins by itself. */
 void mover_step_join(struct mover *mover, struct job *job);
+/* The object's litter is in somebody's way, and perhaps nobody says STEP any more. */
+void mover_step_want(struct mover *mover, const struct mover_object *object);
 
 /* --- what the worker asks (mover_call.c): 0, or the first error --- */
 

@@ -107,6 +107,13 @@ static bool locate(struct mover *mover, const struct xseg_key *key, unsigned *st
 	return *object || !group->counting;
 }
 
+static void wait_for(struct mover *mover, const struct mover_object *object, struct job *job)
+{
+	if (object->litter && !object->busy)
+		mover_step_want(mover, object);
+	mover_route_wait(mover, job);
+}
+
 static void serve_object(struct mover *mover, struct job *job)
 {
 	struct mover_object *object;
@@ -116,7 +123,7 @@ static void serve_object(struct mover *mover, struct job *job)
 	else if (!object)
 		job_forward(job, store);
 	else if (must_wait(object, is_change(job), may_delete(job)))
-		mover_route_wait(mover, job);
+		wait_for(mover, object, job);
 	else
 		counted_send(job, object, store);
 }
@@ -131,8 +138,9 @@ static void serve_copy(struct mover *mover, struct job *job)
 		mover_route_retry(job);
 	else if (!object && !source && to_store == from_store)
 		job_forward(job, to_store);
-	else if ((object && must_wait(object, true, true)) ||
-		 (source && must_wait(source, false, false)))
+	else if (object && must_wait(object, true, true))
+		wait_for(mover, object, job);
+	else if (source && must_wait(source, false, false))
 		mover_route_wait(mover, job);
 	else
 		mover_ask_copy(mover, job, from_store, source, to_store, object);

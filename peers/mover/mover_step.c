@@ -4,6 +4,9 @@
 
 #include "peers/mover/mover.h"
 
+/* What nobody has asked for, and has failed, is tried again after that. */
+#define AGAIN_NS 1000000000u
+
 #define FROM_IDLE \
 	(SM(STEP_LOADING) | SM(STEP_CHANGING) | SM(STEP_QUIETING) | SM(STEP_SETTLING) | \
 		SM(STEP_JOINING) | SM(STEP_NAMING))
@@ -95,7 +98,10 @@ static void answer_task(struct mover *mover)
 {
 	struct job *job = mover->task.job;
 	mover->task.job = NULL;
-	answer(mover, job, mover->task.error);
+	if (job)
+		answer(mover, job, mover->task.error);
+	else if (mover->task.error != 0) /* what was wanted will be again */
+		mover->wanted_ns = peer_now_ns(mover->peer) + AGAIN_NS;
 }
 
 /* --- which objects are members ---------------------------------------------------------------- */
@@ -335,20 +341,44 @@ static void copy_done(struct worker_item *item)
 	move(mover, STEP_CLOSING);
 }
 
+static void piece_take(struct mover_task *task, struct mover_object *object)
+{
+	object->busy = true;
+	task->pieces[task->count++] = (struct mover_piece){
+		.object = object, .key = object->key, .litter = object->litter};
+}
+
 static void batch_take(struct mover *mover, struct mover_group *group)
 {
 	const struct mover_options *options = mover->peer->options;
-	struct mover_task *task = &mover->task;
 	struct mover_object *object;
 	TAILQ_FOREACH (object, &group->order, order) {
-		if (task->count == options->batch)
+		if (mover->task.count == options->batch)
 			break;
-		if (!object->member)
-			continue;
-		object->busy = true;
-		task->pieces[task->count++] = (struct mover_piece){
-			.object = object, .key = object->key, .litter = object->litter};
+		if (object->member)
+			piece_take(&mover->task, object);
 	}
+}
+
+void mover_step_want(struct mover *mover, const struct mover_object *object)
+{
+	mover->wanted = object->key;
+}
+
+/* That object goes alone; its copy is made anew, and then there is no litter. */
+static bool take_wanted(struct mover *mover)
+{
+	if (mover->wanted.volume == 0 || peer_now_ns(mover->peer) < mover->wanted_ns)
+		return false;
+	struct mover_group *group = mover_group_find(mover, mover->wanted.volume);
+	struct mover_object *object = group ? mover_group_object(mover, &mover->wanted) : NULL;
+	mover->wanted.volume = 0;
+	if (!object || !object->member || group->phase != MOVER_COPYING)
+		return false; /* whoever wanted it was served meanwhile */
+	mover->task = (struct mover_task){.mover = mover, .group = group, .to = group->to};
+	piece_take(&mover->task, object);
+	move(mover, STEP_QUIETING);
+	return true;
 }
 
 static void step(struct mover *mover, struct job *job)
@@ -456,8 +486,10 @@ static bool next_one(struct mover *mover)
 		return true;
 	}
 	job = TAILQ_FIRST(&mover->controls);
+	if (!job && mover->wanted.volume != 0)
+		peer_wake_at(mover->peer, mover->wanted_ns);
 	if (!job)
-		return false;
+		return take_wanted(mover);
 	TAILQ_REMOVE(&mover->controls, job, link);
 	switch (job->arg0) {
 	case MOVER_BEGIN: begin(mover, job); break;
