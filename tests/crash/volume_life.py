@@ -10,6 +10,7 @@ not, what was flushed is there, and each sector written since is as before or af
 
 import json
 import os
+import re
 import time
 
 from cache_rig import CacheRig, nbd_wire
@@ -238,6 +239,23 @@ class World:
         self.when_closed("rm", volume.name, "--yes")
         del self.volumes[volume.name]
 
+    def mover_in_file(self):
+        """What a host's death leaves is had by a mover that leads the same way (docs/moving.md):
+        if none is there, one will lead from where all is."""
+        try:
+            edges = {e["name"]: e["to"] for e in self.rig.json("edge", "list")["edges"]}
+        except (Failed, ValueError):
+            return  # just now
+        old = edges.get("map0:store")
+        if old not in ("file0", "new0"):
+            return
+        with open(self.rig.conf, encoding="ascii") as f:
+            text = f.read()
+        part = f"edge.store={old}\nedge.store-to={'new0' if old == 'file0' else 'file0'}\n"
+        with open(self.rig.conf + ".new", "w", encoding="ascii") as f:
+            f.write(re.sub(r"edge\.store=\w+\nedge\.store-to=\w+\n", part, text))
+        os.replace(self.rig.conf + ".new", self.rig.conf)
+
     def hop(self, name=None):
         """To the other store, or to the one where it is, with all that share objects with it."""
         if "mover0" not in self.rig.peers:
@@ -245,8 +263,13 @@ class World:
         name = name or self.dice.choice([*self.volumes, "disk"])
         store = self.dice.choice(("file0", "new0"))
         self.begin("hop", name, store)
-        until(60, lambda: self.ctl("move", name, "--to", store, "--progress=none",
-                                   exits=None).returncode == 0, f"'{name}' is moved", pause=0.05)
+        self.mover_in_file()
+
+        def moved():
+            done = self.ctl("move", name, "--to", store, "--progress=none", exits=None)
+            check(not self.rig.dead, f"'{name}' cannot be moved: the host is dead")
+            return done.returncode == 0
+        until(60, moved, f"'{name}' is moved", pause=0.05)
 
     def verify(self):
         for volume in self.volumes.values():

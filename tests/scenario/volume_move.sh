@@ -68,11 +68,19 @@ json_is "says what it did" '[.name, .to, .volumes, .mover, .changed] | map(tostr
     "big new0 3 mover0 true"
 json_is "and copied all" '.bytes >= 50331648' true
 tap_is "a mover stands in front of both" "$(edges_to)" "mover0 mover0"
-for edge in cache0:store map0:store; do # as whoever is killed between two switches leaves it
-    ctl edge set "$edge" file0
-    ctl_exits 0 "said again when $edge leads past it" volume move big --to new0
-    tap_is "it does not any more" "$(edges_to)" "mover0 mover0"
-done
+past() { # EDGE STORE: as the command does it, which is killed then
+    /usr/bin/python3 -c '
+import json, socket, sys
+s = socket.socket(socket.AF_UNIX)
+s.connect(sys.argv[1])
+s.sendall(json.dumps({"jsonrpc": "2.0", "id": 1, "method": "edge.set", "params": {
+    "edge": sys.argv[2], "to": sys.argv[3], "cache_passes": True}}).encode() + b"\n")
+sys.exit(b"\"changed\":true" not in s.recv(65536).replace(b" ", b""))
+' "$SKERRY_RUN_DIR/k/xsegd.sock" "$1" "$2"
+}
+tap_run "the cache's edge leads past it" past cache0:store file0
+ctl_exits 0 "said again" volume move big --to new0
+tap_is "it does not any more" "$(edges_to)" "mover0 mover0"
 tap_is "all volumes are there" "$(volumes)" "big big@one disk kid other"
 tap_run "and hold what they held" holds big
 tap_run "the clone, too" holds kid
@@ -267,4 +275,35 @@ if mount -t tmpfs -o size=8M none "$SCENE_DIR/small" 2>/dev/null; then
 else
     tap_skip "a store that is full" "tmpfs cannot be mounted here"
 fi
+# --- the host dies in the middle, and nobody says it again ----------------------------------------
+old=$SCENE_DIR/old2 new=$SCENE_DIR/new2
+ctl down k
+mkdir "$old"
+sed -e "s|^dir = .*/store$|dir = $old|" -e "s|^dir = .*/new$|dir = $new|" "$conf" \
+    >"$SCENE_DIR/two.conf"
+ctl_exits 0 "up over two empty stores" up "$SCENE_DIR/two.conf"
+ctl volume create half --size 64M --object-size 64K
+ctl volume create other --size 1M
+fill half
+ctl_exits 0 "a mover stays for the rest" volume move other --to new0
+ctl_exits 0 "and is in the file" config save "$SCENE_DIR/half.conf"
+id=$("$XSEGCTL" volume info half --json | jq -r .id)
+moved() { [ "$(find "$new/objects/$id" -type f 2>/dev/null | wc -l)" -ge 16 ]; }
+ctl volume move half --to new0 --detach --json
+worker=$(jq -r .pid "$SKERRY_RUN_DIR/k/jobs/$(jq .job "$SCENE_DIR/ctl.out").json")
+scene_until 60 moved
+# shellcheck disable=SC2046  # pids
+kill -s KILL "$worker" "$(keeper_pid k)" $("$XSEGCTL" status --json |
+    jq -r '.keeper.guard_pid, .peers[].pid | select(. > 0)')
+ctl_exits 0 "all that was in memory is gone" segment destroy k --yes
+tap_run "half of it is here" test "$(find "$old/objects/$id" -type f | wc -l)" -ge 1
+tap_run "a part of a copy is there, too" bash -c 'cd "$0/objects" &&
+    cp --parents "$(find "$2" -type f | tail -n 1)" "$1/objects"' "$old" "$new" "$id"
+ctl_exits 0 "up" up "$SCENE_DIR/half.conf"
+tap_run "it is whole" holds half
+ctl_exits 0 "and is removed" volume rm half --yes --timeout 100s
+ctl_exits 0 "gc" volume gc --wait
+tap_is "nothing of it is left" \
+    "$(find "$old/objects/$id" "$new/objects/$id" -type f 2>/dev/null | wc -l)" 0
+ctl_exits 0 "fsck" volume fsck
 tap_end
