@@ -205,7 +205,10 @@ UNIT(test_bypass_objects)
 	crig_end(&crig);
 }
 
-/* Where flushes take long they are few: what finds no room does not wait for them. */
+/*
+ * Where flushes take long they are few (one after the other would be one in each FLUSH_NS): what
+ * finds no room goes past, and does not wait for them.
+ */
 #define FLUSH_NS 10000000u
 UNIT(test_calm)
 {
@@ -215,7 +218,8 @@ UNIT(test_calm)
 	atomic_store(&crig_store(&crig)->flush_ns, FLUSH_NS);
 	uint32_t before = crig_count(&crig, XSEG_OP_FLUSH);
 	uint64_t begin_ns = clock_now_ns(), passed_ns = 0;
-	for (unsigned n = 0; passed_ns < 40ull * FLUSH_NS; n++) {
+	for (unsigned n = 0; passed_ns < 40ull * FLUSH_NS || counter(&crig, CACHE_BYPASSES) < 256;
+		n++) {
 		/* none is on its way when it is written again: that would have to wait */
 		ck_assert_int_eq(write_at(&crig, n % 256, (uint8_t)n), 0);
 		usleep(100);
@@ -223,8 +227,7 @@ UNIT(test_calm)
 	}
 	uint32_t flushes = crig_count(&crig, XSEG_OP_FLUSH) - before;
 	ck_assert_uint_ge(flushes, 1);
-	ck_assert_uint_le(flushes, 8);
-	ck_assert_uint_ge(counter(&crig, CACHE_BYPASSES), 256);
+	ck_assert_uint_le(flushes, passed_ns / (5ull * FLUSH_NS));
 	crig_end(&crig);
 }
 
