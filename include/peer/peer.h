@@ -57,6 +57,7 @@ struct peer_ops {
 	   only clients of other protocols ask; NULL: any. */
 	const char *serves;
 	unsigned edges_needed; /* so many of them must lead somewhere; 0: all; or PEER_EDGES_ANY */
+	bool edges_later;      /* the others are there, too, leading nowhere until they are set */
 	const struct xseg_counter *counters; /* ends with a NULL name; may be NULL */
 	/* Once per process before any shard starts: checks options, opens what shards share. The
 	   sentence in `why` goes to the user. May be NULL, as all below. */

@@ -294,6 +294,7 @@ struct xseg_edge_record {
 		128) _Atomic uint64_t word; /* generation 32 | port 32 (XSEG_NONE: leads nowhere) */
 	_Atomic uint32_t life;		    /* FREE, JOINING | pid << 8, ALIVE */
 	char name[XSEG_EDGE_NAME_MAX];	    /* "PEER:edge" */
+	_Atomic uint32_t spare;		    /* 1: it may lead nowhere; its peer can do without */
 };
 fixed(sizeof(struct xseg_edge_record) == 128);
 

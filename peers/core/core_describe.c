@@ -63,8 +63,9 @@ void describe_role(const struct peer_ops *ops, FILE *out)
 	describe_text(ops->summary, out);
 	fputs(", \"edges\": ", out);
 	describe_names(ops->edges, out);
-	if (ops->edges_needed == PEER_EDGES_ANY)
-		fputs(", \"edges_any\": true", out);
+	if (ops->edges_needed != 0)
+		fprintf(out, ", \"edges_needed\": %u",
+			ops->edges_needed == PEER_EDGES_ANY ? 0 : ops->edges_needed);
 	if (ops->serves) {
 		fputs(", \"serves\": ", out);
 		describe_text(ops->serves, out);

@@ -166,14 +166,18 @@ static int host_peer_join(struct host *host, struct host_peer *peer, char *why)
 	return error;
 }
 
+static bool host_edge_must_lead(const struct host_peer *peer, unsigned e)
+{
+	unsigned needed = peer->ops->edges_needed;
+	return needed == 0 || (needed != PEER_EDGES_ANY && e < needed);
+}
+
 /* One that its role can do without, and that nobody has named: peer->edge[] is XSEG_NONE. */
 static bool host_edge_is_spared(const struct host *host, const struct host_peer *peer, unsigned e)
 {
 	char name[XSEG_EDGE_NAME_MAX];
 	uint32_t edge;
-	unsigned needed = peer->ops->edges_needed;
-	bool must_lead = needed == 0 || (needed != PEER_EDGES_ANY && e < needed);
-	if (must_lead || peer->edge[e].target)
+	if (host_edge_must_lead(peer, e) || peer->edge[e].target || peer->ops->edges_later)
 		return false;
 	snprintf(name, sizeof(name), "%s:%s", peer->name, peer->ops->edges[e]);
 	return xseg_edge_find(&host->seg, name, &edge) != 0 ||
@@ -196,10 +200,11 @@ static int host_peer_edge(struct host *host, struct host_peer *peer, unsigned e,
 			edge, host->seg.name, strerror(-error));
 		return error;
 	}
+	atomic_store(&host->seg.edges[peer->edge_index[e]].spare, !host_edge_must_lead(peer, e));
 	uint32_t now = xseg_edge_port(&host->seg, peer->edge_index[e]);
 	if (target && now != port)
 		xseg_edge_set(&host->seg, peer->edge_index[e], port);
-	if (target || now != XSEG_NONE)
+	if (target || now != XSEG_NONE || !host_edge_must_lead(peer, e))
 		return 0;
 	snprintf(why, WHY_SIZE,
 		"peer '%s': its edge '%s' leads nowhere; name the peer below with edge.%s=PEER",

@@ -320,12 +320,12 @@ static bool peer_gives(const struct pipeline_peer *peer, const char *key)
 	return false;
 }
 
-/* One that needs no edge by its name says itself which it can do with. */
-static bool edge_is_missing(
-	const struct pipeline_peer *peer, const json_t *role, const char *name, char key[64])
+/* One that does not need all its edges needs the first ones. */
+static size_t edges_needed(const json_t *role)
 {
-	snprintf(key, 64, "edge.%.48s", name);
-	return !json_is_true(json_object_get(role, "edges_any")) && !peer_gives(peer, key);
+	const json_t *needed = json_object_get(role, "edges_needed");
+	return needed ? (size_t)json_integer_value(needed)
+		      : json_array_size(json_object_get(role, "edges"));
 }
 
 static int check_required(const struct pipeline *pipeline, const struct pipeline_peer *peer,
@@ -333,9 +333,10 @@ static int check_required(const struct pipeline *pipeline, const struct pipeline
 {
 	char text[256], key[64];
 	const json_t *edges = json_object_get(role, "edges");
-	for (size_t i = 0; i < json_array_size(edges); i++) {
+	for (size_t i = 0; i < edges_needed(role); i++) {
 		const char *name = json_string_value(json_array_get(edges, i));
-		if (name && edge_is_missing(peer, role, name, key)) {
+		snprintf(key, sizeof(key), "edge.%.48s", name ? name : "");
+		if (name && !peer_gives(peer, key)) {
 			snprintf(text, sizeof(text), "peer '%s' (role %s) needs %s=PEER",
 				peer->name, peer->role, key);
 			return place_fail(pipeline, peer, NULL, fault, text);

@@ -91,9 +91,10 @@ static bool peer_serves(const struct xseg *seg, const char *name)
 	return !xseg_peer_find(seg, name, &view) && view.life == XSEG_LIFE_ALIVE;
 }
 
-static const char *edge_state(const struct xseg *seg, const char *peer, const char *to)
+static const char *edge_state(
+	const struct xseg *seg, const char *peer, const char *to, bool may_be_nowhere)
 {
-	if (!peer_serves(seg, peer))
+	if (!peer_serves(seg, peer) || (!to && may_be_nowhere))
 		return "unused";
 	if (!to)
 		return "nowhere";
@@ -118,8 +119,9 @@ static json_t *edge_report(const struct xseg *seg, uint32_t index)
 		(int)(colon - name), "edge", colon + 1, "to", port == XSEG_NONE ? NULL : to,
 		"generation", (json_int_t)(uint32_t)word);
 	*colon = 0;
-	json_object_set_new(
-		edge, "state", json_string(edge_state(seg, name, port == XSEG_NONE ? NULL : to)));
+	json_object_set_new(edge, "state",
+		json_string(edge_state(seg, name, port == XSEG_NONE ? NULL : to,
+			atomic_load(&record->spare) != 0)));
 	return edge;
 }
 
