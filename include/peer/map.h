@@ -66,6 +66,8 @@ enum map_control {
 	MAP_HOME, /* out: struct map_home_info */
 	MAP_GIVE, /* to a composer: all that was written goes to the store, then MAP_RELEASE with
 		     arg1; whoever writes here afterwards takes it back, if he is the first */
+	MAP_KEEP, /* to a composer: it is acquired, and not given back for arg1 ns, also if nobody
+		     has it open here: he is elsewhere, and says so again */
 	MAP_CONTROLS
 };
 
@@ -181,10 +183,10 @@ fixed(sizeof(struct map_owner) == 96);
 /* The home record, as it is now. */
 struct map_home_info {
 	uint64_t self; /* this segment as an owner */
-	uint64_t owner, last, next;
+	uint64_t owner, last, next, previous;
 	uint64_t term, line, since;
 };
-fixed(sizeof(struct map_home_info) == 56);
+fixed(sizeof(struct map_home_info) == 64);
 
 struct map_detail {
 	uint64_t id, size, parent, created_ns, generation;

@@ -423,6 +423,7 @@ void map_format_home_encode(const struct map_home *home, uint8_t out[MAP_HOME_RE
 	at = put_u64(at, home->lease_ns);
 	at = put_u64(at, home->next);
 	at = put_u64(at, home->since);
+	at = put_u64(at, home->previous);
 	must(at <= out + MAP_HOME_RECORD_SIZE - CRC_SIZE);
 	put_seal(out, MAP_HOME_RECORD_SIZE);
 }
@@ -454,9 +455,11 @@ int map_format_home_decode(const uint8_t *from, size_t size, struct map_home *ho
 	home->lease_ns = get_u64(&at);
 	home->next = get_u64(&at);
 	home->since = get_u64(&at);
+	home->previous = get_u64(&at);
 	bool handed = home->next != 0 || home->since != 0;
 	good = good && handed == (version == HOME_VERSION_HANDED);
 	good = good && (home->next == 0 || home->owner == 0);
+	good = good && (home->previous == 0 || home->since != 0);
 	good = good && home->line <= home->term && home->since <= home->term;
 	good = good && is_zero(at, from + MAP_HOME_RECORD_SIZE - CRC_SIZE);
 	return good && home->id != 0 && home->term != 0 ? 0 : -EILSEQ;

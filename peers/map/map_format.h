@@ -137,8 +137,9 @@ struct map_home {
 	uint64_t until_boot_ns; /* end of the lease, CLOCK_BOOTTIME of that boot; 0: not known */
 	uint64_t lease_ns;	/* its length; 0: not known */
 	uint64_t next;		/* nobody has it, and this one alone may, until the lease ends */
-	uint64_t since; /* since this term it was only ever handed over; 0: not handed over */
-	uint32_t flags; /* MAP_HOME_* */
+	uint64_t since;	   /* since this term it was only ever handed over; 0: not handed over */
+	uint64_t previous; /* where `last` has it from, if it was handed over */
+	uint32_t flags;	   /* MAP_HOME_* */
 };
 
 /* May a volume look like this? 0 or -EINVAL. */

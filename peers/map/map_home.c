@@ -86,6 +86,7 @@ static bool claim_check(uint64_t id, const struct map_claim *claim)
 
 static void home_take(struct map_home *home, const struct map_claim *claim)
 {
+	bool is_free = home->owner == 0 && home->next == 0;
 	memset(home->host, 0, sizeof(home->host));
 	memcpy(home->host, claim->host, strlen(claim->host));
 	home->flags = claim->flags;
@@ -93,9 +94,12 @@ static void home_take(struct map_home *home, const struct map_claim *claim)
 	home->since_ns = claim->now_ns;
 	home->term++;
 	if (home->last != claim->owner) {
-		bool handed = home->next == claim->owner;
+		/* what was given back to everybody, and nobody took, is as it was to who gave it */
+		bool back = is_free && home->previous == claim->owner;
+		bool handed = home->next == claim->owner || back;
 		uint64_t first = home->since != 0 ? home->since : home->line;
 		home->since = handed ? first : 0;
+		home->previous = handed ? home->last : 0;
 		home->line = home->term;
 	}
 	home->next = 0;

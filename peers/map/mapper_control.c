@@ -109,6 +109,7 @@ int mapper_control_home(struct mapper_task *task)
 		.owner = home.owner,
 		.last = home.last,
 		.next = home.next,
+		.previous = home.previous,
 		.term = home.term,
 		.line = home.line,
 		.since = home.since};

@@ -97,6 +97,7 @@ struct volume {
 	bool acquired;	     /* ours to write to */
 	uint64_t term;	     /* in which it was acquired: the head is asked for again to read */
 	uint64_t release_ns; /* it could not be given back: not before then */
+	uint64_t kept_ns;    /* whoever has it open elsewhere says so again until then */
 	_Atomic bool lost;   /* it was taken away from us while it was open: nothing is written */
 	uint32_t refs;	     /* caches that point here */
 	struct volume_quiesce *quiesce;
@@ -251,6 +252,8 @@ void volume_open_admit(struct volume *volume, struct volume_client client);
    than before. */
 int volume_open_add(struct peer *peer, struct volume *volume, struct volume_client client,
 	bool writes, uint64_t again);
+/* With the mutex: what that client has not opened here it has not open. */
+void volume_open_unnotice(struct volume *volume, unsigned lane);
 /* True: nobody has it open any more, and it is ours to give back. */
 bool volume_open_remove(struct peer *peer, struct volume *volume, struct volume_client client);
 /* How often it is open; forgets the dead. `but` alone may be at work without having opened it. */
@@ -338,8 +341,9 @@ void volume_lease_want(struct volume_task *task, bool read_only);
 void volume_lease_job(struct peer *peer, struct volume *volume, struct job *job);
 /* Nobody has it open any more: given back in the background. */
 void volume_lease_release(struct peer *peer, struct volume *volume);
-/* MAP_GIVE. */
+/* MAP_GIVE, MAP_KEEP. */
 void volume_lease_give(struct volume_task *task, struct volume *volume);
+void volume_lease_keep(struct volume_task *task, struct volume *volume);
 /* It was acquired for somebody who is refused: given back, unless others have it open. */
 void volume_lease_unwant(struct peer *peer, struct volume *volume);
 /* It was taken away from us. */

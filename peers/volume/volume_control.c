@@ -20,6 +20,7 @@ enum part {
 	PART_FLATTEN,
 	PART_BREAK,
 	PART_GIVE,
+	PART_KEEP,
 };
 
 struct control {
@@ -41,6 +42,7 @@ static const struct control controls[MAP_CONTROLS] = {
 	[MAP_DIFF] = {PART_PUBLISHES, VOLUME_CHANGES_WORDS, false},
 	[MAP_DETAIL] = {PART_PUBLISHES, VOLUME_CHANGES_WORDS, false},
 	[MAP_GIVE] = {PART_GIVE, VOLUME_CHANGES_WORDS, false},
+	[MAP_KEEP] = {PART_KEEP, VOLUME_CHANGES_WORDS, false},
 	[MAP_HOME] = {PART_PASSES, VOLUME_CHANGES_WORDS, false},
 	[MAP_SWEEP] = {PART_PASSES, VOLUME_CHANGES_WORDS, false},
 	[MAP_SWEEP_STATE] = {PART_PASSES, VOLUME_CHANGES_WORDS, false},
@@ -148,8 +150,9 @@ static void control_found(struct volume_task *task, int error)
 	bool change = control->part != PART_PUBLISHES;
 	if (error == 0)
 		error = !volume ? -ENOENT : volume->configured ? -EPERM : 0;
-	bool asks = change && task->job->arg0 != MAP_FLAGS && task->job->arg0 != MAP_FLATTEN &&
-		    task->job->arg0 != MAP_BREAK && task->job->arg0 != MAP_GIVE;
+	uint64_t what = task->job->arg0;
+	bool asks = change && what != MAP_FLAGS && what != MAP_FLATTEN && what != MAP_BREAK &&
+		    what != MAP_GIVE && what != MAP_KEEP;
 	if (error == 0 && asks && task->job->data_size < sizeof(struct map_ask))
 		error = -EINVAL;
 	if (error != 0) {
@@ -169,6 +172,7 @@ static void control_found(struct volume_task *task, int error)
 	case PART_FLATTEN: volume_flatten(task, volume); break;
 	case PART_BREAK: break_ask(&task->step); break;
 	case PART_GIVE: volume_lease_give(task, volume); break;
+	case PART_KEEP: volume_lease_keep(task, volume); break;
 	case PART_CHANGES:
 	case PART_PASSES:
 	case PART_NONE:

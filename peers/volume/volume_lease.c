@@ -23,6 +23,7 @@
 #include "peers/volume/volume_map.h"
 #include "peers/volume/volume_quiesce.h"
 
+#define KEEP_MAX_NS 600000000000u
 #define LOOK_NS 1000000000u /* between two looks for volumes that the dead had open */
 
 /* One acquiring or giving back. */
@@ -45,6 +46,8 @@ static void set_acquired(struct peer *peer, struct volume *volume, bool acquired
 	pthread_mutex_lock(&shared->lock);
 	if (acquired && !volume->acquired)
 		LIST_INSERT_HEAD(&shared->acquired, volume, lease);
+	for (unsigned lane = 0; !acquired && lane < XSEG_LANES_MAX; lane++)
+		volume_open_unnotice(volume, lane); /* who works on does so where it is now */
 	if (!acquired && volume->acquired)
 		LIST_REMOVE(volume, lease);
 	volume->acquired = acquired;
@@ -453,9 +456,44 @@ void volume_lease_give(struct volume_task *task, struct volume *volume)
 	}
 }
 
+static void keep(struct volume_task *task, int error)
+{
+	struct peer *peer = task->step.peer;
+	struct volume *volume = error == 0 ? volume_table_lookup(peer, task->id) : NULL;
+	if (error == 0 && !volume)
+		error = -ENOENT;
+	if (error == 0) {
+		uint64_t until_ns = peer_now_ns(peer) + task->job->arg1;
+		pthread_mutex_lock(&volume_shared(peer)->lock);
+		if (until_ns < volume->kept_ns) /* the last of those elsewhere has gone */
+			volume_open_unnotice(volume, task->job->client % XSEG_LANES_MAX);
+		volume->kept_ns = until_ns;
+		pthread_mutex_unlock(&volume_shared(peer)->lock);
+	}
+	volume_task_end(task, error, 0, 0);
+}
+
+void volume_lease_keep(struct volume_task *task, struct volume *volume)
+{
+	if (task->job->arg1 > KEEP_MAX_NS) {
+		volume_task_end(task, -EINVAL, 0, 0);
+	} else if (volume->acquired) {
+		keep(task, 0);
+	} else {
+		task->found = keep;
+		volume_lease_want(task, false);
+	}
+}
+
+static bool is_kept(const struct peer *peer, const struct volume *volume)
+{
+	return !peer->stopping && volume->kept_ns > peer_now_ns(peer);
+}
+
 void volume_lease_release(struct peer *peer, struct volume *volume)
 {
-	give_back(peer, volume, NULL); /* looked at again in a while, if it cannot be now */
+	if (!is_kept(peer, volume))	       /* else volume_lease_poll() sees when it is over */
+		give_back(peer, volume, NULL); /* the same, if it cannot be now */
 }
 
 /* Of those that the dead had open one at a time: the next look finds the next. */
@@ -466,7 +504,7 @@ static struct volume *find_unused(struct peer *peer)
 	uint64_t now = peer_now_ns(peer);
 	pthread_mutex_lock(&shared->lock);
 	LIST_FOREACH (volume, &shared->acquired, lease)
-		if (!volume->quiesce && volume->release_ns <= now &&
+		if (!volume->quiesce && volume->release_ns <= now && !is_kept(peer, volume) &&
 			volume_open_is_unused(peer, volume))
 			break;
 	uint64_t id = volume ? volume->id : 0;

@@ -71,6 +71,13 @@ int volume_open_add(struct peer *peer, struct volume *volume, struct volume_clie
 	return rc;
 }
 
+void volume_open_unnotice(struct volume *volume, unsigned lane)
+{
+	if (volume->opener[lane].implied && volume->opener[lane].count == 0)
+		admit_clear(volume, lane);
+	volume->opener[lane].implied = false;
+}
+
 /*
  * More closes than opens: they were opened before this process began. Whoever works on without
  * is noticed again at his next request.

@@ -502,12 +502,15 @@ UNIT(test_home)
 	in.owner = 0;
 	in.next = 0x8182838485868788ull;
 	in.since = 0x0002030405060708ull;
+	in.previous = 0x9192939495969798ull;
 	map_format_home_encode(&in, b);
 	ck_assert_mem_eq(b + 8, "\x02\0\0\0", 4);
 	ck_assert_mem_eq(b + 168, "\x88\x87\x86\x85\x84\x83\x82\x81", 8);
 	ck_assert_mem_eq(b + 176, "\x08\x07\x06\x05\x04\x03\x02\x00", 8);
-	ck_zeros(b, 184, 508);
+	ck_assert_mem_eq(b + 184, "\x98\x97\x96\x95\x94\x93\x92\x91", 8);
+	ck_zeros(b, 192, 508);
 	ck_assert_int_eq(map_format_home_decode(b, sizeof(b), &out), 0);
+	ck_assert_uint_eq(out.previous, in.previous);
 	ck_assert_uint_eq(out.next, in.next);
 	ck_assert_uint_eq(out.since, in.since);
 	in.owner = 1; /* it cannot be somebody's already */
@@ -518,7 +521,7 @@ UNIT(test_home)
 UNIT(test_home_bad)
 {
 	static const struct bad bad[] = {{12, 2, 4}, {16, 0, 8}, {24, 0, 8}, {56, '\n', 1},
-		{56, 0x7f, 1}, {119, 1, 1}, {135, 2, 1}, {168, 1, 1}, {507, 1, 1}};
+		{56, 0x7f, 1}, {119, 1, 1}, {135, 2, 1}, {168, 1, 1}, {184, 1, 1}, {507, 1, 1}};
 	struct map_home in = sample_home(), out;
 	uint8_t b[MAP_HOME_RECORD_SIZE + 8] = {0};
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {

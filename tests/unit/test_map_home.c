@@ -216,7 +216,20 @@ UNIT(test_give)
 	ck_assert_int_eq(acquire(1, 5006, false), 0); /* and back again */
 	ck_assert_uint_eq(found.term, 4);
 	ck_assert_uint_eq(found.since, 1);
-	ck_assert_int_eq(give(1, 5007, 4, 2), 0);
+	/* given back to everybody, it is as before to whoever gave it away, and to nobody else */
+	ck_assert_int_eq(map_home_release(&memory->store, ID, 1, 4), 0);
+	ck_assert_int_eq(acquire(2, 5007, false), 0);
+	ck_assert_uint_eq(found.line, 5);
+	ck_assert_uint_eq(found.since, 1);
+	ck_assert_int_eq(map_home_release(&memory->store, ID, 2, 5), 0);
+	ck_assert_int_eq(acquire(3, 5007, false), 0);
+	ck_assert_uint_eq(found.since, 0);
+	ck_assert_int_eq(map_home_release(&memory->store, ID, 3, 6), 0);
+	ck_assert_int_eq(acquire(2, 5007, false), 0);
+	ck_assert_uint_eq(found.since, 0);
+	ck_assert_int_eq(give(2, 5007, 7, 1), 0);
+	ck_assert_int_eq(acquire(1, 5007, false), 0);
+	ck_assert_int_eq(give(1, 5007, 8, 2), 0);
 	ck_assert_int_eq(acquire(3, 6007, false), 0); /* both are gone */
 	ck_assert_uint_eq(found.since, 0);
 	teardown();
