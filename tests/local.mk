@@ -29,4 +29,5 @@ include tests/scenario/kill.mk
 include tests/crash/local.mk
 include tests/cache.mk
 include tests/map.mk
+include tests/rehome.mk
 include tests/mapperd.mk

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The re-homer: stands in front of the composer, and takes volumes to another host, or in from one,
+ * while they are used. docs/rehoming.md says why it is safe; rehome_table.h what follows what.
+ *
+ *   rehome_route.c    requests: here, there, or they wait
+ *   rehome_volume.c   what is known of each volume, and whose it is by its record
+ *   rehome_open.c     who has one open here, wherever it is
+ *   rehome_source.c   from here to another host
+ *   rehome_target.c   from another host to here
+ *
+ * Nothing is remembered outside of the home record: killed, its successor looks there.
+ *
+ * Units: bytes, ns. Threads: one lane. Blocking: none.
+ */
+#ifndef SKERRY_PEERS_REHOME_REHOME_H
+#define SKERRY_PEERS_REHOME_REHOME_H
+
+#include <base/hash.h>
+#include <errno.h>
+#include <peer/call.h>
+#include <peer/map.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xseg/layout.h>
+#include <xseg/port.h>
+
+#include "peers/rehome/rehome_table.h"
+
+#define REHOME_HERE 0u /* edge to the composer; behind it those to other hosts */
+#define REHOME_BUCKETS 1024u
+#define REHOME_RETRY_NS 200000000u  /* what could not be done is tried again after that */
+#define REHOME_ASK_NS 500000000u    /* between two looks for hosts behind the edges */
+#define REHOME_KEEP_NS 60000000000u /* a volume is kept so long for those attached elsewhere */
+#define REHOME_LEFT_NS 3000000000u  /* the last of them has gone; there may be others */
+#define REHOME_COUNT_NS 1000000000u /* between two looks at who has it open */
+#define REHOME_ASK_BYTES (REHOME_ANSWER_AT + (uint32_t)sizeof(struct rehome_offer))
+#define REHOME_LOOK_NS 100000u /* between two looks at what is on its way */
+
+struct rehome_options {
+	uint64_t commit_ns; /* the destination has so much time to take it */
+	uint64_t drain_ns;  /* requests on their way have so much time to end */
+};
+
+/* What is under way with a volume. */
+struct rehome_move {
+	uint32_t edge;	/* of the peer's: 1 to REHOME_EDGES */
+	uint64_t owner; /* the destination's */
+	enum rehome_stall stall;
+	uint64_t pause_ns;
+	uint64_t rtt_ns;
+	uint64_t asked_ns;  /* the call on its way: since then */
+	uint64_t best_ns;   /* the shortest round so far */
+	uint32_t stalled;   /* rounds since then */
+	uint64_t frozen_ns; /* 0: not */
+	struct job *job;    /* BEGIN, or TAKE: to be answered */
+};
+
+struct rehome_volume {
+	LIST_ENTRY(rehome_volume) link, at_work;
+	bool is_active; /* something is to be looked at each turn */
+	uint64_t id;
+	uint8_t state;	      /* enum rehome_state */
+	uint32_t serial;      /* grows with each step: answers to earlier ones come late */
+	uint32_t edge;	      /* AWAY: where to */
+	uint64_t term, since; /* who opened it from `since` on goes on in `term`; 0: no matter */
+	bool is_preparing;    /* BEGIN has come, and nothing has begun */
+	bool opened;	      /* by us, here, for the time of a move */
+	bool attached;	      /* by the destination, for those who are still here */
+	uint64_t again_ns;    /* 0: no; when the action `again` is to be tried once more */
+	uint64_t count_ns;    /* when `attached` is looked at again */
+	uint64_t due_ns;      /* 0: no; when the step has taken too long */
+	uint8_t again;	      /* enum rehome_action */
+	struct rehome_move move;
+	struct rehome_info info;
+	struct job_queue waiting;
+	bool keeping; /* our composer is told of the openers below */
+	struct rehome_opener {
+		uint32_t count;
+		uint16_t epoch;
+	} openers[XSEG_LANES_MAX]; /* by client lane: who opened it while it was away */
+};
+LIST_HEAD(rehome_bucket, rehome_volume);
+
+struct rehome {
+	struct peer *peer;
+	struct rehome_bucket *volumes;
+	struct rehome_bucket active;
+	uint64_t owner;			  /* of this segment; 0: not known yet */
+	uint32_t ports[1 + REHOME_EDGES]; /* where the edges lead; XSEG_NONE: nowhere */
+	uint64_t them[1 + REHOME_EDGES];  /* owners behind them; 0: not known yet */
+	uint64_t ask_ns;		  /* when they are asked again */
+	bool asking[1 + REHOME_EDGES];
+	bool listed, listing; /* what was open when we were started */
+	uint64_t cursor;      /* of that */
+};
+
+enum { REHOME_C_MOVED, REHOME_C_TAKEN, REHOME_C_KEPT, REHOME_C_WAITS, REHOME_C_AWAY };
+
+static inline struct rehome *rehome_of(struct peer *peer) { return peer->state; }
+
+/* --- rehome_volume.c ------------------------------------------------------------------------- */
+
+/* NULL: no memory. */
+struct rehome_volume *rehome_volume_get(struct rehome *rehome, uint64_t id);
+struct rehome_volume *rehome_volume_find(const struct rehome *rehome, uint64_t id);
+/* Something has happened to it; `error`: what has failed. */
+void rehome_volume_event(
+	struct rehome *rehome, struct rehome_volume *volume, enum rehome_event event, int error);
+/* It is looked at each turn from now on, until it is settled. */
+void rehome_volume_watch(struct rehome *rehome, struct rehome_volume *volume);
+/* Reads its record, and says what it has found. */
+void rehome_volume_look(struct rehome *rehome, struct rehome_volume *volume);
+/* false: no room now. */
+bool rehome_volume_read(struct rehome *rehome, struct rehome_volume *volume, call_done_f *done);
+/* What it says, and to whom its term and edge are set by it. */
+enum rehome_event rehome_volume_judge(
+	struct rehome *rehome, struct rehome_volume *volume, const struct map_home_info *home);
+bool rehome_volume_turn(struct rehome *rehome);
+void rehome_volume_close(struct rehome *rehome);
+/* The action is tried again in a while, unless something else happens. */
+void rehome_volume_again(
+	struct rehome *rehome, struct rehome_volume *volume, enum rehome_action action);
+/* Do the edges lead where they did? What is known of those that do not is forgotten. */
+bool rehome_volume_edges(struct rehome *rehome);
+/* The edge behind which that owner is; 0: none; *sure: all of them are known. */
+uint32_t rehome_volume_edge(const struct rehome *rehome, uint64_t owner, bool *sure);
+/* A control of ours about a volume, context and serial set; NULL: no room now. */
+struct call *rehome_volume_call(struct rehome *rehome, struct rehome_volume *volume,
+	enum xseg_op op, uint64_t what, uint32_t bytes);
+/* The volume that a call was about, if nothing has happened to it since. */
+struct rehome_volume *rehome_volume_of(const struct call *call);
+
+/* --- rehome_route.c -------------------------------------------------------------------------- */
+
+void rehome_route_serve(struct peer *peer, struct job *job);
+void rehome_route_control(struct peer *peer, struct job *job);
+/* Until its state says where to. */
+void rehome_route_wait(struct rehome *rehome, struct rehome_volume *volume, struct job *job);
+/* Those that waited for it are served again. */
+void rehome_route_wake(struct rehome *rehome, struct rehome_volume *volume);
+/* It is not known where it is: who opens it now is told by our composer who has it. */
+void rehome_route_open_here(struct rehome *rehome, struct rehome_volume *volume);
+/* Is nothing on its way to the composer that we have sent there for others? */
+bool rehome_route_quiet(const struct rehome *rehome, uint64_t id);
+
+/* There is no room for it now. */
+void rehome_route_later(struct job *job);
+
+/* --- rehome_open.c --------------------------------------------------------------------------- */
+
+/* OPEN of a volume that is away. */
+void rehome_open_there(struct rehome_volume *volume, struct job *job);
+/* CLOSE of one that was away when he opened it: he has it open no more. */
+bool rehome_open_closes(struct rehome_volume *volume, const struct job *job);
+/* Is it to be looked at again? */
+bool rehome_open_any(const struct rehome_volume *volume);
+/* Each turn, of one that is here or away: who has it is told whether it is open here. */
+bool rehome_open_turn(struct rehome *rehome, struct rehome_volume *volume);
+
+/* --- rehome_source.c, rehome_target.c -------------------------------------------------------- */
+
+void rehome_source_begin(struct rehome *rehome, struct job *job);
+void rehome_source_do(
+	struct rehome *rehome, struct rehome_volume *volume, enum rehome_action action);
+/* What another host is asked; NULL: no room now. */
+struct call *rehome_source_ask(
+	struct rehome *rehome, struct rehome_volume *volume, enum rehome_control what);
+/* Our own hold on it. */
+void rehome_source_close(struct rehome *rehome, struct rehome_volume *volume);
+/* It has ended, one way or the other. */
+void rehome_source_end(struct rehome *rehome, struct rehome_volume *volume, int error);
+/* Each turn, of one that has moved, or is on its way. */
+bool rehome_source_turn(struct rehome *rehome, struct rehome_volume *volume);
+void rehome_target_offer(struct rehome *rehome, struct job *job);
+void rehome_target_take(struct rehome *rehome, struct job *job);
+void rehome_target_open(struct rehome *rehome, struct rehome_volume *volume);
+/* It is ours, and those have it open who are attached elsewhere: they say so soon. */
+bool rehome_target_hold(struct rehome *rehome, struct rehome_volume *volume);
+void rehome_target_keep(struct rehome *rehome, struct job *job);
+
+#endif

@@ -1,0 +1,375 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * From here to another host: what is dirty is written back round for round; then requests wait, the
+ * rest is written back, and the record is given away. Who is attached here goes on from here.
+ */
+#include <base/log.h>
+
+#include "peers/rehome/rehome.h"
+
+#define STALLED 3u /* rounds that were not shorter than the shortest one */
+
+static uint64_t now_of(const struct rehome *rehome) { return peer_now_ns(rehome->peer); }
+
+static void answer(struct rehome_volume *volume, int error)
+{
+	struct job *job = volume->move.job;
+	volume->move.job = NULL;
+	if (!job)
+		return;
+	if (error)
+		job_fail(job, error);
+	else
+		job_complete(job, 0);
+}
+
+/* --- beginning -------------------------------------------------------------------------------- */
+
+static void closed(struct call *call) { call_end(call); }
+
+/* Our own hold on it, so that it is ours while we do all that. Lost: whoever is next sees to it. */
+void rehome_source_close(struct rehome *rehome, struct rehome_volume *volume)
+{
+	struct call *call =
+		volume->opened ? rehome_volume_call(rehome, volume, XSEG_OP_CLOSE, 0, 0) : NULL;
+	if (call)
+		call_submit(call, REHOME_HERE, closed);
+	if (call)
+		volume->opened = false;
+}
+
+/* Nothing has begun yet. */
+static void give_up(struct rehome *rehome, struct rehome_volume *volume, int error)
+{
+	volume->info.error = error;
+	volume->is_preparing = false;
+	rehome_source_close(rehome, volume);
+	answer(volume, error);
+}
+
+static struct rehome_volume *preparing(const struct call *call)
+{
+	struct rehome_volume *volume = rehome_volume_of(call);
+	return volume && volume->is_preparing ? volume : NULL;
+}
+
+static void offered(struct call *call)
+{
+	struct rehome *rehome = rehome_of(call->peer);
+	struct rehome_volume *volume = preparing(call);
+	struct rehome_offer offer = {0};
+	int rc = call->result == -EOPNOTSUPP ? -ENOLINK : call->result;
+	if (rc == 0 && call->answer_length < REHOME_ASK_BYTES)
+		rc = -ENOLINK;
+	if (rc == 0)
+		call_get_bytes(call, REHOME_ANSWER_AT, &offer, sizeof(offer));
+	call_end(call);
+	if (!volume)
+		return;
+	if (rc == 0 && (offer.owner == 0 || offer.owner == rehome->owner))
+		rc = -ELOOP;
+	volume->move.owner = offer.owner;
+	volume->move.rtt_ns = now_of(rehome) - volume->move.asked_ns;
+	if (rc != 0) {
+		give_up(rehome, volume, rc);
+		return;
+	}
+	rehome->them[volume->move.edge] = offer.owner;
+	volume->is_preparing = false;
+	answer(volume, 0);
+	rehome_volume_event(rehome, volume, REHOME_EV_BEGIN, 0);
+}
+
+struct call *rehome_source_ask(
+	struct rehome *rehome, struct rehome_volume *volume, enum rehome_control what)
+{
+	struct rehome_ask ask = {.version = REHOME_VERSION,
+		.owner = rehome->owner,
+		.pause_ns = volume->move.pause_ns,
+		.term = volume->term,
+		.since = volume->since};
+	struct call *call =
+		rehome_volume_call(rehome, volume, XSEG_OP_CONTROL, what, REHOME_ASK_BYTES);
+	if (call)
+		call_put_bytes(call, 0, &ask, sizeof(ask));
+	volume->move.asked_ns = now_of(rehome);
+	return call;
+}
+
+static void looked(struct call *call)
+{
+	struct rehome *rehome = rehome_of(call->peer);
+	struct rehome_volume *volume = preparing(call);
+	struct map_home_info home = {0};
+	int rc = call->result;
+	if (rc == 0)
+		call_get_bytes(call, MAP_ANSWER_AT, &home, sizeof(home));
+	call_end(call);
+	if (!volume)
+		return;
+	if (rc == 0 && home.owner != rehome->owner)
+		rc = -EBUSY;
+	volume->term = home.term;
+	volume->since = home.since ? home.since : home.line;
+	call = rc == 0 ? rehome_source_ask(rehome, volume, REHOME_OFFER) : NULL;
+	if (call)
+		call_submit(call, volume->move.edge, offered);
+	else
+		give_up(rehome, volume, rc == 0 ? -EAGAIN : rc);
+}
+
+static void opened(struct call *call)
+{
+	struct rehome *rehome = rehome_of(call->peer);
+	struct rehome_volume *volume = preparing(call);
+	int rc = call->result;
+	call_end(call);
+	if (!volume)
+		return;
+	volume->opened = rc == 0;
+	if (rc != 0 || !rehome_volume_read(rehome, volume, looked))
+		give_up(rehome, volume, rc == 0 ? -EAGAIN : rc);
+}
+
+static int begin(struct rehome *rehome, struct rehome_volume *volume, const struct rehome_ask *ask)
+{
+	uint32_t edge = 1 + ask->edge;
+	if (ask->version != REHOME_VERSION)
+		return -EPROTO;
+	if (ask->edge >= REHOME_EDGES || ask->stall > REHOME_STALL_CANCEL)
+		return -EINVAL;
+	rehome_volume_edges(rehome);
+	if (rehome->ports[edge] == XSEG_NONE)
+		return -ENOLINK;
+	if (volume->state != REHOME_HOME || volume->is_preparing)
+		return -EBUSY;
+	struct call *call = rehome_volume_call(
+		rehome, volume, XSEG_OP_OPEN, 0, sizeof(struct xseg_volume_info));
+	if (!call)
+		return -EAGAIN;
+	volume->is_preparing = true;
+	volume->move = (struct rehome_move){
+		.edge = edge, .stall = (enum rehome_stall)ask->stall, .pause_ns = ask->pause_ns};
+	volume->info = (struct rehome_info){.moves = volume->info.moves};
+	call_submit(call, REHOME_HERE, opened);
+	return 0;
+}
+
+void rehome_source_begin(struct rehome *rehome, struct job *job)
+{
+	struct rehome_volume *volume = rehome_volume_get(rehome, job->key.volume);
+	struct rehome_ask ask = {0};
+	if (!volume || job->data_size < sizeof(ask)) {
+		job_fail(job, volume ? -EINVAL : -ENOMEM);
+		return;
+	}
+	job_get_bytes(job, 0, &ask, sizeof(ask));
+	if (volume->state == REHOME_AWAY && volume->edge == 1 + ask.edge) {
+		job_complete(job, 0); /* it is there */
+		return;
+	}
+	if (volume->state == REHOME_UNKNOWN || volume->state == REHOME_LOOKING) {
+		rehome_route_wait(rehome, volume, job);
+		return;
+	}
+	int rc = begin(rehome, volume, &ask);
+	if (rc != 0)
+		job_fail(job, rc);
+	else
+		volume->move.job = job;
+}
+
+/* --- rounds ------------------------------------------------------------------------------- */
+
+/* It does not get shorter any more. */
+static int stalls(struct rehome_move *move, uint64_t took_ns)
+{
+	if (move->best_ns == 0 || took_ns < move->best_ns - move->best_ns / 8) {
+		move->best_ns = took_ns;
+		move->stalled = 0;
+		return 0;
+	}
+	return ++move->stalled >= STALLED;
+}
+
+static void pushed(struct call *call)
+{
+	struct rehome *rehome = rehome_of(call->peer);
+	struct rehome_volume *volume = rehome_volume_of(call);
+	int rc = call->result == -EOPNOTSUPP ? 0 : call->result;
+	call_end(call);
+	if (!volume)
+		return;
+	struct rehome_move *move = &volume->move;
+	uint64_t took_ns = now_of(rehome) - move->asked_ns;
+	volume->info.rounds++;
+	volume->info.round_ns = took_ns;
+	bool fits = took_ns + move->rtt_ns <= move->pause_ns;
+	bool stalled = rc == 0 && !fits && stalls(move, took_ns);
+	if (stalled && move->stall == REHOME_STALL_CANCEL)
+		rc = -EAGAIN;
+	if (rc != 0)
+		rehome_volume_event(rehome, volume, REHOME_EV_FAILED, rc);
+	else if (fits || (stalled && move->stall == REHOME_STALL_FORCE))
+		rehome_volume_event(rehome, volume, REHOME_EV_SHORT, 0);
+	else
+		rehome_volume_event(rehome, volume, REHOME_EV_LONG, 0);
+}
+
+static struct call *push(struct rehome *rehome, struct rehome_volume *volume)
+{
+	volume->move.asked_ns = now_of(rehome);
+	return rehome_volume_call(rehome, volume, XSEG_OP_CONTROL, XSEG_CONTROL_LEAVE, 0);
+}
+
+/* --- giving it away --------------------------------------------------------------------------- */
+
+static uint64_t limit_of(const struct rehome *rehome, uint64_t limit_ns)
+{
+	return now_of(rehome) + limit_ns;
+}
+
+static void given(struct call *call)
+{
+	struct rehome *rehome = rehome_of(call->peer);
+	struct rehome_volume *volume = rehome_volume_of(call);
+	int rc = call->result;
+	call_end(call);
+	if (volume)
+		rehome_volume_event(rehome, volume, rc ? REHOME_EV_FAILED : REHOME_EV_GIVEN, rc);
+}
+
+static struct call *give(struct rehome *rehome, struct rehome_volume *volume)
+{
+	struct call *call = rehome_volume_call(rehome, volume, XSEG_OP_CONTROL, MAP_GIVE, 0);
+	if (call)
+		call->arg1 = volume->move.owner;
+	return call;
+}
+
+static void taken(struct call *call)
+{
+	struct rehome *rehome = rehome_of(call->peer);
+	struct rehome_volume *volume = rehome_volume_of(call);
+	struct rehome_offer offer = {0};
+	int rc = call->result;
+	if (rc == 0 && call->answer_length < REHOME_ASK_BYTES)
+		rc = -EPROTO;
+	if (rc == 0)
+		call_get_bytes(call, REHOME_ANSWER_AT, &offer, sizeof(offer));
+	call_end(call);
+	if (!volume)
+		return;
+	if (rc != 0) {
+		rehome_volume_event(rehome, volume, REHOME_EV_FAILED, rc);
+		return;
+	}
+	volume->edge = volume->move.edge;
+	volume->term = offer.term;
+	rehome_volume_event(rehome, volume, REHOME_EV_THEIRS, 0);
+}
+
+/* --- taking it back --------------------------------------------------------------------------- */
+
+static void judged(struct call *call)
+{
+	struct rehome *rehome = rehome_of(call->peer);
+	struct rehome_volume *volume = rehome_volume_of(call);
+	struct map_home_info home = {0};
+	int rc = call->result;
+	if (rc == 0)
+		call_get_bytes(call, MAP_ANSWER_AT, &home, sizeof(home));
+	call_end(call);
+	if (!volume)
+		return;
+	enum rehome_event event = REHOME_EV_FAILED;
+	/* ours to take, and not acquired yet; or the store does not answer: tried again */
+	if (rc == 0 && home.owner != 0 && (home.owner != rehome->owner || volume->opened))
+		event = rehome_volume_judge(rehome, volume, &home);
+	if (volume->opened && home.owner == rehome->owner)
+		event = volume->since == 0 || rehome_target_hold(rehome, volume) ? REHOME_EV_OURS
+										 : REHOME_EV_FAILED;
+	rehome_volume_event(rehome, volume, event, volume->info.error);
+}
+
+static void took_back(struct call *call)
+{
+	struct rehome *rehome = rehome_of(call->peer);
+	struct rehome_volume *volume = rehome_volume_of(call);
+	int rc = call->result;
+	call_end(call);
+	if (!volume)
+		return;
+	volume->opened = rc == 0;
+	if (!rehome_volume_read(rehome, volume, judged))
+		rehome_volume_again(rehome, volume, REHOME_DO_TAKE_BACK);
+}
+
+/* --- one after the other ---------------------------------------------------------------------- */
+
+void rehome_source_do(
+	struct rehome *rehome, struct rehome_volume *volume, enum rehome_action action)
+{
+	const struct rehome_options *options = rehome->peer->options;
+	struct call *call = NULL;
+	call_done_f *done = NULL;
+	uint32_t edge = REHOME_HERE;
+	if (action == REHOME_DO_FREEZE) {
+		volume->move.frozen_ns = now_of(rehome);
+		volume->due_ns = limit_of(rehome, options->drain_ns);
+		return; /* rehome_source_turn() looks */
+	}
+	if (action == REHOME_DO_PUSH) {
+		call = push(rehome, volume);
+		done = pushed;
+	} else if (action == REHOME_DO_GIVE) {
+		call = give(rehome, volume);
+		done = given;
+	} else if (action == REHOME_DO_TAKE) {
+		call = rehome_source_ask(rehome, volume, REHOME_TAKE);
+		done = taken;
+		edge = volume->move.edge;
+		volume->due_ns = limit_of(rehome, options->commit_ns);
+	} else {
+		call = rehome_volume_call(
+			rehome, volume, XSEG_OP_OPEN, 0, sizeof(struct xseg_volume_info));
+		done = took_back;
+	}
+	if (call)
+		call_submit(call, edge, done);
+	else
+		rehome_volume_again(rehome, volume, action);
+}
+
+void rehome_source_end(struct rehome *rehome, struct rehome_volume *volume, int error)
+{
+	struct rehome_move *move = &volume->move;
+	bool from_here = move->edge != 0;
+	volume->info.error = error;
+	if (move->frozen_ns != 0)
+		volume->info.pause_ns = now_of(rehome) - move->frozen_ns;
+	volume->attached = volume->state == REHOME_AWAY;
+	if (from_here && volume->state == REHOME_AWAY) {
+		volume->info.moves++;
+		peer_count(rehome->peer, REHOME_C_MOVED, 1);
+		log_info("rehome", "%s: volume %016llx has moved; requests waited %llu us",
+			rehome->peer->name, (unsigned long long)volume->id,
+			(unsigned long long)volume->info.pause_ns / 1000);
+	} else if (from_here) {
+		peer_count(rehome->peer, REHOME_C_KEPT, 1);
+		log_warning("rehome", "%s: volume %016llx stays here: %s", rehome->peer->name,
+			(unsigned long long)volume->id, strerror(-error));
+	}
+	rehome_source_close(rehome, volume);
+	answer(volume, error);
+	*move = (struct rehome_move){0};
+}
+
+bool rehome_source_turn(struct rehome *rehome, struct rehome_volume *volume)
+{
+	if (volume->state == REHOME_FROZEN && rehome_route_quiet(rehome, volume->id)) {
+		rehome_volume_event(rehome, volume, REHOME_EV_QUIET, 0);
+		return true;
+	}
+	return rehome_open_turn(rehome, volume);
+}

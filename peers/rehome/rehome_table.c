@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "peers/rehome/rehome_table.h"
+
+#include <stddef.h>
+
+#define RULE(state, event, next, action) \
+	{ \
+		REHOME_##state, REHOME_EV_##event, REHOME_##next, REHOME_DO_##action \
+	}
+
+const struct rehome_rule rehome_rules[] = {
+	/* a peer that was started, or started anew, knows nothing: the record does */
+	RULE(UNKNOWN, ASKED, LOOKING, LOOK),
+	RULE(LOOKING, OURS, HOME, SERVE),
+	RULE(LOOKING, THEIRS, AWAY, FORWARD),
+	RULE(LOOKING, OPEN_ENDED, SETTLING, TAKE_BACK),
+	RULE(LOOKING, OFFERED, TAKING, OPEN),
+	RULE(LOOKING, FAILED, LOOKING, LOOK),
+	/* source */
+	RULE(HOME, BEGIN, EXPORT, PUSH),
+	RULE(EXPORT, LONG, EXPORT, PUSH),
+	RULE(EXPORT, SHORT, FROZEN, FREEZE),
+	RULE(EXPORT, FAILED, HOME, SERVE),
+	RULE(EXPORT, CANCEL, HOME, SERVE),
+	RULE(FROZEN, QUIET, COMMITTING, GIVE),
+	RULE(FROZEN, FAILED, HOME, SERVE),
+	RULE(FROZEN, CANCEL, HOME, SERVE),
+	RULE(COMMITTING, GIVEN, COMMITTING, TAKE),
+	RULE(COMMITTING, THEIRS, AWAY, FORWARD),
+	RULE(COMMITTING, FAILED, SETTLING, TAKE_BACK),
+	/* no CANCEL: what gives it away is on its way, and would come after what takes it back */
+	RULE(SETTLING, OURS, HOME, SERVE),
+	RULE(SETTLING, THEIRS, AWAY, FORWARD),
+	RULE(SETTLING, FAILED, SETTLING, TAKE_BACK),
+	/* it may have become somebody else's without us */
+	RULE(AWAY, CANCEL, LOOKING, LOOK),
+	/* destination */
+	RULE(UNKNOWN, OFFERED, TAKING, OPEN),
+	RULE(HOME, OFFERED, TAKING, OPEN),
+	RULE(AWAY, OFFERED, TAKING, OPEN),
+	RULE(TAKING, OURS, HOME, SERVE),
+	RULE(TAKING, FAILED, LOOKING, LOOK),
+};
+const unsigned rehome_rule_count = sizeof(rehome_rules) / sizeof(*rehome_rules);
+
+const struct rehome_rule *rehome_table_find(enum rehome_state state, enum rehome_event event)
+{
+	for (unsigned i = 0; i < rehome_rule_count; i++)
+		if (rehome_rules[i].state == state && rehome_rules[i].event == event)
+			return &rehome_rules[i];
+	return NULL;
+}
+
+enum rehome_way rehome_table_way(enum rehome_state state)
+{
+	switch (state) {
+	case REHOME_HOME:
+	case REHOME_EXPORT: return REHOME_WAY_HERE;
+	case REHOME_AWAY: return REHOME_WAY_THERE;
+	case REHOME_UNKNOWN:
+	case REHOME_LOOKING:
+	case REHOME_FROZEN:
+	case REHOME_COMMITTING:
+	case REHOME_SETTLING:
+	case REHOME_TAKING:
+	case REHOME_STATES:
+	default: return REHOME_WAY_WAIT;
+	}
+}
+
+/* Nobody has it. Whose turn is it? */
+static enum rehome_event judge_free(
+	const struct map_home_info *home, uint64_t owner, struct rehome_terms *terms)
+{
+	/* given away by us, or given back by whom we gave it to: who is attached goes on */
+	bool was_ours = home->last == owner || (home->next == 0 && home->previous == owner);
+	if (was_ours || home->next == owner)
+		*terms = (struct rehome_terms){home->since ? home->since : home->line, home->term};
+	if (home->next == owner)
+		return REHOME_EV_OFFERED;
+	/* whoever comes for it first has it; of one that is given away, when a lease is over */
+	return home->next != 0 || home->since != 0 ? REHOME_EV_OPEN_ENDED : REHOME_EV_OURS;
+}
+
+enum rehome_event rehome_table_judge(const struct map_home_info *home, uint64_t owner,
+	bool is_known, bool sure, struct rehome_terms *terms)
+{
+	*terms = (struct rehome_terms){0, 0};
+	if (home->owner == 0)
+		return judge_free(home, owner, terms);
+	if (home->since != 0 && (is_known || home->owner == owner))
+		*terms = (struct rehome_terms){home->since, home->term};
+	if (home->owner ==
+		owner) /* our composer may think otherwise, or be about to give it back */
+		return REHOME_EV_OPEN_ENDED;
+	if (is_known)
+		return REHOME_EV_THEIRS;
+	/* he may be behind an edge that has not answered yet */
+	return sure ? REHOME_EV_OURS : REHOME_EV_FAILED;
+}

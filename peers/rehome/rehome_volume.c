@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is known of each volume: its state, and whose it is by its home record. */
+#include <base/log.h>
+
+#include "peers/rehome/rehome.h"
+
+static struct rehome_bucket *bucket_of(const struct rehome *rehome, uint64_t id)
+{
+	return &rehome->volumes[(hash_u64(id) >> 32) % REHOME_BUCKETS];
+}
+
+struct rehome_volume *rehome_volume_find(const struct rehome *rehome, uint64_t id)
+{
+	struct rehome_volume *volume;
+	LIST_FOREACH (volume, bucket_of(rehome, id), link)
+		if (volume->id == id)
+			return volume;
+	return NULL;
+}
+
+struct rehome_volume *rehome_volume_get(struct rehome *rehome, uint64_t id)
+{
+	struct rehome_volume *volume = rehome_volume_find(rehome, id);
+	if (volume || !(volume = calloc(1, sizeof(*volume))))
+		return volume;
+	volume->id = id;
+	TAILQ_INIT(&volume->waiting);
+	LIST_INSERT_HEAD(bucket_of(rehome, id), volume, link);
+	return volume;
+}
+
+void rehome_volume_close(struct rehome *rehome)
+{
+	struct rehome_volume *volume;
+	for (unsigned i = 0; rehome->volumes && i < REHOME_BUCKETS; i++)
+		while ((volume = LIST_FIRST(&rehome->volumes[i]))) {
+			LIST_REMOVE(volume, link);
+			free(volume);
+		}
+	free(rehome->volumes);
+}
+
+uint32_t rehome_volume_edge(const struct rehome *rehome, uint64_t owner, bool *sure)
+{
+	*sure = true;
+	for (uint32_t edge = 1; edge <= REHOME_EDGES; edge++) {
+		if (rehome->them[edge] == owner)
+			return edge;
+		*sure &= rehome->them[edge] != 0 || rehome->ports[edge] == XSEG_NONE;
+	}
+	return 0;
+}
+
+/* --- what happens to it --------------------------------------------------------------------- */
+
+void rehome_volume_again(
+	struct rehome *rehome, struct rehome_volume *volume, enum rehome_action action)
+{
+	volume->again = (uint8_t)action;
+	volume->again_ns = peer_now_ns(rehome->peer) + REHOME_RETRY_NS;
+}
+
+void rehome_volume_watch(struct rehome *rehome, struct rehome_volume *volume)
+{
+	if (!volume->is_active)
+		LIST_INSERT_HEAD(&rehome->active, volume, at_work);
+	volume->is_active = true;
+}
+
+static void act(struct rehome *rehome, struct rehome_volume *volume, enum rehome_action action)
+{
+	switch (action) {
+	case REHOME_DO_LOOK: rehome_volume_look(rehome, volume); break;
+	case REHOME_DO_OPEN: rehome_target_open(rehome, volume); break;
+	case REHOME_DO_PUSH:
+	case REHOME_DO_FREEZE:
+	case REHOME_DO_GIVE:
+	case REHOME_DO_TAKE:
+	case REHOME_DO_TAKE_BACK: rehome_source_do(rehome, volume, action); break;
+	case REHOME_DO_SERVE:
+	case REHOME_DO_FORWARD:
+	case REHOME_DO_NOTHING:
+	case REHOME_ACTIONS:
+	default: break;
+	}
+}
+
+void rehome_volume_event(
+	struct rehome *rehome, struct rehome_volume *volume, enum rehome_event event, int error)
+{
+	const struct rehome_rule *rule = rehome_table_find(volume->state, event);
+	if (!rule)
+		return;
+	unsigned before = volume->state;
+	bool again = rule->next == before && event == REHOME_EV_FAILED;
+	volume->state = rule->next;
+	volume->serial++;
+	if (error != 0)
+		volume->info.error = error;
+	rehome_volume_watch(rehome, volume);
+	volume->again_ns = volume->due_ns = 0;
+	if (again) {
+		rehome_volume_again(rehome, volume, rule->action);
+		rehome_route_open_here(rehome, volume);
+		return;
+	}
+	log_debug("rehome", "%s: volume %016llx: %s -> %s", rehome->peer->name,
+		(unsigned long long)volume->id, rehome_state_name(before),
+		rehome_state_name(rule->next));
+	act(rehome, volume, rule->action);
+	if (rule->action == REHOME_DO_SERVE || rule->action == REHOME_DO_FORWARD) {
+		rehome_source_end(rehome, volume, error);
+		rehome_route_wake(rehome, volume);
+	}
+}
+
+/* --- calls about it --------------------------------------------------------------------------- */
+
+struct rehome_volume *rehome_volume_of(const struct call *call)
+{
+	struct rehome_volume *volume = call->context;
+	return volume->serial == (uint32_t)(uintptr_t)call->context2 ? volume : NULL;
+}
+
+struct call *rehome_volume_call(struct rehome *rehome, struct rehome_volume *volume,
+	enum xseg_op op, uint64_t what, uint32_t bytes)
+{
+	struct call *call = NULL;
+	int rc = call_begin(rehome->peer, &call);
+	if (rc != 0)
+		return NULL;
+	call->op = op;
+	call->key.volume = volume->id;
+	call->arg0 = what;
+	call->context = volume;
+	call->context2 = (void *)(uintptr_t)volume->serial;
+	rc = call_pages(call, bytes);
+	if (rc == 0)
+		return call;
+	call_end(call);
+	return NULL;
+}
+
+/* --- whose it is ------------------------------------------------------------------------------ */
+
+enum rehome_event rehome_volume_judge(
+	struct rehome *rehome, struct rehome_volume *volume, const struct map_home_info *home)
+{
+	bool sure;
+	struct rehome_terms terms;
+	uint32_t edge = rehome_volume_edge(rehome, home->owner, &sure);
+	enum rehome_event event = rehome_table_judge(
+		home, rehome->owner, edge != 0 && home->owner != 0, sure, &terms);
+	volume->since = terms.since;
+	volume->term = terms.term;
+	if (event == REHOME_EV_OPEN_ENDED)
+		volume->move.owner = home->next;
+	if (event == REHOME_EV_THEIRS)
+		volume->edge = edge;
+	return event;
+}
+
+static void looked(struct call *call)
+{
+	struct rehome *rehome = rehome_of(call->peer);
+	struct rehome_volume *volume = rehome_volume_of(call);
+	struct map_home_info home = {0};
+	int rc = call->result;
+	if (rc == 0 && call->answer_length < MAP_ANSWER_AT + sizeof(home))
+		rc = -EPROTO;
+	if (rc == 0)
+		call_get_bytes(call, MAP_ANSWER_AT, &home, sizeof(home));
+	call_end(call);
+	if (!volume)
+		return;
+	/* a composer without a mapper has volumes that nobody else has */
+	if (rc == -EOPNOTSUPP || rc == -ENOENT)
+		rehome_volume_event(rehome, volume, REHOME_EV_OURS, 0);
+	else if (rc != 0)
+		rehome_volume_event(rehome, volume, REHOME_EV_FAILED, rc);
+	else
+		rehome_volume_event(rehome, volume, rehome_volume_judge(rehome, volume, &home), 0);
+}
+
+bool rehome_volume_read(struct rehome *rehome, struct rehome_volume *volume, call_done_f *done)
+{
+	struct call *call = rehome_volume_call(rehome, volume, XSEG_OP_CONTROL, MAP_HOME,
+		MAP_ANSWER_AT + sizeof(struct map_home_info));
+	if (call)
+		call_submit(call, REHOME_HERE, done);
+	return call != NULL;
+}
+
+void rehome_volume_look(struct rehome *rehome, struct rehome_volume *volume)
+{
+	if (!rehome_volume_read(rehome, volume, looked))
+		rehome_volume_again(rehome, volume, REHOME_DO_LOOK);
+}
+
+/* --- who is behind the edges ------------------------------------------------------------------ */
+
+static void heard(struct call *call)
+{
+	struct rehome *rehome = rehome_of(call->peer);
+	uint32_t edge = (uint32_t)(uintptr_t)call->context;
+	uint32_t port = (uint32_t)(uintptr_t)call->context2;
+	struct rehome_offer offer = {0};
+	if (call->result == 0 && call->answer_length >= REHOME_ANSWER_AT + sizeof(offer))
+		call_get_bytes(call, REHOME_ANSWER_AT, &offer, sizeof(offer));
+	call_end(call);
+	rehome->asking[edge] = false;
+	if (port == rehome->ports[edge])
+		rehome->them[edge] = offer.owner;
+}
+
+/* OFFER of no volume asks just that. */
+static bool introduce(struct rehome *rehome, uint32_t edge)
+{
+	struct rehome_ask ask = {.version = REHOME_VERSION, .owner = rehome->owner};
+	struct call *call = NULL;
+	if (call_begin(rehome->peer, &call) != 0)
+		return false;
+	call->op = XSEG_OP_CONTROL;
+	call->arg0 = REHOME_OFFER;
+	call->context = (void *)(uintptr_t)edge;
+	call->context2 = (void *)(uintptr_t)rehome->ports[edge];
+	if (call_pages(call, REHOME_ANSWER_AT + sizeof(struct rehome_offer)) != 0) {
+		call_end(call);
+		return false;
+	}
+	call_put_bytes(call, 0, &ask, sizeof(ask));
+	rehome->asking[edge] = true;
+	call_submit(call, edge, heard);
+	return true;
+}
+
+/* What went over it is looked for anew. */
+static void edge_changed(struct rehome *rehome, uint32_t edge, uint32_t port)
+{
+	struct rehome_volume *volume;
+	rehome->ports[edge] = port;
+	rehome->them[edge] = 0;
+	for (unsigned i = 0; i < REHOME_BUCKETS; i++)
+		LIST_FOREACH (volume, &rehome->volumes[i], link)
+			if (volume->state == REHOME_AWAY && volume->edge == edge)
+				rehome_volume_event(rehome, volume, REHOME_EV_CANCEL, 0);
+}
+
+bool rehome_volume_edges(struct rehome *rehome)
+{
+	bool moved = false;
+	for (uint32_t edge = 1; edge <= REHOME_EDGES; edge++) {
+		uint32_t port =
+			xseg_edge_port(peer_segment(rehome->peer), rehome->peer->edge[edge]);
+		if (port == rehome->ports[edge])
+			continue;
+		edge_changed(rehome, edge, port);
+		rehome->ask_ns = 0;
+		moved = true;
+	}
+	return moved;
+}
+
+static bool list_open(struct rehome *rehome);
+
+static bool introductions(struct rehome *rehome, uint64_t now)
+{
+	bool moved = rehome_volume_edges(rehome);
+	if (now < rehome->ask_ns)
+		return moved;
+	rehome->ask_ns = now + REHOME_ASK_NS;
+	moved |= list_open(rehome);
+	for (uint32_t edge = 1; edge <= REHOME_EDGES; edge++)
+		if (rehome->ports[edge] != XSEG_NONE && rehome->them[edge] == 0 &&
+			!rehome->asking[edge])
+			moved |= introduce(rehome, edge);
+	return moved;
+}
+
+/* --- what is open already --------------------------------------------------------------------- */
+
+#define LIST_BYTES (4 * XSEG_PAGE)
+
+static void listed(struct call *call)
+{
+	struct rehome *rehome = rehome_of(call->peer);
+	struct xseg_volume_info info;
+	bool failed = call->result != 0;
+	uint32_t length = failed || call->answer_length > LIST_BYTES ? 0 : call->answer_length;
+	for (uint32_t at = 0; at + sizeof(info) <= length; at += sizeof(info)) {
+		call_get_bytes(call, at, &info, sizeof(info));
+		struct rehome_volume *volume =
+			info.opens > 0 ? rehome_volume_get(rehome, info.id) : NULL;
+		if (volume)
+			rehome_volume_event(rehome, volume, REHOME_EV_ASKED, 0);
+	}
+	rehome->cursor = failed ? rehome->cursor : call->value;
+	rehome->listed = !failed && call->value == 0;
+	rehome->listing = false;
+	call_end(call);
+	if (!failed) /* else with the next introductions */
+		list_open(rehome);
+}
+
+/* Those who had one open before our predecessor died are told to its host again, if it is another:
+   they may have nothing to ask for a while. */
+static bool list_open(struct rehome *rehome)
+{
+	struct call *call = NULL;
+	if (rehome->listed || rehome->listing || call_begin(rehome->peer, &call) != 0)
+		return false;
+	call->op = XSEG_OP_LIST;
+	call->arg0 = rehome->cursor;
+	if (call_pages(call, LIST_BYTES) != 0) {
+		call_end(call);
+		return false;
+	}
+	rehome->listing = true;
+	call_submit(call, REHOME_HERE, listed);
+	return true;
+}
+
+/* --- each turn ---------------------------------------------------------------------------- */
+
+static bool volume_turn(struct rehome *rehome, struct rehome_volume *volume, uint64_t now)
+{
+	if (volume->due_ns != 0 && now >= volume->due_ns) {
+		rehome_volume_event(rehome, volume, REHOME_EV_FAILED, -ETIMEDOUT);
+		return true;
+	}
+	if (volume->again_ns != 0 && now >= volume->again_ns) {
+		volume->again_ns = 0;
+		act(rehome, volume, volume->again);
+		return true;
+	}
+	return rehome_source_turn(rehome, volume);
+}
+
+static bool is_settled(const struct rehome_volume *volume)
+{
+	if (volume->state == REHOME_HOME)
+		return !volume->keeping && !rehome_open_any(volume);
+	return volume->state == REHOME_AWAY && !volume->attached;
+}
+
+bool rehome_volume_turn(struct rehome *rehome)
+{
+	uint64_t now = peer_now_ns(rehome->peer);
+	bool moved = introductions(rehome, now);
+	struct rehome_volume *volume, *next;
+	uint64_t wake_ns = rehome->ask_ns;
+	for (volume = LIST_FIRST(&rehome->active); volume; volume = next) {
+		next = LIST_NEXT(volume, at_work);
+		moved |= volume_turn(rehome, volume, now);
+		if (is_settled(volume)) {
+			LIST_REMOVE(volume, at_work);
+			volume->is_active = false;
+		} else if (volume->state == REHOME_FROZEN) {
+			wake_ns = now + REHOME_LOOK_NS;
+		}
+	}
+	if (!LIST_EMPTY(&rehome->active) && wake_ns > now + REHOME_RETRY_NS)
+		wake_ns = now + REHOME_RETRY_NS;
+	peer_wake_at(rehome->peer, wake_ns);
+	return moved;
+}

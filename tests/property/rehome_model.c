@@ -1,0 +1,796 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/property/rehome_model.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "peers/map/map_home.h"
+#include "peers/rehome/rehome_table.h"
+#include "tests/lib/fixture.h"
+#include "tests/lib/map_memory.h"
+
+#define HOSTS 3u
+#define CLIENTS 4u
+#define MESSAGES 64u
+#define ID 7u
+#define LEASE 1000u
+#define STEPS 120u	/* with faults */
+#define STEPS_CALM 600u /* without */
+#define NOBODY HOSTS
+
+enum kind {
+	REQUEST, /* a client's, at a re-homer */
+	SERVE,	 /* the same, at a composer */
+	LOOK,
+	LOOKED,
+	PUSH,
+	PUSHED,
+	GIVE,
+	GIVEN,
+	TAKE, /* at another host's re-homer */
+	TAKEN,
+	OPEN, /* a re-homer's, at its composer */
+	OPENED,
+	TAKE_BACK,
+	TOOK_BACK,
+	KEEP
+};
+
+struct message {
+	enum kind kind;
+	unsigned host, from, serial;
+	unsigned client; /* KEEP: the host that says so */
+	unsigned first;	 /* REQUEST, SERVE: where the client's own re-homer has sent it */
+	uint64_t term, since, next;
+	struct map_home_info home;
+	int result;
+	bool there; /* KEEP: somebody is attached */
+};
+
+struct re_homer {
+	enum rehome_state state;
+	unsigned life, serial, edge, to; /* edge: AWAY; to: of the move */
+	uint64_t term, since, next;	 /* next: the owner at `to` */
+	bool knows[HOSTS], opened, attached, again, due;
+	enum rehome_action action; /* to be tried again */
+	bool has_take;
+	struct message take; /* to be answered */
+	bool waiting[CLIENTS];
+	unsigned first[CLIENTS]; /* as in struct message */
+};
+
+struct composer {
+	bool acquired, has; /* has: the cache */
+	uint64_t term, line;
+	uint64_t cached, cached_term;
+	bool is_dirty;
+	bool kept;
+	bool opened;   /* by its re-homer, as the composer knows, */
+	unsigned life; /* which was that one */
+};
+
+struct client {
+	unsigned host, at; /* at: where it is open; NOBODY: it is not */
+	uint64_t term, broken;
+	bool busy, ends; /* a request is on its way; and it opens */
+};
+
+struct world {
+	uint64_t random, clock;
+	enum weak weak;
+	const char *law;
+	struct map_memory *memory;
+	struct map_watch *watch;
+	struct re_homer homes[HOSTS];
+	struct composer composers[HOSTS];
+	uint64_t owners[HOSTS];
+	struct client clients[CLIENTS];
+	struct message messages[MESSAGES];
+	unsigned count, serial;
+	uint64_t stored, stored_term, fence; /* the blocker's */
+	uint64_t truth, next_value, broken;  /* broken: so often nobody's hand-over */
+	bool calm, host_died;
+};
+
+static unsigned any(struct world *w, unsigned below)
+{
+	return (unsigned)(random_next(&w->random) % below);
+}
+
+static void law(struct world *w, bool holds, const char *text)
+{
+	if (!holds && !w->law)
+		w->law = text;
+}
+
+static struct message *post(struct world *w, enum kind kind, unsigned host, unsigned from)
+{
+	static struct message lost;
+	struct message *m = w->count < MESSAGES ? &w->messages[w->count++] : &lost;
+	*m = (struct message){.kind = kind, .host = host, .from = from};
+	return m;
+}
+
+/* --- the record ------------------------------------------------------------------------------- */
+
+static struct map_claim claim_of(const struct world *w, unsigned host)
+{
+	return (struct map_claim){.owner = w->owners[host],
+		.now_ns = w->clock,
+		.boot_ns = w->clock,
+		.boot = 8,
+		.lease_ns = LEASE,
+		.watch = w->watch,
+		.host = "h"};
+}
+
+static struct map_home record(struct world *w)
+{
+	struct map_home home = {0};
+	map_home_read(&w->memory->store, ID, &home);
+	return home;
+}
+
+static struct map_home_info look(struct world *w, unsigned host)
+{
+	struct map_home home = record(w);
+	return (struct map_home_info){w->owners[host], home.owner, home.last, home.next,
+		home.previous, home.term, home.line, home.since};
+}
+
+/* --- composer, cache and store ---------------------------------------------------------------- */
+
+static void write_back(struct world *w, unsigned host)
+{
+	struct composer *c = &w->composers[host];
+	if (c->is_dirty && c->cached_term >= w->fence)
+		w->stored = c->cached;
+	c->is_dirty = false;
+}
+
+static int acquire(struct world *w, unsigned host)
+{
+	struct composer *c = &w->composers[host];
+	struct map_claim claim = claim_of(w, host);
+	struct map_home before = record(w), home;
+	if (c->acquired)
+		return 0;
+	int rc = map_home_acquire(&w->memory->store, ID, &claim, w->weak == WEAK_BLIND, &home);
+	if (rc != 0)
+		return rc;
+	bool is_free = before.owner == 0 && before.next == 0;
+	bool handed = before.next == w->owners[host] || before.last == w->owners[host] ||
+		      (is_free && before.previous == w->owners[host]);
+	bool was = before.owner == w->owners[host];
+	w->broken += before.term != 0 && !was && !handed;
+	if (w->weak == WEAK_NO_PREDECESSOR && !handed)
+		home.line = before.line;
+	c->acquired = true;
+	c->term = home.term;
+	c->line = home.line;
+	w->fence = home.term > w->fence ? home.term : w->fence;
+	if (c->cached_term < home.line && w->weak != WEAK_NO_FENCE)
+		c->has = c->is_dirty = false;
+	c->cached_term = home.term;
+	return 0;
+}
+
+static unsigned opens(const struct world *w, unsigned host)
+{
+	unsigned count = w->composers[host].opened;
+	for (unsigned i = 0; i < CLIENTS; i++)
+		count += w->clients[i].at == host;
+	return count;
+}
+
+/* Nobody has it open any more. */
+static void release_idle(struct world *w, unsigned host)
+{
+	struct composer *c = &w->composers[host];
+	if (!c->acquired || c->kept || opens(w, host) > 0)
+		return;
+	write_back(w, host);
+	map_home_release(&w->memory->store, ID, w->owners[host], c->term);
+	c->acquired = false;
+}
+
+/* --- a client's request ----------------------------------------------------------------------- */
+
+static void answered(struct world *w, struct message *m, int error)
+{
+	struct client *client = &w->clients[m->client];
+	client->busy = false;
+	if (client->ends || error == 0)
+		return;
+	law(w, client->broken != w->broken, "who is attached sees an error");
+	client->at = NOBODY;
+}
+
+static void serve(struct world *w, struct message *m)
+{
+	struct composer *c = &w->composers[m->host];
+	struct client *client = &w->clients[m->client];
+	int rc = acquire(w, m->host);
+	/* when the answer comes, it is not there any more for whom he asked */
+	const struct re_homer *h = &w->homes[client->host];
+	if (client->ends && client->host != m->host &&
+		(h->state != REHOME_AWAY || h->edge != m->first)) {
+		post(w, REQUEST, client->host, client->host)->client = m->client;
+		return;
+	}
+	if (client->ends) {
+		client->at = rc == 0 ? m->host : NOBODY;
+		client->term = c->term;
+		client->broken = w->broken;
+		answered(w, m, rc);
+		return;
+	}
+	if (rc == 0 && m->term < c->line)
+		rc = -ESTALE;
+	if (rc == 0 && any(w, 2)) {
+		law(w, client->broken == w->broken, "who was overtaken writes");
+		c->cached = w->truth = ++w->next_value;
+		c->has = c->is_dirty = true;
+	} else if (rc == 0) {
+		c->cached = c->has ? c->cached : w->stored;
+		c->has = true;
+		law(w, c->cached == w->truth, "what is read is old");
+	}
+	answered(w, m, rc);
+}
+
+/* --- a re-homer ------------------------------------------------------------------------------- */
+
+static void event(struct world *w, unsigned host, enum rehome_event what);
+
+static void wake(struct world *w, unsigned host)
+{
+	struct re_homer *h = &w->homes[host];
+	for (unsigned i = 0; i < CLIENTS; i++)
+		if (h->waiting[i]) {
+			h->waiting[i] = false;
+			struct message *m = post(w, REQUEST, host, host);
+			m->client = i;
+			m->term = w->clients[i].term;
+			m->first = h->first[i];
+		}
+}
+
+static void act(struct world *w, unsigned host, enum rehome_action action)
+{
+	static const enum kind kinds[REHOME_ACTIONS] = {[REHOME_DO_LOOK] = LOOK,
+		[REHOME_DO_PUSH] = PUSH,
+		[REHOME_DO_GIVE] = GIVE,
+		[REHOME_DO_TAKE] = TAKE,
+		[REHOME_DO_TAKE_BACK] = TAKE_BACK,
+		[REHOME_DO_OPEN] = OPEN};
+	struct re_homer *h = &w->homes[host];
+	if (action == REHOME_DO_SERVE || action == REHOME_DO_FORWARD) {
+		h->attached = h->state == REHOME_AWAY;
+		w->composers[host].opened &= !h->opened;
+		h->opened = false;
+		wake(w, host);
+	}
+	h->due = action == REHOME_DO_TAKE || action == REHOME_DO_FREEZE;
+	if (kinds[action] == REQUEST)
+		return;
+	unsigned at = action == REHOME_DO_TAKE ? h->to : host;
+	struct message *m = post(w, kinds[action], at, host);
+	m->serial = h->serial;
+	m->term = h->term;
+	m->since = h->since;
+	m->next = h->next;
+}
+
+static void event(struct world *w, unsigned host, enum rehome_event what)
+{
+	struct re_homer *h = &w->homes[host];
+	const struct rehome_rule *rule = rehome_table_find(h->state, what);
+	if (!rule)
+		return;
+	h->again = rule->next == h->state && what == REHOME_EV_FAILED;
+	h->state = rule->next;
+	h->serial = ++w->serial;
+	h->due = false;
+	h->action = rule->action;
+	if (!h->again)
+		act(w, host, rule->action);
+	for (unsigned i = 0; h->again && h->state == REHOME_LOOKING && i < CLIENTS; i++)
+		if (h->waiting[i] && w->clients[i].ends) {
+			h->waiting[i] = false;
+			post(w, SERVE, host, host)->client = i;
+		}
+}
+
+static void judge(struct world *w, unsigned host, const struct map_home_info *home, bool back)
+{
+	struct re_homer *h = &w->homes[host];
+	unsigned edge = NOBODY;
+	bool sure = true;
+	for (unsigned i = 0; i < HOSTS; i++) {
+		if (i != host && h->knows[i] && w->owners[i] == home->owner)
+			edge = i;
+		sure &= i == host || h->knows[i];
+	}
+	if (back && (home->owner == 0 || (home->owner == w->owners[host] && !h->opened))) {
+		event(w, host, REHOME_EV_FAILED); /* ours, and not acquired yet */
+		return;
+	}
+	struct rehome_terms terms;
+	enum rehome_event found =
+		rehome_table_judge(home, w->owners[host], edge != NOBODY, sure, &terms);
+	if (back && home->owner == w->owners[host])
+		found = REHOME_EV_OURS;
+	h->since = terms.since;
+	h->term = terms.term;
+	if (found == REHOME_EV_THEIRS)
+		h->edge = edge;
+	event(w, host, found);
+}
+
+static void request(struct world *w, struct message *m)
+{
+	struct re_homer *h = &w->homes[m->host];
+	enum rehome_way way = rehome_table_way(h->state);
+	if (way == REHOME_WAY_WAIT) {
+		h->waiting[m->client] = true;
+		h->first[m->client] = m->first;
+		w->clients[m->client].term = m->term;
+		event(w, m->host, REHOME_EV_ASKED);
+		return;
+	}
+	bool here = way == REHOME_WAY_HERE;
+	struct message *next = post(w, here ? SERVE : REQUEST, here ? m->host : h->edge, m->host);
+	next->client = m->client;
+	next->first = w->clients[m->client].host == m->host ? h->edge : m->first;
+	next->term = w->weak == WEAK_ANY_TERM && h->term > m->term
+			     ? h->term
+			     : rehome_table_term(m->term, h->since, h->term);
+}
+
+static void take(struct world *w, struct message *m)
+{
+	struct re_homer *h = &w->homes[m->host];
+	bool is_here = h->state == REHOME_HOME && h->term == m->term + 1;
+	if (h->state == REHOME_TAKING && !h->has_take && h->term == m->term) {
+		h->has_take = true;
+		h->take = *m;
+		return;
+	}
+	if (!is_here && rehome_table_find(h->state, REHOME_EV_OFFERED)) {
+		h->term = m->term;
+		h->since = m->since;
+		h->has_take = true;
+		h->take = *m;
+		event(w, m->host, REHOME_EV_OFFERED);
+		return;
+	}
+	struct message *answer = post(w, TAKEN, m->from, m->host);
+	answer->serial = m->serial;
+	answer->result = is_here ? 0 : -EBUSY;
+	answer->term = h->term;
+}
+
+static void opened(struct world *w, struct message *m)
+{
+	struct re_homer *h = &w->homes[m->host];
+	int rc = m->result;
+	bool handed = rehome_table_is_handed(&m->home, w->owners[m->host], h->term) ||
+		      w->weak == WEAK_NOT_HANDED;
+	w->composers[m->host].kept |= rc == 0 && handed;
+	w->composers[m->host].opened = false;
+	rc = rc == 0 && !handed ? -ESTALE : rc;
+	if (rc == 0) {
+		h->term = m->home.term;
+		h->since = m->home.since;
+	}
+	if (h->has_take) {
+		struct message *answer = post(w, TAKEN, h->take.from, m->host);
+		answer->serial = h->take.serial;
+		answer->result = rc;
+		answer->term = h->term;
+	}
+	h->has_take = false;
+	event(w, m->host, rc == 0 ? REHOME_EV_OURS : REHOME_EV_FAILED);
+}
+
+static bool is_quiet(const struct world *w, unsigned host)
+{
+	for (unsigned i = 0; i < w->count; i++)
+		if (w->messages[i].kind == SERVE && w->messages[i].host == host)
+			return w->weak == WEAK_FREEZE;
+	return true;
+}
+
+static int give(struct world *w, unsigned host, uint64_t next, bool *is_unsure)
+{
+	struct composer *c = &w->composers[host];
+	struct map_claim claim = claim_of(w, host);
+	if (!c->acquired)
+		return -ESTALE;
+	if (w->weak != WEAK_GIVE_DIRTY)
+		write_back(w, host);
+	*is_unsure = !w->calm && any(w, 6) == 0;
+	bool done = !*is_unsure || any(w, 2);
+	int rc = done ? map_home_give(&w->memory->store, ID, &claim, c->term, next) : 0;
+	c->acquired = false; /* it acquires it first, whatever became of it */
+	return rc == 0 && *is_unsure ? -EIO : rc;
+}
+
+/* --- messages --------------------------------------------------------------------------------- */
+
+static struct message *answer_to(
+	struct world *w, const struct message *m, enum kind kind, int result)
+{
+	struct message *answer = post(w, kind, m->from, m->host);
+	answer->serial = m->serial;
+	answer->result = result;
+	answer->home = look(w, m->host);
+	answer->term = w->composers[m->host].term;
+	return answer;
+}
+
+/* What a composer is asked. */
+static void asked(struct world *w, struct message *m)
+{
+	struct composer *c = &w->composers[m->host];
+	bool is_unsure;
+	if (m->kind == SERVE) {
+		serve(w, m);
+	} else if (m->kind == PUSH) {
+		write_back(w, m->host);
+		answer_to(w, m, PUSHED, 0);
+	} else if (m->kind == GIVE) {
+		int rc = give(w, m->host, m->next, &is_unsure);
+		answer_to(w, m, GIVEN, rc);
+	} else if (m->kind == LOOK) {
+		answer_to(w, m, LOOKED, 0);
+	} else {
+		int rc = acquire(w, m->host);
+		if (rc == 0 && c->life != w->homes[m->host].life)
+			c->opened = false;
+		c->life = w->homes[m->host].life;
+		c->opened |= rc == 0;
+		answer_to(w, m, m->kind == OPEN ? OPENED : TOOK_BACK, rc);
+	}
+}
+
+/* What a re-homer hears. */
+static void heard(struct world *w, struct message *m)
+{
+	struct re_homer *h = &w->homes[m->host];
+	if (m->serial != h->serial) /* something else has happened since */
+		return;
+	switch (m->kind) {
+	case LOOKED: judge(w, m->host, &m->home, false); break;
+	case PUSHED: event(w, m->host, any(w, 3) ? REHOME_EV_SHORT : REHOME_EV_LONG); break;
+	case GIVEN: event(w, m->host, m->result ? REHOME_EV_FAILED : REHOME_EV_GIVEN); break;
+	case TAKEN:
+		if (m->result == 0) {
+			h->edge = h->to;
+			h->term = m->term;
+		}
+		event(w, m->host, m->result ? REHOME_EV_FAILED : REHOME_EV_THEIRS);
+		break;
+	case OPENED: opened(w, m); break;
+	case TOOK_BACK:
+		h->opened = m->result == 0;
+		judge(w, m->host, &m->home, true);
+		w->composers[m->host].kept |= h->state == REHOME_HOME && h->since != 0;
+		break;
+	default: break;
+	}
+}
+
+/* Does a re-homer say that somebody is attached to what is there? */
+static bool is_kept_by(const struct world *w, unsigned host)
+{
+	for (unsigned i = 0; i < HOSTS; i++)
+		if (w->homes[i].state == REHOME_AWAY && w->homes[i].edge == host &&
+			w->homes[i].attached)
+			return true;
+	return false;
+}
+
+static void keep(struct world *w, struct message *m)
+{
+	struct re_homer *h = &w->homes[m->host];
+	if (h->state == REHOME_AWAY && h->edge == m->client) {
+		event(w, m->host, REHOME_EV_CANCEL); /* each of us thinks that another has it */
+	} else if (h->state == REHOME_AWAY) {
+		struct message *on = post(w, KEEP, h->edge, m->host);
+		on->there = m->there;
+		on->client = m->client;
+	} else if (h->state != REHOME_HOME) {
+		event(w, m->host, REHOME_EV_ASKED);
+	} else if (!m->there) {
+		w->composers[m->host].kept = is_kept_by(w, m->host);
+	} else if (acquire(w, m->host) == 0) {
+		w->composers[m->host].kept = true;
+	}
+}
+
+/* Between hosts a link may be cut: what is asked fails, or the answer does, or it is asked twice.
+   Requests of clients wait for it. */
+static void deliver(struct world *w, unsigned which)
+{
+	struct message m = w->messages[which];
+	bool control = m.kind == TAKE || m.kind == TAKEN || m.kind == KEEP;
+	bool lost = control && !w->calm && any(w, 8) == 0;
+	bool twice = control && m.kind != TAKEN && !w->calm && any(w, 6) == 0;
+	bool is_for_composer = m.kind == SERVE || m.kind == LOOK || m.kind == PUSH ||
+			       m.kind == GIVE || m.kind == OPEN || m.kind == TAKE_BACK;
+	if (!twice)
+		w->messages[which] = w->messages[--w->count];
+	if (is_for_composer)
+		asked(w, &m);
+	else if (lost)
+		return;
+	else if (m.kind == REQUEST)
+		request(w, &m);
+	else if (m.kind == TAKE)
+		take(w, &m);
+	else if (m.kind == KEEP)
+		keep(w, &m);
+	else
+		heard(w, &m);
+}
+
+/* --- what else happens ------------------------------------------------------------------------ */
+
+static void client_acts(struct world *w)
+{
+	unsigned i = any(w, CLIENTS);
+	struct client *client = &w->clients[i];
+	if (client->busy)
+		return;
+	if (client->at != NOBODY && !w->calm && any(w, 8) == 0) {
+		client->at = NOBODY; /* closed */
+		return;
+	}
+	client->ends = client->at == NOBODY;
+	client->busy = true;
+	struct message *m = post(w, REQUEST, client->host, client->host);
+	m->client = i;
+	m->term = client->ends ? 0 : client->term;
+	client->term = m->term;
+}
+
+static void begin(struct world *w)
+{
+	unsigned host = any(w, HOSTS), to = any(w, HOSTS);
+	struct re_homer *h = &w->homes[host];
+	if (to == host || h->state != REHOME_HOME || acquire(w, host) != 0)
+		return;
+	struct map_home_info home = look(w, host);
+	h->opened = w->composers[host].opened = true;
+	w->composers[host].life = h->life;
+	h->term = home.term;
+	h->since = home.since ? home.since : home.line;
+	h->to = to;
+	h->next = w->owners[to];
+	h->knows[to] = true;
+	event(w, host, REHOME_EV_BEGIN);
+}
+
+/* What it has asked its composer comes to rest before its successor begins (core_host.c), and is
+   answered to nobody; what it was asked itself is asked again of its successor. */
+static void re_homer_dies(struct world *w, unsigned host)
+{
+	struct re_homer *h = &w->homes[host];
+	for (unsigned i = w->count; i-- > 0;) {
+		enum kind kind = w->messages[i].kind;
+		if (w->messages[i].host == host &&
+			(kind == GIVE || kind == OPEN || kind == TAKE_BACK))
+			deliver(w, i);
+	}
+	if (h->has_take)
+		*post(w, TAKE, host, h->take.from) = h->take;
+	wake(w, host);
+	*h = (struct re_homer){.serial = ++w->serial, .life = h->life + 1};
+	if (opens(w, host) > 0)
+		event(w, host, REHOME_EV_ASKED); /* it looks at what is open */
+}
+
+/* And looks for those that died with it open. */
+static void composer_looks(struct world *w, unsigned host)
+{
+	struct composer *c = &w->composers[host];
+	bool lives = c->life == w->homes[host].life;
+	c->opened &= lives;
+	release_idle(w, host);
+}
+
+static void composer_dies(struct world *w, unsigned host)
+{
+	struct composer *c = &w->composers[host];
+	struct map_home home = record(w);
+	c->acquired = home.owner == w->owners[host];
+	c->term = c->acquired ? home.term : c->term;
+	c->line = c->acquired ? home.line : c->line;
+}
+
+/* It was there, or something of it was. */
+static bool is_lost_with(const struct world *w, unsigned which, unsigned host)
+{
+	for (unsigned i = 0; i < w->count; i++) {
+		const struct message *m = &w->messages[i];
+		if (m->kind <= SERVE && m->client == which && (m->host == host || m->from == host))
+			return true;
+	}
+	return w->clients[which].host == host || w->clients[which].at == host ||
+	       w->homes[host].waiting[which];
+}
+
+static void fail_client(struct world *w, unsigned which)
+{
+	struct client *client = &w->clients[which];
+	*client = (struct client){.host = client->host, .at = NOBODY};
+	for (unsigned i = 0; i < HOSTS; i++)
+		w->homes[i].waiting[which] = false;
+	for (unsigned i = w->count; i-- > 0;)
+		if (w->messages[i].kind <= SERVE && w->messages[i].client == which)
+			w->messages[i] = w->messages[--w->count];
+}
+
+static void host_dies(struct world *w, unsigned host)
+{
+	struct map_home home = record(w);
+	if (w->host_died)
+		return;
+	w->host_died = true;
+	w->broken += home.owner == w->owners[host]; /* and what was not flushed */
+	if (home.owner == w->owners[host] && w->composers[host].is_dirty)
+		w->truth = w->stored;
+	for (unsigned i = 0; i < CLIENTS; i++)
+		if (is_lost_with(w, i, host))
+			fail_client(w, i);
+	for (unsigned i = w->count; i-- > 0;)
+		if (w->messages[i].host == host || w->messages[i].from == host)
+			w->messages[i] = w->messages[--w->count];
+	for (unsigned i = 0; i < HOSTS; i++)
+		w->homes[i].knows[host] = false;
+	w->owners[host] += HOSTS;
+	w->homes[host] = (struct re_homer){.serial = ++w->serial};
+	w->composers[host] = (struct composer){0};
+}
+
+/* A re-homer that was killed is soon there again, and says so before a minute is over. */
+static bool is_open_elsewhere(const struct world *w, unsigned host)
+{
+	for (unsigned i = 0; i < CLIENTS; i++)
+		if (w->clients[i].at != NOBODY && w->clients[i].at != host)
+			return true;
+	return false;
+}
+
+/* A lease is long, against the time after which what has failed is tried again. */
+static bool is_in_haste(struct world *w)
+{
+	struct map_home home = record(w);
+	for (unsigned i = 0; i < HOSTS; i++)
+		if (home.owner == w->owners[i] && !w->composers[i].acquired)
+			return true;
+	return false;
+}
+
+/* Whoever lives renews his lease. */
+static void time_passes(struct world *w)
+{
+	struct map_home found;
+	if (is_in_haste(w))
+		return;
+	for (unsigned part = 0; part < 4; part++) {
+		w->clock += LEASE / 4;
+		for (unsigned i = 0; i < HOSTS; i++) {
+			struct map_claim claim = claim_of(w, i);
+			struct composer *c = &w->composers[i];
+			c->kept &= is_open_elsewhere(w, i);
+			if (c->acquired && map_home_renew(&w->memory->store, ID, &claim, c->term,
+						   &found) == -ESTALE)
+				c->acquired = false;
+		}
+	}
+}
+
+static void timers(struct world *w, unsigned host)
+{
+	struct re_homer *h = &w->homes[host];
+	if (h->state == REHOME_FROZEN && is_quiet(w, host)) {
+		event(w, host, REHOME_EV_QUIET);
+	} else if (h->due && any(w, 4) == 0 && w->weak != WEAK_NO_TIMER) {
+		event(w, host, REHOME_EV_FAILED);
+	} else if (h->again && w->weak != WEAK_NO_RETRY) {
+		h->again = false;
+		act(w, host, h->action);
+	} else if (h->state == REHOME_AWAY && h->attached) {
+		h->attached = opens(w, host) > 0;
+		struct message *m = post(w, KEEP, h->edge, host);
+		m->there = h->attached;
+		m->client = host;
+	}
+}
+
+static void step(struct world *w)
+{
+	unsigned host = any(w, HOSTS);
+	unsigned what = any(w, w->calm ? 70 : 100);
+	if (what < 40 && w->count > 0)
+		deliver(w, any(w, w->count));
+	else if (what < 52)
+		client_acts(w);
+	else if (what < 60)
+		timers(w, host);
+	else if (what < 63)
+		w->homes[host].knows[any(w, HOSTS)] = true;
+	else if (what < 66)
+		composer_looks(w, host);
+	else if (what < 70)
+		time_passes(w);
+	else if (what < 82)
+		begin(w);
+	else if (what < 86)
+		event(w, host, REHOME_EV_CANCEL);
+	else if (what < 90)
+		re_homer_dies(w, host);
+	else if (what < 94)
+		composer_dies(w, host);
+	else if (what == 99 && any(w, 4) == 0)
+		host_dies(w, host);
+}
+
+/* --- the end ---------------------------------------------------------------------------------- */
+
+static void check_end(struct world *w)
+{
+	unsigned owners = 0;
+	struct map_home home = record(w);
+	for (unsigned i = 0; i < HOSTS; i++) {
+		enum rehome_state state = w->homes[i].state;
+		law(w, state == REHOME_HOME || state == REHOME_AWAY || state == REHOME_UNKNOWN,
+			"a move ends");
+		owners += w->composers[i].acquired;
+		law(w, !w->composers[i].acquired || home.owner == w->owners[i],
+			"the record knows who has it");
+	}
+	law(w, owners <= 1, "one has it");
+	for (unsigned i = 0; i < CLIENTS; i++)
+		law(w, !w->clients[i].busy, "everybody is answered");
+}
+
+static void calm_down(struct world *w)
+{
+	w->calm = true;
+	for (unsigned i = 0; i < STEPS_CALM && !w->law; i++)
+		step(w);
+	/* no more is asked; what was, ends */
+	for (unsigned i = 0; i < STEPS_CALM && !w->law; i++) {
+		unsigned host = any(w, HOSTS);
+		if (w->count > 0)
+			deliver(w, any(w, w->count));
+		timers(w, host);
+		w->homes[host].knows[any(w, HOSTS)] = true;
+	}
+	if (!w->law)
+		check_end(w);
+}
+
+const char *rehome_model_run(unsigned seed, enum weak weak, unsigned *steps)
+{
+	struct world w = {.random = seed * 1000003u + 1, .weak = weak, .clock = 5000};
+	w.memory = map_memory_create();
+	w.watch = malloc(sizeof(*w.watch));
+	map_home_watch_init(w.watch);
+	for (unsigned i = 0; i < HOSTS; i++)
+		w.owners[i] = i + 1;
+	for (unsigned i = 0; i < CLIENTS; i++)
+		w.clients[i] = (struct client){.host = i % HOSTS, .at = NOBODY};
+	for (*steps = 0; *steps < STEPS && !w.law; ++*steps)
+		step(&w);
+	if (!w.law)
+		calm_down(&w);
+	map_memory_destroy(w.memory);
+	free(w.watch);
+	return w.law;
+}
