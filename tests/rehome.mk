@@ -8,3 +8,6 @@ theory_rehome_SOURCES = tests/property/theory_rehome.c tests/property/rehome_mod
 theory_rehome_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 theory_rehome_LDADD = libmaptest.la libfixture.la libxseg.la $(CRITERION_LIBS)
 endif
+
+TESTS += tests/scenario/rehome.sh
+EXTRA_DIST += tests/scenario/rehome.sh

@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes and verifies blocks over NBD until a file appears; what was acknowledged must be there.
 
-keeper_load.py URI STOP_FILE [--reconnect] [--errors]
+keeper_load.py URI STOP_FILE [--reconnect] [--errors] [--high]
 
-Says "started", at the end how many requests and how long the longest took. --reconnect: a broken
+Says "started", at the end how many requests and how long the longest took. --high: other blocks
+than those without it, so that two may run on one volume. --reconnect: a broken
 connection is made anew, and a write that was not answered may be there or not. --errors: a
 refused request is counted, and likewise."""
 
@@ -16,6 +17,7 @@ import time
 import nbd
 
 BLOCK, BLOCKS = 4096, 512
+FIRST = 4 * BLOCKS if "--high" in sys.argv else 0
 reconnects = "--reconnect" in sys.argv
 forgives = "--errors" in sys.argv
 
@@ -60,11 +62,11 @@ class Load:
         self.sequence += 1
         block = block_of(index, self.sequence)
         self.may[index].add(block)
-        self.handle.pwrite(block, index * BLOCK)
+        self.handle.pwrite(block, (FIRST + index) * BLOCK)
         self.may[index] = {block}
 
     def read(self, index):
-        got = bytes(self.handle.pread(BLOCK, index * BLOCK))
+        got = bytes(self.handle.pread(BLOCK, (FIRST + index) * BLOCK))
         if got not in self.may[index]:
             sys.exit(f"block {index}: {got[:32]!r} is none of "
                      f"{[bytes(b[:32]) for b in self.may[index]]}")

@@ -31,8 +31,8 @@ static bool has(const struct ctl_verb *verb, const char *option)
 static const char *const harmless[] = {"segment list", "segment dump", "segment fsck", "peer list",
 	"edge list", "volume list", "volume info", "volume diff", "volume uri", "volume attach",
 	"client list", "config check", "config diff", "job list", "cache list", "cache stats",
-	"tape list", "tape verify", "cert list", "bridge list", "bridge status", "job show",
-	"job wait", "status", "stats", "top", "trace", "events", "log level", "metrics",
+	"tape list", "tape verify", "cert list", "bridge list", "bridge status", "rehome status",
+	"job show", "job wait", "status", "stats", "top", "trace", "events", "log level", "metrics",
 	"completion"};
 
 static bool is_harmless(const struct ctl_verb *verb)

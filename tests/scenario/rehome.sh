@@ -1,0 +1,172 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Two hosts with a cache each, over one store: a volume goes from one to the other and back while it
+# is used, and everybody is killed meanwhile. Clients stay attached where they are, write all the
+# while, and read what they have written.
+
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "$0")/xsegctl_lib.sh"
+ctl_begin "re-homing over a common store"
+ctl_need mapperd volume front_nbd cached synapse_import synapse_export blocker_file rehome
+/usr/bin/python3 -c 'import nbd' 2>/dev/null ||
+    tap_skip_all "libnbd's Python module is not installed"
+LOAD=$(dirname "$0")/keeper_load.py
+
+host() { # SEGMENT VOLUME_EDGE
+    cat <<END
+[segment]
+name=$1
+size=512M
+
+[peer nbd0]
+role=front_nbd
+listen=unix:$SCENE_DIR/$1.sock
+edge.volume=$2
+
+[peer vol0]
+role=volume
+edge.store=cache0
+edge.map=map0
+
+[peer map0]
+role=mapperd
+edge.store=file0
+
+[peer cache0]
+role=cached
+edge.store=file0
+size=16M
+
+[peer file0]
+role=blocker_file
+dir=$SCENE_DIR/store
+shared=yes
+END
+}
+out() { # SEGMENT
+    cat <<END
+
+[peer home0]
+role=rehome
+edge.volume=vol0
+commit-timeout=2s
+
+[peer out0]
+role=synapse_export
+listen=unix:$SCENE_DIR/$1.out
+edge.volume=home0
+END
+}
+host a vol0 >"$SCENE_DIR/a.conf"
+{ host b home0 && out b; } >"$SCENE_DIR/b.conf"
+for segment in a b; do
+    down_at_exit "$segment"
+    ctl_exits 0 "$segment comes up" up "$SCENE_DIR/$segment.conf"
+done
+load() { # NAME SEGMENT [OPTION]...
+    scene_spawn "$1" /usr/bin/python3 "$LOAD" "nbd+unix:///disk?socket=$SCENE_DIR/$2.sock" \
+        "$SCENE_DIR/$1.stop" --reconnect "${@:3}" && scene_wait_line "$1" started
+}
+load_ends() { # NAME WHAT
+    local rc=0
+    : >"$SCENE_DIR/$1.stop"
+    wait "$(scene_pid "$1")" || rc=$?
+    unset "SCENE_PIDS[$1]"
+    tap_is "$2" "$rc $(tail -n 1 "$SCENE_DIR/$1.err")" "0 "
+    tap_note "$(tail -n 1 "$SCENE_DIR/$1.out")"
+}
+owner() { "$XSEGCTL" -s "$1" volume info disk --json | jq -r '.home.host' | sed 's|.*/||'; }
+state() { "$XSEGCTL" rehome status -s "$1" --json | jq -r '.volumes[0].state'; }
+io() { scene_io "nbd+unix:///disk?socket=$SCENE_DIR/$1.sock" "${@:2}"; }
+
+# --- refused ----------------------------------------------------------------------------------
+ctl_exits 0 "a volume" volume create -s a disk --size 32M
+ctl_exits 2 "nowhere" rehome -s a disk
+ctl_exits 3 "to nobody" rehome -s a disk --to far0
+ctl_exits 0 "a bridge" bridge add -s a far0 "unix:$SCENE_DIR/b.out"
+ctl_exits 3 "no volume" rehome -s a disc --to far0
+ctl_exits 2 "no time" rehome -s a disk --to far0 --downtime soon
+ctl_exits 2 "no such way" rehome -s a disk --to far0 --on-stall postpone
+ctl_exits 3 "no re-homer yet" rehome status -s a
+ctl_exits 0 "a look at what it would do" rehome -s a disk --to far0 --dry-run --json
+json_is "it starts a re-homer" '[.rehomer, .starts, .changed] | map(tostring) | join(" ")' \
+    "home0 true false"
+tap_is "nothing has changed" "$(owner a)" null
+
+# --- there ------------------------------------------------------------------------------------
+tap_run "a client of a's" load first a
+ctl_exits 0 "it goes to b" rehome -s a disk --to far0 --json
+json_is "after a round at least" '.changed and .rounds > 0 and .pause_ns > 0' true
+tap_note "waited $(jq .pause_ns "$SCENE_DIR/ctl.out") ns"
+tap_is "b has it" "$(owner b)" b
+tap_is "a's re-homer knows" "$(state a)" away
+tap_is "b's, too" "$(state b)" home
+ctl_exits 0 "said again" rehome -s a disk --to far0
+ctl_exits 0 "there is nothing to cancel" rehome cancel -s a disk --dry-run
+ctl_exits 3 "a cannot send it on by another bridge" rehome -s a disk --to far1
+tap_run "a client of b's" io b -c 'write -P 7 20M 64k' -c flush
+tap_run "one of a's sees what that one wrote" io a -c 'read -P 7 20M 64k' \
+    -c 'write -P 8 21M 64k' -c flush
+tap_run "and that one what this one wrote" io b -c 'read -P 8 21M 64k'
+
+# --- and back -----------------------------------------------------------------------------------
+ctl_exits 0 "a lets others in" peer start -s a \
+    "out0=synapse_export,listen=unix:$SCENE_DIR/a.out,edge.volume=home0"
+ctl_exits 0 "b's bridge" bridge add -s b back0 "unix:$SCENE_DIR/a.out"
+ctl_exits 0 "it goes back" rehome -s b disk --to back0 --json
+tap_is "a has it" "$(owner a)" a
+tap_is "a's re-homer knows that it is home" "$(state a) $(state b)" "home away"
+load_ends first "the first client saw no error"
+tap_run "all is there" io a -c 'read -P 7 20M 64k' -c 'read -P 8 21M 64k'
+
+# --- given back -------------------------------------------------------------------------------
+ctl_exits 0 "it goes to b again" rehome -s a disk --to far0
+nobody_has_it() { [ "$(owner a)" = null ]; }
+tap_run "nobody has it open, so it is free in a while" scene_until 60 nobody_has_it
+ctl_exits 0 "a's again" rehome -s a disk --to far0
+ctl_exits 0 "and home" rehome -s b disk --to back0
+
+# --- killed, and cut off ------------------------------------------------------------------------
+tap_run "a client of a's" load second a
+tap_run "and one of b's" load third b --high
+is_settled() {
+    [[ $(state a) = @(home|away) && $(state b) = @(home|away) && $(owner a) = @(a|b) ]]
+}
+home() { [ "$(state a)" != away ] || "$XSEGCTL" -s b rehome disk --to back0; }
+disturbed() { # WHAT SIGNAL PEER_OF_A_OR_B: at another moment each time; and home again
+    local segment peer pid disturber rc=0
+    read -r segment peer <<<"$3"
+    pid=$(peer_pid "$segment" "$peer")
+    (
+        sleep "0.0$((RANDOM % 10))$((RANDOM % 10))"
+        kill -s "$2" "$pid"
+        # longer than the destination may take to answer
+        [ "$2" = KILL ] || { sleep 3 && kill -s CONT "$pid"; }
+    ) &
+    disturber=$!
+    "$XSEGCTL" -s a rehome disk --to far0 --timeout 60s >"$SCENE_DIR/there" 2>&1 || rc=$?
+    wait "$disturber"
+    scene_until 120 is_settled || tap_note "nobody knows whose it is: $(state a) $(state b)"
+    if [ "$rc" -eq 0 ] && [ "$(state a)" != away ]; then
+        tap_not_ok "$1: it said 'away', and is not"
+    fi
+    tap_run "$1 (exit $rc): it goes back" scene_until 120 home
+}
+# a round is every process of both once
+for ((round = 1; round <= ${REHOME_ROUNDS:-1}; round++)); do
+    for victim in "a home0" "a vol0" "a map0" "a cache0" "a far0" "a out0" "b home0" "b vol0" \
+        "b map0" "b cache0" "b out0" "b back0"; do
+        disturbed "round $round, $victim killed" KILL "$victim"
+    done
+done
+for victim in "a far0" "b out0" "b vol0" "b home0"; do
+    disturbed "$victim stands still" STOP "$victim"
+done
+load_ends second "the client of a's saw no error"
+load_ends third "nor did the one of b's"
+tap_run "all is there" io a -c 'read -P 7 20M 64k' -c 'read -P 8 21M 64k'
+
+ctl_exits 0 "a goes" down a
+ctl_exits 0 "b goes" down b
+tap_end
