@@ -301,7 +301,10 @@ static void took_back(struct call *call)
 	if (!volume)
 		return;
 	volume->opened = rc == 0;
-	if (!rehome_volume_read(rehome, volume, judged))
+	bool is_nobodys = rc == -ENOENT || rc == -EROFS || rc == -EPERM; /* to write to */
+	if (is_nobodys)
+		rehome_volume_event(rehome, volume, REHOME_EV_OURS, rc);
+	else if (!rehome_volume_read(rehome, volume, judged))
 		rehome_volume_again(rehome, volume, REHOME_DO_TAKE_BACK);
 }
 

@@ -413,6 +413,25 @@ UNIT_WITHIN(test_give, setup, teardown)
 	is(id, OBJECT, 4, OBJECT);
 }
 
+/* It is for somebody elsewhere: acquired, and not given back until he says nothing any more. */
+UNIT_WITHIN(test_keep, setup, teardown)
+{
+	uint64_t id = make("kept", 4 * OBJECT);
+	ck_assert_int_eq(control(&b, MAP_KEEP, id, UINT64_MAX, NULL), -EINVAL);
+	ck_assert_uint_eq(home_of(id).owner, 0);
+	ck_assert_int_eq(control(&b, MAP_KEEP, id, 600000000000u, NULL), 0);
+	ck_assert_uint_eq(home_of(id).owner, home_of(id).self);
+	opened("kept", 0);
+	put(id, 0, 1, OBJECT);
+	ck_assert_int_eq(io(&a, XSEG_OP_CLOSE, id, 0, NULL, 0), 0);
+	usleep(1500000); /* longer than the time after which a composer looks */
+	ck_assert_uint_eq(home_of(id).owner, home_of(id).self);
+	ck_assert_int_eq(control(&b, MAP_KEEP, id, 0, NULL), 0);
+	for (unsigned i = 0; i < 60000 && home_of(id).owner != 0; i++)
+		usleep(1000);
+	ck_assert_uint_eq(home_of(id).owner, 0);
+}
+
 static uint64_t sixty_writes(uint64_t id)
 {
 	uint64_t begun = clock_now_ns();
