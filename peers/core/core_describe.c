@@ -63,7 +63,8 @@ void describe_role(const struct peer_ops *ops, FILE *out)
 	describe_text(ops->summary, out);
 	fputs(", \"edges\": ", out);
 	describe_names(ops->edges, out);
-	if (ops->edges_needed != 0)
+	/* a file names all others, so that none is forgotten */
+	if (ops->edges_needed == PEER_EDGES_ANY || ops->edges_later)
 		fprintf(out, ", \"edges_needed\": %u",
 			ops->edges_needed == PEER_EDGES_ANY ? 0 : ops->edges_needed);
 	if (ops->serves) {
