@@ -292,10 +292,14 @@ if mount -t tmpfs -o size=8M none "$new" 2>/dev/null; then
     id=$("$XSEGCTL" volume info half --json | jq -r .id)
     ctl_exits 1 "it ends in the middle, for want of room" volume move half --to new0
     mount -o remount,size=256M "$new"
-    # shellcheck disable=SC2046  # pids
-    kill -s KILL "$(keeper_pid k)" $("$XSEGCTL" status --json |
-        jq -r '.keeper.guard_pid, .peers[].pid | select(. > 0)')
-    ctl_exits 0 "all that was in memory is gone" segment destroy k --yes
+    host_dies() { # all at once, unless one of those who start others is faster
+        local pids
+        mapfile -t pids < <("$XSEGCTL" status --json | jq -r '[.keeper.pid, .keeper.guard_pid,
+            (.peers[] | select(.state == "serving") | .pid)][] | select(. != null and . > 0)')
+        kill -s KILL "${pids[@]}"
+        "$XSEGCTL" segment destroy k --yes
+    }
+    tap_run "all that was in memory is gone" scene_until 60 host_dies
     tap_run "half of it is here" test "$(find "$old/objects/$id" -type f | wc -l)" -ge 1
     tap_run "a part of a copy is there, too" bash -c 'cd "$0/objects" &&
         cp --parents "$(find "$2" -type f | tail -n 1)" "$1/objects"' "$old" "$new" "$id"
