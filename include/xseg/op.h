@@ -66,7 +66,8 @@ enum {
 	XSEG_F_NO_HOLE = 1 << 3, /* ZERO: keep allocated */
 	XSEG_F_FAST_ONLY =
 		1 << 4, /* ZERO: -EOPNOTSUPP at once if it would be slow; INFO of an object:
-				      that it is there is enough, do not write it back first */
+				      that it is there is enough, do not write it back first;
+				      CONTROL: -ENOTCONN, done or not, while a bridge is down */
 	XSEG_F_NO_CACHE = 1 << 5,  /* do not keep it */
 	XSEG_F_URGENT = 1 << 6,	   /* somebody is blocked on it */
 	XSEG_F_READ_ONLY = 1 << 7, /* OPEN: will not write */

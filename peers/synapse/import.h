@@ -126,7 +126,7 @@ void import_job_replay(struct import *import);
 /* Nothing was heard for too long: all fail. */
 void import_job_fail(struct import *import, int error);
 /* The link is down: those whose clients have died, and that cannot have changed anything, end, so
-   that nobody's successor has to wait for the link. */
+   that nobody's successor has to wait for the link; and those of who does not want to. */
 void import_job_sweep(struct import *import);
 int import_job_answer_begin(struct import_link *link, const struct wire_frame *frame);
 int import_job_answer_place(struct import_link *link, uint32_t at, struct iovec *iov, int max);

@@ -195,21 +195,29 @@ void import_job_fail(struct import *import, int error)
 	}
 }
 
+/* Who asks does not want to wait for the link, and asks again. */
+static bool is_fast_only(const struct job *job)
+{
+	return job->op == XSEG_OP_CONTROL && (job->flags & XSEG_F_FAST_ONLY);
+}
+
 void import_job_sweep(struct import *import)
 {
 	for (uint64_t at = import->lowest; at < import->next; at++) {
 		struct import_request *request = request_of(import, at);
-		if (request->live && job_is_abandoned(request->job) &&
-			wire_is_repeatable(request->job->op, request->job->arg1))
-			job_fail(retire(import, request), -EIO);
+		if (!request->live)
+			continue;
+		bool repeatable = wire_is_repeatable(request->job->op, request->job->arg1);
+		if (is_fast_only(request->job) || (job_is_abandoned(request->job) && repeatable))
+			job_fail(retire(import, request), -ENOTCONN);
 	}
 	for (unsigned i = 0; i < WIRE_CONNS * CONN_FLOWS; i++) {
 		struct job_queue *queue = &import->waiting[i / CONN_FLOWS][i % CONN_FLOWS];
 		struct job *job, *next;
 		for (job = TAILQ_FIRST(queue); job; job = next) {
 			next = TAILQ_NEXT(job, link);
-			if (job_is_abandoned(job))
-				job_fail(waiting_take(import, queue, job), -EIO);
+			if (is_fast_only(job) || job_is_abandoned(job))
+				job_fail(waiting_take(import, queue, job), -ENOTCONN);
 		}
 	}
 }
