@@ -200,11 +200,12 @@ static int host_peer_edge(struct host *host, struct host_peer *peer, unsigned e,
 			edge, host->seg.name, strerror(-error));
 		return error;
 	}
-	atomic_store(&host->seg.edges[peer->edge_index[e]].spare, !host_edge_must_lead(peer, e));
+	bool spare = peer->ops->edges_later && !host_edge_must_lead(peer, e);
+	atomic_store(&host->seg.edges[peer->edge_index[e]].spare, spare);
 	uint32_t now = xseg_edge_port(&host->seg, peer->edge_index[e]);
 	if (target && now != port)
 		xseg_edge_set(&host->seg, peer->edge_index[e], port);
-	if (target || now != XSEG_NONE || !host_edge_must_lead(peer, e))
+	if (target || now != XSEG_NONE || spare)
 		return 0;
 	snprintf(why, WHY_SIZE,
 		"peer '%s': its edge '%s' leads nowhere; name the peer below with edge.%s=PEER",
