@@ -66,12 +66,14 @@ enum map_control {
 	MAP_HOME, /* out: struct map_home_info */
 	MAP_GIVE, /* to a composer: all that was written goes to the store, then MAP_RELEASE with
 		     arg1; whoever writes here afterwards takes it back, if he is the first */
-	MAP_KEEP, /* to a composer: it is acquired, and not given back for arg1 ns, also if nobody
-		     has it open here: he is elsewhere, and says so again */
+	MAP_KEEP, /* to a composer: it is acquired, and not given back for arg1 ns (at most
+		     MAP_KEEP_MAX_NS) from now on, also if nobody has it open here: he is
+		     elsewhere, and says so again */
 	MAP_CONTROLS
 };
 
 #define MAP_READ_ONLY 1u
+#define MAP_KEEP_MAX_NS 600000000000u
 #define MAP_FLATTEN_LOOK ((uint64_t)1 << 32)
 #define MAP_BITMAP_MAX 64u /* the question ends where the answer begins */
 #define MAP_PAGE_ENTRIES 512u

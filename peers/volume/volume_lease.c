@@ -23,7 +23,6 @@
 #include "peers/volume/volume_map.h"
 #include "peers/volume/volume_quiesce.h"
 
-#define KEEP_MAX_NS 600000000000u
 #define LOOK_NS 1000000000u /* between two looks for volumes that the dead had open */
 
 /* One acquiring or giving back. */
@@ -475,8 +474,8 @@ static void keep(struct volume_task *task, int error)
 
 void volume_lease_keep(struct volume_task *task, struct volume *volume)
 {
-	if (task->job->arg1 > KEEP_MAX_NS) {
-		volume_task_end(task, -EINVAL, 0, 0);
+	if (task->job->arg1 > MAP_KEEP_MAX_NS || volume->read_only) {
+		volume_task_end(task, volume->read_only ? -EROFS : -EINVAL, 0, 0);
 	} else if (volume->acquired) {
 		keep(task, 0);
 	} else {
