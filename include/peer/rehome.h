@@ -11,7 +11,8 @@
  *
  * Units: bytes, ns. Errors: 0 or -errno; -EBUSY: another host has it, or it is being moved already;
  * -EXDEV: both hosts do not have it in the same store; -ENOLINK: no peer of that kind is behind the
- * edge; -EPROTO: one of another version. Ownership: caller's buffers. Threads: as for any request.
+ * edge; -EPROTO: one of another version; -ETIME: requests on their way did not end in time.
+ * Ownership: caller's buffers. Threads: as for any request.
  * Blocking: TAKE answers when it is decided; BEGIN when the destination has agreed.
  */
 #ifndef SKERRY_PEER_REHOME_H
@@ -87,7 +88,7 @@ struct rehome_info {
 	uint32_t rounds;
 	int32_t error;	   /* of the last move: why it stays; 0: none */
 	uint64_t round_ns; /* the last one took so long: what the pause would take now */
-	uint64_t pause_ns; /* of the last move: from the first request that waited to the last */
+	uint64_t pause_ns; /* of the last move: so long requests had to wait */
 	uint64_t waiting;  /* requests */
 	uint64_t moves;	   /* of it, from here, since this peer was started */
 };

@@ -22,7 +22,6 @@
 #include <peer/map.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xseg/layout.h>
 #include <xseg/port.h>
 
 #include "peers/rehome/rehome_table.h"
@@ -44,7 +43,7 @@ struct rehome_options {
 
 /* What is under way with a volume. */
 struct rehome_move {
-	uint32_t edge;	/* of the peer's: 1 to REHOME_EDGES */
+	uint32_t edge;	/* of the peer's: 1 to REHOME_EDGES; 0: it comes here */
 	uint64_t owner; /* the destination's */
 	enum rehome_stall stall;
 	uint64_t pause_ns;
@@ -65,8 +64,9 @@ struct rehome_volume {
 	uint32_t edge;	      /* AWAY: where to */
 	uint64_t term, since; /* who opened it from `since` on goes on in `term`; 0: no matter */
 	bool is_preparing;    /* BEGIN has come, and nothing has begun */
-	bool opened;	      /* by us, here, for the time of a move */
-	bool attached;	      /* by the destination, for those who are still here */
+	bool acquired;	      /* by our composer, just now: ACQUIRE */
+	bool attached;	      /* AWAY: somebody here has it open, as the other host hears */
+	bool keeping;	      /* HOME: somebody may, of whom our composer does not know */
 	uint64_t again_ns;    /* 0: no; when the action `again` is to be tried once more */
 	uint64_t count_ns;    /* when `attached` is looked at again */
 	uint64_t due_ns;      /* 0: no; when the step has taken too long */
@@ -74,7 +74,6 @@ struct rehome_volume {
 	struct rehome_move move;
 	struct rehome_info info;
 	struct job_queue waiting;
-	bool keeping; /* our composer is told of the openers below */
 	struct rehome_opener {
 		uint32_t count;
 		uint16_t epoch;
@@ -86,16 +85,18 @@ struct rehome {
 	struct peer *peer;
 	struct rehome_bucket *volumes;
 	struct rehome_bucket active;
-	uint64_t owner;			  /* of this segment; 0: not known yet */
-	uint32_t ports[1 + REHOME_EDGES]; /* where the edges lead; XSEG_NONE: nowhere */
-	uint64_t them[1 + REHOME_EDGES];  /* owners behind them; 0: not known yet */
-	uint64_t ask_ns;		  /* when they are asked again */
-	bool asking[1 + REHOME_EDGES];
+	uint64_t owner; /* of this segment */
+	struct rehome_edge {
+		uint32_t port;	/* where it leads; XSEG_NONE: nowhere */
+		uint64_t owner; /* behind it; 0: none that is known */
+		bool asking, answered;
+	} edges[1 + REHOME_EDGES];
+	uint64_t ask_ns;      /* when they are asked again */
 	bool listed, listing; /* what was open when we were started */
 	uint64_t cursor;      /* of that */
 };
 
-enum { REHOME_C_MOVED, REHOME_C_TAKEN, REHOME_C_KEPT, REHOME_C_WAITS, REHOME_C_AWAY };
+enum { REHOME_C_MOVED, REHOME_C_TAKEN, REHOME_C_STAYED, REHOME_C_WAITS, REHOME_C_AWAY };
 
 static inline struct rehome *rehome_of(struct peer *peer) { return peer->state; }
 
@@ -109,22 +110,22 @@ void rehome_volume_event(
 	struct rehome *rehome, struct rehome_volume *volume, enum rehome_event event, int error);
 /* It is looked at each turn from now on, until it is settled. */
 void rehome_volume_watch(struct rehome *rehome, struct rehome_volume *volume);
-/* Reads its record, and says what it has found. */
-void rehome_volume_look(struct rehome *rehome, struct rehome_volume *volume);
-/* false: no room now. */
+/* Its record is read; false: no room now. */
 bool rehome_volume_read(struct rehome *rehome, struct rehome_volume *volume, call_done_f *done);
-/* What it says, and to whom its term and edge are set by it. */
-enum rehome_event rehome_volume_judge(
-	struct rehome *rehome, struct rehome_volume *volume, const struct map_home_info *home);
+/* The answer, and the call's end; 0 or -errno. */
+int rehome_volume_record(struct call *call, struct map_home_info *home);
+/* MAP_KEEP; false: no room now. */
+bool rehome_volume_keep(
+	struct rehome *rehome, struct rehome_volume *volume, uint64_t ns, call_done_f *done);
 bool rehome_volume_turn(struct rehome *rehome);
+/* Moves that are not decided yet end. */
+void rehome_volume_stop(struct rehome *rehome);
 void rehome_volume_close(struct rehome *rehome);
 /* The action is tried again in a while, unless something else happens. */
 void rehome_volume_again(
 	struct rehome *rehome, struct rehome_volume *volume, enum rehome_action action);
 /* Do the edges lead where they did? What is known of those that do not is forgotten. */
 bool rehome_volume_edges(struct rehome *rehome);
-/* The edge behind which that owner is; 0: none; *sure: all of them are known. */
-uint32_t rehome_volume_edge(const struct rehome *rehome, uint64_t owner, bool *sure);
 /* A control of ours about a volume, context and serial set; NULL: no room now. */
 struct call *rehome_volume_call(struct rehome *rehome, struct rehome_volume *volume,
 	enum xseg_op op, uint64_t what, uint32_t bytes);
@@ -134,7 +135,6 @@ struct rehome_volume *rehome_volume_of(const struct call *call);
 /* --- rehome_route.c -------------------------------------------------------------------------- */
 
 void rehome_route_serve(struct peer *peer, struct job *job);
-void rehome_route_control(struct peer *peer, struct job *job);
 /* Until its state says where to. */
 void rehome_route_wait(struct rehome *rehome, struct rehome_volume *volume, struct job *job);
 /* Those that waited for it are served again. */
@@ -143,7 +143,6 @@ void rehome_route_wake(struct rehome *rehome, struct rehome_volume *volume);
 void rehome_route_open_here(struct rehome *rehome, struct rehome_volume *volume);
 /* Is nothing on its way to the composer that we have sent there for others? */
 bool rehome_route_quiet(const struct rehome *rehome, uint64_t id);
-
 /* There is no room for it now. */
 void rehome_route_later(struct job *job);
 
@@ -163,20 +162,17 @@ bool rehome_open_turn(struct rehome *rehome, struct rehome_volume *volume);
 void rehome_source_begin(struct rehome *rehome, struct job *job);
 void rehome_source_do(
 	struct rehome *rehome, struct rehome_volume *volume, enum rehome_action action);
-/* What another host is asked; NULL: no room now. */
-struct call *rehome_source_ask(
-	struct rehome *rehome, struct rehome_volume *volume, enum rehome_control what);
-/* Our own hold on it. */
-void rehome_source_close(struct rehome *rehome, struct rehome_volume *volume);
+/* What another host is asked; keep_ns: KEEP. NULL: no room now. */
+struct call *rehome_source_ask(struct rehome *rehome, struct rehome_volume *volume,
+	enum rehome_control what, uint64_t keep_ns);
 /* It has ended, one way or the other. */
 void rehome_source_end(struct rehome *rehome, struct rehome_volume *volume, int error);
 /* Each turn, of one that has moved, or is on its way. */
 bool rehome_source_turn(struct rehome *rehome, struct rehome_volume *volume);
 void rehome_target_offer(struct rehome *rehome, struct job *job);
 void rehome_target_take(struct rehome *rehome, struct job *job);
-void rehome_target_open(struct rehome *rehome, struct rehome_volume *volume);
-/* It is ours, and those have it open who are attached elsewhere: they say so soon. */
-bool rehome_target_hold(struct rehome *rehome, struct rehome_volume *volume);
+/* TAKING has ended: whoever asked for it is answered. */
+void rehome_target_decided(struct rehome *rehome, struct rehome_volume *volume, int error);
 void rehome_target_keep(struct rehome *rehome, struct job *job);
 
 #endif

@@ -18,7 +18,7 @@ static const char *const edges[] = {"volume", "volume-to", "volume-to2", "volume
 static const struct xseg_counter counters[] = {
 	[REHOME_C_MOVED] = {"moved", "", "volumes that went to another host"},
 	[REHOME_C_TAKEN] = {"taken", "", "volumes that came from another host"},
-	[REHOME_C_KEPT] = {"kept", "", "moves that ended with the volume where it was"},
+	[REHOME_C_STAYED] = {"stayed", "", "moves that ended with the volume where it was"},
 	[REHOME_C_WAITS] = {"waits", "", "requests that had to wait while a volume moved"},
 	[REHOME_C_AWAY] = {"away", "", "requests that went on to another host"},
 	{NULL, NULL, NULL},
@@ -37,12 +37,14 @@ static int rehome_start(struct peer *peer, char *why, size_t why_size)
 	rehome->peer = peer;
 	rehome->owner = map_owner_of(peer_segment(peer));
 	for (uint32_t edge = 1; edge <= REHOME_EDGES; edge++)
-		rehome->ports[edge] = XSEG_NONE;
+		rehome->edges[edge].port = XSEG_NONE;
 	rehome->volumes = calloc(REHOME_BUCKETS, sizeof(*rehome->volumes));
 	return rehome->volumes ? 0 : -ENOMEM;
 }
 
 static void rehome_finish(struct peer *peer) { rehome_volume_close(rehome_of(peer)); }
+
+static void rehome_stop(struct peer *peer) { rehome_volume_stop(rehome_of(peer)); }
 
 static bool rehome_poll(struct peer *peer) { return rehome_volume_turn(rehome_of(peer)); }
 
@@ -86,6 +88,7 @@ static const struct peer_ops rehome = {
 	.counters = counters,
 	.start = rehome_start,
 	.finish = rehome_finish,
+	.stop = rehome_stop,
 	.idle = rehome_idle,
 	.poll = rehome_poll,
 	.dump = rehome_dump,

@@ -54,22 +54,40 @@ bool rehome_open_any(const struct rehome_volume *volume)
 
 static void ended(struct call *call) { call_end(call); }
 
+/* Kept for him there, it need not be open any more. */
+static void kept_there(struct call *call)
+{
+	struct rehome_volume *volume = call->context;
+	uint32_t edge = (uint32_t)(uintptr_t)call->context2;
+	struct call *close = rehome_volume_call(rehome_of(call->peer), volume, XSEG_OP_CLOSE, 0, 0);
+	if (close)
+		call_submit(close, edge, ended);
+	call_end(call);
+}
+
+static void keep_there(struct rehome *rehome, struct rehome_volume *volume, uint32_t edge)
+{
+	struct call *call = rehome_source_ask(rehome, volume, REHOME_KEEP, REHOME_KEEP_NS);
+	if (!call)
+		return; /* it stays open there, until the bridge is cut */
+	call->context2 = (void *)(uintptr_t)edge;
+	call_submit(call, edge, kept_there);
+}
+
 static void opened(struct call *call)
 {
 	struct job *job = call->context;
-	struct rehome_volume *volume = call->context2;
-	uint32_t edge = (uint32_t)call->arg0;
+	struct rehome *rehome = rehome_of(job->peer);
+	struct rehome_volume *volume = rehome_volume_find(rehome, job->key.volume);
+	uint32_t edge = (uint32_t)(uintptr_t)call->context2;
 	int rc = call->result;
 	bool is_there = volume->state == REHOME_AWAY && volume->edge == edge;
-	struct call *close =
-		rc == 0 ? rehome_volume_call(rehome_of(job->peer), volume, XSEG_OP_CLOSE, 0, 0)
-			: NULL;
-	if (close)
-		call_submit(close, edge, ended);
+	if (rc == 0)
+		keep_there(rehome, volume, edge);
 	if (rc == 0 && is_there && job->arg0 == 0) /* else he says again what he has open */
 		opener_of(volume, job)->count++;
 	volume->attached |= is_there;
-	rehome_volume_watch(rehome_of(job->peer), volume);
+	rehome_volume_watch(rehome, volume);
 	if (rc != 0)
 		job_fail_value(job, rc, call->value);
 	else if (is_there)
@@ -81,19 +99,17 @@ static void opened(struct call *call)
 
 void rehome_open_there(struct rehome_volume *volume, struct job *job)
 {
-	uint32_t edge = volume->edge;
 	struct call *call = NULL;
 	int rc = call_begin(job->peer, &call);
 	if (rc == 0) {
 		call_as(call, job);
 		call->arg0 = 0;
 		call->context = job;
-		call->context2 = volume;
+		call->context2 = (void *)(uintptr_t)volume->edge;
 		rc = call_borrow(call, job, 0, job->data_size);
 	}
 	if (rc == 0) {
-		call_submit(call, edge, opened);
-		call->arg0 = edge; /* it is sent; this is for opened() */
+		call_submit(call, volume->edge, opened);
 		return;
 	}
 	if (call)
@@ -122,8 +138,8 @@ static void asked(struct call *call)
 	if (!volume)
 		return;
 	info.opens += count(rehome, volume);
-	volume->move.pause_ns = info.opens > 0 ? REHOME_KEEP_NS : REHOME_LEFT_NS;
-	call = rehome_source_ask(rehome, volume, REHOME_KEEP);
+	call = rehome_source_ask(
+		rehome, volume, REHOME_KEEP, info.opens > 0 ? REHOME_KEEP_NS : REHOME_LEFT_NS);
 	if (!call)
 		return;
 	call->arg1 = info.opens;
@@ -133,7 +149,6 @@ static void asked(struct call *call)
 /* The other host. */
 static bool tell_them(struct rehome *rehome, struct rehome_volume *volume)
 {
-	rehome_source_close(rehome, volume); /* it could not be before */
 	struct call *call = rehome_volume_call(
 		rehome, volume, XSEG_OP_INFO, 0, sizeof(struct xseg_volume_info));
 	if (call)
@@ -141,17 +156,12 @@ static bool tell_them(struct rehome *rehome, struct rehome_volume *volume)
 	return call != NULL;
 }
 
-/* Our composer. */
+/* Our composer. Of one that was handed over, somebody elsewhere may say soon that he has it. */
 static bool tell_it(struct rehome *rehome, struct rehome_volume *volume)
 {
-	bool any = count(rehome, volume) > 0;
-	struct call *call = rehome_volume_call(rehome, volume, XSEG_OP_CONTROL, MAP_KEEP, 0);
-	if (!call)
-		return false;
-	volume->keeping = any;
-	call->arg1 = any ? REHOME_KEEP_NS : REHOME_LEFT_NS;
-	call_submit(call, REHOME_HERE, ended);
-	return true;
+	volume->keeping = count(rehome, volume) > 0;
+	bool wanted = volume->keeping || volume->since != 0;
+	return rehome_volume_keep(rehome, volume, wanted ? REHOME_KEEP_NS : REHOME_LEFT_NS, ended);
 }
 
 bool rehome_open_turn(struct rehome *rehome, struct rehome_volume *volume)
@@ -159,7 +169,7 @@ bool rehome_open_turn(struct rehome *rehome, struct rehome_volume *volume)
 	uint64_t now = peer_now_ns(rehome->peer);
 	bool away = volume->state == REHOME_AWAY && volume->attached;
 	bool here = volume->state == REHOME_HOME && (volume->keeping || rehome_open_any(volume));
-	if (now < volume->count_ns || (!away && !here))
+	if (now < volume->count_ns || (!away && !here) || rehome->peer->stopping)
 		return false;
 	volume->count_ns = now + REHOME_COUNT_NS;
 	return away ? tell_them(rehome, volume) : tell_it(rehome, volume);

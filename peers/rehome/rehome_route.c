@@ -147,7 +147,7 @@ static void by_name(struct job *job)
 static void cancel(struct rehome *rehome, struct job *job)
 {
 	struct rehome_volume *volume = rehome_volume_find(rehome, job->key.volume);
-	if (volume && volume->state != REHOME_HOME)
+	if (volume)
 		rehome_volume_event(rehome, volume, REHOME_EV_CANCEL, -ECANCELED);
 	job_complete(job, 0);
 }
@@ -196,7 +196,7 @@ static void tell(struct rehome *rehome, struct job *job)
 	}
 }
 
-void rehome_route_control(struct peer *peer, struct job *job)
+static void control(struct peer *peer, struct job *job)
 {
 	struct rehome *rehome = rehome_of(peer);
 	switch (job->arg0) {
@@ -217,26 +217,17 @@ void rehome_route_control(struct peer *peer, struct job *job)
 
 void rehome_route_serve(struct peer *peer, struct job *job)
 {
-	bool by_number = job->key.volume != 0;
-	switch (job->op) {
-	case XSEG_OP_CONTROL: rehome_route_control(peer, job); break;
-	case XSEG_OP_OPEN:
-		if (by_number)
-			by_id(rehome_of(peer), job);
-		else
-			by_name(job);
-		break;
-	case XSEG_OP_INFO:
-	case XSEG_OP_LIST:
-	case XSEG_OP_CREATE:
-	case XSEG_OP_UPDATE:
-	case XSEG_OP_REMOVE: job_forward(job, REHOME_HERE); break;
-	default:
-		if (by_number)
-			by_id(rehome_of(peer), job);
-		else
-			job_forward(job, REHOME_HERE);
-	}
+	bool admin = job->op == XSEG_OP_INFO || job->op == XSEG_OP_LIST ||
+		     job->op == XSEG_OP_CREATE || job->op == XSEG_OP_UPDATE ||
+		     job->op == XSEG_OP_REMOVE;
+	if (job->op == XSEG_OP_CONTROL)
+		control(peer, job);
+	else if (!admin && job->key.volume != 0)
+		by_id(rehome_of(peer), job);
+	else if (job->op == XSEG_OP_OPEN)
+		by_name(job);
+	else
+		job_forward(job, REHOME_HERE);
 }
 
 /* --- what is on its way ----------------------------------------------------------------------- */

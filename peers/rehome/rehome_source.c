@@ -25,25 +25,11 @@ static void answer(struct rehome_volume *volume, int error)
 
 /* --- beginning -------------------------------------------------------------------------------- */
 
-static void closed(struct call *call) { call_end(call); }
-
-/* Our own hold on it, so that it is ours while we do all that. Lost: whoever is next sees to it. */
-void rehome_source_close(struct rehome *rehome, struct rehome_volume *volume)
-{
-	struct call *call =
-		volume->opened ? rehome_volume_call(rehome, volume, XSEG_OP_CLOSE, 0, 0) : NULL;
-	if (call)
-		call_submit(call, REHOME_HERE, closed);
-	if (call)
-		volume->opened = false;
-}
-
 /* Nothing has begun yet. */
-static void give_up(struct rehome *rehome, struct rehome_volume *volume, int error)
+static void give_up(struct rehome_volume *volume, int error)
 {
 	volume->info.error = error;
 	volume->is_preparing = false;
-	rehome_source_close(rehome, volume);
 	answer(volume, error);
 }
 
@@ -71,28 +57,29 @@ static void offered(struct call *call)
 	volume->move.owner = offer.owner;
 	volume->move.rtt_ns = now_of(rehome) - volume->move.asked_ns;
 	if (rc != 0) {
-		give_up(rehome, volume, rc);
+		give_up(volume, rc);
 		return;
 	}
-	rehome->them[volume->move.edge] = offer.owner;
+	rehome->edges[volume->move.edge].owner = offer.owner;
 	volume->is_preparing = false;
 	answer(volume, 0);
 	rehome_volume_event(rehome, volume, REHOME_EV_BEGIN, 0);
 }
 
-struct call *rehome_source_ask(
-	struct rehome *rehome, struct rehome_volume *volume, enum rehome_control what)
+struct call *rehome_source_ask(struct rehome *rehome, struct rehome_volume *volume,
+	enum rehome_control what, uint64_t keep_ns)
 {
 	struct rehome_ask ask = {.version = REHOME_VERSION,
 		.owner = rehome->owner,
-		.pause_ns = volume->move.pause_ns,
+		.pause_ns = keep_ns,
 		.term = volume->term,
 		.since = volume->since};
 	struct call *call =
 		rehome_volume_call(rehome, volume, XSEG_OP_CONTROL, what, REHOME_ASK_BYTES);
-	if (call)
-		call_put_bytes(call, 0, &ask, sizeof(ask));
-	volume->move.asked_ns = now_of(rehome);
+	if (!call)
+		return NULL;
+	call->flags = XSEG_F_FAST_ONLY;
+	call_put_bytes(call, 0, &ask, sizeof(ask));
 	return call;
 }
 
@@ -100,35 +87,30 @@ static void looked(struct call *call)
 {
 	struct rehome *rehome = rehome_of(call->peer);
 	struct rehome_volume *volume = preparing(call);
-	struct map_home_info home = {0};
-	int rc = call->result;
-	if (rc == 0)
-		call_get_bytes(call, MAP_ANSWER_AT, &home, sizeof(home));
-	call_end(call);
+	struct map_home_info home;
+	int rc = rehome_volume_record(call, &home);
 	if (!volume)
 		return;
 	if (rc == 0 && home.owner != rehome->owner)
 		rc = -EBUSY;
 	volume->term = home.term;
 	volume->since = home.since ? home.since : home.line;
-	call = rc == 0 ? rehome_source_ask(rehome, volume, REHOME_OFFER) : NULL;
+	volume->move.asked_ns = now_of(rehome);
+	call = rc == 0 ? rehome_source_ask(rehome, volume, REHOME_OFFER, 0) : NULL;
 	if (call)
 		call_submit(call, volume->move.edge, offered);
 	else
-		give_up(rehome, volume, rc == 0 ? -EAGAIN : rc);
+		give_up(volume, rc == 0 ? -EAGAIN : rc);
 }
 
-static void opened(struct call *call)
+static void acquired(struct call *call)
 {
 	struct rehome *rehome = rehome_of(call->peer);
 	struct rehome_volume *volume = preparing(call);
 	int rc = call->result;
 	call_end(call);
-	if (!volume)
-		return;
-	volume->opened = rc == 0;
-	if (rc != 0 || !rehome_volume_read(rehome, volume, looked))
-		give_up(rehome, volume, rc == 0 ? -EAGAIN : rc);
+	if (volume && (rc != 0 || !rehome_volume_read(rehome, volume, looked)))
+		give_up(volume, rc == 0 ? -EAGAIN : rc);
 }
 
 static int begin(struct rehome *rehome, struct rehome_volume *volume, const struct rehome_ask *ask)
@@ -139,19 +121,17 @@ static int begin(struct rehome *rehome, struct rehome_volume *volume, const stru
 	if (ask->edge >= REHOME_EDGES || ask->stall > REHOME_STALL_CANCEL)
 		return -EINVAL;
 	rehome_volume_edges(rehome);
-	if (rehome->ports[edge] == XSEG_NONE)
+	if (rehome->edges[edge].port == XSEG_NONE)
 		return -ENOLINK;
 	if (volume->state != REHOME_HOME || volume->is_preparing)
 		return -EBUSY;
-	struct call *call = rehome_volume_call(
-		rehome, volume, XSEG_OP_OPEN, 0, sizeof(struct xseg_volume_info));
-	if (!call)
+	/* if it takes longer, GIVE acquires it again */
+	if (!rehome_volume_keep(rehome, volume, MAP_KEEP_MAX_NS, acquired))
 		return -EAGAIN;
 	volume->is_preparing = true;
 	volume->move = (struct rehome_move){
 		.edge = edge, .stall = (enum rehome_stall)ask->stall, .pause_ns = ask->pause_ns};
 	volume->info = (struct rehome_info){.moves = volume->info.moves};
-	call_submit(call, REHOME_HERE, opened);
 	return 0;
 }
 
@@ -168,7 +148,9 @@ void rehome_source_begin(struct rehome *rehome, struct job *job)
 		job_complete(job, 0); /* it is there */
 		return;
 	}
-	if (volume->state == REHOME_UNKNOWN || volume->state == REHOME_LOOKING) {
+	bool is_open_ended = volume->state == REHOME_UNKNOWN || volume->state == REHOME_LOOKING ||
+			     volume->state == REHOME_SETTLING || volume->state == REHOME_TAKING;
+	if (is_open_ended) {
 		rehome_route_wait(rehome, volume, job);
 		return;
 	}
@@ -224,11 +206,6 @@ static struct call *push(struct rehome *rehome, struct rehome_volume *volume)
 
 /* --- giving it away --------------------------------------------------------------------------- */
 
-static uint64_t limit_of(const struct rehome *rehome, uint64_t limit_ns)
-{
-	return now_of(rehome) + limit_ns;
-}
-
 static void given(struct call *call)
 {
 	struct rehome *rehome = rehome_of(call->peer);
@@ -269,45 +246,6 @@ static void taken(struct call *call)
 	rehome_volume_event(rehome, volume, REHOME_EV_THEIRS, 0);
 }
 
-/* --- taking it back --------------------------------------------------------------------------- */
-
-static void judged(struct call *call)
-{
-	struct rehome *rehome = rehome_of(call->peer);
-	struct rehome_volume *volume = rehome_volume_of(call);
-	struct map_home_info home = {0};
-	int rc = call->result;
-	if (rc == 0)
-		call_get_bytes(call, MAP_ANSWER_AT, &home, sizeof(home));
-	call_end(call);
-	if (!volume)
-		return;
-	enum rehome_event event = REHOME_EV_FAILED;
-	/* ours to take, and not acquired yet; or the store does not answer: tried again */
-	if (rc == 0 && home.owner != 0 && (home.owner != rehome->owner || volume->opened))
-		event = rehome_volume_judge(rehome, volume, &home);
-	if (volume->opened && home.owner == rehome->owner)
-		event = volume->since == 0 || rehome_target_hold(rehome, volume) ? REHOME_EV_OURS
-										 : REHOME_EV_FAILED;
-	rehome_volume_event(rehome, volume, event, volume->info.error);
-}
-
-static void took_back(struct call *call)
-{
-	struct rehome *rehome = rehome_of(call->peer);
-	struct rehome_volume *volume = rehome_volume_of(call);
-	int rc = call->result;
-	call_end(call);
-	if (!volume)
-		return;
-	volume->opened = rc == 0;
-	bool is_nobodys = rc == -ENOENT || rc == -EROFS || rc == -EPERM; /* to write to */
-	if (is_nobodys)
-		rehome_volume_event(rehome, volume, REHOME_EV_OURS, rc);
-	else if (!rehome_volume_read(rehome, volume, judged))
-		rehome_volume_again(rehome, volume, REHOME_DO_TAKE_BACK);
-}
-
 /* --- one after the other ---------------------------------------------------------------------- */
 
 void rehome_source_do(
@@ -319,7 +257,7 @@ void rehome_source_do(
 	uint32_t edge = REHOME_HERE;
 	if (action == REHOME_DO_FREEZE) {
 		volume->move.frozen_ns = now_of(rehome);
-		volume->due_ns = limit_of(rehome, options->drain_ns);
+		volume->due_ns = now_of(rehome) + options->drain_ns;
 		return; /* rehome_source_turn() looks */
 	}
 	if (action == REHOME_DO_PUSH) {
@@ -328,15 +266,12 @@ void rehome_source_do(
 	} else if (action == REHOME_DO_GIVE) {
 		call = give(rehome, volume);
 		done = given;
-	} else if (action == REHOME_DO_TAKE) {
-		call = rehome_source_ask(rehome, volume, REHOME_TAKE);
+	} else {
+		must(action == REHOME_DO_TAKE);
+		call = rehome_source_ask(rehome, volume, REHOME_TAKE, 0);
 		done = taken;
 		edge = volume->move.edge;
-		volume->due_ns = limit_of(rehome, options->commit_ns);
-	} else {
-		call = rehome_volume_call(
-			rehome, volume, XSEG_OP_OPEN, 0, sizeof(struct xseg_volume_info));
-		done = took_back;
+		volume->due_ns = now_of(rehome) + options->commit_ns;
 	}
 	if (call)
 		call_submit(call, edge, done);
@@ -352,6 +287,8 @@ void rehome_source_end(struct rehome *rehome, struct rehome_volume *volume, int 
 	if (move->frozen_ns != 0)
 		volume->info.pause_ns = now_of(rehome) - move->frozen_ns;
 	volume->attached = volume->state == REHOME_AWAY;
+	/* it was kept for the time of the move */
+	volume->keeping |= from_here && volume->state == REHOME_HOME;
 	if (from_here && volume->state == REHOME_AWAY) {
 		volume->info.moves++;
 		peer_count(rehome->peer, REHOME_C_MOVED, 1);
@@ -359,11 +296,10 @@ void rehome_source_end(struct rehome *rehome, struct rehome_volume *volume, int 
 			rehome->peer->name, (unsigned long long)volume->id,
 			(unsigned long long)volume->info.pause_ns / 1000);
 	} else if (from_here) {
-		peer_count(rehome->peer, REHOME_C_KEPT, 1);
+		peer_count(rehome->peer, REHOME_C_STAYED, 1);
 		log_warning("rehome", "%s: volume %016llx stays here: %s", rehome->peer->name,
 			(unsigned long long)volume->id, strerror(-error));
 	}
-	rehome_source_close(rehome, volume);
 	answer(volume, error);
 	*move = (struct rehome_move){0};
 }

@@ -8,13 +8,13 @@
 		REHOME_##state, REHOME_EV_##event, REHOME_##next, REHOME_DO_##action \
 	}
 
-const struct rehome_rule rehome_rules[] = {
+static const struct rehome_rule rules[] = {
 	/* a peer that was started, or started anew, knows nothing: the record does */
 	RULE(UNKNOWN, ASKED, LOOKING, LOOK),
 	RULE(LOOKING, OURS, HOME, SERVE),
 	RULE(LOOKING, THEIRS, AWAY, FORWARD),
-	RULE(LOOKING, OPEN_ENDED, SETTLING, TAKE_BACK),
-	RULE(LOOKING, OFFERED, TAKING, OPEN),
+	RULE(LOOKING, OPEN_ENDED, SETTLING, ACQUIRE),
+	RULE(LOOKING, OFFERED, TAKING, ACQUIRE),
 	RULE(LOOKING, FAILED, LOOKING, LOOK),
 	/* source */
 	RULE(HOME, BEGIN, EXPORT, PUSH),
@@ -27,45 +27,35 @@ const struct rehome_rule rehome_rules[] = {
 	RULE(FROZEN, CANCEL, HOME, SERVE),
 	RULE(COMMITTING, GIVEN, COMMITTING, TAKE),
 	RULE(COMMITTING, THEIRS, AWAY, FORWARD),
-	RULE(COMMITTING, FAILED, SETTLING, TAKE_BACK),
+	RULE(COMMITTING, FAILED, SETTLING, ACQUIRE),
 	/* no CANCEL: what gives it away is on its way, and would come after what takes it back */
 	RULE(SETTLING, OURS, HOME, SERVE),
 	RULE(SETTLING, THEIRS, AWAY, FORWARD),
-	RULE(SETTLING, FAILED, SETTLING, TAKE_BACK),
+	RULE(SETTLING, FAILED, SETTLING, ACQUIRE),
 	/* it may have become somebody else's without us */
 	RULE(AWAY, CANCEL, LOOKING, LOOK),
 	/* destination */
-	RULE(UNKNOWN, OFFERED, TAKING, OPEN),
-	RULE(HOME, OFFERED, TAKING, OPEN),
-	RULE(AWAY, OFFERED, TAKING, OPEN),
+	RULE(UNKNOWN, OFFERED, TAKING, ACQUIRE),
+	RULE(HOME, OFFERED, TAKING, ACQUIRE),
+	RULE(AWAY, OFFERED, TAKING, ACQUIRE),
 	RULE(TAKING, OURS, HOME, SERVE),
 	RULE(TAKING, FAILED, LOOKING, LOOK),
 };
-const unsigned rehome_rule_count = sizeof(rehome_rules) / sizeof(*rehome_rules);
 
 const struct rehome_rule *rehome_table_find(enum rehome_state state, enum rehome_event event)
 {
-	for (unsigned i = 0; i < rehome_rule_count; i++)
-		if (rehome_rules[i].state == state && rehome_rules[i].event == event)
-			return &rehome_rules[i];
+	for (unsigned i = 0; i < sizeof(rules) / sizeof(*rules); i++)
+		if (rules[i].state == state && rules[i].event == event)
+			return &rules[i];
 	return NULL;
 }
 
 enum rehome_way rehome_table_way(enum rehome_state state)
 {
-	switch (state) {
-	case REHOME_HOME:
-	case REHOME_EXPORT: return REHOME_WAY_HERE;
-	case REHOME_AWAY: return REHOME_WAY_THERE;
-	case REHOME_UNKNOWN:
-	case REHOME_LOOKING:
-	case REHOME_FROZEN:
-	case REHOME_COMMITTING:
-	case REHOME_SETTLING:
-	case REHOME_TAKING:
-	case REHOME_STATES:
-	default: return REHOME_WAY_WAIT;
-	}
+	static const uint8_t ways[REHOME_STATES] = {[REHOME_HOME] = REHOME_WAY_HERE,
+		[REHOME_EXPORT] = REHOME_WAY_HERE,
+		[REHOME_AWAY] = REHOME_WAY_THERE};
+	return ways[state];
 }
 
 /* Nobody has it. Whose turn is it? */
@@ -90,11 +80,26 @@ enum rehome_event rehome_table_judge(const struct map_home_info *home, uint64_t 
 		return judge_free(home, owner, terms);
 	if (home->since != 0 && (is_known || home->owner == owner))
 		*terms = (struct rehome_terms){home->since, home->term};
-	if (home->owner ==
-		owner) /* our composer may think otherwise, or be about to give it back */
+	/* our composer may think otherwise, or be about to give it back */
+	if (home->owner == owner)
 		return REHOME_EV_OPEN_ENDED;
 	if (is_known)
 		return REHOME_EV_THEIRS;
 	/* he may be behind an edge that has not answered yet */
 	return sure ? REHOME_EV_OURS : REHOME_EV_FAILED;
+}
+
+enum rehome_event rehome_table_acquired(enum rehome_state state, bool acquired, uint64_t given,
+	const struct map_home_info *home, uint64_t owner, bool is_known, bool sure,
+	struct rehome_terms *terms)
+{
+	enum rehome_event event = rehome_table_judge(home, owner, is_known, sure, terms);
+	bool ours = acquired && home->owner == owner;
+	if (state == REHOME_TAKING)
+		ours = ours && home->since != 0 && home->since <= given && home->term > given;
+	if (ours)
+		return REHOME_EV_OURS;
+	/* it is ours to take, and was not to be had yet */
+	bool again = state == REHOME_TAKING || home->owner == 0 || home->owner == owner;
+	return again ? REHOME_EV_FAILED : event;
 }

@@ -37,25 +37,20 @@ enum rehome_event {
 };
 
 enum rehome_action {
-	REHOME_DO_NOTHING,
-	REHOME_DO_LOOK,	     /* read its record */
-	REHOME_DO_SERVE,     /* here: who waits goes on */
-	REHOME_DO_FORWARD,   /* to the other host: the same */
-	REHOME_DO_PUSH,	     /* write back what is dirty, while it is used */
-	REHOME_DO_FREEZE,    /* new requests wait from now on */
-	REHOME_DO_GIVE,	     /* write back the rest, then put 'next' into its record */
-	REHOME_DO_TAKE,	     /* tell the destination */
-	REHOME_DO_TAKE_BACK, /* acquire it, or read that the destination has */
-	REHOME_DO_OPEN,	     /* acquire it, as the destination */
+	REHOME_DO_LOOK,	   /* read its record */
+	REHOME_DO_SERVE,   /* here: who waits goes on */
+	REHOME_DO_FORWARD, /* to the other host: the same */
+	REHOME_DO_PUSH,	   /* write back what is dirty, while it is used */
+	REHOME_DO_FREEZE,  /* new requests wait from now on */
+	REHOME_DO_GIVE,	   /* write back the rest, then put 'next' into its record */
+	REHOME_DO_TAKE,	   /* tell the destination */
+	REHOME_DO_ACQUIRE, /* try to, and read whose it is then */
 	REHOME_ACTIONS
 };
 
 struct rehome_rule {
 	uint8_t state, event, next, action;
 };
-extern const struct rehome_rule rehome_rules[];
-extern const unsigned rehome_rule_count;
-
 /* NULL: it comes late. */
 const struct rehome_rule *rehome_table_find(enum rehome_state state, enum rehome_event event);
 
@@ -82,13 +77,13 @@ static inline uint64_t rehome_table_term(uint64_t said, uint64_t since, uint64_t
 	return since != 0 && said >= since && said < term ? term : said;
 }
 
-/* It was given away in that term, and `owner` has it: as the one whom it was given to, or after
-   others to whom it was given? Else it was free, or nobody's any more, and anybody's. */
-static inline bool rehome_table_is_handed(
-	const struct map_home_info *home, uint64_t owner, uint64_t given)
-{
-	return home->owner == owner && home->since != 0 && home->since <= given &&
-	       home->term > given;
-}
+/*
+ * The same, when our composer has just tried to acquire it in state SETTLING or TAKING; `acquired`:
+ * it could. `given`: in which term it was given away, to be taken by us. It is handed over when
+ * nobody but those to whom it was given has had it since.
+ */
+enum rehome_event rehome_table_acquired(enum rehome_state state, bool acquired, uint64_t given,
+	const struct map_home_info *home, uint64_t owner, bool is_known, bool sure,
+	struct rehome_terms *terms);
 
 #endif

@@ -40,13 +40,15 @@ void rehome_volume_close(struct rehome *rehome)
 	free(rehome->volumes);
 }
 
-uint32_t rehome_volume_edge(const struct rehome *rehome, uint64_t owner, bool *sure)
+/* The edge behind which that owner is; 0: none; *sure: all of them have said who they are. */
+static uint32_t edge_to(const struct rehome *rehome, uint64_t owner, bool *sure)
 {
 	*sure = true;
 	for (uint32_t edge = 1; edge <= REHOME_EDGES; edge++) {
-		if (rehome->them[edge] == owner)
+		const struct rehome_edge *to = &rehome->edges[edge];
+		if (to->owner != 0 && to->owner == owner)
 			return edge;
-		*sure &= rehome->them[edge] != 0 || rehome->ports[edge] == XSEG_NONE;
+		*sure &= to->answered || to->port == XSEG_NONE;
 	}
 	return 0;
 }
@@ -67,22 +69,17 @@ void rehome_volume_watch(struct rehome *rehome, struct rehome_volume *volume)
 	volume->is_active = true;
 }
 
+static void look(struct rehome *rehome, struct rehome_volume *volume);
+static void acquire(struct rehome *rehome, struct rehome_volume *volume);
+
 static void act(struct rehome *rehome, struct rehome_volume *volume, enum rehome_action action)
 {
-	switch (action) {
-	case REHOME_DO_LOOK: rehome_volume_look(rehome, volume); break;
-	case REHOME_DO_OPEN: rehome_target_open(rehome, volume); break;
-	case REHOME_DO_PUSH:
-	case REHOME_DO_FREEZE:
-	case REHOME_DO_GIVE:
-	case REHOME_DO_TAKE:
-	case REHOME_DO_TAKE_BACK: rehome_source_do(rehome, volume, action); break;
-	case REHOME_DO_SERVE:
-	case REHOME_DO_FORWARD:
-	case REHOME_DO_NOTHING:
-	case REHOME_ACTIONS:
-	default: break;
-	}
+	if (action == REHOME_DO_LOOK)
+		look(rehome, volume);
+	else if (action == REHOME_DO_ACQUIRE)
+		acquire(rehome, volume);
+	else if (action != REHOME_DO_SERVE && action != REHOME_DO_FORWARD)
+		rehome_source_do(rehome, volume, action);
 }
 
 void rehome_volume_event(
@@ -141,47 +138,6 @@ struct call *rehome_volume_call(struct rehome *rehome, struct rehome_volume *vol
 	return NULL;
 }
 
-/* --- whose it is ------------------------------------------------------------------------------ */
-
-enum rehome_event rehome_volume_judge(
-	struct rehome *rehome, struct rehome_volume *volume, const struct map_home_info *home)
-{
-	bool sure;
-	struct rehome_terms terms;
-	uint32_t edge = rehome_volume_edge(rehome, home->owner, &sure);
-	enum rehome_event event = rehome_table_judge(
-		home, rehome->owner, edge != 0 && home->owner != 0, sure, &terms);
-	volume->since = terms.since;
-	volume->term = terms.term;
-	if (event == REHOME_EV_OPEN_ENDED)
-		volume->move.owner = home->next;
-	if (event == REHOME_EV_THEIRS)
-		volume->edge = edge;
-	return event;
-}
-
-static void looked(struct call *call)
-{
-	struct rehome *rehome = rehome_of(call->peer);
-	struct rehome_volume *volume = rehome_volume_of(call);
-	struct map_home_info home = {0};
-	int rc = call->result;
-	if (rc == 0 && call->answer_length < MAP_ANSWER_AT + sizeof(home))
-		rc = -EPROTO;
-	if (rc == 0)
-		call_get_bytes(call, MAP_ANSWER_AT, &home, sizeof(home));
-	call_end(call);
-	if (!volume)
-		return;
-	/* a composer without a mapper has volumes that nobody else has */
-	if (rc == -EOPNOTSUPP || rc == -ENOENT)
-		rehome_volume_event(rehome, volume, REHOME_EV_OURS, 0);
-	else if (rc != 0)
-		rehome_volume_event(rehome, volume, REHOME_EV_FAILED, rc);
-	else
-		rehome_volume_event(rehome, volume, rehome_volume_judge(rehome, volume, &home), 0);
-}
-
 bool rehome_volume_read(struct rehome *rehome, struct rehome_volume *volume, call_done_f *done)
 {
 	struct call *call = rehome_volume_call(rehome, volume, XSEG_OP_CONTROL, MAP_HOME,
@@ -191,26 +147,135 @@ bool rehome_volume_read(struct rehome *rehome, struct rehome_volume *volume, cal
 	return call != NULL;
 }
 
-void rehome_volume_look(struct rehome *rehome, struct rehome_volume *volume)
+int rehome_volume_record(struct call *call, struct map_home_info *home)
+{
+	int rc = call->result;
+	*home = (struct map_home_info){0};
+	if (rc == 0 && call->answer_length < MAP_ANSWER_AT + sizeof(*home))
+		rc = -EPROTO;
+	if (rc == 0)
+		call_get_bytes(call, MAP_ANSWER_AT, home, sizeof(*home));
+	call_end(call);
+	return rc;
+}
+
+bool rehome_volume_keep(
+	struct rehome *rehome, struct rehome_volume *volume, uint64_t ns, call_done_f *done)
+{
+	struct call *call = rehome_volume_call(rehome, volume, XSEG_OP_CONTROL, MAP_KEEP, 0);
+	if (!call)
+		return false;
+	call->arg1 = ns;
+	call_submit(call, REHOME_HERE, done);
+	return true;
+}
+
+/* --- whose it is ------------------------------------------------------------------------------ */
+
+static void looked(struct call *call)
+{
+	struct rehome *rehome = rehome_of(call->peer);
+	struct rehome_volume *volume = rehome_volume_of(call);
+	struct map_home_info home;
+	struct rehome_terms terms = {0, 0};
+	bool sure;
+	int rc = rehome_volume_record(call, &home);
+	if (!volume)
+		return;
+	uint32_t edge = edge_to(rehome, home.owner, &sure);
+	enum rehome_event event = rehome_table_judge(&home, rehome->owner, edge != 0, sure, &terms);
+	/* a composer without a mapper has volumes that nobody else has */
+	if (rc == -EOPNOTSUPP || rc == -ENOENT) {
+		event = REHOME_EV_OURS;
+		rc = 0;
+	}
+	volume->since = terms.since;
+	volume->term = terms.term;
+	volume->edge = edge;
+	rehome_volume_event(rehome, volume, rc ? REHOME_EV_FAILED : event, rc);
+}
+
+static void look(struct rehome *rehome, struct rehome_volume *volume)
 {
 	if (!rehome_volume_read(rehome, volume, looked))
 		rehome_volume_again(rehome, volume, REHOME_DO_LOOK);
+}
+
+static void decided(
+	struct rehome *rehome, struct rehome_volume *volume, enum rehome_event event, int error)
+{
+	bool taking = volume->state == REHOME_TAKING;
+	if (taking)
+		rehome_target_decided(rehome, volume, error);
+	volume->keeping |= event == REHOME_EV_OURS;
+	/* back here: why it could not go is still of interest */
+	rehome_volume_event(rehome, volume, event, taking || error ? error : volume->info.error);
+}
+
+static void recorded(struct call *call)
+{
+	struct rehome *rehome = rehome_of(call->peer);
+	struct rehome_volume *volume = rehome_volume_of(call);
+	struct map_home_info home;
+	struct rehome_terms terms;
+	bool sure;
+	int rc = rehome_volume_record(call, &home);
+	if (!volume)
+		return;
+	if (rc != 0) {
+		decided(rehome, volume, REHOME_EV_FAILED, rc);
+		return;
+	}
+	uint32_t edge = edge_to(rehome, home.owner, &sure);
+	enum rehome_event event = rehome_table_acquired(volume->state, volume->acquired,
+		volume->term, &home, rehome->owner, edge != 0, sure, &terms);
+	volume->since = terms.since;
+	volume->term = terms.term;
+	volume->edge = edge;
+	bool too_late = volume->state == REHOME_TAKING && event == REHOME_EV_FAILED;
+	decided(rehome, volume, event, too_late ? -ESTALE : 0);
+}
+
+static void acquired(struct call *call)
+{
+	struct rehome *rehome = rehome_of(call->peer);
+	struct rehome_volume *volume = rehome_volume_of(call);
+	int rc = call->result;
+	call_end(call);
+	if (!volume)
+		return;
+	volume->acquired = rc == 0;
+	bool is_nobodys = rc == -ENOENT || rc == -EROFS || rc == -EPERM; /* to write to */
+	if (is_nobodys && volume->state == REHOME_SETTLING)
+		decided(rehome, volume, REHOME_EV_OURS, rc);
+	else if (!rehome_volume_read(rehome, volume, recorded))
+		rehome_volume_again(rehome, volume, REHOME_DO_ACQUIRE);
+}
+
+/* Who has it open may be attached elsewhere, so it is kept for him. */
+static void acquire(struct rehome *rehome, struct rehome_volume *volume)
+{
+	if (!rehome_volume_keep(rehome, volume, REHOME_KEEP_NS, acquired))
+		rehome_volume_again(rehome, volume, REHOME_DO_ACQUIRE);
 }
 
 /* --- who is behind the edges ------------------------------------------------------------------ */
 
 static void heard(struct call *call)
 {
-	struct rehome *rehome = rehome_of(call->peer);
-	uint32_t edge = (uint32_t)(uintptr_t)call->context;
+	struct rehome_edge *edge = call->context;
 	uint32_t port = (uint32_t)(uintptr_t)call->context2;
 	struct rehome_offer offer = {0};
-	if (call->result == 0 && call->answer_length >= REHOME_ANSWER_AT + sizeof(offer))
+	int rc = call->result;
+	if (rc == 0 && call->answer_length >= REHOME_ASK_BYTES)
 		call_get_bytes(call, REHOME_ANSWER_AT, &offer, sizeof(offer));
 	call_end(call);
-	rehome->asking[edge] = false;
-	if (port == rehome->ports[edge])
-		rehome->them[edge] = offer.owner;
+	edge->asking = false;
+	if (port != edge->port)
+		return;
+	edge->owner = offer.owner;
+	/* one that cannot be reached may be anybody; what is no re-homer has no volume for us */
+	edge->answered = rc == 0 || rc == -EOPNOTSUPP || rc == -EPROTO || rc == -ELOOP;
 }
 
 /* OFFER of no volume asks just that. */
@@ -221,15 +286,16 @@ static bool introduce(struct rehome *rehome, uint32_t edge)
 	if (call_begin(rehome->peer, &call) != 0)
 		return false;
 	call->op = XSEG_OP_CONTROL;
+	call->flags = XSEG_F_FAST_ONLY;
 	call->arg0 = REHOME_OFFER;
-	call->context = (void *)(uintptr_t)edge;
-	call->context2 = (void *)(uintptr_t)rehome->ports[edge];
-	if (call_pages(call, REHOME_ANSWER_AT + sizeof(struct rehome_offer)) != 0) {
+	call->context = &rehome->edges[edge];
+	call->context2 = (void *)(uintptr_t)rehome->edges[edge].port;
+	if (call_pages(call, REHOME_ASK_BYTES) != 0) {
 		call_end(call);
 		return false;
 	}
 	call_put_bytes(call, 0, &ask, sizeof(ask));
-	rehome->asking[edge] = true;
+	rehome->edges[edge].asking = true;
 	call_submit(call, edge, heard);
 	return true;
 }
@@ -238,8 +304,9 @@ static bool introduce(struct rehome *rehome, uint32_t edge)
 static void edge_changed(struct rehome *rehome, uint32_t edge, uint32_t port)
 {
 	struct rehome_volume *volume;
-	rehome->ports[edge] = port;
-	rehome->them[edge] = 0;
+	rehome->edges[edge].port = port;
+	rehome->edges[edge].owner = 0;
+	rehome->edges[edge].answered = false;
 	for (unsigned i = 0; i < REHOME_BUCKETS; i++)
 		LIST_FOREACH (volume, &rehome->volumes[i], link)
 			if (volume->state == REHOME_AWAY && volume->edge == edge)
@@ -252,7 +319,7 @@ bool rehome_volume_edges(struct rehome *rehome)
 	for (uint32_t edge = 1; edge <= REHOME_EDGES; edge++) {
 		uint32_t port =
 			xseg_edge_port(peer_segment(rehome->peer), rehome->peer->edge[edge]);
-		if (port == rehome->ports[edge])
+		if (port == rehome->edges[edge].port)
 			continue;
 		edge_changed(rehome, edge, port);
 		rehome->ask_ns = 0;
@@ -266,13 +333,13 @@ static bool list_open(struct rehome *rehome);
 static bool introductions(struct rehome *rehome, uint64_t now)
 {
 	bool moved = rehome_volume_edges(rehome);
-	if (now < rehome->ask_ns)
+	if (now < rehome->ask_ns || rehome->peer->stopping)
 		return moved;
 	rehome->ask_ns = now + REHOME_ASK_NS;
 	moved |= list_open(rehome);
 	for (uint32_t edge = 1; edge <= REHOME_EDGES; edge++)
-		if (rehome->ports[edge] != XSEG_NONE && rehome->them[edge] == 0 &&
-			!rehome->asking[edge])
+		if (rehome->edges[edge].port != XSEG_NONE && rehome->edges[edge].owner == 0 &&
+			!rehome->edges[edge].asking)
 			moved |= introduce(rehome, edge);
 	return moved;
 }
@@ -325,7 +392,8 @@ static bool list_open(struct rehome *rehome)
 static bool volume_turn(struct rehome *rehome, struct rehome_volume *volume, uint64_t now)
 {
 	if (volume->due_ns != 0 && now >= volume->due_ns) {
-		rehome_volume_event(rehome, volume, REHOME_EV_FAILED, -ETIMEDOUT);
+		rehome_volume_event(rehome, volume, REHOME_EV_FAILED,
+			volume->state == REHOME_FROZEN ? -ETIME : -ETIMEDOUT);
 		return true;
 	}
 	if (volume->again_ns != 0 && now >= volume->again_ns) {
@@ -341,6 +409,15 @@ static bool is_settled(const struct rehome_volume *volume)
 	if (volume->state == REHOME_HOME)
 		return !volume->keeping && !rehome_open_any(volume);
 	return volume->state == REHOME_AWAY && !volume->attached;
+}
+
+void rehome_volume_stop(struct rehome *rehome)
+{
+	struct rehome_volume *volume;
+	for (unsigned i = 0; i < REHOME_BUCKETS; i++)
+		LIST_FOREACH (volume, &rehome->volumes[i], link)
+			if (volume->state != REHOME_AWAY)
+				rehome_volume_event(rehome, volume, REHOME_EV_CANCEL, -ECANCELED);
 }
 
 bool rehome_volume_turn(struct rehome *rehome)

@@ -30,10 +30,8 @@ enum kind {
 	GIVEN,
 	TAKE, /* at another host's re-homer */
 	TAKEN,
-	OPEN, /* a re-homer's, at its composer */
-	OPENED,
-	TAKE_BACK,
-	TOOK_BACK,
+	ACQUIRE, /* a re-homer's, at its composer */
+	ACQUIRED,
 	KEEP
 };
 
@@ -41,7 +39,7 @@ struct message {
 	enum kind kind;
 	unsigned host, from, serial;
 	unsigned client; /* KEEP: the host that says so */
-	unsigned first;	 /* REQUEST, SERVE: where the client's own re-homer has sent it */
+	unsigned first;	 /* REQUEST, SERVE: to whom its own re-homer has sent it; NOBODY: here */
 	uint64_t term, since, next;
 	struct map_home_info home;
 	int result;
@@ -50,9 +48,9 @@ struct message {
 
 struct re_homer {
 	enum rehome_state state;
-	unsigned life, serial, edge, to; /* edge: AWAY; to: of the move */
-	uint64_t term, since, next;	 /* next: the owner at `to` */
-	bool knows[HOSTS], opened, attached, again, due;
+	unsigned serial, edge, to;  /* edge: AWAY; to: of the move */
+	uint64_t term, since, next; /* next: the owner at `to` */
+	bool knows[HOSTS], attached, keeping, again, due;
 	enum rehome_action action; /* to be tried again */
 	bool has_take;
 	struct message take; /* to be answered */
@@ -64,14 +62,17 @@ struct composer {
 	bool acquired, has; /* has: the cache */
 	uint64_t term, line;
 	uint64_t cached, cached_term;
-	bool is_dirty;
-	bool kept;
-	bool opened;   /* by its re-homer, as the composer knows, */
-	unsigned life; /* which was that one */
+	bool is_dirty, kept;
 };
 
+/* Who counts it as open: its host's composer; its re-homer, if it was away then; nobody any more,
+   as that one was killed since. */
+enum counted { BY_COMPOSER, BY_RE_HOMER, BY_NOBODY };
+
 struct client {
-	unsigned host, at; /* at: where it is open; NOBODY: it is not */
+	unsigned host;
+	bool is_open;
+	enum counted counted;
 	uint64_t term, broken;
 	bool busy, ends; /* a request is on its way; and it opens */
 };
@@ -88,8 +89,8 @@ struct world {
 	struct client clients[CLIENTS];
 	struct message messages[MESSAGES];
 	unsigned count, serial;
-	uint64_t stored, stored_term, fence; /* the blocker's */
-	uint64_t truth, next_value, broken;  /* broken: so often nobody's hand-over */
+	uint64_t stored, fence;		    /* the blocker's */
+	uint64_t truth, next_value, broken; /* broken: so often nobody's hand-over */
 	bool calm, host_died;
 };
 
@@ -108,7 +109,7 @@ static struct message *post(struct world *w, enum kind kind, unsigned host, unsi
 {
 	static struct message lost;
 	struct message *m = w->count < MESSAGES ? &w->messages[w->count++] : &lost;
-	*m = (struct message){.kind = kind, .host = host, .from = from};
+	*m = (struct message){.kind = kind, .host = host, .from = from, .first = NOBODY};
 	return m;
 }
 
@@ -176,11 +177,12 @@ static int acquire(struct world *w, unsigned host)
 	return 0;
 }
 
-static unsigned opens(const struct world *w, unsigned host)
+static unsigned opens(const struct world *w, unsigned host, enum counted counted)
 {
-	unsigned count = w->composers[host].opened;
+	unsigned count = 0;
 	for (unsigned i = 0; i < CLIENTS; i++)
-		count += w->clients[i].at == host;
+		count += w->clients[i].is_open && w->clients[i].host == host &&
+			 w->clients[i].counted == counted;
 	return count;
 }
 
@@ -188,7 +190,7 @@ static unsigned opens(const struct world *w, unsigned host)
 static void release_idle(struct world *w, unsigned host)
 {
 	struct composer *c = &w->composers[host];
-	if (!c->acquired || c->kept || opens(w, host) > 0)
+	if (!c->acquired || c->kept || opens(w, host, BY_COMPOSER) > 0)
 		return;
 	write_back(w, host);
 	map_home_release(&w->memory->store, ID, w->owners[host], c->term);
@@ -203,8 +205,9 @@ static void answered(struct world *w, struct message *m, int error)
 	client->busy = false;
 	if (client->ends || error == 0)
 		return;
-	law(w, client->broken != w->broken, "who is attached sees an error");
-	client->at = NOBODY;
+	law(w, client->broken != w->broken || client->counted == BY_NOBODY,
+		"who is attached sees an error");
+	client->is_open = false;
 }
 
 static void serve(struct world *w, struct message *m)
@@ -214,13 +217,15 @@ static void serve(struct world *w, struct message *m)
 	int rc = acquire(w, m->host);
 	/* when the answer comes, it is not there any more for whom he asked */
 	const struct re_homer *h = &w->homes[client->host];
-	if (client->ends && client->host != m->host &&
-		(h->state != REHOME_AWAY || h->edge != m->first)) {
+	bool is_there = m->first == NOBODY || (h->state == REHOME_AWAY && h->edge == m->first);
+	if (client->ends && !is_there) {
 		post(w, REQUEST, client->host, client->host)->client = m->client;
 		return;
 	}
 	if (client->ends) {
-		client->at = rc == 0 ? m->host : NOBODY;
+		client->is_open = rc == 0;
+		c->kept |= client->is_open && m->first != NOBODY; /* before it is closed there */
+		client->counted = m->first == NOBODY ? BY_COMPOSER : BY_RE_HOMER;
 		client->term = c->term;
 		client->broken = w->broken;
 		answered(w, m, rc);
@@ -263,13 +268,10 @@ static void act(struct world *w, unsigned host, enum rehome_action action)
 		[REHOME_DO_PUSH] = PUSH,
 		[REHOME_DO_GIVE] = GIVE,
 		[REHOME_DO_TAKE] = TAKE,
-		[REHOME_DO_TAKE_BACK] = TAKE_BACK,
-		[REHOME_DO_OPEN] = OPEN};
+		[REHOME_DO_ACQUIRE] = ACQUIRE};
 	struct re_homer *h = &w->homes[host];
 	if (action == REHOME_DO_SERVE || action == REHOME_DO_FORWARD) {
 		h->attached = h->state == REHOME_AWAY;
-		w->composers[host].opened &= !h->opened;
-		h->opened = false;
 		wake(w, host);
 	}
 	h->due = action == REHOME_DO_TAKE || action == REHOME_DO_FREEZE;
@@ -299,34 +301,46 @@ static void event(struct world *w, unsigned host, enum rehome_event what)
 	for (unsigned i = 0; h->again && h->state == REHOME_LOOKING && i < CLIENTS; i++)
 		if (h->waiting[i] && w->clients[i].ends) {
 			h->waiting[i] = false;
-			post(w, SERVE, host, host)->client = i;
+			struct message *m = post(w, SERVE, host, host);
+			m->client = i;
+			m->first = h->first[i];
 		}
 }
 
-static void judge(struct world *w, unsigned host, const struct map_home_info *home, bool back)
+/* What its record says; after ACQUIRE, when it was read. */
+static void judge(struct world *w, struct message *m)
 {
-	struct re_homer *h = &w->homes[host];
+	struct re_homer *h = &w->homes[m->host];
+	struct rehome_terms terms;
+	uint64_t owner = w->owners[m->host], since = h->since;
 	unsigned edge = NOBODY;
 	bool sure = true;
 	for (unsigned i = 0; i < HOSTS; i++) {
-		if (i != host && h->knows[i] && w->owners[i] == home->owner)
+		if (i != m->host && h->knows[i] && w->owners[i] == m->home.owner)
 			edge = i;
-		sure &= i == host || h->knows[i];
+		sure &= i == m->host || h->knows[i];
 	}
-	if (back && (home->owner == 0 || (home->owner == w->owners[host] && !h->opened))) {
-		event(w, host, REHOME_EV_FAILED); /* ours, and not acquired yet */
-		return;
-	}
-	struct rehome_terms terms;
-	enum rehome_event found =
-		rehome_table_judge(home, w->owners[host], edge != NOBODY, sure, &terms);
-	if (back && home->owner == w->owners[host])
+	bool known = edge != NOBODY, taking = h->state == REHOME_TAKING;
+	enum rehome_event found = m->kind == LOOKED
+					  ? rehome_table_judge(&m->home, owner, known, sure, &terms)
+					  : rehome_table_acquired(h->state, m->result == 0, h->term,
+						    &m->home, owner, known, sure, &terms);
+	if (taking && m->result == 0 && w->weak == WEAK_NOT_HANDED) {
 		found = REHOME_EV_OURS;
+		terms = (struct rehome_terms){since, m->home.term};
+	}
 	h->since = terms.since;
 	h->term = terms.term;
-	if (found == REHOME_EV_THEIRS)
-		h->edge = edge;
-	event(w, host, found);
+	h->edge = edge;
+	if (taking && h->has_take) {
+		struct message *answer = post(w, TAKEN, h->take.from, m->host);
+		answer->serial = h->take.serial;
+		answer->result = found == REHOME_EV_OURS ? 0 : -ESTALE;
+		answer->term = h->term;
+	}
+	h->has_take &= !taking;
+	h->keeping |= m->kind == ACQUIRED && found == REHOME_EV_OURS;
+	event(w, m->host, found);
 }
 
 static void request(struct world *w, struct message *m)
@@ -343,7 +357,7 @@ static void request(struct world *w, struct message *m)
 	bool here = way == REHOME_WAY_HERE;
 	struct message *next = post(w, here ? SERVE : REQUEST, here ? m->host : h->edge, m->host);
 	next->client = m->client;
-	next->first = w->clients[m->client].host == m->host ? h->edge : m->first;
+	next->first = w->clients[m->client].host != m->host ? m->first : here ? NOBODY : h->edge;
 	next->term = w->weak == WEAK_ANY_TERM && h->term > m->term
 			     ? h->term
 			     : rehome_table_term(m->term, h->since, h->term);
@@ -370,29 +384,6 @@ static void take(struct world *w, struct message *m)
 	answer->serial = m->serial;
 	answer->result = is_here ? 0 : -EBUSY;
 	answer->term = h->term;
-}
-
-static void opened(struct world *w, struct message *m)
-{
-	struct re_homer *h = &w->homes[m->host];
-	int rc = m->result;
-	bool handed = rehome_table_is_handed(&m->home, w->owners[m->host], h->term) ||
-		      w->weak == WEAK_NOT_HANDED;
-	w->composers[m->host].kept |= rc == 0 && handed;
-	w->composers[m->host].opened = false;
-	rc = rc == 0 && !handed ? -ESTALE : rc;
-	if (rc == 0) {
-		h->term = m->home.term;
-		h->since = m->home.since;
-	}
-	if (h->has_take) {
-		struct message *answer = post(w, TAKEN, h->take.from, m->host);
-		answer->serial = h->take.serial;
-		answer->result = rc;
-		answer->term = h->term;
-	}
-	h->has_take = false;
-	event(w, m->host, rc == 0 ? REHOME_EV_OURS : REHOME_EV_FAILED);
 }
 
 static bool is_quiet(const struct world *w, unsigned host)
@@ -434,7 +425,6 @@ static struct message *answer_to(
 /* What a composer is asked. */
 static void asked(struct world *w, struct message *m)
 {
-	struct composer *c = &w->composers[m->host];
 	bool is_unsure;
 	if (m->kind == SERVE) {
 		serve(w, m);
@@ -448,11 +438,8 @@ static void asked(struct world *w, struct message *m)
 		answer_to(w, m, LOOKED, 0);
 	} else {
 		int rc = acquire(w, m->host);
-		if (rc == 0 && c->life != w->homes[m->host].life)
-			c->opened = false;
-		c->life = w->homes[m->host].life;
-		c->opened |= rc == 0;
-		answer_to(w, m, m->kind == OPEN ? OPENED : TOOK_BACK, rc);
+		w->composers[m->host].kept |= rc == 0;
+		answer_to(w, m, ACQUIRED, rc);
 	}
 }
 
@@ -463,7 +450,8 @@ static void heard(struct world *w, struct message *m)
 	if (m->serial != h->serial) /* something else has happened since */
 		return;
 	switch (m->kind) {
-	case LOOKED: judge(w, m->host, &m->home, false); break;
+	case LOOKED:
+	case ACQUIRED: judge(w, m); break;
 	case PUSHED: event(w, m->host, any(w, 3) ? REHOME_EV_SHORT : REHOME_EV_LONG); break;
 	case GIVEN: event(w, m->host, m->result ? REHOME_EV_FAILED : REHOME_EV_GIVEN); break;
 	case TAKEN:
@@ -472,12 +460,6 @@ static void heard(struct world *w, struct message *m)
 			h->term = m->term;
 		}
 		event(w, m->host, m->result ? REHOME_EV_FAILED : REHOME_EV_THEIRS);
-		break;
-	case OPENED: opened(w, m); break;
-	case TOOK_BACK:
-		h->opened = m->result == 0;
-		judge(w, m->host, &m->home, true);
-		w->composers[m->host].kept |= h->state == REHOME_HOME && h->since != 0;
 		break;
 	default: break;
 	}
@@ -490,7 +472,7 @@ static bool is_kept_by(const struct world *w, unsigned host)
 		if (w->homes[i].state == REHOME_AWAY && w->homes[i].edge == host &&
 			w->homes[i].attached)
 			return true;
-	return false;
+	return opens(w, host, BY_RE_HOMER) > 0;
 }
 
 static void keep(struct world *w, struct message *m)
@@ -520,7 +502,7 @@ static void deliver(struct world *w, unsigned which)
 	bool lost = control && !w->calm && any(w, 8) == 0;
 	bool twice = control && m.kind != TAKEN && !w->calm && any(w, 6) == 0;
 	bool is_for_composer = m.kind == SERVE || m.kind == LOOK || m.kind == PUSH ||
-			       m.kind == GIVE || m.kind == OPEN || m.kind == TAKE_BACK;
+			       m.kind == GIVE || m.kind == ACQUIRE;
 	if (!twice)
 		w->messages[which] = w->messages[--w->count];
 	if (is_for_composer)
@@ -545,11 +527,11 @@ static void client_acts(struct world *w)
 	struct client *client = &w->clients[i];
 	if (client->busy)
 		return;
-	if (client->at != NOBODY && !w->calm && any(w, 8) == 0) {
-		client->at = NOBODY; /* closed */
+	if (client->is_open && !w->calm && any(w, 8) == 0) {
+		client->is_open = false;
 		return;
 	}
-	client->ends = client->at == NOBODY;
+	client->ends = !client->is_open;
 	client->busy = true;
 	struct message *m = post(w, REQUEST, client->host, client->host);
 	m->client = i;
@@ -564,8 +546,7 @@ static void begin(struct world *w)
 	if (to == host || h->state != REHOME_HOME || acquire(w, host) != 0)
 		return;
 	struct map_home_info home = look(w, host);
-	h->opened = w->composers[host].opened = true;
-	w->composers[host].life = h->life;
+	w->composers[host].kept = true;
 	h->term = home.term;
 	h->since = home.since ? home.since : home.line;
 	h->to = to;
@@ -581,25 +562,18 @@ static void re_homer_dies(struct world *w, unsigned host)
 	struct re_homer *h = &w->homes[host];
 	for (unsigned i = w->count; i-- > 0;) {
 		enum kind kind = w->messages[i].kind;
-		if (w->messages[i].host == host &&
-			(kind == GIVE || kind == OPEN || kind == TAKE_BACK))
+		if (w->messages[i].host == host && (kind == GIVE || kind == ACQUIRE))
 			deliver(w, i);
 	}
 	if (h->has_take)
 		*post(w, TAKE, host, h->take.from) = h->take;
 	wake(w, host);
-	*h = (struct re_homer){.serial = ++w->serial, .life = h->life + 1};
-	if (opens(w, host) > 0)
+	*h = (struct re_homer){.serial = ++w->serial};
+	for (unsigned i = 0; i < CLIENTS; i++)
+		if (w->clients[i].host == host && w->clients[i].counted == BY_RE_HOMER)
+			w->clients[i].counted = BY_NOBODY;
+	if (opens(w, host, BY_COMPOSER) > 0)
 		event(w, host, REHOME_EV_ASKED); /* it looks at what is open */
-}
-
-/* And looks for those that died with it open. */
-static void composer_looks(struct world *w, unsigned host)
-{
-	struct composer *c = &w->composers[host];
-	bool lives = c->life == w->homes[host].life;
-	c->opened &= lives;
-	release_idle(w, host);
 }
 
 static void composer_dies(struct world *w, unsigned host)
@@ -619,14 +593,13 @@ static bool is_lost_with(const struct world *w, unsigned which, unsigned host)
 		if (m->kind <= SERVE && m->client == which && (m->host == host || m->from == host))
 			return true;
 	}
-	return w->clients[which].host == host || w->clients[which].at == host ||
-	       w->homes[host].waiting[which];
+	return w->clients[which].host == host || w->homes[host].waiting[which];
 }
 
 static void fail_client(struct world *w, unsigned which)
 {
 	struct client *client = &w->clients[which];
-	*client = (struct client){.host = client->host, .at = NOBODY};
+	*client = (struct client){.host = client->host};
 	for (unsigned i = 0; i < HOSTS; i++)
 		w->homes[i].waiting[which] = false;
 	for (unsigned i = w->count; i-- > 0;)
@@ -656,11 +629,12 @@ static void host_dies(struct world *w, unsigned host)
 	w->composers[host] = (struct composer){0};
 }
 
-/* A re-homer that was killed is soon there again, and says so before a minute is over. */
-static bool is_open_elsewhere(const struct world *w, unsigned host)
+/* Is anybody to say soon that it is to be kept? A re-homer that was killed is there again, and has
+   said so, before a minute is over. */
+static bool is_wanted(const struct world *w, unsigned host)
 {
-	for (unsigned i = 0; i < CLIENTS; i++)
-		if (w->clients[i].at != NOBODY && w->clients[i].at != host)
+	for (unsigned i = 0; i < HOSTS; i++)
+		if (opens(w, i, BY_RE_HOMER) > 0 || (i != host && opens(w, i, BY_COMPOSER) > 0))
 			return true;
 	return false;
 }
@@ -686,7 +660,7 @@ static void time_passes(struct world *w)
 		for (unsigned i = 0; i < HOSTS; i++) {
 			struct map_claim claim = claim_of(w, i);
 			struct composer *c = &w->composers[i];
-			c->kept &= is_open_elsewhere(w, i);
+			c->kept &= is_wanted(w, i);
 			if (c->acquired && map_home_renew(&w->memory->store, ID, &claim, c->term,
 						   &found) == -ESTALE)
 				c->acquired = false;
@@ -705,10 +679,15 @@ static void timers(struct world *w, unsigned host)
 		h->again = false;
 		act(w, host, h->action);
 	} else if (h->state == REHOME_AWAY && h->attached) {
-		h->attached = opens(w, host) > 0;
+		h->attached = opens(w, host, BY_COMPOSER) + opens(w, host, BY_RE_HOMER) > 0;
 		struct message *m = post(w, KEEP, h->edge, host);
 		m->there = h->attached;
 		m->client = host;
+	} else if (h->state == REHOME_HOME && (h->keeping || opens(w, host, BY_RE_HOMER) > 0)) {
+		h->keeping = opens(w, host, BY_RE_HOMER) > 0;
+		if (acquire(w, host) == 0)
+			w->composers[host].kept =
+				h->keeping || h->since != 0 || is_kept_by(w, host);
 	}
 }
 
@@ -725,7 +704,7 @@ static void step(struct world *w)
 	else if (what < 63)
 		w->homes[host].knows[any(w, HOSTS)] = true;
 	else if (what < 66)
-		composer_looks(w, host);
+		release_idle(w, host);
 	else if (what < 70)
 		time_passes(w);
 	else if (what < 82)
@@ -785,7 +764,7 @@ const char *rehome_model_run(unsigned seed, enum weak weak, unsigned *steps)
 	for (unsigned i = 0; i < HOSTS; i++)
 		w.owners[i] = i + 1;
 	for (unsigned i = 0; i < CLIENTS; i++)
-		w.clients[i] = (struct client){.host = i % HOSTS, .at = NOBODY};
+		w.clients[i] = (struct client){.host = i % HOSTS};
 	for (*steps = 0; *steps < STEPS && !w.law; ++*steps)
 		step(&w);
 	if (!w.law)

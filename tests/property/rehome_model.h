@@ -8,7 +8,8 @@
  * Laws, looked at with each step:
  *   - what is read is what was written last, by whomever
  *   - who attached before another had the volume without a hand-over writes nothing any more
- *   - who did not sees no error
+ *   - who did not sees no error, but if he opened it while it was away, and his re-homer, who
+ *     alone knew of that, was killed
  * and at the end, when nothing fails any more: one host has it, and everybody is answered.
  *
  * Units: none. Errors: NULL, or the law that was broken. Threads: one. Blocking: none.

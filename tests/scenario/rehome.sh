@@ -121,7 +121,10 @@ load_ends first "the first client saw no error"
 tap_run "all is there" io a -c 'read -P 7 20M 64k' -c 'read -P 8 21M 64k'
 
 # --- given back -------------------------------------------------------------------------------
+ctl_exits 0 "a's front goes past the re-homer" edge set -s a nbd0:volume vol0
 ctl_exits 0 "it goes to b again" rehome -s a disk --to far0
+tap_is "and not past it any more" "$("$XSEGCTL" edge list -s a --json |
+    jq -r '.edges[] | select(.name == "nbd0:volume") | .to')" home0
 nobody_has_it() { [ "$(owner a)" = null ]; }
 tap_run "nobody has it open, so it is free in a while" scene_until 60 nobody_has_it
 ctl_exits 0 "a's again" rehome -s a disk --to far0
@@ -147,7 +150,7 @@ disturbed() { # WHAT SIGNAL PEER_OF_A_OR_B: at another moment each time; and hom
     disturber=$!
     "$XSEGCTL" -s a rehome disk --to far0 --timeout 60s >"$SCENE_DIR/there" 2>&1 || rc=$?
     wait "$disturber"
-    scene_until 120 is_settled || tap_note "nobody knows whose it is: $(state a) $(state b)"
+    scene_until 120 is_settled || tap_not_ok "$1: nobody knows whose it is"
     if [ "$rc" -eq 0 ] && [ "$(state a)" != away ]; then
         tap_not_ok "$1: it said 'away', and is not"
     fi
@@ -168,5 +171,10 @@ load_ends third "nor did the one of b's"
 tap_run "all is there" io a -c 'read -P 7 20M 64k' -c 'read -P 8 21M 64k'
 
 ctl_exits 0 "a goes" down a
-ctl_exits 0 "b goes" down b
+old=$(peer_pid b home0)
+kill -s KILL "$old" # its successor asks who is behind the bridge: nobody
+is_succeeded() { "$XSEGCTL" -s b status --json | jq -e --argjson old "$old" '.peers[] |
+    select(.name == "home0" and .state == "serving" and .pid != $old)'; }
+tap_run "b's re-homer has a successor" scene_until 60 is_succeeded
+ctl_exits 0 "b goes, and does not wait for it" down b
 tap_end

@@ -21,6 +21,7 @@
 #define LOOK_NS 20000000u
 #define AGAIN_MAX 5u /* a re-homer that was killed is told again so often */
 #define LIST_MAX 512u
+#define NAMES_MAX 100u
 
 static const struct ctl_option option_to = {"to", 0, "PEER",
 	"the importing end of a bridge to a re-homer of the other host (bridge add)", NULL};
@@ -42,21 +43,36 @@ struct rehome {
 	char to[NAME_LENGTH_MAX + 1], composer[NAME_LENGTH_MAX + 1];
 	struct rehome_ask ask;
 	struct rehome_info state;
-	bool there; /* a re-homer is in the path already */
+	bool there; /* the re-homer is */
 };
 
 /* --- who is there ----------------------------------------------------------------------------- */
 
-static bool find_role(const struct xseg *seg, const char *role, char name[NAME_LENGTH_MAX + 1])
+static bool leads_to(const struct xseg *seg, const char *name, const char *composer)
 {
-	struct xseg_peer_view view;
-	for (uint32_t i = 0; i < XSEG_PEERS_MAX; i++)
-		if (xseg_peer_view(seg, i, &view) && view.life != XSEG_LIFE_DEAD &&
-			strcmp(view.role, role) == 0) {
-			snprintf(name, NAME_LENGTH_MAX + 1, "%s", view.name);
-			return true;
-		}
-	return false;
+	char edge[NAME_LENGTH_MAX + 16], to[NAME_LENGTH_MAX + 1];
+	snprintf(edge, sizeof(edge), "%s:volume", name);
+	return !ctl_plug_target(seg, edge, to) && !strcmp(to, composer);
+}
+
+/* The re-homer in front of that composer, or (NULL) the first one, "": none. As the keeper knows
+   it: one that was killed is there again soon. */
+static int find_rehomer(struct ctl_plug *plug, const char *composer)
+{
+	json_t *list = NULL;
+	const json_t *row;
+	size_t i;
+	int rc = ctl_plug_ask(plug, "peer.list", NULL, &list);
+	plug->name[0] = 0;
+	json_array_foreach (json_object_get(list, "peers"), i, row) {
+		const char *name = json_string_value(json_object_get(row, "name"));
+		const char *role = json_string_value(json_object_get(row, "role"));
+		if (!plug->name[0] && name && role && !strcmp(role, REHOME_ROLE) &&
+			(!composer || leads_to(&plug->seg, name, composer)))
+			snprintf(plug->name, sizeof(plug->name), "%s", name);
+	}
+	json_decref(list);
+	return rc;
 }
 
 static int ask_keeper(struct rehome *rehome, const char *method, json_t *params)
@@ -90,51 +106,57 @@ static int choose_edge(struct rehome *rehome)
 		rehome, "edge.set", json_pack("{s:s, s:s}", "edge", edge, "to", rehome->to));
 }
 
-/* Who asks the composer asks the re-homer from now on. */
+static int start(struct rehome *rehome)
+{
+	const struct ctl_plug *plug = &rehome->plug;
+	char argument[4 * NAME_LENGTH_MAX + 64];
+	snprintf(argument, sizeof(argument), "%s=%s,edge.volume=%s,edge.volume-to=%s", plug->name,
+		REHOME_ROLE, rehome->composer, rehome->to);
+	return ask_keeper(rehome, "peer.start",
+		json_pack("{s:s, s:I}", "peer", argument, "timeout_ns",
+			(json_int_t)plug->ctl->timeout_ns));
+}
+
+/* Who asks the composer asks the re-homer from now on: also who was started since, or was left out
+   when this was killed. */
 static int put_in(struct rehome *rehome)
 {
 	struct ctl_plug *plug = &rehome->plug;
-	char argument[4 * NAME_LENGTH_MAX + 64], name[NAME_LENGTH_MAX + 1];
+	struct ctl_plug below = {.seg = plug->seg};
+	char own[NAME_LENGTH_MAX + 16];
 	bool changed;
-	snprintf(argument, sizeof(argument), "%s=%s,edge.volume=%s,edge.volume-to=%s", plug->name,
-		REHOME_ROLE, rehome->composer, rehome->to);
-	int rc = ask_keeper(rehome, "peer.start",
-		json_pack("{s:s, s:I}", "peer", argument, "timeout_ns",
-			(json_int_t)plug->ctl->timeout_ns));
+	int rc = rehome->there ? choose_edge(rehome) : start(rehome);
 	if (rc)
 		return rc;
-	snprintf(name, sizeof(name), "%s", plug->name);
-	snprintf(plug->name, sizeof(plug->name), "%s", rehome->composer);
-	ctl_plug_edges(plug);
-	snprintf(plug->name, sizeof(plug->name), "%s", name);
-	size_t length = strlen(name);
-	for (unsigned i = 0; i < plug->edge_count;) /* its own stays */
-		if (strncmp(plug->edges[i], name, length) || plug->edges[i][length] != ':')
-			i++;
-		else
-			memmove(plug->edges[i], plug->edges[--plug->edge_count],
-				sizeof(plug->edges[i]));
-	rc = plug->edge_count ? ctl_plug_switch(plug, name, &changed) : 0;
-	return rc ? rc : ctl_settle(plug, rehome->composer, false);
+	snprintf(own, sizeof(own), "%s:volume", plug->name);
+	snprintf(below.name, sizeof(below.name), "%s", rehome->composer);
+	ctl_plug_edges(&below);
+	plug->edge_count = 0;
+	for (unsigned i = 0; i < below.edge_count; i++)
+		if (strcmp(below.edges[i], own) != 0)
+			memcpy(plug->edges[plug->edge_count++], below.edges[i],
+				sizeof(below.edges[i]));
+	rc = ctl_plug_switch(plug, plug->name, &changed);
+	return rc || plug->edge_count == 0 ? rc : ctl_settle(plug, rehome->composer, false);
 }
 
 static int look(struct rehome *rehome)
 {
 	struct ctl_plug *plug = &rehome->plug;
-	struct ctl *ctl = plug->ctl;
 	struct xseg_peer_view view;
 	if (xseg_peer_find(&plug->seg, rehome->to, &view) || strcmp(view.role, "synapse_import"))
-		return fault_set(&ctl->fault, FAULT_NOT_FOUND, rehome->to,
+		return fault_set(&plug->ctl->fault, FAULT_NOT_FOUND, rehome->to,
 			"'xsegctl bridge add' makes one, to an exporting end whose edge.volume "
 			"leads to a re-homer",
 			"'%s' is no importing end of a bridge", rehome->to);
-	rehome->there = find_role(&plug->seg, REHOME_ROLE, plug->name);
-	if (!rehome->there)
-		snprintf(plug->name, sizeof(plug->name), "home0");
-	if (!find_role(&plug->seg, "volume", rehome->composer))
-		return fault_set(&ctl->fault, FAULT_NOT_FOUND, plug->seg.name, NULL,
-			"segment '%s' has no composer", plug->seg.name);
-	return 0;
+	int rc = find_rehomer(plug, rehome->composer);
+	rehome->there = plug->name[0];
+	for (unsigned i = 0; !rehome->there && i < NAMES_MAX; i++) {
+		snprintf(plug->name, sizeof(plug->name), "home%u", i);
+		if (xseg_peer_find(&plug->seg, plug->name, &view))
+			break;
+	}
+	return rc;
 }
 
 /* --- the re-homer's part ---------------------------------------------------------------------- */
@@ -152,12 +174,16 @@ static int told(struct ctl *ctl, const char *name, int error)
 			"both pipelines must lead to one store"},
 		{-ENOLINK, FAULT_FAILED, "no re-homer is behind that bridge",
 			"there a synapse_export with edge.volume=home0 is needed"},
+		{-ENOTCONN, FAULT_FAILED, "the bridge to the other host is down",
+			"'xsegctl bridge status' says why"},
 		{-EPROTO, FAULT_FAILED, "the other host's re-homer is of another version", NULL},
 		{-ELOOP, FAULT_USAGE, "that bridge leads back to this host", NULL},
 		{-EROFS, FAULT_USAGE, "it is read-only", "every host can read a snapshot as it is"},
 		{-EAGAIN, FAULT_FAILED, "it is written to faster than its cache writes back",
 			"--on-stall=force accepts a longer pause, --downtime says how long"},
 		{-ECANCELED, FAULT_FAILED, "it was cancelled", NULL},
+		{-ETIME, FAULT_TIMEOUT, "requests on their way did not end in time",
+			"its drain-timeout= sets the limit; 'xsegctl trace' shows them"},
 		{-ETIMEDOUT, FAULT_TIMEOUT, "the other host did not take it in time",
 			"'xsegctl bridge status' says how the link is"},
 	};
@@ -220,9 +246,13 @@ static int begin(struct rehome *rehome)
 	int rc = ctl_map_open(ctl, ctl->argv[0], &composer, &rehome->info);
 	if (rc)
 		return rc;
+	uint32_t port = composer.port;
 	client_close(&composer);
 	rc = ctl_join(ctl, &rehome->plug.seg);
-	return rc ? rc : look(rehome);
+	if (rc)
+		return rc;
+	memcpy(rehome->composer, rehome->plug.seg.ports[port].name, NAME_LENGTH_MAX);
+	return look(rehome);
 }
 
 /* --dry-run */
@@ -248,8 +278,7 @@ static int body(struct ctl_work *work, void *context)
 	struct rehome *rehome = context;
 	rehome->plug.work = work;
 	int rc = begin(rehome);
-	if (!rc)
-		rc = rehome->there ? choose_edge(rehome) : put_in(rehome);
+	rc = rc ? rc : put_in(rehome);
 	rc = rc ? rc : follow(rehome, work);
 	if (rehome->plug.seg.ports)
 		xseg_segment_leave(&rehome->plug.seg);
@@ -354,17 +383,18 @@ static json_t *row_of(const struct rehome_info *info)
 static int open_rehomer(
 	struct ctl *ctl, char segment[NAME_LENGTH_MAX + 1], char name[NAME_LENGTH_MAX + 1])
 {
-	struct xseg seg;
-	int rc = ctl_join(ctl, &seg);
+	struct ctl_plug plug = {.ctl = ctl};
+	int rc = ctl_join(ctl, &plug.seg);
 	if (rc)
 		return rc;
-	snprintf(segment, NAME_LENGTH_MAX + 1, "%s", seg.name);
-	bool found = find_role(&seg, REHOME_ROLE, name);
-	xseg_segment_leave(&seg);
-	return found ? 0
-		     : fault_set(&ctl->fault, FAULT_NOT_FOUND, segment,
-			       "'xsegctl rehome VOLUME --to PEER' starts one",
-			       "segment '%s' has no re-homer", segment);
+	snprintf(segment, NAME_LENGTH_MAX + 1, "%s", plug.seg.name);
+	rc = find_rehomer(&plug, NULL);
+	snprintf(name, NAME_LENGTH_MAX + 1, "%s", plug.name);
+	xseg_segment_leave(&plug.seg);
+	return rc || name[0] ? rc
+			     : fault_set(&ctl->fault, FAULT_NOT_FOUND, segment,
+				       "'xsegctl rehome VOLUME --to PEER' starts one",
+				       "segment '%s' has no re-homer", segment);
 }
 
 static int run_status(struct ctl *ctl)
@@ -413,11 +443,12 @@ const struct ctl_verb ctl_rehome_status = {
 
 static int run_cancel(struct ctl *ctl)
 {
-	static const struct ctl_column cancelled[] = {
-		{"name", "name", CTL_TEXT}, {"dry_run", "dry run", CTL_TEXT}};
+	static const struct ctl_column cancelled[] = {{"name", "name", CTL_TEXT},
+		{"state", "state", CTL_TEXT}, {"dry_run", "dry run", CTL_TEXT}};
 	char segment[NAME_LENGTH_MAX + 1], name[NAME_LENGTH_MAX + 1];
 	struct client composer;
 	struct xseg_volume_info info;
+	struct rehome_info state = {0};
 	int rc = ctl_map_open(ctl, ctl->argv[0], &composer, &info);
 	if (rc)
 		return rc;
@@ -426,17 +457,21 @@ static int run_cancel(struct ctl *ctl)
 	if (rc)
 		return rc;
 	bool dry = ctl_option_given(ctl, "dry-run");
-	struct rehome_info state = {0};
-	struct ctl_call call = {.what = dry ? REHOME_STATE : REHOME_CANCEL,
+	struct ctl_call call = {.what = REHOME_CANCEL, .volume = info.id};
+	struct ctl_call look = {.what = REHOME_STATE,
 		.volume = info.id,
 		.answer_at = REHOME_ANSWER_AT,
-		.out = dry ? &state : NULL,
-		.out_size = dry ? sizeof(state) : 0};
-	int error = ctl_call_once(segment, name, ctl->timeout_ns, &call);
-	if (error)
+		.out = &state,
+		.out_size = sizeof(state)};
+	int error = dry ? 0 : ctl_call_once(segment, name, ctl->timeout_ns, &call);
+	if (!error)
+		error = ctl_call_once(segment, name, ctl->timeout_ns, &look);
+	if (error && error != -ENOENT) /* it has not seen it */
 		return fault_set(&ctl->fault, fault_code_of_errno(error), info.name, NULL,
 			"'%s': %s", info.name, strerror(-error));
-	ctl_output_one(ctl, json_pack("{s:s, s:b}", "name", info.name, "dry_run", (int)dry),
+	ctl_output_one(ctl,
+		json_pack("{s:s, s:s, s:b}", "name", info.name, "state",
+			rehome_state_name(state.state), "dry_run", (int)dry),
 		cancelled, countof(cancelled));
 	return 0;
 }
