@@ -13,9 +13,12 @@
 
 /* --- ranges --------------------------------------------------------------------------------- */
 
-/* -EINVAL unless it is whole sectors that lie inside the largest object. */
+/* -EINVAL unless it is whole sectors that lie inside the largest object; -EOPNOTSUPP: what a cache
+   has of it was asked for. */
 static inline int store_range_check(const struct job *job)
 {
+	if (job->op == XSEG_OP_STATUS && (job->flags & XSEG_F_FAST_ONLY))
+		return -EOPNOTSUPP;
 	if ((job->offset | job->length) % XSEG_SECTOR != 0 || job->offset > XSEG_OBJECT_MAX)
 		return -EINVAL;
 	return job->length <= XSEG_OBJECT_MAX - job->offset ? 0 : -EINVAL;
@@ -130,8 +133,12 @@ struct store_status {
 	struct xseg_status_extent last;
 	uint32_t count;
 };
-/* False: there is no room for it; the asker goes on from there. */
-bool store_status_add(struct store_status *status, uint64_t length, bool hole);
+/* flags: XSEG_STATUS_*. False: there is no room for it; the asker goes on from there. */
+bool store_status_flags(struct store_status *status, uint64_t length, uint32_t flags);
+static inline bool store_status_add(struct store_status *status, uint64_t length, bool hole)
+{
+	return store_status_flags(status, length, hole ? XSEG_STATUS_HOLE | XSEG_STATUS_ZERO : 0);
+}
 /* Bytes. *value: how many stretches. */
 int store_status_end(struct store_status *status, uint64_t *value);
 /* All of it, for a store that has to read the range: what reads as zeros is called a hole. */

@@ -32,7 +32,7 @@ enum xseg_op {
 	XSEG_OP_ZERO,	  /* reads back as zeros; XSEG_F_NO_HOLE keeps the space allocated */
 	XSEG_OP_DISCARD,  /* contents no longer needed; reads back as zeros here */
 	XSEG_OP_FLUSH,	  /* all of key.volume; goes to every lane of a port */
-	XSEG_OP_PREFETCH, /* a hint, no data */
+	XSEG_OP_PREFETCH, /* a hint, no data; answered when what comes of it has come */
 	XSEG_OP_STATUS,	  /* out: xseg_status_extent[]; value = how many */
 	/* objects only */
 	XSEG_OP_COPY,	/* key <- object arg0 (high half: epoch) of volume arg1; offset, length */
@@ -67,6 +67,8 @@ enum {
 	XSEG_F_FAST_ONLY =
 		1 << 4, /* ZERO: -EOPNOTSUPP at once if it would be slow; INFO of an object:
 				      that it is there is enough, do not write it back first;
+				      STATUS: only what a cache on the way has of it,
+				      -EOPNOTSUPP where there is none;
 				      CONTROL: -ENOTCONN, done or not, while a bridge is down */
 	XSEG_F_NO_CACHE = 1 << 5,  /* do not keep it */
 	XSEG_F_URGENT = 1 << 6,	   /* somebody is blocked on it */
@@ -173,8 +175,9 @@ struct xseg_status_extent {
 };
 fixed(sizeof(struct xseg_status_extent) == 16);
 
-#define XSEG_STATUS_HOLE 1u /* no space taken */
-#define XSEG_STATUS_ZERO 2u /* reads as zeros */
+#define XSEG_STATUS_HOLE 1u   /* no space taken */
+#define XSEG_STATUS_ZERO 2u   /* reads as zeros */
+#define XSEG_STATUS_CACHED 4u /* with XSEG_F_FAST_ONLY: a cache has it */
 
 const char *xseg_op_name(unsigned op);
 

@@ -6,6 +6,7 @@
  */
 #include <base/crash.h>
 #include <errno.h>
+#include <peer/store.h>
 
 #include "peers/cache/cache.h"
 #include "peers/cache/cache_object.h"
@@ -197,7 +198,32 @@ static void barrier_question(struct peer *peer, struct job *job)
 }
 
 void cache_barrier_info(struct peer *peer, struct job *job) { barrier_question(peer, job); }
-void cache_barrier_status(struct peer *peer, struct job *job) { barrier_question(peer, job); }
+
+/* What we have of it. */
+static void barrier_cached(struct peer *peer, struct job *job)
+{
+	const struct cache_object *object = cache_object_find(peer, &job->key);
+	struct store_status status = {.job = job};
+	uint64_t value;
+	STORE_FOREACH (piece, job) {
+		bool is_here = object && xcache_lookup(cache_of(peer)->index, object->index,
+						 piece.page) != XCACHE_NONE;
+		if (!store_status_flags(&status, piece.size, is_here ? XSEG_STATUS_CACHED : 0))
+			break;
+	}
+	int answer = store_status_end(&status, &value);
+	store_answer(job, answer, value);
+}
+
+void cache_barrier_status(struct peer *peer, struct job *job)
+{
+	bool is_ours = (job->flags & XSEG_F_FAST_ONLY) && !barrier_is_passed(peer, job) &&
+		       job->length && job->offset + job->length <= XSEG_OBJECT_MAX;
+	if (is_ours)
+		barrier_cached(peer, job);
+	else
+		barrier_question(peer, job);
+}
 
 /* Objects that only we know of are at the store before it begins; the list is its own. */
 void cache_barrier_list(struct peer *peer, struct job *job)

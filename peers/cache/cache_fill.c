@@ -425,8 +425,8 @@ static bool fill_is_there(struct peer *peer, const struct cache_object *object, 
 	return xcache_lookup(cache_of(peer)->index, object->index, bucket) != XCACHE_NONE;
 }
 
-void cache_fill_ahead(
-	struct peer *peer, struct cache_object *object, uint32_t first, uint32_t count)
+bool cache_fill_ahead(struct peer *peer, struct cache_object *object, struct job *job,
+	uint32_t first, uint32_t count)
 {
 	struct cache *cache = cache_of(peer);
 	uint32_t end = first + (count < CACHE_FILL_PAGES ? count : CACHE_FILL_PAGES);
@@ -439,12 +439,16 @@ void cache_fill_ahead(
 		!cache_range_is_free(object, first, end - first, true) ||
 		cache_bypass_overlaps(peer, object, first, end - first) ||
 		!cache_volume_allows(peer, object->local, end - first))
-		return;
+		return false;
 	struct cache_work *work = fill_begin(peer, object, NULL, first, end - first);
 	if (!work)
-		return;
-	if (fill_pages(peer, work, end - first))
+		return false;
+	if (fill_pages(peer, work, end - first)) {
 		slab_give(&cache->pools.works, work);
-	else
-		fill_enter(peer, work);
+		return false;
+	}
+	if (job)
+		TAILQ_INSERT_TAIL(&work->joined, job, link);
+	fill_enter(peer, work);
+	return true;
 }

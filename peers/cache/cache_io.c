@@ -179,9 +179,9 @@ void cache_io_prefetch(struct peer *peer, struct job *job)
 	}
 	uint32_t first = (uint32_t)job->offset / XSEG_PAGE;
 	uint32_t end = ((uint32_t)job->offset + job->length - 1) / XSEG_PAGE + 1;
-	if (cache_object_get(peer, &job->key, &object) == 0)
-		cache_fill_ahead(peer, object, first, end - first);
-	job_complete(job, 0);
+	bool begins = job->tries++ == 0 && cache_object_get(peer, &job->key, &object) == 0;
+	if (!begins || !cache_fill_ahead(peer, object, job, first, end - first))
+		job_complete(job, 0);
 }
 
 /* Where its first bucket's entry lies. */

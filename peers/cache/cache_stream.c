@@ -49,7 +49,8 @@ static void stream_ahead(struct peer *peer, struct cache_object *object, const s
 	stream->ahead = (uint32_t)ahead;
 	stream->until = from + ahead;
 	uint32_t first = (uint32_t)(from % XSEG_OBJECT_MAX) / XSEG_PAGE;
-	cache_fill_ahead(peer, object, first, (uint32_t)((ahead + XSEG_PAGE - 1) / XSEG_PAGE));
+	cache_fill_ahead(
+		peer, object, NULL, first, (uint32_t)((ahead + XSEG_PAGE - 1) / XSEG_PAGE));
 }
 
 bool cache_stream_read(struct peer *peer, struct cache_object *object, const struct job *job)

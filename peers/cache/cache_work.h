@@ -47,9 +47,10 @@ void cache_write_invalidate(struct peer *peer, struct cache_object *object, stru
 /* The job waits for the store: buckets [first, first + count) are not all there. */
 void cache_fill_read(struct peer *peer, struct cache_object *object, struct job *job,
 	uint32_t first, uint32_t count);
-/* Buckets that nobody has asked for yet, as far as there is room. */
-void cache_fill_ahead(
-	struct peer *peer, struct cache_object *object, uint32_t first, uint32_t count);
+/* Buckets that nobody has asked for yet, as far as there is room; false: none come. When they have,
+   the job (NULL: none) begins again. */
+bool cache_fill_ahead(struct peer *peer, struct cache_object *object, struct job *job,
+	uint32_t first, uint32_t count);
 
 /* cache_stream.c: a read that missed. True: it goes on a sequence that is too long to be kept. */
 bool cache_stream_read(struct peer *peer, struct cache_object *object, const struct job *job);

@@ -177,9 +177,8 @@ static bool status_put(struct store_status *status)
 	return true;
 }
 
-bool store_status_add(struct store_status *status, uint64_t length, bool hole)
+bool store_status_flags(struct store_status *status, uint64_t length, uint32_t flags)
 {
-	uint32_t flags = hole ? XSEG_STATUS_HOLE | XSEG_STATUS_ZERO : 0;
 	if (status->last.flags != flags && !status_put(status))
 		return false;
 	status->last.flags = flags;

@@ -22,6 +22,13 @@ static bool is_write(const struct job *job)
 	return job->op == XSEG_OP_WRITE || job->op == XSEG_OP_ZERO || job->op == XSEG_OP_DISCARD;
 }
 
+/* Whoever only asks about caches, for somebody else, does not have it open. */
+static bool is_hint(const struct job *job)
+{
+	return job->op == XSEG_OP_PREFETCH ||
+	       (job->op == XSEG_OP_STATUS && (job->flags & XSEG_F_FAST_ONLY));
+}
+
 static uint64_t bytes_of(const struct job *job)
 {
 	return job->op == XSEG_OP_READ || job->op == XSEG_OP_WRITE ? job->length : 0;
@@ -55,7 +62,8 @@ static enum enter look(struct peer *peer, struct volume *volume, const struct jo
 		return ENTER_ACQUIRES;
 	if (!may_take(peer, volume, job, waited, when))
 		return ENTER_LIMITED;
-	volume_open_admit(volume, volume_open_client(peer, job));
+	if (!is_hint(job))
+		volume_open_admit(volume, volume_open_client(peer, job));
 	return ENTER_GOES;
 }
 

@@ -20,7 +20,7 @@ bool volume_extent_add(struct volume_extents *extents, uint64_t length, uint32_t
 uint64_t volume_extent_add_answer(struct volume_extents *extents, uint64_t length,
 	const struct xseg_status_extent *answer, uint32_t count)
 {
-	const uint32_t known = XSEG_STATUS_HOLE | XSEG_STATUS_ZERO;
+	const uint32_t known = XSEG_STATUS_HOLE | XSEG_STATUS_ZERO | XSEG_STATUS_CACHED;
 	uint64_t added = 0;
 	for (uint32_t i = 0; i < count && added < length; i++) {
 		uint64_t piece = answer[i].length;

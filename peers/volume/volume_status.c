@@ -97,6 +97,7 @@ static int ask(struct status *status, const struct xseg_key *key, uint32_t offse
 	if (rc != 0)
 		return rc;
 	call->op = XSEG_OP_STATUS;
+	call->flags = status->part.job->flags & XSEG_F_FAST_ONLY;
 	call->key = *key;
 	call->offset = offset;
 	call->length = length;

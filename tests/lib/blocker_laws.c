@@ -430,6 +430,25 @@ static void law_flush(struct rig *rig)
 	expect_int(rig, rig_do(rig, XSEG_OP_PREFETCH, rig_key(rig, 15, 0), span, 0), 0);
 }
 
+/* A store has no cache, and does not look for what one might have; a cache above it knows. */
+static void law_cached(struct rig *rig)
+{
+	struct xseg_status_extent extent = {0};
+	struct client_request request = {.op = XSEG_OP_STATUS,
+		.flags = XSEG_F_FAST_ONLY,
+		.key = rig_key(rig, 14, 0),
+		.length = PAGE,
+		.receive = &extent,
+		.receive_size = sizeof(extent)};
+	int result = client_do(&rig->client, &request);
+	if (result == 0) {
+		expect_int(rig, (int)request.value, 1);
+		expect_int(rig, (int)(extent.flags & ~XSEG_STATUS_CACHED), 0);
+	} else {
+		expect_int(rig, result, -EOPNOTSUPP);
+	}
+}
+
 /* What was written earlier in the run is there still, and what goes leaves nothing behind. */
 static void law_tidy(struct rig *rig)
 {
@@ -463,5 +482,6 @@ void blocker_laws(struct rig *rig)
 	rig_law(rig, "epochs tell objects apart", law_epochs);
 	rig_law(rig, "ranges that no object has are refused", law_bad_input);
 	rig_law(rig, "flush, FUA, prefetch", law_flush);
+	rig_law(rig, "what a cache has", law_cached);
 	rig_law(rig, "nothing is left of what is deleted", law_tidy);
 }

@@ -231,3 +231,38 @@ UNIT_LOOP(test_outlives, 2)
 	ck_assert_uint_eq(state.policy, CACHE_LRU);
 	crig_end(&crig);
 }
+
+static uint32_t cached(struct crig *crig, struct xseg_status_extent out[8])
+{
+	struct client_request request = crig_request(XSEG_OP_STATUS, 2, 0, CRIG_BYTES);
+	request.flags = XSEG_F_FAST_ONLY;
+	request.receive = out;
+	request.receive_size = 8 * sizeof(*out);
+	ck_assert_int_eq(client_do(&crig->rig.client, &request), 0);
+	return (uint32_t)request.value;
+}
+
+/* What is here is told without the store, dirty or not; a hint is answered when it has come. */
+UNIT_LOOP(test_cached, 2)
+{
+	struct xseg_status_extent extents[8];
+	struct crig crig;
+	crig_begin(&crig, (unsigned)_i + 1, LATE ",size=4M");
+	ck_assert_uint_eq(cached(&crig, extents), 1);
+	ck_assert_uint_eq(extents[0].flags, 0);
+	atomic_store(&crig_store(&crig)->read_ns, 50000000);
+	ck_assert_int_eq(crig_do(&crig, XSEG_OP_PREFETCH, 2, 0, 4 * XSEG_PAGE), 0);
+	ck_assert_uint_eq(cached(&crig, extents), 2);
+	ck_assert_uint_eq(extents[0].flags, XSEG_STATUS_CACHED);
+	ck_assert_uint_eq(extents[0].length, 4 * XSEG_PAGE);
+	ck_assert_int_eq(crig_write(&crig, 2, 8 * XSEG_PAGE, XSEG_PAGE, 7, 0), 0);
+	ck_assert_uint_eq(cached(&crig, extents), 4);
+	ck_assert_uint_eq(extents[1].length, 4 * XSEG_PAGE);
+	ck_assert_uint_eq(extents[1].flags, 0);
+	ck_assert_uint_eq(extents[2].length, XSEG_PAGE);
+	ck_assert_uint_eq(extents[2].flags, XSEG_STATUS_CACHED);
+	ck_assert_uint_eq(extents[3].length, CRIG_BYTES - 9 * XSEG_PAGE);
+	ck_assert(!crig_has(&crig, 2, 8 * XSEG_PAGE, XSEG_PAGE, 7));
+	ck_assert_uint_eq(crig_count(&crig, XSEG_OP_STATUS), 0);
+	crig_end(&crig);
+}
