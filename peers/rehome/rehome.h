@@ -39,6 +39,7 @@
 struct rehome_options {
 	uint64_t commit_ns; /* the destination has so much time to take it */
 	uint64_t drain_ns;  /* requests on their way have so much time to end */
+	bool warm;
 };
 
 /* What is under way with a volume. */
@@ -96,7 +97,14 @@ struct rehome {
 	uint64_t cursor;      /* of that */
 };
 
-enum { REHOME_C_MOVED, REHOME_C_TAKEN, REHOME_C_STAYED, REHOME_C_WAITS, REHOME_C_AWAY };
+enum {
+	REHOME_C_MOVED,
+	REHOME_C_TAKEN,
+	REHOME_C_STAYED,
+	REHOME_C_WAITS,
+	REHOME_C_AWAY,
+	REHOME_C_WARMED
+};
 
 static inline struct rehome *rehome_of(struct peer *peer) { return peer->state; }
 
@@ -174,5 +182,10 @@ void rehome_target_take(struct rehome *rehome, struct job *job);
 /* TAKING has ended: whoever asked for it is answered. */
 void rehome_target_decided(struct rehome *rehome, struct rehome_volume *volume, int error);
 void rehome_target_keep(struct rehome *rehome, struct job *job);
+
+/* --- rehome_warm.c --------------------------------------------------------------------------- */
+
+/* It is away: what our cache holds of it is fetched there, in the background. */
+void rehome_warm_begin(struct rehome *rehome, struct rehome_volume *volume);
 
 #endif

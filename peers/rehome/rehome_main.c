@@ -10,6 +10,9 @@ static const struct peer_option options[] = {
 	OPTION_TIME(struct rehome_options, drain_ns, "drain-timeout", .min = 100000000,
 		.max = 600000000000, .initial = "10s",
 		.help = "requests on their way have so much time to end; then the volume stays"),
+	OPTION_BOOL(struct rehome_options, warm, "warm", .initial = "yes",
+		.help = "what our cache holds of a volume that has gone is fetched into the "
+			"other host's"),
 	OPTION_END,
 };
 
@@ -21,6 +24,8 @@ static const struct xseg_counter counters[] = {
 	[REHOME_C_STAYED] = {"stayed", "", "moves that ended with the volume where it was"},
 	[REHOME_C_WAITS] = {"waits", "", "requests that had to wait while a volume moved"},
 	[REHOME_C_AWAY] = {"away", "", "requests that went on to another host"},
+	[REHOME_C_WARMED] = {"warmed", "bytes",
+		"cached here of volumes that went, and asked for at the other host"},
 	{NULL, NULL, NULL},
 };
 

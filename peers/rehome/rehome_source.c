@@ -292,6 +292,7 @@ void rehome_source_end(struct rehome *rehome, struct rehome_volume *volume, int 
 	if (from_here && volume->state == REHOME_AWAY) {
 		volume->info.moves++;
 		peer_count(rehome->peer, REHOME_C_MOVED, 1);
+		rehome_warm_begin(rehome, volume);
 		log_info("rehome", "%s: volume %016llx has moved; requests waited %llu us",
 			rehome->peer->name, (unsigned long long)volume->id,
 			(unsigned long long)volume->info.pause_ns / 1000);

@@ -132,6 +132,7 @@ void rehome_target_keep(struct rehome *rehome, struct job *job)
 		job_fail(job, rc);
 		return;
 	}
+	volume->keeping = false; /* so long, and not as long as we would have it kept */
 	job->arg0 = MAP_KEEP;
 	job->arg1 = ask.pause_ns;
 	job_forward(job, REHOME_HERE);

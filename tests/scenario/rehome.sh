@@ -121,8 +121,16 @@ load_ends first "the first client saw no error"
 tap_run "all is there" io a -c 'read -P 7 20M 64k' -c 'read -P 8 21M 64k'
 
 # --- given back -------------------------------------------------------------------------------
+cache_b() { "$XSEGCTL" stats -s b --json cache0 | jq "[.peers[].counters.$1] | add"; }
+tap_run "a's cache holds something" io a -c 'write -P 9 8M 4M' -c flush
+before=$(cache_b ahead)
 ctl_exits 0 "a's front goes past the re-homer" edge set -s a nbd0:volume vol0
 ctl_exits 0 "it goes to b again" rehome -s a disk --to far0
+is_warm() { [ "$(cache_b ahead)" -ge $((before + 1024)) ]; }
+tap_run "b's cache fetches it" scene_until 60 is_warm
+before=$(cache_b misses)
+tap_run "b reads it" io b -c 'read -P 9 8M 4M'
+tap_is "from its cache" "$(cache_b misses)" "$before"
 tap_is "and not past it any more" "$("$XSEGCTL" edge list -s a --json |
     jq -r '.edges[] | select(.name == "nbd0:volume") | .to')" home0
 nobody_has_it() { [ "$(owner a)" = null ]; }
