@@ -6,6 +6,7 @@ rates over distance.
     plot.py path FILE.json OUT.svg      rates and CPU over queue depth: bench/path.sh --depths ...
     plot.py policy FILE.json OUT.svg    hit ratio over cache size: bench/bench_policy
     plot.py bridge FILE.json OUT.svg    rates over the round trip: bench/bridge.sh
+    plot.py rehome FILE.json OUT.svg    the pause of a move over the round trip: bench/rehome.sh
 """
 
 import html
@@ -137,7 +138,23 @@ def bridge_panels(rows):
     return [Panel(words[what], "round trip, ms", lines[what]) for what in words if what in lines]
 
 
-KINDS = {"path": path_panels, "policy": policy_panels, "bridge": bridge_panels}
+def rehome_panels(rows):
+    who = {"volume": "the volume", "client, there": "a client that stays, there",
+           "client, back": "a client that stays, back"}
+    lines = {}
+    for row in rows:
+        found = re.fullmatch(r"rehome\.(.+), (alone|busy), RTT (\d+)", row["name"])
+        if found and found.group(1) in who:
+            name, kind, rtt = found.groups()
+            points = lines.setdefault(kind, {}).setdefault(who[name], [])
+            points.append((int(rtt), row["value"]))
+    words = {"alone": "1000 writes a second: pause, ms",
+             "busy": "and 64 KiB after 64 KiB: pause, ms"}
+    return [Panel(words[kind], "round trip, ms", lines[kind]) for kind in words if kind in lines]
+
+
+KINDS = {"path": path_panels, "policy": policy_panels, "bridge": bridge_panels,
+         "rehome": rehome_panels}
 
 
 def main():
