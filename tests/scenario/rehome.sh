@@ -64,8 +64,9 @@ for segment in a b; do
     down_at_exit "$segment"
     ctl_exits 0 "$segment comes up" up "$SCENE_DIR/$segment.conf"
 done
-load() { # NAME SEGMENT [OPTION]...
-    scene_spawn "$1" /usr/bin/python3 "$LOAD" "nbd+unix:///disk?socket=$SCENE_DIR/$2.sock" \
+load() { # NAME SEGMENT [OPTION]...; of VOLUME
+    scene_spawn "$1" /usr/bin/python3 "$LOAD" \
+        "nbd+unix:///${VOLUME:-disk}?socket=$SCENE_DIR/$2.sock" \
         "$SCENE_DIR/$1.stop" --reconnect "${@:3}" && scene_wait_line "$1" started
 }
 load_ends() { # NAME WHAT
@@ -90,7 +91,8 @@ ctl_exits 2 "no time" rehome -s a disk --to far0 --downtime soon
 ctl_exits 2 "no such way" rehome -s a disk --to far0 --on-stall postpone
 ctl_exits 3 "no re-homer yet" rehome status -s a
 ctl_exits 0 "a look at what it would do" rehome -s a disk --to far0 --dry-run --json
-json_is "it starts a re-homer" '[.rehomer, .starts, .changed] | map(tostring) | join(" ")' \
+json_is "it starts a re-homer" \
+    '.volumes[0] | [.rehomer, .starts, .changed] | map(tostring) | join(" ")' \
     "home0 true false"
 tap_is "nothing has changed" "$(owner a)" null
 
@@ -138,9 +140,37 @@ tap_run "nobody has it open, so it is free in a while" scene_until 60 nobody_has
 ctl_exits 0 "a's again" rehome -s a disk --to far0
 ctl_exits 0 "and home" rehome -s b disk --to back0
 
-# --- killed, and cut off ------------------------------------------------------------------------
+# --- all of them ------------------------------------------------------------------------------
 tap_run "a client of a's" load second a
 tap_run "and one of b's" load third b --high
+for name in one two three; do
+    ctl_exits 0 "volume $name" volume create -s a "$name" --size 8M
+    VOLUME=$name tap_run "a client of $name" load "$name" a
+done
+ctl_exits 0 "one that nobody uses" volume create -s a four --size 8M
+ctl_exits 2 "none at a time" evacuate -s a --to far0 --at-once 0
+ctl_exits 3 "to nobody" evacuate -s a --to far1
+ctl_exits 0 "what would go" evacuate -s a --to far0 --dry-run --json
+json_is "all that a has" '[.volumes[].name] | sort | join(" ")' "disk one three two"
+ctl_exits 0 "all go" evacuate -s a --to far0 --at-once 2 --json
+json_is "there are four" '.moved, (.volumes | length)' "4
+4"
+tap_is "b has them" "$("$XSEGCTL" rehome status -s b --json |
+    jq -r '[.volumes[] | select(.state == "home")] | length')" 4
+ctl_exits 0 "nothing is left to go" evacuate -s a --to far0 --json
+json_is "so nothing went" '.moved, .changed' "0
+false"
+# with a terminal there is progress to be shown
+tap_run "a person sees one go back" script -qec "$XSEGCTL rehome -s b two --to back0" \
+    "$SCENE_DIR/typescript"
+ctl_exits 0 "and the others" evacuate -s b --to back0 --json
+json_is "three of them" .moved 3
+for name in one two three; do
+    load_ends "$name" "the client of $name saw no error"
+    tap_run "volume $name goes" scene_until 60 "$XSEGCTL" volume rm -s a "$name" --yes
+done
+
+# --- killed, and cut off ------------------------------------------------------------------------
 is_settled() {
     [[ $(state a) = @(home|away) && $(state b) = @(home|away) && $(owner a) = @(a|b) ]]
 }

@@ -143,7 +143,8 @@ extern const struct ctl_verb ctl_tape_list, ctl_tape_label, ctl_tape_verify, ctl
 	ctl_tape_rebuild;
 extern const struct ctl_verb ctl_mount_verb, ctl_umount_verb;
 extern const struct ctl_verb ctl_bridge_add, ctl_bridge_rm, ctl_bridge_list, ctl_bridge_status;
-extern const struct ctl_verb ctl_rehome_verb, ctl_rehome_status, ctl_rehome_cancel;
+extern const struct ctl_verb ctl_rehome_verb, ctl_rehome_status, ctl_rehome_cancel,
+	ctl_evacuate_verb;
 extern const struct ctl_verb ctl_cert_init, ctl_cert_issue, ctl_cert_revoke, ctl_cert_list;
 extern const struct ctl_verb ctl_status_verb, ctl_stats_verb, ctl_completion_verb;
 extern const struct ctl_verb ctl_top_verb, ctl_events_verb, ctl_log_level, ctl_trace_verb,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rehome, rehome status and rehome cancel: a volume becomes another host's while it is used. A
- * re-homer comes in front of the composer (docs/rehoming.md), is told where to, and does it;
- * nothing is remembered here.
+ * rehome, rehome status, rehome cancel, and evacuate: volumes become another host's while they are
+ * used. A re-homer comes in front of the composer (docs/rehoming.md), is told where to, and does
+ * it; nothing is remembered here.
  */
 #include <base/must.h>
 #include <base/time.h>
@@ -22,6 +22,8 @@
 #define AGAIN_MAX 5u /* a re-homer that was killed is told again so often */
 #define LIST_MAX 512u
 #define NAMES_MAX 100u
+#define AT_ONCE 4u
+#define AT_ONCE_MAX 64u
 
 static const struct ctl_option option_to = {"to", 0, "PEER",
 	"the importing end of a bridge to a re-homer of the other host (bridge add)", NULL};
@@ -30,20 +32,36 @@ static const struct ctl_option option_pause = {
 static const struct ctl_option option_stall = {
 	"on-stall", 0, "WHAT", "if that cannot be reached: force (default), wait or cancel", NULL};
 
+static const struct ctl_option option_at_once = {
+	"at-once", 0, "COUNT", "so many volumes on their way at a time, 1 to 64 (default 4)", NULL};
+
 static const struct ctl_column columns[] = {{"name", "name", CTL_TEXT}, {"to", "to", CTL_TEXT},
 	{"home", "home", CTL_TEXT}, {"rounds", "rounds", CTL_COUNT},
 	{"pause_ns", "pause", CTL_TIME}, {"duration_ns", "time", CTL_TIME},
 	{"changed", "changed", CTL_TEXT}};
 
+static const struct ctl_column all_columns[] = {{"to", "to", CTL_TEXT},
+	{"moved", "moved", CTL_COUNT}, {"pause_ns", "longest pause", CTL_TIME},
+	{"duration_ns", "time", CTL_TIME}, {"changed", "changed", CTL_TEXT}};
+
 static const char *const edge_names[REHOME_EDGES] = {"volume-to", "volume-to2", "volume-to3"};
+
+struct move {
+	struct xseg_volume_info info;
+	struct rehome_info state;
+	enum { MOVE_WAITS, MOVE_GOES, MOVE_ENDED } step;
+	unsigned again; /* so often it was told to begin once more */
+	int error;
+};
 
 struct rehome {
 	struct ctl_plug plug; /* .name: the re-homer */
-	struct xseg_volume_info info;
 	char to[NAME_LENGTH_MAX + 1], composer[NAME_LENGTH_MAX + 1];
 	struct rehome_ask ask;
-	struct rehome_info state;
 	bool there; /* the re-homer is */
+	struct move *moves;
+	size_t count;
+	uint64_t at_once;
 };
 
 /* --- who is there ----------------------------------------------------------------------------- */
@@ -161,7 +179,7 @@ static int look(struct rehome *rehome)
 
 /* --- the re-homer's part ---------------------------------------------------------------------- */
 
-static int told(struct ctl *ctl, const char *name, int error)
+static int told(const struct rehome *rehome, const struct move *move, size_t stay)
 {
 	static const struct {
 		int error;
@@ -187,90 +205,186 @@ static int told(struct ctl *ctl, const char *name, int error)
 		{-ETIMEDOUT, FAULT_TIMEOUT, "the other host did not take it in time",
 			"'xsegctl bridge status' says how the link is"},
 	};
-	for (size_t i = 0; i < countof(known); i++)
-		if (known[i].error == error)
-			return fault_set(&ctl->fault, known[i].code, name, known[i].hint,
-				"volume '%s' stays here: %s", name, known[i].text);
-	return fault_set(&ctl->fault, fault_code_of_errno(error), name, NULL,
-		"volume '%s' stays here: %s", name, strerror(-error));
+	struct ctl *ctl = rehome->plug.ctl;
+	enum fault_code code = fault_code_of_errno(move->error);
+	const char *name = move->info.name, *text = strerror(-move->error), *hint = NULL;
+	for (size_t i = 0; i < countof(known); i++) {
+		if (known[i].error != move->error)
+			continue;
+		code = known[i].code;
+		text = known[i].text;
+		hint = known[i].hint;
+	}
+	if (rehome->count > 1)
+		return fault_set(&ctl->fault, code, name, hint,
+			"%zu of %zu volumes stay here, '%s': %s", stay, rehome->count, name, text);
+	return fault_set(&ctl->fault, code, name, hint, "volume '%s' stays here: %s", name, text);
 }
 
-static int say(struct rehome *rehome, enum rehome_control what)
+static int say(struct rehome *rehome, struct move *move, enum rehome_control what)
 {
+	const struct ctl *ctl = rehome->plug.ctl;
 	struct ctl_call call = {.what = what,
-		.volume = rehome->info.id,
+		.volume = move->info.id,
 		.in = &rehome->ask,
 		.in_size = sizeof(rehome->ask),
 		.answer_at = REHOME_ANSWER_AT,
-		.out = &rehome->state,
-		.out_size = sizeof(rehome->state)};
-	rehome->state = (struct rehome_info){0};
+		.out = &move->state,
+		.out_size = sizeof(move->state)};
+	move->state = (struct rehome_info){0};
 	return ctl_call_once(rehome->plug.seg.name, rehome->plug.name,
-		rehome->plug.ctl->timeout_given ? rehome->plug.ctl->timeout_ns
-						: CTL_MAP_PATIENCE_NS,
-		&call);
+		ctl->timeout_given ? ctl->timeout_ns : CTL_MAP_PATIENCE_NS, &call);
 }
 
 static bool is_under_way(uint32_t state) { return state != REHOME_HOME && state != REHOME_AWAY; }
 
-/* Whoever is asked to begin and was killed has forgotten it. */
-static int follow(struct rehome *rehome, struct ctl_work *work)
+static void begin_move(struct rehome *rehome, struct move *move)
 {
-	int error = say(rehome, REHOME_BEGIN);
-	for (unsigned again = 0; error == 0;) {
-		error = say(rehome, REHOME_STATE);
-		bool forgot = error == -ENOENT || (!error && rehome->state.rounds == 0 &&
-							  rehome->state.state == REHOME_HOME &&
-							  rehome->state.error == 0);
-		if (forgot && again++ < AGAIN_MAX)
-			error = say(rehome, REHOME_BEGIN);
-		else if (!error && !is_under_way(rehome->state.state))
-			break;
-		if (ctl_ask_interrupted() && !error) {
-			say(rehome, REHOME_CANCEL);
-			return ctl_ask_interrupted_fault(rehome->plug.ctl, rehome->info.name);
-		}
-		ctl_work_progress(work, rehome->state.rounds, 0);
-		time_nap(LOOK_NS);
-	}
-	if (error == 0 && rehome->state.state == REHOME_HOME)
-		error = rehome->state.error ? rehome->state.error : -ECANCELED;
-	return error ? told(rehome->plug.ctl, rehome->info.name, error) : 0;
+	move->error = say(rehome, move, REHOME_BEGIN);
+	move->step = move->error ? MOVE_ENDED : MOVE_GOES;
 }
 
-/* The volume, the segment, and who is there. */
+/* Whoever was asked to begin and was killed has forgotten it. */
+static void look_at(struct rehome *rehome, struct move *move)
+{
+	move->error = say(rehome, move, REHOME_STATE);
+	bool forgot = move->error == -ENOENT ||
+		      (!move->error && move->state.rounds == 0 &&
+			      move->state.state == REHOME_HOME && move->state.error == 0);
+	if (forgot && move->again++ < AGAIN_MAX) {
+		begin_move(rehome, move);
+	} else if (move->error || !is_under_way(move->state.state)) {
+		move->step = MOVE_ENDED;
+		if (!move->error && move->state.state == REHOME_HOME)
+			move->error = move->state.error ? move->state.error : -ECANCELED;
+	}
+}
+
+/* As many at once as may be; how many have ended. */
+static size_t go_on(struct rehome *rehome)
+{
+	size_t ended = 0, going = 0;
+	for (size_t i = 0; i < rehome->count; i++) {
+		struct move *move = &rehome->moves[i];
+		if (move->step == MOVE_WAITS && going < rehome->at_once)
+			begin_move(rehome, move);
+		else if (move->step == MOVE_GOES)
+			look_at(rehome, move);
+		going += move->step == MOVE_GOES;
+		ended += move->step == MOVE_ENDED;
+	}
+	return ended;
+}
+
+static int interrupted(struct rehome *rehome)
+{
+	for (size_t i = 0; i < rehome->count; i++)
+		if (rehome->moves[i].step == MOVE_GOES)
+			say(rehome, &rehome->moves[i], REHOME_CANCEL);
+	return ctl_ask_interrupted_fault(
+		rehome->plug.ctl, rehome->count == 1 ? rehome->moves[0].info.name : NULL);
+}
+
+static int follow(struct rehome *rehome, struct ctl_work *work)
+{
+	const struct move *first = NULL;
+	size_t ended, stay = 0;
+	while ((ended = go_on(rehome)) < rehome->count) {
+		if (ctl_ask_interrupted())
+			return interrupted(rehome);
+		if (rehome->count == 1)
+			ctl_work_progress(work, rehome->moves[0].state.rounds, 0);
+		else
+			ctl_work_progress(work, ended, rehome->count);
+		time_nap(LOOK_NS);
+	}
+	for (size_t i = rehome->count; i-- > 0;) {
+		if (rehome->moves[i].error == 0)
+			continue;
+		first = &rehome->moves[i];
+		stay++;
+	}
+	return first ? told(rehome, first, stay) : 0;
+}
+
+/* It is to be another's, who has it here: it is home, or nobody has it and somebody reads it. */
+static bool is_ours(struct client *composer, const struct xseg *seg, struct xseg_volume_info *info)
+{
+	struct map_home_info home = {0};
+	struct ctl_map_call call = {
+		.what = MAP_HOME, .volume = info->id, .out = &home, .out_size = sizeof(home)};
+	if (info->flags & (XSEG_VOLUME_FIXED | XSEG_VOLUME_READ_ONLY) || !info->name[0] ||
+		ctl_map_call(composer, &call) != 0)
+		return false;
+	return home.owner == map_owner_of(seg) || (home.owner == 0 && info->opens > 0);
+}
+
+static int find_all(struct rehome *rehome, struct client *composer)
+{
+	struct ctl_map_nodes nodes;
+	int error = ctl_map_tree_list(composer, &nodes);
+	rehome->moves = error ? NULL : calloc(nodes.count + 1, sizeof(*rehome->moves));
+	if (!error && !rehome->moves)
+		error = -ENOMEM;
+	for (size_t i = 0; !error && i < nodes.count; i++)
+		if (is_ours(composer, &rehome->plug.seg, &nodes.all[i].info))
+			rehome->moves[rehome->count++].info = nodes.all[i].info;
+	free(nodes.all);
+	return error ? fault_set(&rehome->plug.ctl->fault, fault_code_of_errno(error), NULL, NULL,
+			       "volumes cannot be listed: %s", strerror(-error))
+		     : 0;
+}
+
+/* The volume, or (without an argument) all that are here; the segment, and who is there. */
 static int begin(struct rehome *rehome)
 {
+	static struct move one;
 	struct ctl *ctl = rehome->plug.ctl;
 	struct client composer;
-	int rc = ctl_map_open(ctl, ctl->argv[0], &composer, &rehome->info);
+	bool all = ctl->argc == 0;
+	int rc = all ? ctl_join_composer(ctl, &composer)
+		     : ctl_map_open(ctl, ctl->argv[0], &composer, &one.info);
 	if (rc)
 		return rc;
 	uint32_t port = composer.port;
-	client_close(&composer);
 	rc = ctl_join(ctl, &rehome->plug.seg);
+	rehome->moves = &one;
+	rehome->count = all ? 0 : 1;
+	if (!rc && all)
+		rc = find_all(rehome, &composer);
+	client_close(&composer);
 	if (rc)
 		return rc;
 	memcpy(rehome->composer, rehome->plug.seg.ports[port].name, NAME_LENGTH_MAX);
 	return look(rehome);
 }
 
-/* --dry-run */
-static int plan(struct rehome *rehome)
+static json_t *result_of(const struct rehome *rehome, uint64_t took_ns)
 {
-	static const struct ctl_column planned[] = {{"name", "name", CTL_TEXT},
-		{"to", "to", CTL_TEXT}, {"rehomer", "re-homer", CTL_TEXT},
-		{"starts", "starts it", CTL_TEXT}, {"dry_run", "dry run", CTL_TEXT}};
-	int rc = begin(rehome);
-	if (!rc)
-		ctl_output_one(rehome->plug.ctl,
-			json_pack("{s:s, s:s, s:s, s:b, s:b, s:b}", "name", rehome->info.name, "to",
-				rehome->to, "rehomer", rehome->plug.name, "starts", !rehome->there,
-				"changed", 0, "dry_run", 1),
-			planned, countof(planned));
-	if (rehome->plug.seg.ports)
-		xseg_segment_leave(&rehome->plug.seg);
-	return rc;
+	uint64_t rounds = 0, pause_ns = 0;
+	json_t *volumes = json_array();
+	for (size_t i = 0; i < rehome->count; i++) {
+		const struct move *move = &rehome->moves[i];
+		rounds += move->state.rounds;
+		if (move->state.pause_ns > pause_ns)
+			pause_ns = move->state.pause_ns;
+		json_array_append_new(
+			volumes, json_pack("{s:s, s:I, s:I}", "name", move->info.name, "rounds",
+					 (json_int_t)move->state.rounds, "pause_ns",
+					 (json_int_t)move->state.pause_ns));
+	}
+	json_t *result = json_pack("{s:s, s:I, s:I, s:I, s:b}", "to", rehome->to, "rounds",
+		(json_int_t)rounds, "pause_ns", (json_int_t)pause_ns, "duration_ns",
+		(json_int_t)took_ns, "changed", rounds > 0);
+	if (rehome->plug.ctl->argc == 0) {
+		json_object_set_new(result, "moved", json_integer((json_int_t)rehome->count));
+		json_object_set_new(result, "volumes", volumes);
+	} else {
+		json_object_set_new(result, "name", json_string(rehome->moves[0].info.name));
+		json_object_set_new(result, "home", json_string("away"));
+		json_decref(volumes);
+	}
+	return result;
 }
 
 static int body(struct ctl_work *work, void *context)
@@ -278,17 +392,37 @@ static int body(struct ctl_work *work, void *context)
 	struct rehome *rehome = context;
 	rehome->plug.work = work;
 	int rc = begin(rehome);
-	rc = rc ? rc : put_in(rehome);
-	rc = rc ? rc : follow(rehome, work);
+	if (rehome->count > 0) {
+		rc = rc ? rc : put_in(rehome);
+		rc = rc ? rc : follow(rehome, work);
+	}
 	if (rehome->plug.seg.ports)
 		xseg_segment_leave(&rehome->plug.seg);
 	if (!rc)
-		work->result = json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:b}", "name",
-			rehome->info.name, "to", rehome->to, "home", "away", "rounds",
-			(json_int_t)rehome->state.rounds, "pause_ns",
-			(json_int_t)rehome->state.pause_ns, "duration_ns",
-			(json_int_t)(clock_now_ns() - work->progress.start_ns), "changed",
-			rehome->state.rounds > 0);
+		work->result = result_of(rehome, clock_now_ns() - work->progress.start_ns);
+	return rc;
+}
+
+/* --dry-run */
+static int plan(struct rehome *rehome)
+{
+	static const struct ctl_column planned[] = {{"name", "NAME", CTL_TEXT},
+		{"to", "TO", CTL_TEXT}, {"rehomer", "RE-HOMER", CTL_TEXT},
+		{"starts", "STARTS IT", CTL_TEXT}, {"dry_run", "DRY RUN", CTL_TEXT}};
+	struct ctl *ctl = rehome->plug.ctl;
+	json_t *rows = json_array();
+	int rc = begin(rehome);
+	for (size_t i = 0; !rc && i < rehome->count; i++)
+		json_array_append_new(rows, json_pack("{s:s, s:s, s:s, s:b, s:b, s:b}", "name",
+						    rehome->moves[i].info.name, "to", rehome->to,
+						    "rehomer", rehome->plug.name, "starts",
+						    !rehome->there, "changed", 0, "dry_run", 1));
+	if (rc)
+		json_decref(rows);
+	else
+		ctl_output_rows(ctl, "volumes", rows, planned, countof(planned));
+	if (rehome->plug.seg.ports)
+		xseg_segment_leave(&rehome->plug.seg);
 	return rc;
 }
 
@@ -299,6 +433,7 @@ static int read_options(struct ctl *ctl, struct rehome *rehome)
 	const char *pause = ctl_option_value(ctl, "downtime");
 	const char *stall = ctl_option_value(ctl, "on-stall");
 	rehome->ask = (struct rehome_ask){.version = REHOME_VERSION, .pause_ns = 50000000};
+	rehome->at_once = AT_ONCE;
 	if (!to || !name_check(to))
 		return fault_set(&ctl->fault, FAULT_USAGE, to, "e.g. xsegctl rehome vm1 --to far0",
 			to ? "'%s' is no name for a peer" : "say where: --to PEER", to);
@@ -312,20 +447,26 @@ static int read_options(struct ctl *ctl, struct rehome *rehome)
 	if (rehome->ask.stall == countof(stalls))
 		return fault_set(&ctl->fault, FAULT_USAGE, stall, "force, wait or cancel",
 			"--on-stall knows no '%s'", stall);
-	return 0;
+	int rc = ctl->argc == 0 ? ctl_option_number(ctl, "at-once", AT_ONCE_MAX, &rehome->at_once)
+				: 0;
+	if (!rc && rehome->at_once == 0)
+		rc = fault_set(&ctl->fault, FAULT_USAGE, "0", "e.g. --at-once 8",
+			"--at-once 0 would move nothing");
+	return rc;
 }
 
 static int run(struct ctl *ctl)
 {
 	static struct rehome rehome;
+	bool all = ctl->argc == 0;
 	rehome = (struct rehome){.plug.ctl = ctl};
 	struct ctl_work work = {.ctl = ctl,
-		.kind = "rehome",
-		.object = ctl->argv[0],
+		.kind = all ? "host.evacuate" : "volume.rehome",
+		.object = all ? rehome.to : ctl->argv[0],
 		.body = body,
 		.context = &rehome,
-		.columns = columns,
-		.column_count = countof(columns)};
+		.columns = all ? all_columns : columns,
+		.column_count = all ? countof(all_columns) : countof(columns)};
 	int rc = read_options(ctl, &rehome);
 	if (rc)
 		return rc;
@@ -333,8 +474,8 @@ static int run(struct ctl *ctl)
 		rehome.plug.until_ns = clock_now_ns() + ctl->timeout_ns;
 	if (ctl_option_given(ctl, "dry-run"))
 		return plan(&rehome);
-	return ctl_work_run(
-		&work, json_pack("{s:s, s:s}", "volume", ctl->argv[0], "to", rehome.to));
+	return ctl_work_run(&work,
+		json_pack("{s:s?, s:s}", "volume", all ? NULL : ctl->argv[0], "to", rehome.to));
 }
 
 const struct ctl_verb ctl_rehome_verb = {
@@ -359,6 +500,25 @@ const struct ctl_verb ctl_rehome_verb = {
 		&ctl_option_dry_run},
 	.examples = "xsegctl rehome vm1 --to far0\n"
 		    "xsegctl rehome vm1 --to far0 --downtime 20ms --on-stall cancel\n",
+};
+
+const struct ctl_verb ctl_evacuate_verb = {
+	"evacuate",
+	NULL,
+	"",
+	0,
+	0,
+	"move all volumes of this host to another one while they are used",
+	"\tAs *xsegctl rehome* for each volume whose home is here, or that somebody here reads; "
+	"*--at-once* of them at a time. Who is attached here stays so, through the bridge, as long "
+	"as "
+	"this host is up. The exit status is 0 when none is left here; those that stay are named, "
+	"and the others are moved all the same. Said again, it goes on with what is left.\n",
+	run,
+	{&option_to, &option_at_once, &option_pause, &option_stall, &ctl_option_via,
+		&ctl_option_detach, &ctl_option_dry_run},
+	.examples = "xsegctl evacuate --to far0 --dry-run\n"
+		    "xsegctl evacuate --to far0 --at-once 8\n",
 };
 
 /* --- status, cancel --------------------------------------------------------------------------- */
