@@ -32,6 +32,7 @@
 #define REHOME_ASK_NS 500000000u    /* between two looks for hosts behind the edges */
 #define REHOME_KEEP_NS 60000000000u /* a volume is kept so long for those attached elsewhere */
 #define REHOME_LEFT_NS 3000000000u  /* the last of them has gone; there may be others */
+#define REHOME_LEFT_TIMES 3u	    /* that is said: a request may come after the first of them */
 #define REHOME_COUNT_NS 1000000000u /* between two looks at who has it open */
 #define REHOME_ASK_BYTES (REHOME_ANSWER_AT + (uint32_t)sizeof(struct rehome_offer))
 #define REHOME_LOOK_NS 100000u /* between two looks at what is on its way */
@@ -67,6 +68,7 @@ struct rehome_volume {
 	bool is_preparing;    /* BEGIN has come, and nothing has begun */
 	bool acquired;	      /* by our composer, just now: ACQUIRE */
 	bool attached;	      /* AWAY: somebody here has it open, as the other host hears */
+	uint8_t left;	      /* so often it heard that nobody has */
 	bool keeping;	      /* HOME: somebody may, of whom our composer does not know */
 	uint64_t again_ns;    /* 0: no; when the action `again` is to be tried once more */
 	uint64_t count_ns;    /* when `attached` is looked at again */
@@ -156,6 +158,16 @@ void rehome_route_later(struct job *job);
 
 /* --- rehome_open.c --------------------------------------------------------------------------- */
 
+/* A request goes there: the composer there takes whoever sends it for one who has it open, until it
+   hears of us that nobody has. */
+static inline void rehome_open_works(struct rehome *rehome, struct rehome_volume *volume)
+{
+	volume->left = 0;
+	if (unlikely(!volume->attached)) {
+		volume->attached = true;
+		rehome_volume_watch(rehome, volume);
+	}
+}
 /* OPEN of a volume that is away. */
 void rehome_open_there(struct rehome_volume *volume, struct job *job);
 /* CLOSE of one that was away when he opened it: he has it open no more. */

@@ -87,6 +87,7 @@ static void opened(struct call *call)
 	if (rc == 0 && is_there && job->arg0 == 0) /* else he says again what he has open */
 		opener_of(volume, job)->count++;
 	volume->attached |= is_there;
+	volume->left = 0;
 	rehome_volume_watch(rehome, volume);
 	if (rc != 0)
 		job_fail_value(job, rc, call->value);
@@ -122,7 +123,7 @@ void rehome_open_there(struct rehome_volume *volume, struct job *job)
 static void kept(struct call *call)
 {
 	struct rehome_volume *volume = rehome_volume_of(call);
-	if (volume && call->result == 0 && call->arg1 == 0)
+	if (volume && call->result == 0 && call->arg1 == 0 && ++volume->left >= REHOME_LEFT_TIMES)
 		volume->attached = false;
 	call_end(call);
 }

@@ -26,6 +26,7 @@ static void go_on(const struct rehome_volume *volume, struct job *job)
 static void go_there(struct rehome *rehome, struct rehome_volume *volume, struct job *job)
 {
 	peer_count(rehome->peer, REHOME_C_AWAY, 1);
+	rehome_open_works(rehome, volume);
 	if (job->op == XSEG_OP_OPEN)
 		rehome_open_there(volume, job);
 	else if (job->op == XSEG_OP_CLOSE)

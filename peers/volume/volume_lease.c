@@ -462,11 +462,10 @@ static void keep(struct volume_task *task, int error)
 	if (error == 0 && !volume)
 		error = -ENOENT;
 	if (error == 0) {
-		uint64_t until_ns = peer_now_ns(peer) + task->job->arg1;
 		pthread_mutex_lock(&volume_shared(peer)->lock);
-		if (until_ns < volume->kept_ns) /* the last of those elsewhere has gone */
-			volume_open_unnotice(volume, task->job->client % XSEG_LANES_MAX);
-		volume->kept_ns = until_ns;
+		/* requests that come by the same way are of those it is kept for */
+		volume_open_unnotice(volume, task->job->client % XSEG_LANES_MAX);
+		volume->kept_ns = peer_now_ns(peer) + task->job->arg1;
 		pthread_mutex_unlock(&volume_shared(peer)->lock);
 	}
 	volume_task_end(task, error, 0, 0);

@@ -10,10 +10,15 @@
 #   qemu_boot DISK WORD...           becomes a machine with that disk (what QEMU's -drive calls
 #                                    file, so an NBD URI), whose first process is WORD...; so:
 #                                    scene_spawn NAME qemu_boot ...
+#                                    QEMU_MORE=(WORD...): of QEMU's, too
+#   db_more TREE                     for db_golden (guest_db_lib.sh): '/sbin/boot write NAME' writes
+#                                    to its databases, '/sbin/boot check NAME' looks at them
+#   qemu_look_at NAME DISK           a machine does the latter, and ends
 #
 # The kernel is sought in $SKERRY_GUEST_KERNEL and in /: boot/vmlinuz-VERSION, lib/modules/VERSION.
 # ./quickstart test fetches one; by hand:  apt-get download linux-image-VERSION; dpkg -x *.deb DIR
 
+QEMU_MORE=()
 QEMU_MODULES='virtio_ring virtio virtio_pci_legacy_dev virtio_pci_modern_dev virtio_pci virtio_blk'
 
 qemu_kernel() {
@@ -66,5 +71,45 @@ qemu_boot() {
         -initrd "$SCENE_DIR/initramfs.cpio" \
         -append "console=ttyS0 loglevel=1 nowatchdog no_timer_check mitigations=off panic=-1 \
 reboot=t -- $*" \
-        -drive "file=$disk,format=raw,if=virtio,discard=unmap"
+        -drive "file=$disk,format=raw,if=virtio,discard=unmap" "${QEMU_MORE[@]}"
+}
+
+# --- databases on its disk ---------------------------------------------------------------------
+
+# What the first process of a machine does with the golden system.
+db_more() {
+    mkdir -p "$1"/{run,proc} && cp "$(command -v busybox)" "$1/bin" && {
+        echo '#!/bin/busybox sh'
+        guest_step
+        cat <<'EOF_BOOT'
+no_error() { ! busybox dmesg | busybox grep -iE "I/O error|EXT4-fs (error|warning)"; }
+busybox mount -t proc proc /proc
+busybox mount -t tmpfs tmp /run
+sed() { busybox sed "$@"; }
+tail() { busybox tail "$@"; }
+echo "STEP ok $(busybox uname -sr) boots from $2"
+case $1 in
+write) /sbin/init write 1000000 ;;
+check)
+    /sbin/init check "$2"
+    step "it writes" /sbin/init write 5
+    /sbin/init check "$2/after"
+    step "no error in the kernel's log" no_error
+    ;;
+esac
+step "the root is left in order" busybox mount -o remount,ro /
+echo "STEP end"
+busybox reboot -f
+EOF_BOOT
+    } >"$1/sbin/boot" && chmod +x "$1/sbin/boot"
+}
+
+# Boots from a disk, and looks at it; what it leaves is a clean file system.
+qemu_look_at() { # NAME DISK
+    scene_spawn "$1" qemu_boot "$2" /sbin/boot check "$1"
+    guest_end "$1" || tap_not_ok "$1: its machine ends in time"
+    guest_report "$1" || tap_not_ok "$1: its machine comes to its end"
+    db_check "$1" "$1"
+    nbdcopy "$2" "$SCENE_DIR/after.raw" &&
+        tap_run "$1: the file system is clean" fsck.ext4 -fn "$SCENE_DIR/after.raw"
 }

@@ -6,58 +6,13 @@
 # while, and read what they have written.
 
 # shellcheck source-path=SCRIPTDIR
-. "$(dirname "$0")/xsegctl_lib.sh"
+. "$(dirname "$0")/rehome_lib.sh"
 ctl_begin "re-homing over a common store"
-ctl_need mapperd volume front_nbd cached synapse_import synapse_export blocker_file rehome
+rehome_need
 /usr/bin/python3 -c 'import nbd' 2>/dev/null ||
     tap_skip_all "libnbd's Python module is not installed"
 LOAD=$(dirname "$0")/keeper_load.py
 
-host() { # SEGMENT VOLUME_EDGE
-    cat <<END
-[segment]
-name=$1
-size=512M
-
-[peer nbd0]
-role=front_nbd
-listen=unix:$SCENE_DIR/$1.sock
-edge.volume=$2
-
-[peer vol0]
-role=volume
-edge.store=cache0
-edge.map=map0
-
-[peer map0]
-role=mapperd
-edge.store=file0
-
-[peer cache0]
-role=cached
-edge.store=file0
-size=16M
-
-[peer file0]
-role=blocker_file
-dir=$SCENE_DIR/store
-shared=yes
-END
-}
-out() { # SEGMENT
-    cat <<END
-
-[peer home0]
-role=rehome
-edge.volume=vol0
-commit-timeout=2s
-
-[peer out0]
-role=synapse_export
-listen=unix:$SCENE_DIR/$1.out
-edge.volume=home0
-END
-}
 host a vol0 >"$SCENE_DIR/a.conf"
 { host b home0 && out b; } >"$SCENE_DIR/b.conf"
 for segment in a b; do
@@ -77,8 +32,6 @@ load_ends() { # NAME WHAT
     tap_is "$2" "$rc $(tail -n 1 "$SCENE_DIR/$1.err")" "0 "
     tap_note "$(tail -n 1 "$SCENE_DIR/$1.out")"
 }
-owner() { "$XSEGCTL" -s "$1" volume info disk --json | jq -r '.home.host' | sed 's|.*/||'; }
-state() { "$XSEGCTL" rehome status -s "$1" --json | jq -r '.volumes[0].state'; }
 io() { scene_io "nbd+unix:///disk?socket=$SCENE_DIR/$1.sock" "${@:2}"; }
 
 # --- refused ----------------------------------------------------------------------------------

@@ -12,38 +12,10 @@
 . "$(dirname "$0")/kill_lib.sh"
 # shellcheck source-path=SCRIPTDIR source=guest_lib.sh
 . "$(dirname "$0")/guest_lib.sh"
-# shellcheck source-path=SCRIPTDIR source=guest_qemu_lib.sh
-. "$(dirname "$0")/guest_qemu_lib.sh"
 # shellcheck source-path=SCRIPTDIR source=guest_db_lib.sh
 . "$(dirname "$0")/guest_db_lib.sh"
-
-# What the first process of a machine does with the golden system.
-db_more() {
-    mkdir -p "$1"/{run,proc} && cp "$(command -v busybox)" "$1/bin" && {
-        echo '#!/bin/busybox sh'
-        guest_step
-        cat <<'EOF_BOOT'
-no_error() { ! busybox dmesg | busybox grep -iE "I/O error|EXT4-fs (error|warning)"; }
-busybox mount -t proc proc /proc
-busybox mount -t tmpfs tmp /run
-sed() { busybox sed "$@"; }
-tail() { busybox tail "$@"; }
-echo "STEP ok $(busybox uname -sr) boots from $2"
-case $1 in
-write) /sbin/init write 1000000 ;;
-check)
-    /sbin/init check "$2"
-    step "it writes" /sbin/init write 5
-    /sbin/init check "$2/after"
-    step "no error in the kernel's log" no_error
-    ;;
-esac
-step "the root is left in order" busybox mount -o remount,ro /
-echo "STEP end"
-busybox reboot -f
-EOF_BOOT
-    } >"$1/sbin/boot" && chmod +x "$1/sbin/boot"
-}
+# shellcheck source-path=SCRIPTDIR source=guest_qemu_lib.sh
+. "$(dirname "$0")/guest_qemu_lib.sh"
 
 v() { tap_run "volume $*" "$XSEGCTL" -s "$SEGMENT" volume "$@"; }
 uri() { echo "nbd+unix:///$1?socket=$SCENE_SOCKET"; }
@@ -57,16 +29,6 @@ start_host() {
     tap_end
 }
 
-# Boots from a copy, and looks at it; what it leaves is a clean file system.
-look_at() { # COPY
-    scene_spawn "$1" qemu_boot "$(uri "$1")" /sbin/boot check "$1"
-    guest_end "$1" || tap_not_ok "$1: its machine ends in time"
-    guest_report "$1" || tap_not_ok "$1: its machine comes to its end"
-    db_check "$1" "$1"
-    nbdcopy "$(uri "$1")" "$SCENE_DIR/after.raw" &&
-        tap_run "$1: the file system is clean" fsck.ext4 -fn "$SCENE_DIR/after.raw"
-}
-
 main() {
     local name
     start_host
@@ -76,11 +38,11 @@ main() {
     db_remember copy
     v snapshot vm1@monday
     v clone vm1@monday copy
-    look_at copy
+    qemu_look_at copy "$(uri copy)"
     db_remember vm1
     guest_power_cut writer
     guest_report writer && tap_not_ok "the first machine ends before its power is cut"
-    look_at vm1
+    qemu_look_at vm1 "$(uri vm1)"
     for name in copy vm1@monday; do v rm "$name" --yes; done
     v fsck
     for name in "${!SCENE_PIDS[@]}"; do scene_stop "$name"; done

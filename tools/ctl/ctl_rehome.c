@@ -22,6 +22,7 @@
 #define AGAIN_MAX 5u /* a re-homer that was killed is told again so often */
 #define LIST_MAX 512u
 #define NAMES_MAX 100u
+#define NAMES_NS 1000000000u /* a composer that stands still has no names to say */
 #define AT_ONCE 4u
 #define AT_ONCE_MAX 64u
 
@@ -523,21 +524,46 @@ const struct ctl_verb ctl_evacuate_verb = {
 
 /* --- status, cancel --------------------------------------------------------------------------- */
 
-static const struct ctl_column status_columns[] = {{"volume", "VOLUME", CTL_TEXT},
-	{"state", "STATE", CTL_TEXT}, {"rounds", "ROUNDS", CTL_COUNT},
-	{"round_ns", "REST", CTL_TIME}, {"pause_ns", "PAUSE", CTL_TIME},
-	{"waiting", "WAITING", CTL_COUNT}, {"moves", "MOVES", CTL_COUNT},
-	{"error", "ERROR", CTL_TEXT}};
+static const struct ctl_column status_columns[] = {{"name", "NAME", CTL_TEXT},
+	{"volume", "VOLUME", CTL_TEXT}, {"state", "STATE", CTL_TEXT},
+	{"rounds", "ROUNDS", CTL_COUNT}, {"round_ns", "REST", CTL_TIME},
+	{"pause_ns", "PAUSE", CTL_TIME}, {"waiting", "WAITING", CTL_COUNT},
+	{"moves", "MOVES", CTL_COUNT}, {"error", "ERROR", CTL_TEXT}};
 
-static json_t *row_of(const struct rehome_info *info)
+/* As our composer knows it; it may not be ours to read. */
+static const char *name_of(const struct ctl_map_nodes *nodes, uint64_t id)
+{
+	for (size_t i = 0; i < nodes->count; i++)
+		if (nodes->all[i].info.id == id)
+			return nodes->all[i].info.name;
+	return NULL;
+}
+
+static json_t *row_of(const struct ctl_map_nodes *nodes, const struct rehome_info *info)
 {
 	char volume[24];
 	snprintf(volume, sizeof(volume), "%016llx", (unsigned long long)info->volume);
-	return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:s}", "volume", volume, "state",
+	return json_pack("{s:s?, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:s}", "name",
+		name_of(nodes, info->volume), "volume", volume, "state",
 		rehome_state_name(info->state), "rounds", (json_int_t)info->rounds, "round_ns",
 		(json_int_t)info->round_ns, "pause_ns", (json_int_t)info->pause_ns, "waiting",
 		(json_int_t)info->waiting, "moves", (json_int_t)info->moves, "error",
 		info->error ? strerror(-info->error) : "");
+}
+
+/* None where the composer does not answer. */
+static struct ctl_map_nodes names_of(struct ctl *ctl)
+{
+	struct ctl_map_nodes nodes = {0};
+	struct client composer;
+	if (ctl_join_composer(ctl, &composer) != 0)
+		return nodes;
+	if (composer.timeout_ns > NAMES_NS)
+		composer.timeout_ns = NAMES_NS;
+	if (ctl_map_tree_list(&composer, &nodes) != 0)
+		nodes.count = 0;
+	client_close(&composer);
+	return nodes;
 }
 
 static int open_rehomer(
@@ -562,6 +588,7 @@ static int run_status(struct ctl *ctl)
 	static struct rehome_info infos[LIST_MAX];
 	char segment[NAME_LENGTH_MAX + 1], name[NAME_LENGTH_MAX + 1];
 	int rc = open_rehomer(ctl, segment, name);
+	struct ctl_map_nodes nodes = rc ? (struct ctl_map_nodes){0} : names_of(ctl);
 	json_t *rows = json_array();
 	struct ctl_call call = {.what = REHOME_STATE,
 		.answer_at = REHOME_ANSWER_AT,
@@ -573,7 +600,7 @@ static int run_status(struct ctl *ctl)
 			rc = fault_set(&ctl->fault, fault_code_of_errno(error), name, NULL,
 				"'%s': %s", name, strerror(-error));
 		for (uint32_t i = 0; !error && i < call.got / sizeof(*infos); i++)
-			json_array_append_new(rows, row_of(&infos[i]));
+			json_array_append_new(rows, row_of(&nodes, &infos[i]));
 		call.number = call.value;
 		if (error || call.value == 0)
 			break;
@@ -582,6 +609,7 @@ static int run_status(struct ctl *ctl)
 		json_decref(rows);
 	else
 		ctl_output_rows(ctl, "volumes", rows, status_columns, countof(status_columns));
+	free(nodes.all);
 	return rc;
 }
 
