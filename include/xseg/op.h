@@ -69,7 +69,8 @@ enum {
 				      that it is there is enough, do not write it back first;
 				      STATUS: only what a cache on the way has of it,
 				      -EOPNOTSUPP where there is none;
-				      CONTROL: -ENOTCONN, done or not, while a bridge is down */
+				      CONTROL, PREFETCH: -ENOTCONN, done or not, while a
+				      bridge is down */
 	XSEG_F_NO_CACHE = 1 << 5,  /* do not keep it */
 	XSEG_F_URGENT = 1 << 6,	   /* somebody is blocked on it */
 	XSEG_F_READ_ONLY = 1 << 7, /* OPEN: will not write */

@@ -56,6 +56,7 @@ static bool hint(struct warm *warm)
 		struct call *call = warm_call(warm, XSEG_OP_PREFETCH, 0);
 		if (!call)
 			return false;
+		call->flags = XSEG_F_FAST_ONLY; /* without a link it is soon of no use */
 		call->offset = warm->from;
 		call->length = (uint32_t)length;
 		warm->pending++;

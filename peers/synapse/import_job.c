@@ -195,11 +195,11 @@ void import_job_fail(struct import *import, int error)
 	}
 }
 
-/* Who asks does not want to wait for the link, and asks again; and a hint is soon of no use. */
+/* Who asks does not want to wait for the link. */
 static bool is_fast_only(const struct job *job)
 {
-	return job->op == XSEG_OP_PREFETCH ||
-	       (job->op == XSEG_OP_CONTROL && (job->flags & XSEG_F_FAST_ONLY));
+	return (job->flags & XSEG_F_FAST_ONLY) &&
+	       (job->op == XSEG_OP_CONTROL || job->op == XSEG_OP_PREFETCH);
 }
 
 void import_job_sweep(struct import *import)
