@@ -171,7 +171,9 @@ struct mover {
 	bool loaded;
 	bool names_held;
 	struct mover_groups groups;
-	struct mover_group resident; /* volumes that the new store has had all along */
+	struct mover_group resident; /* volumes that lie in the new store, and are on no way */
+	struct mover_group astray[2]; /* those that another host's mover has on its way; by the
+					 store where they were before */
 	uint64_t residents;
 	struct mover_id_chain *ids;
 	struct mover_chain *objects;
@@ -199,9 +201,16 @@ struct mover_group *mover_group_find(const struct mover *mover, uint64_t id);
 /* Known from now on, with all its ids. */
 void mover_group_add(struct mover *mover, struct mover_group *group);
 void mover_group_add_id(struct mover *mover, struct mover_group *group, uint64_t id);
-/* It belongs to those that the new store has had all along, unless it is known. */
+/* It lies in the new store, unless it is known. */
 void mover_group_reside(struct mover *mover, uint64_t id);
 bool mover_group_is_resident(const struct mover *mover, const struct mover_group *group);
+bool mover_group_is_astray(const struct mover *mover, const struct mover_group *group);
+/* One that we have moved, or are moving. */
+bool mover_group_is_ours(const struct mover *mover, const struct mover_group *group);
+/* A record of a volume that is in none of ours was found; `hidden`: as who moves it does it. */
+void mover_group_found(struct mover *mover, uint64_t id, unsigned store, bool hidden);
+/* All of it lies in the new store, and nothing is on its way: they are residents. */
+void mover_group_retire(struct mover *mover, struct mover_group *group);
 void mover_group_remove(struct mover *mover, struct mover_group *group);
 /* Where what is no member lies. */
 unsigned mover_group_rest(const struct mover_group *group);
@@ -228,6 +237,8 @@ struct mover_group *mover_route_joins(const struct mover *mover, const struct jo
 void mover_route_wait(struct mover *mover, struct job *job);
 /* In a later turn: slots or pages are short. */
 void mover_route_retry(struct job *job);
+/* A GET of a record of a volume that is in no group of ours (mover_find.c). */
+void mover_find(struct mover *mover, struct job *job);
 void mover_ask_list(struct mover *mover, struct job *job);
 void mover_ask_name(struct mover *mover, struct job *job);
 /* From an object of one store to another one's. */

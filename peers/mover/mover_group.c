@@ -43,6 +43,17 @@ bool mover_group_is_resident(const struct mover *mover, const struct mover_group
 	return group == &mover->resident;
 }
 
+bool mover_group_is_astray(const struct mover *mover, const struct mover_group *group)
+{
+	return group == &mover->astray[MOVER_OLD] || group == &mover->astray[MOVER_NEW];
+}
+
+bool mover_group_is_ours(const struct mover *mover, const struct mover_group *group)
+{
+	return group && !mover_group_is_resident(mover, group) &&
+	       !mover_group_is_astray(mover, group);
+}
+
 static void id_forget(struct mover *mover, uint64_t id)
 {
 	struct mover_id *entry;
@@ -82,11 +93,40 @@ void mover_group_remove(struct mover *mover, struct mover_group *group)
 	free(group);
 }
 
+void mover_group_found(struct mover *mover, uint64_t id, unsigned store, bool hidden)
+{
+	struct mover_group *group = mover_group_find(mover, id);
+	struct mover_group *now = store == MOVER_NEW ? &mover->resident : NULL;
+	if (hidden)
+		now = mover_group_is_astray(mover, group)
+			      ? group
+			      : &mover->astray[group ? MOVER_NEW : MOVER_OLD];
+	if (now == group)
+		return;
+	id_forget(mover, id);
+	if (mover_group_is_resident(mover, now))
+		mover_group_reside(mover, id);
+	else if (now)
+		id_note(mover, now, id);
+}
+
+void mover_group_retire(struct mover *mover, struct mover_group *group)
+{
+	struct mover_group done = *group;
+	mover_group_remove(mover, group);
+	for (uint32_t i = 0; i < done.count; i++)
+		mover_group_reside(mover, done.ids[i]);
+}
+
 void mover_group_open(struct mover *mover)
 {
 	LIST_INIT(&mover->groups);
 	mover->resident = (struct mover_group){.phase = MOVER_DONE, .to = MOVER_NEW};
 	TAILQ_INIT(&mover->resident.order);
+	for (unsigned store = 0; store < 2; store++) {
+		mover->astray[store] = (struct mover_group){.phase = MOVER_DONE, .to = store};
+		TAILQ_INIT(&mover->astray[store].order);
+	}
 	mover->ids = calloc(MOVER_ID_BUCKETS, sizeof(*mover->ids));
 	mover->objects = calloc(MOVER_BUCKETS, sizeof(*mover->objects));
 	must(mover->ids && mover->objects);

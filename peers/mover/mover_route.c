@@ -174,6 +174,10 @@ static void serve_record(struct mover *mover, struct job *job)
 		return;
 	}
 	struct mover_group *joins = group ? NULL : mover_route_joins(mover, job);
+	if (joins && mover_group_is_astray(mover, joins)) {
+		job_fail(job, -EBUSY);
+		return;
+	}
 	if (joins && !mover_group_is_resident(mover, joins)) {
 		mover_step_join(mover, job);
 		return;
@@ -184,6 +188,14 @@ static void serve_record(struct mover *mover, struct job *job)
 	}
 	if (group && group->held) {
 		mover_route_wait(mover, job);
+		return;
+	}
+	if (job->arg1 == XSEG_CAS_GET && !mover_group_is_ours(mover, group)) {
+		mover_find(mover, job);
+		return;
+	}
+	if (mover_group_is_astray(mover, group)) {
+		job_fail(job, -EBUSY);
 		return;
 	}
 	bool hidden = group && group->phase == MOVER_COPYING;

@@ -40,14 +40,18 @@ static struct mover *mover_of_item(struct worker_item *item)
 	return ((struct mover_task *)item)->mover;
 }
 
-/* Groups that are where they were at first, and of which nothing is on its way. */
+/* Groups that are where they were at first, or have gone, and of which nothing is on its way. */
 static void prune(struct mover *mover)
 {
 	struct mover_group *group, *next;
 	for (group = LIST_FIRST(&mover->groups); group; group = next) {
 		next = LIST_NEXT(group, link);
-		if (group->phase == MOVER_NONE && TAILQ_EMPTY(&group->order))
+		if (!TAILQ_EMPTY(&group->order))
+			continue;
+		if (group->phase == MOVER_NONE)
 			mover_group_remove(mover, group);
+		else if (group->phase == MOVER_DONE)
+			mover_group_retire(mover, group);
 	}
 }
 
@@ -225,6 +229,8 @@ static int group_of(struct mover *mover, const struct mover_ask *ask, struct mov
 			residents++;
 			continue;
 		}
+		if (mover_group_is_astray(mover, found))
+			return -EBUSY;
 		if (found && *group && found != *group)
 			return -EEXIST;
 		if (found)

@@ -359,9 +359,7 @@ static void take_back(struct mover *mover, const struct mover_group *group)
 	while (!atomic_load(&mover->stopping)) {
 		int rc = show(mover, group, home);
 		if (rc == 0)
-			rc = group->phase == MOVER_DONE
-				     ? group_put(mover, group, MOVER_DONE, MOVER_NEW)
-				     : group_delete(mover, group);
+			rc = group_delete(mover, group);
 		if (rc == 0)
 			return;
 		if (!said)
@@ -441,10 +439,7 @@ static int settle(struct mover *mover, const struct mover_group *group)
 	}
 	if (rc == 0)
 		rc = show(mover, group, group->to);
-	if (rc != 0)
-		return rc;
-	return group->to == MOVER_NEW ? group_put(mover, group, MOVER_DONE, MOVER_NEW)
-				      : group_delete(mover, group);
+	return rc == 0 ? group_delete(mover, group) : rc;
 }
 
 void mover_work_settle(struct worker_item *item)

@@ -11,7 +11,6 @@ ctl_begin "re-homing over a common store"
 rehome_need
 /usr/bin/python3 -c 'import nbd' 2>/dev/null ||
     tap_skip_all "libnbd's Python module is not installed"
-LOAD=$(dirname "$0")/keeper_load.py
 
 host a vol0 >"$SCENE_DIR/a.conf"
 { host b home0 && out b; } >"$SCENE_DIR/b.conf"
@@ -19,20 +18,6 @@ for segment in a b; do
     down_at_exit "$segment"
     ctl_exits 0 "$segment comes up" up "$SCENE_DIR/$segment.conf"
 done
-load() { # NAME SEGMENT [OPTION]...; of VOLUME
-    scene_spawn "$1" /usr/bin/python3 "$LOAD" \
-        "nbd+unix:///${VOLUME:-disk}?socket=$SCENE_DIR/$2.sock" \
-        "$SCENE_DIR/$1.stop" --reconnect "${@:3}" && scene_wait_line "$1" started
-}
-load_ends() { # NAME WHAT
-    local rc=0
-    : >"$SCENE_DIR/$1.stop"
-    wait "$(scene_pid "$1")" || rc=$?
-    unset "SCENE_PIDS[$1]"
-    tap_is "$2" "$rc $(tail -n 1 "$SCENE_DIR/$1.err")" "0 "
-    tap_note "$(tail -n 1 "$SCENE_DIR/$1.out")"
-}
-io() { scene_io "nbd+unix:///disk?socket=$SCENE_DIR/$1.sock" "${@:2}"; }
 
 # --- refused ----------------------------------------------------------------------------------
 ctl_exits 0 "a volume" volume create -s a disk --size 32M

@@ -4,11 +4,16 @@
 # Two hosts over one folder, on top of xsegctl_lib.sh.
 #
 #   rehome_need               tap_skip_all where something is not built
-#   host SEGMENT VOLUME_EDGE  a pipeline file: front, composer, mapper, cache, store
+#   host SEGMENT VOLUME_EDGE [DIR]
+#                             a pipeline file: front, composer, mapper, cache, store
 #   out SEGMENT [LINE]        the same, its second part: a re-homer (LINE: of its section), and
 #                             an exporting end of a bridge that leads to it
 #   owner SEGMENT, state SEGMENT
 #                             the home of 'disk', as that host knows it; 'home', 'away', ...
+#   load NAME SEGMENT [OPTION]...
+#                             a client of 'disk' (VOLUME) there, which writes all the while
+#   load_ends NAME WHAT       TAP: it has read what it has written
+#   io SEGMENT OPTION...      qemu-io on 'disk'
 
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "${BASH_SOURCE[0]}")/xsegctl_lib.sh"
@@ -17,7 +22,7 @@ rehome_need() {
     ctl_need mapperd volume front_nbd cached synapse_import synapse_export blocker_file rehome
 }
 
-host() { # SEGMENT VOLUME_EDGE
+host() { # SEGMENT VOLUME_EDGE [DIR]
     cat <<END
 [segment]
 name=$1
@@ -44,7 +49,7 @@ size=16M
 
 [peer file0]
 role=blocker_file
-dir=$SCENE_DIR/store
+dir=${3-$SCENE_DIR/store}
 shared=yes
 END
 }
@@ -67,3 +72,17 @@ owner() { "$XSEGCTL" -s "$1" volume info disk --json | jq -r '.home.host' | sed 
 state() {
     "$XSEGCTL" rehome status -s "$1" --json | jq -r '.volumes[] | select(.name == "disk").state'
 }
+load() { # NAME SEGMENT [OPTION]...; of VOLUME
+    scene_spawn "$1" /usr/bin/python3 "$(dirname "${BASH_SOURCE[0]}")/keeper_load.py" \
+        "nbd+unix:///${VOLUME:-disk}?socket=$SCENE_DIR/$2.sock" \
+        "$SCENE_DIR/$1.stop" --reconnect "${@:3}" && scene_wait_line "$1" started
+}
+load_ends() { # NAME WHAT
+    local rc=0
+    : >"$SCENE_DIR/$1.stop"
+    wait "$(scene_pid "$1")" || rc=$?
+    unset "SCENE_PIDS[$1]"
+    tap_is "$2" "$rc $(tail -n 1 "$SCENE_DIR/$1.err")" "0 "
+    tap_note "$(tail -n 1 "$SCENE_DIR/$1.out")"
+}
+io() { scene_io "nbd+unix:///disk?socket=$SCENE_DIR/$1.sock" "${@:2}"; }
