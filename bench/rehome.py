@@ -8,7 +8,10 @@ while the volume goes there and back, and the longest write of a client that sta
 writes 4 KiB a thousand times a second: alone, and beside one who writes 64 KiB after 64 KiB; a move
 writes a few durable records. warm: the working set fits the cache; the share of reads that the
 other host's cache answers within 10 s of the move, beside the one here before, and how fast that
-came about, beside reading the folder's files.
+came about, beside reading the folder's files. data: each host has a store of its own, and what the
+volume holds goes along; beside a TCP stream, and beside qemu-img, which copies the same volume to
+qemu-nbd at the other end of the same link while nobody may write to it; and the longest read and
+write of a client that reads and writes 4 KiB a thousand times a second all the while.
 """
 
 import json
@@ -24,7 +27,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 # pylint: disable=wrong-import-position
 import tables  # noqa: E402
-from bridge import free_port  # noqa: E402
+from bridge import free_port, output_of  # noqa: E402
 from cache_rig import Rig  # noqa: E402
 from path_servers import MIB, Place, Unavailable  # noqa: E402
 from volumes_rig import record_ms  # noqa: E402
@@ -37,6 +40,7 @@ except ImportError:
 
 RTTS = (0, 1, 10, 40)  # ms
 SIZE = 192 * MIB
+DATA = 1024 * MIB
 MARGIN = 20  # ms
 
 HOST = """[segment]
@@ -59,7 +63,7 @@ edge.store=file0
 size=256M
 [peer file0]
 role=blocker_file
-dir={folder}/store
+dir={folder}/{store}
 shared=yes
 [peer home0]
 role=rehome
@@ -74,14 +78,25 @@ remote=tcp:127.0.0.1:{relay}
 port=out0
 """
 
+STORES = """[peer out1]
+role=synapse_export
+listen=tcp:127.0.0.1:{port}
+edge.store=file0
+[peer store1]
+role=synapse_import
+remote=tcp:127.0.0.1:{relay}
+port=out1
+"""
+
 
 class Hosts:
-    """a and b; `with` ends all that was started."""
+    """a and b, over one store or with one of its own each; `with` ends all that was started."""
 
-    def __init__(self, disk=None):
+    def __init__(self, disk=None, size=SIZE, own=False):
         self.folder = tempfile.mkdtemp(prefix="rehome.", dir=disk)
         self.memory = tempfile.mkdtemp(prefix="rehome.", dir="/dev/shm")
-        self.place = Place(self.folder, self.memory, SIZE)
+        self.place = Place(self.folder, self.memory, size)
+        self.size, self.own = size, own
         self.up, self.relays = [], []
 
     def __enter__(self):
@@ -93,24 +108,32 @@ class Hosts:
         return self
 
     def begin(self):
-        ports = [free_port() for _ in range(4)]  # a's end and b's, and the relays to them
         self.delay(0)
-        for end, relay in zip(ports[:2], ports[2:]):
-            self.relays.append(subprocess.Popen(
-                [self.place.program("relay"), str(relay), str(end), f"{self.folder}/relay"],
-                stdin=subprocess.DEVNULL))
-        for name, port, relay in (("a", ports[0], ports[3]), ("b", ports[1], ports[2])):
+        ends = {(name, part): free_port() for name in "ab" for part in (HOST, STORES)}
+        relays = {key: self.relay(end) for key, end in ends.items()}
+        for name, other in ("ab", "ba"):
             path = f"{self.folder}/{name}.conf"
             with open(path, "w", encoding="utf-8") as file:
-                file.write(HOST.format(name=name, folder=self.folder, port=port, relay=relay))
+                for part in (HOST, STORES) if self.own else (HOST,):
+                    file.write(part.format(name=name, folder=self.folder, port=ends[name, part],
+                                           relay=relays[other, part],
+                                           store=f"store-{name}" if self.own else "store"))
             self.up.append(name)
             self.control("up", path)
-        self.control("volume", "create", "-s", "a", "disk", "--size", str(SIZE))
+        self.control("volume", "create", "-s", "a", "disk", "--size", str(self.size))
         end = time.monotonic() + 30
         while not all(self.counter(name, "far0", "connects") for name in self.up):
             if time.monotonic() > end:
                 raise Unavailable("the bridges do not come up")
             time.sleep(0.05)
+
+    def relay(self, end):
+        """The port that leads there."""
+        port = free_port()
+        self.relays.append(subprocess.Popen(
+            [self.place.program("relay"), str(port), str(end), f"{self.folder}/relay"],
+            stdin=subprocess.DEVNULL))
+        return port
 
     def __exit__(self, *_):
         for name in self.up:
@@ -144,28 +167,34 @@ class Hosts:
 
     def move(self, name):
         """To the other one: it says what it took."""
-        return json.loads(self.control("rehome", "-s", name, "disk", "--to", "far0", "--json"))
+        store = ("--store", "store1") if self.own else ()
+        return json.loads(self.control("rehome", "-s", name, "disk", "--to", "far0", *store,
+                                       "--json"))
 
     def counter(self, name, peer, which):
         found = json.loads(self.control("stats", peer, "-s", name, "--json"))
         return sum(row["counters"][which] for row in found["peers"])
 
 
-class Writer(threading.Thread):
-    """4 KiB a thousand times a second, or piece after piece of another size."""
+class Client(threading.Thread):
+    """Writes, or reads, 4 KiB a thousand times a second, or piece after piece of another size."""
 
-    def __init__(self, handle, block=4096, pace=0.001):
+    def __init__(self, handle, block=4096, pace=0.001, reads=False):
         super().__init__()
-        self.handle, self.block, self.pace = handle, block, pace
+        self.handle, self.block, self.pace, self.reads = handle, block, pace, reads
         self.took, self.ends, self.error = [], False, None
 
     def run(self):
-        data, blocks = os.urandom(self.block), SIZE // self.block
+        data, blocks = os.urandom(self.block), self.handle.get_size() // self.block
         try:
             due = time.monotonic()
             while not self.ends:
                 begun = time.monotonic()
-                self.handle.pwrite(data, random.randrange(blocks) * self.block)
+                at = random.randrange(blocks) * self.block
+                if self.reads:
+                    self.handle.pread(self.block, at)
+                else:
+                    self.handle.pwrite(data, at)
                 now = time.monotonic()
                 self.took.append((begun, (now - begun) * 1e3))
                 due = max(due + self.pace, now)
@@ -191,9 +220,9 @@ def median(values):
 
 def there_and_back(table, hosts, kind, rtt, seconds):
     handles = [hosts.client("a"), hosts.client("a")]
-    writers = [Writer(handles[0])]
+    writers = [Client(handles[0])]
     if kind == "busy":
-        writers.append(Writer(handles[1], 65536, 0))
+        writers.append(Client(handles[1], 65536, 0))
     for writer in writers:
         writer.start()
     try:
@@ -297,7 +326,90 @@ def warm(table, options):
         table.row(f"fetched, RTT {rtt}", "GB/s", "cat", scale=1e-9)
 
 
-TABLES = {"pause": pause, "warm": warm}
+# --- data -----------------------------------------------------------------------------------------
+
+def fill(handle, size):
+    data = os.urandom(2 * MIB)
+    for at in range(0, size, MIB):
+        handle.pwrite(data[at // MIB * 512 % MIB:][:MIB], at)
+    handle.flush()
+
+
+def qemu_img(hosts, relay):
+    """Bytes a second."""
+    begun = time.monotonic()
+    output_of(["qemu-img", "convert", "-n", "-f", "raw", "-O", "raw", "-W", "-m", "16",
+               f"nbd+unix:///disk?socket={hosts.folder}/a.sock", f"nbd://127.0.0.1:{relay}"])
+    return hosts.size / (time.monotonic() - begun)
+
+
+def data_round(table, hosts, relay, rtt):
+    hosts.delay(rtt)
+    seconds = ["stream", "1", str(MIB)]
+    table.add("TCP stream", json.loads(output_of(
+        [hosts.place.program("bench_tcp"), *seconds]))["bytes_per_second"])
+    table.add(f"qemu-img, RTT {rtt}", qemu_img(hosts, relay))
+    for name in ("a", "b"):
+        begun = time.monotonic()
+        said = hosts.move(name)
+        table.add(f"idle, RTT {rtt}", hosts.size / (time.monotonic() - begun))
+        table.add(f"pause, idle, RTT {rtt}", said["pause_ns"] / 1e6)
+    for kind, block, pace in (("1 kHz", 4096, 0.001), ("busy", 65536, 0)):
+        handles = [hosts.client("a") for _ in range(3)]
+        clients = [Client(handles[0]), Client(handles[1], reads=True),
+                   Client(handles[2], block, pace)]
+        for client in clients:
+            client.start()
+        try:
+            begun = time.monotonic()
+            said = hosts.move("a")
+            ended = time.monotonic()
+        finally:
+            for client in clients:
+                client.end()
+            for handle in handles:
+                handle.shutdown()
+        table.add(f"{kind}, RTT {rtt}", hosts.size / (ended - begun))
+        table.add(f"pause, {kind}, RTT {rtt}", said["pause_ns"] / 1e6)
+        table.add(f"write, {kind}, RTT {rtt}", clients[0].between(begun, ended)[-1])
+        table.add(f"read, {kind}, RTT {rtt}", clients[1].between(begun, ended)[-1])
+        hosts.move("b")
+
+
+def data(table, options):
+    size = SIZE if options.quick else DATA
+    table.head(f"data: {size // MIB} MiB from store to store; MB/s, and the longest wait")
+    with Hosts(options.disk, size, own=True) as hosts:
+        handle = hosts.client("a")
+        fill(handle, size)
+        handle.shutdown()
+        port, copy = free_port(), f"{hosts.folder}/copy"
+        with open(copy, "wb") as file:
+            file.truncate(size)
+        server = subprocess.Popen(["qemu-nbd", "-t", "-f", "raw", "-p", str(port), "-b",
+                                   "127.0.0.1", "-e", "4", copy], stdin=subprocess.DEVNULL)
+        try:
+            relay = hosts.relay(port)
+            time.sleep(1)
+            for _ in range(options.rounds):
+                for rtt in RTTS:
+                    data_round(table, hosts, relay, rtt)
+        finally:
+            server.terminate()
+            server.wait()
+    table.row("TCP stream", "MB/s", scale=1e-6)
+    for rtt in RTTS:
+        table.row(f"qemu-img, RTT {rtt}", "MB/s", "TCP stream", scale=1e-6)
+        table.row(f"idle, RTT {rtt}", "MB/s", "TCP stream", ("at least", 0.7), scale=1e-6)
+        table.row(f"pause, idle, RTT {rtt}", "ms", value_goal=("at most", 2 * rtt + MARGIN))
+        for kind in ("1 kHz", "busy"):
+            table.row(f"{kind}, RTT {rtt}", "MB/s", "TCP stream", scale=1e-6)
+            table.row(f"pause, {kind}, RTT {rtt}", "ms", value_goal=("at most", 2 * rtt + MARGIN))
+            table.row(f"write, {kind}, RTT {rtt}", "ms", value_goal=("at most", 100))
+            table.row(f"read, {kind}, RTT {rtt}", "ms")
+
+
+TABLES = {"pause": pause, "warm": warm, "data": data}
 
 
 def main():

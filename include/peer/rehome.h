@@ -44,10 +44,10 @@ enum rehome_control {
 enum rehome_stall { REHOME_STALL_FORCE, REHOME_STALL_WAIT, REHOME_STALL_CANCEL };
 
 struct rehome_ask {
-	uint32_t version; /* REHOME_VERSION */
-	uint32_t edge;	  /* BEGIN: 0 to REHOME_EDGES - 1 */
-	uint32_t stall;	  /* BEGIN: enum rehome_stall */
-	uint32_t reserved;
+	uint32_t version;  /* REHOME_VERSION */
+	uint32_t edge;	   /* BEGIN: 0 to REHOME_EDGES - 1 */
+	uint32_t stall;	   /* BEGIN: enum rehome_stall */
+	uint32_t only_ask; /* BEGIN: 1: do not; could it? -EALREADY: it is there */
 	uint64_t pause_ns; /* BEGIN: allowed; KEEP */
 	uint64_t owner, term;
 	uint64_t since; /* TAKE: who opened it in this term or later may go on */

@@ -171,7 +171,7 @@ struct mover {
 	bool loaded;
 	bool names_held;
 	struct mover_groups groups;
-	struct mover_group resident; /* volumes that lie in the new store, and are on no way */
+	struct mover_group resident;  /* volumes that lie in the new store, and are on no way */
 	struct mover_group astray[2]; /* those that another host's mover has on its way; by the
 					 store where they were before */
 	uint64_t residents;

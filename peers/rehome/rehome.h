@@ -48,6 +48,7 @@ struct rehome_move {
 	uint32_t edge;	/* of the peer's: 1 to REHOME_EDGES; 0: it comes here */
 	uint64_t owner; /* the destination's */
 	enum rehome_stall stall;
+	bool only_ask;
 	uint64_t pause_ns;
 	uint64_t rtt_ns;
 	uint64_t asked_ns;  /* the call on its way: since then */

@@ -56,7 +56,7 @@ static void offered(struct call *call)
 		rc = -ELOOP;
 	volume->move.owner = offer.owner;
 	volume->move.rtt_ns = now_of(rehome) - volume->move.asked_ns;
-	if (rc != 0) {
+	if (rc != 0 || volume->move.only_ask) {
 		give_up(volume, rc);
 		return;
 	}
@@ -129,8 +129,10 @@ static int begin(struct rehome *rehome, struct rehome_volume *volume, const stru
 	if (!rehome_volume_keep(rehome, volume, MAP_KEEP_MAX_NS, acquired))
 		return -EAGAIN;
 	volume->is_preparing = true;
-	volume->move = (struct rehome_move){
-		.edge = edge, .stall = (enum rehome_stall)ask->stall, .pause_ns = ask->pause_ns};
+	volume->move = (struct rehome_move){.edge = edge,
+		.stall = (enum rehome_stall)ask->stall,
+		.only_ask = ask->only_ask,
+		.pause_ns = ask->pause_ns};
 	volume->info = (struct rehome_info){.moves = volume->info.moves};
 	return 0;
 }
@@ -145,7 +147,10 @@ void rehome_source_begin(struct rehome *rehome, struct job *job)
 	}
 	job_get_bytes(job, 0, &ask, sizeof(ask));
 	if (volume->state == REHOME_AWAY && volume->edge == 1 + ask.edge) {
-		job_complete(job, 0); /* it is there */
+		if (ask.only_ask) /* it is there */
+			job_fail(job, -EALREADY);
+		else
+			job_complete(job, 0);
 		return;
 	}
 	bool is_open_ended = volume->state == REHOME_UNKNOWN || volume->state == REHOME_LOOKING ||

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Two hosts with a store each: a volume goes from one to the other and back with its data, while
-# clients of both write to it, and whoever has a part in it is killed. Each 4 KiB is stamped.
+# clients of both write to it, and whoever has a part in it is killed. What was written is there.
 
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/rehome_lib.sh"
@@ -22,15 +22,93 @@ for segment in a b; do
     down_at_exit "$segment"
     ctl_exits 0 "$segment comes up" up "$SCENE_DIR/$segment.conf"
 done
-bridge() { ctl_exits 0 "$1 reaches $2's $4" bridge add -s "$1" "$3" "unix:$SCENE_DIR/$2.$4"; }
+bridge() { # FROM TO NAME WHAT
+    ctl_exits 0 "$1 reaches $2's $4" bridge add -s "$1" "$3" "unix:$SCENE_DIR/$2.$4"
+}
 bridge a b far0 out
 bridge a b store1 store
 bridge b a back0 out
 bridge b a store2 store
+objects() { find "$SCENE_DIR/$1.d/objects" -type f | wc -l; }
 
+# --- refused: nothing has moved ----------------------------------------------------------------
 ctl_exits 0 "a volume" volume create -s a disk --size 64M --object-size 256K
+tap_run "it has data" io a -c 'write -P 7 16M 16M' -c 'write -P 8 40M 64k' -c flush
+ctl_exits 0 "a snapshot" volume snapshot -s a disk@one
+ctl_exits 0 "a clone" volume clone -s a disk@one kid
+tap_run "which is not the same" scene_io "nbd+unix:///kid?socket=$SCENE_DIR/a.sock" \
+    -c 'write -P 9 17M 1M' -c flush
+ctl_exits 4 "b has no such volume" rehome -s a disk --to far0
+tap_like "and the answer says what to do" "$ERR" "--store"
+ctl_exits 2 "no name" rehome -s a disk --to far0 --store no/name
+ctl_exits 3 "no store" rehome -s a disk --to far0 --store store9
+ctl_exits 2 "what is no store" rehome -s a disk --to far0 --store cache0
+tap_is "all is here" "$(objects b)" 0
+
+# --- there, and back ----------------------------------------------------------------------------
 tap_run "a client of a's" load first a
-ctl_exits 0 "move" volume move -s a disk --to store1
-ctl_exits 0 "rehome" rehome -s a disk --to far0
-tap_is "owner" "$(owner b) $(owner a)" "b b"
+ctl_exits 0 "it goes to b" rehome -s a disk --to far0 --store store1 --json
+json_is "with its data" '.bytes >= 17 * 1048576 and .changed' true
+tap_is "b has it" "$(owner b) $(owner a) $(state a) $(state b)" "b b away home"
+tap_is "and nothing of it is left" "$(objects a)" 0
+ctl_exits 0 "said again" rehome -s a disk --to far0 --store store1 --json
+json_is "there is nothing to do" '.bytes' 0
+tap_run "a client of b's" load second b --high
+tap_run "all is there" io b -c 'read -P 7 16M 16M' -c 'read -P 8 40M 64k'
+tap_run "the clone went, too" scene_io "nbd+unix:///kid?socket=$SCENE_DIR/b.sock" \
+    -c 'read -P 9 17M 1M' -c 'read -P 7 18M 14M'
+tap_run "a's client of it also sees it" scene_io "nbd+unix:///kid?socket=$SCENE_DIR/a.sock" \
+    -c 'read -P 9 17M 1M'
+ctl_exits 0 "it comes back" rehome -s b disk --to back0 --store store2 --json
+tap_is "a has it" "$(owner b) $(owner a) $(state a) $(state b)" "a a home away"
+tap_is "and nothing of it is left at b's" "$(objects b)" 0
+
+# --- killed, and cut off ------------------------------------------------------------------------
+goes() { # FROM: to the other one, with its data
+    if [ "$1" = a ]; then
+        "$XSEGCTL" rehome -s a disk --to far0 --store store1 --timeout 60s
+    else
+        "$XSEGCTL" rehome -s b disk --to back0 --store store2 --timeout 60s
+    fi >"$SCENE_DIR/goes" 2>&1
+}
+from=a to=b
+disturbed() { # SIGNAL SEGMENT PEER: at another moment each time; said again, it goes
+    local pid disturber rc=0
+    pid=$(peer_pid "$2" "$3")
+    (
+        sleep "0.$((RANDOM % 3))$((RANDOM % 10))"
+        kill -s "$1" "$pid"
+        [ "$1" = KILL ] || { sleep 3 && kill -s CONT "$pid"; }
+    ) &
+    disturber=$!
+    goes "$from" || rc=$?
+    wait "$disturber"
+    tap_run "from $from, $1 $2's $3 (exit $rc): it goes" scene_until 120 goes "$from"
+    scene_until 60 is_there "$from" "$to" || tap_not_ok "it is not there: $(is_where)"
+    read -r from to <<<"$to $from"
+}
+is_where() { echo "$(owner a) $(owner b) $(state a) $(state b) $(objects a) $(objects b)"; }
+is_there() { # FROM TO
+    [ "$(owner "$1") $(owner "$2") $(state "$1") $(state "$2") $(objects "$1")" = \
+        "$2 $2 away home 0" ]
+}
+# a round is every process of both once, each time on the other way
+for ((round = 1; round <= ${REHOME_ROUNDS:-1}; round++)); do
+    for victim in "a mover0" "b mover0" "b file0" "a file0" "a store1" "b store2" "b out1" \
+        "a out1" "a home0" "b home0" "a cache0" "b vol0" "b map0"; do
+        # shellcheck disable=SC2086
+        disturbed KILL $victim
+    done
+done
+for victim in "a out1" "a store1" "b mover0"; do
+    # shellcheck disable=SC2086
+    disturbed STOP $victim
+done
+[ "$from" = a ] || tap_run "home again" goes b
+load_ends first "a's client noticed nothing"
+load_ends second "nor did b's"
+tap_run "all is here" io a -c 'read -P 7 16M 16M' -c 'read -P 8 40M 64k'
+tap_run "also of the clone" scene_io "nbd+unix:///kid?socket=$SCENE_DIR/a.sock" \
+    -c 'read -P 9 17M 1M' -c 'read -P 7 18M 14M'
+ctl_exits 0 "fsck finds nothing" volume fsck -s a
 tap_end

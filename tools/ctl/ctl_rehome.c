@@ -16,6 +16,7 @@
 #include "tools/ctl/ctl_call.h"
 #include "tools/ctl/ctl_map.h"
 #include "tools/ctl/ctl_plug.h"
+#include "tools/ctl/ctl_volume.h"
 #include "tools/ctl/ctl_work.h"
 
 #define LOOK_NS 20000000u
@@ -36,14 +37,21 @@ static const struct ctl_option option_stall = {
 static const struct ctl_option option_at_once = {
 	"at-once", 0, "COUNT", "so many volumes on their way at a time, 1 to 64 (default 4)", NULL};
 
+static const struct ctl_option option_store = {"store", 0, "STORE",
+	"where the other host keeps its volumes, as a peer of this one (bridge add): what it does "
+	"not "
+	"have there goes there first",
+	NULL};
+
 static const struct ctl_column columns[] = {{"name", "name", CTL_TEXT}, {"to", "to", CTL_TEXT},
-	{"home", "home", CTL_TEXT}, {"rounds", "rounds", CTL_COUNT},
+	{"home", "home", CTL_TEXT}, {"bytes", "copied", CTL_SIZE}, {"rounds", "rounds", CTL_COUNT},
 	{"pause_ns", "pause", CTL_TIME}, {"duration_ns", "time", CTL_TIME},
 	{"changed", "changed", CTL_TEXT}};
 
 static const struct ctl_column all_columns[] = {{"to", "to", CTL_TEXT},
-	{"moved", "moved", CTL_COUNT}, {"pause_ns", "longest pause", CTL_TIME},
-	{"duration_ns", "time", CTL_TIME}, {"changed", "changed", CTL_TEXT}};
+	{"moved", "moved", CTL_COUNT}, {"bytes", "copied", CTL_SIZE},
+	{"pause_ns", "longest pause", CTL_TIME}, {"duration_ns", "time", CTL_TIME},
+	{"changed", "changed", CTL_TEXT}};
 
 static const char *const edge_names[REHOME_EDGES] = {"volume-to", "volume-to2", "volume-to3"};
 
@@ -58,6 +66,8 @@ struct move {
 struct rehome {
 	struct ctl_plug plug; /* .name: the re-homer */
 	char to[NAME_LENGTH_MAX + 1], composer[NAME_LENGTH_MAX + 1];
+	char store[NAME_LENGTH_MAX + 1]; /* --store, or "" */
+	uint64_t bytes;			 /* copied there */
 	struct rehome_ask ask;
 	bool there; /* the re-homer is */
 	struct move *moves;
@@ -190,7 +200,9 @@ static int told(const struct rehome *rehome, const struct move *move, size_t sta
 		{-EBUSY, FAULT_BUSY, "another host has it, or it is being moved already",
 			"'xsegctl volume info' and 'xsegctl rehome status' say which"},
 		{-EXDEV, FAULT_CONFLICT, "the other host does not have it in the same store",
-			"both pipelines must lead to one store"},
+			"--store says where the other one keeps its volumes, and the data go "
+			"there, "
+			"too"},
 		{-ENOLINK, FAULT_FAILED, "no re-homer is behind that bridge",
 			"there a synapse_export with edge.volume=home0 is needed"},
 		{-ENOTCONN, FAULT_FAILED, "the bridge to the other host is down",
@@ -288,8 +300,7 @@ static int interrupted(struct rehome *rehome)
 
 static int follow(struct rehome *rehome, struct ctl_work *work)
 {
-	const struct move *first = NULL;
-	size_t ended, stay = 0;
+	size_t ended;
 	while ((ended = go_on(rehome)) < rehome->count) {
 		if (ctl_ask_interrupted())
 			return interrupted(rehome);
@@ -299,6 +310,49 @@ static int follow(struct rehome *rehome, struct ctl_work *work)
 			ctl_work_progress(work, ended, rehome->count);
 		time_nap(LOOK_NS);
 	}
+	return 0;
+}
+
+/* Could it go, but for its data? */
+static int ask_for(struct rehome *rehome, struct move *move)
+{
+	rehome->ask.only_ask = 1;
+	int error = say(rehome, move, REHOME_BEGIN);
+	rehome->ask.only_ask = 0;
+	return error == -EXDEV ? 0 : error;
+}
+
+/* The data first, while everything else is as it was. What cannot go stays; the others go on. */
+static int copy(struct rehome *rehome, struct ctl_work *work)
+{
+	struct fault first;
+	int rc = 0;
+	for (size_t i = 0; i < rehome->count && !ctl_ask_interrupted(); i++) {
+		struct move *move = &rehome->moves[i];
+		move->error = ask_for(rehome, move);
+		if (move->error) {
+			move->step = move->error == -EALREADY ? MOVE_WAITS : MOVE_ENDED;
+			continue;
+		}
+		int failed = ctl_volume_move_data(work, move->info.name, rehome->store,
+			rehome->plug.until_ns, &rehome->bytes);
+		if (!failed)
+			continue;
+		if (!rc)
+			first = work->ctl->fault;
+		rc = failed;
+		move->step = MOVE_ENDED;
+	}
+	int after = follow(rehome, work);
+	if (rc)
+		work->ctl->fault = first;
+	return rc ? rc : after;
+}
+
+static int judge(const struct rehome *rehome)
+{
+	const struct move *first = NULL;
+	size_t stay = 0;
 	for (size_t i = rehome->count; i-- > 0;) {
 		if (rehome->moves[i].error == 0)
 			continue;
@@ -374,9 +428,9 @@ static json_t *result_of(const struct rehome *rehome, uint64_t took_ns)
 					 (json_int_t)move->state.rounds, "pause_ns",
 					 (json_int_t)move->state.pause_ns));
 	}
-	json_t *result = json_pack("{s:s, s:I, s:I, s:I, s:b}", "to", rehome->to, "rounds",
-		(json_int_t)rounds, "pause_ns", (json_int_t)pause_ns, "duration_ns",
-		(json_int_t)took_ns, "changed", rounds > 0);
+	json_t *result = json_pack("{s:s, s:I, s:I, s:I, s:I, s:b}", "to", rehome->to, "bytes",
+		(json_int_t)rehome->bytes, "rounds", (json_int_t)rounds, "pause_ns",
+		(json_int_t)pause_ns, "duration_ns", (json_int_t)took_ns, "changed", rounds > 0);
 	if (rehome->plug.ctl->argc == 0) {
 		json_object_set_new(result, "moved", json_integer((json_int_t)rehome->count));
 		json_object_set_new(result, "volumes", volumes);
@@ -395,7 +449,8 @@ static int body(struct ctl_work *work, void *context)
 	int rc = begin(rehome);
 	if (rehome->count > 0) {
 		rc = rc ? rc : put_in(rehome);
-		rc = rc ? rc : follow(rehome, work);
+		rc = rc ? rc : rehome->store[0] ? copy(rehome, work) : follow(rehome, work);
+		rc = rc ? rc : judge(rehome);
 	}
 	if (rehome->plug.seg.ports)
 		xseg_segment_leave(&rehome->plug.seg);
@@ -431,6 +486,7 @@ static int read_options(struct ctl *ctl, struct rehome *rehome)
 {
 	static const char *const stalls[] = {"force", "wait", "cancel"};
 	const char *to = ctl_option_value(ctl, "to");
+	const char *store = ctl_option_value(ctl, "store");
 	const char *pause = ctl_option_value(ctl, "downtime");
 	const char *stall = ctl_option_value(ctl, "on-stall");
 	rehome->ask = (struct rehome_ask){.version = REHOME_VERSION, .pause_ns = 50000000};
@@ -439,6 +495,12 @@ static int read_options(struct ctl *ctl, struct rehome *rehome)
 		return fault_set(&ctl->fault, FAULT_USAGE, to, "e.g. xsegctl rehome vm1 --to far0",
 			to ? "'%s' is no name for a peer" : "say where: --to PEER", to);
 	snprintf(rehome->to, sizeof(rehome->to), "%s", to);
+	if (store && !name_check(store))
+		return fault_set(&ctl->fault, FAULT_USAGE, store,
+			"e.g. xsegctl rehome vm1 --to far0 --store store1",
+			"'%s' is no name for a peer", store);
+	if (store)
+		snprintf(rehome->store, sizeof(rehome->store), "%s", store);
 	if (pause && time_parse(pause, &rehome->ask.pause_ns))
 		return fault_set(&ctl->fault, FAULT_USAGE, pause, "e.g. --downtime 50ms",
 			"'%s' is no time", pause);
@@ -497,8 +559,8 @@ const struct ctl_verb ctl_rehome_verb = {
 	"the pipeline (*config save*). The exit status is 0 when the other host has it; else it is "
 	"still here. Killed anywhere, one of the two has it, and both know which.\n",
 	run,
-	{&option_to, &option_pause, &option_stall, &ctl_option_via, &ctl_option_detach,
-		&ctl_option_dry_run},
+	{&option_to, &option_store, &option_pause, &option_stall, &ctl_option_via,
+		&ctl_option_detach, &ctl_option_dry_run},
 	.examples = "xsegctl rehome vm1 --to far0\n"
 		    "xsegctl rehome vm1 --to far0 --downtime 20ms --on-stall cancel\n",
 };
@@ -516,7 +578,7 @@ const struct ctl_verb ctl_evacuate_verb = {
 	"this host is up. The exit status is 0 when none is left here; those that stay are named, "
 	"and the others are moved all the same. Said again, it goes on with what is left.\n",
 	run,
-	{&option_to, &option_at_once, &option_pause, &option_stall, &ctl_option_via,
+	{&option_to, &option_store, &option_at_once, &option_pause, &option_stall, &ctl_option_via,
 		&ctl_option_detach, &ctl_option_dry_run},
 	.examples = "xsegctl evacuate --to far0 --dry-run\n"
 		    "xsegctl evacuate --to far0 --at-once 8\n",

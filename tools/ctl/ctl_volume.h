@@ -35,6 +35,12 @@ json_t *ctl_volume_json(const struct xseg_volume_info *info);
 /* A clone named `name`, as 'volume clone' makes it, and what is said of it (ctl_snap.c). */
 int ctl_snap_clone(struct ctl *ctl, const char *source, const char *name);
 
+struct ctl_work;
+/* volume move, as a part of another job: its group's data lie in `to` then, a mover stays in front
+   of both stores, and what was copied is added to *bytes. `until_ns`: as in ctl_plug.h. */
+int ctl_volume_move_data(struct ctl_work *work, const char *name, const char *to, uint64_t until_ns,
+	uint64_t *bytes);
+
 extern const struct ctl_option ctl_volume_option_size, ctl_volume_option_object_size;
 
 #endif

@@ -33,6 +33,7 @@ static const struct ctl_column columns[] = {{"name", "name", CTL_TEXT}, {"to", "
 struct move {
 	struct ctl_plug plug; /* .name: the mover, .store: the old store */
 	struct client composer;
+	const char *name; /* of the volume */
 	struct xseg_volume_info info;
 	char to[NAME_LENGTH_MAX + 1], below[NAME_LENGTH_MAX + 1]; /* the new store; what the mapper
 								      asks */
@@ -40,6 +41,7 @@ struct move {
 	char astray[XSEG_EDGE_NAME_MAX + 1]; /* "": none; an edge that leads past the mover */
 	bool in_place;			     /* there is nothing to do */
 	bool finished;			     /* the mover went: nothing was left behind it */
+	bool stays;			     /* it is to stay, whatever is left */
 	uint32_t which;			     /* enum mover_store: what --to is to the mover */
 	struct mover_ask ask;
 	struct mover_state state, first;
@@ -318,6 +320,16 @@ static int bring_back(struct move *move)
 	return rc ? rc : ctl_settle(plug, to, false);
 }
 
+/* The mover's own edge goes on leading to the old store; and if it stays, that of who offers the
+   store to other hosts: each of them looks into both stores itself, and not through the other. */
+static bool keeps(const struct move *move, const char *edge)
+{
+	char peer[NAME_LENGTH_MAX + 1];
+	snprintf(peer, sizeof(peer), "%.*s", (int)strcspn(edge, ":"), edge);
+	return !strcmp(peer, move->plug.name) ||
+	       (move->stays && role_is(&move->plug.seg, peer, "synapse_export"));
+}
+
 static int put_in(struct move *move)
 {
 	struct ctl_plug *plug = &move->plug;
@@ -342,10 +354,8 @@ static int put_in(struct move *move)
 	snprintf(plug->name, sizeof(plug->name), "%s", plug->store);
 	ctl_plug_edges(plug);
 	snprintf(plug->name, sizeof(plug->name), "%s", mover);
-	/* its own edge leads there, too, and stays */
 	for (unsigned i = 0; i < plug->edge_count;) {
-		size_t n = strlen(mover);
-		if (strncmp(plug->edges[i], mover, n) || plug->edges[i][n] != ':')
+		if (!keeps(move, plug->edges[i]))
 			i++;
 		else
 			memmove(plug->edges[i], plug->edges[--plug->edge_count],
@@ -378,8 +388,8 @@ static int steps(struct move *move, struct ctl_work *work)
 
 /* --- when nothing is left behind it ----------------------------------------------------------- */
 
-/* Volume records in a store: how many, and those of groups are deleted if `clean`. */
-static int count_records(struct move *move, const char *store, bool clean, uint32_t *count)
+/* Volume records in a store. */
+static int count_records(struct move *move, const char *store, uint32_t *count)
 {
 	static struct xseg_key keys[LIST_KEYS];
 	struct client client;
@@ -396,23 +406,8 @@ static int count_records(struct move *move, const char *store, bool clean, uint3
 			.receive = keys,
 			.receive_size = sizeof(keys)};
 		int error = client_do(&client, &list);
-		for (uint32_t i = 0; !error && i < list.answer_length / sizeof(*keys); i++) {
-			bool group = keys[i].object & MOVER_GROUP_OBJECT;
-			struct client_request get = {
-				.op = XSEG_OP_CAS, .key = keys[i], .arg1 = XSEG_CAS_GET};
-			uint8_t bytes[XSEG_RECORD_MAX];
-			*count += !group;
-			if (!group || !clean)
-				continue;
-			get.length = get.receive_size = sizeof(bytes);
-			get.receive = bytes;
-			error = client_do(&client, &get);
-			struct client_request gone = {.op = XSEG_OP_CAS,
-				.key = keys[i],
-				.arg0 = get.value,
-				.arg1 = XSEG_CAS_DELETE};
-			error = error ? error : client_do(&client, &gone);
-		}
+		for (uint32_t i = 0; !error && i < list.answer_length / sizeof(*keys); i++)
+			*count += !(keys[i].object & MOVER_GROUP_OBJECT);
 		rc = error ? mover_fault(move, error) : 0;
 		cursor = list.value;
 	} while (!rc && cursor);
@@ -430,14 +425,12 @@ static int take_out(struct move *move, const char *last, bool is_new)
 	if (!rc)
 		rc = ctl_settle(plug, plug->name, true);
 	if (!rc && is_new)
-		rc = count_records(move, plug->store, false, &left);
+		rc = count_records(move, plug->store, &left);
 	if (!rc && left) /* made in this moment */
 		return ctl_plug_switch(plug, plug->name, &changed);
 	snprintf(plug->store, sizeof(plug->store), "%s", last);
 	if (!rc)
 		rc = ctl_unplug_rest(plug, false);
-	if (!rc && is_new)
-		rc = count_records(move, last, true, &left);
 	move->finished = !rc;
 	return rc;
 }
@@ -461,7 +454,7 @@ static int leave(struct move *move)
 {
 	uint32_t left = 0;
 	int rc = move->which == MOVER_OLD ? tell_once(move, MOVER_GROUPS)
-					  : count_records(move, move->plug.store, false, &left);
+					  : count_records(move, move->plug.store, &left);
 	if (move->which == MOVER_OLD)
 		left = (uint32_t)(move->state.left + move->state.objects);
 	if (!rc && !left && move->which == MOVER_NEW)
@@ -476,9 +469,9 @@ static int with_mover(struct move *move, struct ctl_work *work)
 	move->ask.to = move->which;
 	int rc = steps(move, work);
 	struct mover_state state = move->state;
-	if (!rc)
+	if (!rc && !move->stays)
 		rc = leave(move);
-	else if (!move->there)
+	else if (rc && !move->there)
 		undo(move);
 	move->state = state;
 	return rc;
@@ -498,7 +491,7 @@ static void report(struct move *move, struct ctl_work *work)
 static int begin(struct move *move)
 {
 	struct ctl *ctl = move->plug.ctl;
-	int rc = ctl_map_open(ctl, ctl->argv[0], &move->composer, &move->info);
+	int rc = ctl_map_open(ctl, move->name, &move->composer, &move->info);
 	if (rc)
 		return rc;
 	rc = ctl_join(ctl, &move->plug.seg);
@@ -512,9 +505,8 @@ static int begin(struct move *move)
 	return rc;
 }
 
-static int body(struct ctl_work *work, void *context)
+static int move_all(struct move *move, struct ctl_work *work)
 {
-	struct move *move = context;
 	move->plug.work = work;
 	int rc = begin(move);
 	if (!move->plug.seg.ports)
@@ -527,8 +519,28 @@ static int body(struct ctl_work *work, void *context)
 	if (!rc && !move->in_place)
 		rc = with_mover(move, work);
 	xseg_segment_leave(&move->plug.seg);
+	return rc;
+}
+
+static int body(struct ctl_work *work, void *context)
+{
+	int rc = move_all(context, work);
 	if (!rc)
-		report(move, work);
+		report(context, work);
+	return rc;
+}
+
+int ctl_volume_move_data(
+	struct ctl_work *work, const char *name, const char *to, uint64_t until_ns, uint64_t *bytes)
+{
+	struct move *move = calloc(1, sizeof(*move));
+	must(move);
+	*move = (struct move){.plug.ctl = work->ctl, .name = name, .stays = true};
+	move->plug.until_ns = until_ns;
+	snprintf(move->to, sizeof(move->to), "%s", to);
+	int rc = move_all(move, work);
+	*bytes += move->state.bytes - move->first.bytes;
+	free(move);
 	return rc;
 }
 
@@ -556,7 +568,7 @@ static int run(struct ctl *ctl)
 {
 	static struct move move;
 	const char *to = ctl_option_value(ctl, "to");
-	move = (struct move){.plug.ctl = ctl};
+	move = (struct move){.plug.ctl = ctl, .name = ctl->argv[0]};
 	struct ctl_work work = {.ctl = ctl,
 		.kind = "volume.move",
 		.object = ctl->argv[0],
