@@ -289,8 +289,8 @@ static bool local_write(struct peer *peer, struct cache_local *local)
 	}
 	if (!epoch_is_next(peer, local, epoch->number))
 		return false;
-	while (epoch->dirty.count > 0 && !epoch->journaling &&
-		cache->writeback.runs_out < CACHE_RUNS && epoch_due(peer, local, epoch)) {
+	while (epoch->dirty.count > 0 && !epoch->journaling && cache_run_may_start(cache) &&
+		epoch_due(peer, local, epoch)) {
 		uint64_t bytes = cache_run_start(peer, local, epoch);
 		if (bytes == 0) {
 			wake_at(cache, peer_now_ns(peer) + FLUSH_SLOTS_NS);

@@ -13,7 +13,14 @@
 
 #include "peers/cache/cache.h"
 
-#define CACHE_RUNS 16u /* write-backs of a shard on their way: what is asked for goes between */
+/*
+ * Write-backs of a shard on their way: what is asked for goes between. As many more as a store that
+ * is far away takes in the time that it needs for one; of no more bytes than the least number may
+ * have.
+ */
+#define CACHE_RUNS_LEAST 16u
+#define CACHE_RUNS 256u
+#define CACHE_RUNS_BUCKETS (CACHE_RUNS_LEAST * CACHE_RUN_BUCKETS)
 #define CACHE_RUN_BUCKETS (CACHE_RUN_MAX / XSEG_PAGE)
 
 /* Neighbours of one epoch in one object that are written as one; or the sectors of one bucket. */
@@ -21,9 +28,10 @@ struct cache_run {
 	struct peer *peer;
 	struct cache_local *local;
 	struct cache_epoch *epoch;
-	uint32_t count;	  /* entries */
-	uint32_t pending; /* calls */
-	uint32_t redo;	  /* the volume's, when it was sent */
+	uint32_t count;	   /* entries */
+	uint32_t pending;  /* calls */
+	uint32_t redo;	   /* the volume's, when it was sent */
+	uint64_t alone_ns; /* since when, if none was on its way; else 0 */
 	int error;
 	uint32_t entries[CACHE_RUN_BUCKETS];
 };
@@ -45,6 +53,8 @@ struct cache_batch {
  * what was beside them.
  */
 bool cache_run_gather(struct peer *peer, struct cache_epoch *epoch);
+/* Would one more be too many? */
+bool cache_run_may_start(const struct cache *cache);
 /* Writes the first waiting bucket of the epoch and its neighbours; bytes, 0: no request free. */
 uint64_t cache_run_start(struct peer *peer, struct cache_local *local, struct cache_epoch *epoch);
 

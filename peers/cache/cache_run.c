@@ -8,6 +8,7 @@
 #include "peers/cache/cache_object.h"
 
 #define RUN_CALLS (CACHE_SECTORS / 2u) /* most stretches of dirty sectors in one bucket */
+#define RUN_NEAR_NS 1000000u	       /* a store that takes longer is far away */
 #define RUN_GATHER 128u		       /* entries that are put beside each other in one turn */
 
 /* What stays the same while neighbours are looked for. */
@@ -114,6 +115,22 @@ bool cache_run_gather(struct peer *peer, struct cache_epoch *epoch)
 
 /* --- the answer -------------------------------------------------------------------------- */
 
+bool cache_run_may_start(const struct cache *cache)
+{
+	const struct cache_writeback *writeback = &cache->writeback;
+	uint64_t most = CACHE_RUNS_LEAST + CACHE_RUNS_LEAST * (writeback->alone_ns / RUN_NEAR_NS);
+	if (writeback->runs_out < CACHE_RUNS_LEAST)
+		return true;
+	return writeback->runs_out < (most < CACHE_RUNS ? most : CACHE_RUNS) &&
+	       writeback->writing < CACHE_RUNS_BUCKETS;
+}
+
+/* Beside others it would say how busy the store is, and more on their way would make it busier. */
+static void measure(struct cache_writeback *writeback, uint64_t took_ns)
+{
+	writeback->alone_ns = writeback->alone_ns - writeback->alone_ns / 4 + took_ns / 4;
+}
+
 /* Stored, or to be tried again. */
 static void run_finalize(struct cache_run *run, uint32_t entry)
 {
@@ -142,6 +159,8 @@ static void run_end(struct cache_run *run)
 	if (!error && atomic_load(&local->volume->redo) != run->redo)
 		run->error = -EAGAIN;
 	crash_point("cache.flush.written");
+	if (run->alone_ns && !error)
+		measure(&cache->writeback, peer_now_ns(peer) - run->alone_ns);
 	cache->writeback.runs_out--;
 	cache->writeback.writing -= run->count;
 	run->epoch->writing -= run->count;
@@ -245,6 +264,7 @@ static void run_mark(struct cache_run *run)
 	run->epoch->writing += run->count;
 	run->redo = atomic_load(&run->local->volume->redo);
 	cache->writeback.writing += run->count;
+	run->alone_ns = cache->writeback.runs_out == 0 ? peer_now_ns(run->peer) : 0;
 	cache->writeback.runs_out++;
 }
 
