@@ -10,7 +10,7 @@ writes a few durable records. warm: the working set fits the cache; the share of
 other host's cache answers within 10 s of the move, beside the one here before, and how fast that
 came about, beside reading the folder's files. data: each host has a store of its own, and what the
 volume holds goes along; beside a TCP stream, and beside qemu-img, which copies the same volume to
-qemu-nbd at the other end of the same link while nobody may write to it; and the longest read and
+qemu-nbd at the other end of the same link while nobody may write to it (half of the rounds); and the longest read and
 write of a client that reads and writes 4 KiB a thousand times a second all the while.
 """
 
@@ -391,7 +391,7 @@ def data(table, options):
         try:
             relay = hosts.relay(port)
             time.sleep(1)
-            for _ in range(options.rounds):
+            for _ in range((options.rounds + 1) // 2):
                 for rtt in RTTS:
                     data_round(table, hosts, relay, rtt)
         finally:

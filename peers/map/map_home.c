@@ -186,9 +186,10 @@ static int let_go(struct map_store *store, uint64_t id, uint64_t owner, uint64_t
 	uint64_t version;
 	for (unsigned tries = 0; tries < TRIES; tries++) {
 		int rc = home_get(store, id, &home, &version);
-		if (rc == 0 && home.owner == 0 && home.term == term && home.next == next)
+		bool is_meant = rc == 0 && (term == 0 || home.term == term);
+		if (is_meant && home.owner == 0 && home.next == next)
 			return 0; /* said again */
-		if (rc == 0 && (home.owner != owner || home.term != term))
+		if (rc == 0 && (!is_meant || home.owner != owner))
 			return -ENOENT;
 		if (rc != 0)
 			return rc;

@@ -85,11 +85,14 @@ int mapper_control_release(struct mapper_task *task)
 	struct map_store *store = mapper_task_store(task);
 	struct map_claim claim = mapper_lease_claim(shared, 0);
 	struct map_home home;
-	int rc = map_home_read(store, task->volume, &home);
-	if (rc == 0 && task->arg != 0)
-		rc = map_home_give(store, task->volume, &claim, home.term, task->arg);
-	else if (rc == 0 && home.owner == shared->owner && !(home.flags & MAP_HOME_CHANGING))
-		rc = map_home_release(store, task->volume, shared->owner, home.term);
+	int rc;
+	if (task->arg != 0) {
+		rc = map_home_give(store, task->volume, &claim, 0, task->arg);
+	} else {
+		rc = map_home_read(store, task->volume, &home);
+		if (rc == 0 && home.owner == shared->owner && !(home.flags & MAP_HOME_CHANGING))
+			rc = map_home_release(store, task->volume, shared->owner, home.term);
+	}
 	crash_point("mapper.release.home");
 	if (rc == 0 || rc == -ENOENT)
 		mapper_lease_remove(shared, task->volume);

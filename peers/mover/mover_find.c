@@ -21,7 +21,7 @@ static bool is_hidden(const struct job *job)
 	return at == 1 || at == 2;
 }
 
-/* With whoever it shares objects with: those of volumes that are gone have no record of their own. */
+/* With whoever it shares objects with: volumes that are gone have no record of their own. */
 static void found(struct mover *mover, const struct job *job, uint32_t length)
 {
 	uint64_t ids[2 + MOVER_OWNERS_COUNT] = {job->key.volume};

@@ -16,6 +16,9 @@ store_out() { # SEGMENT: what offers its store
     printf '\n[peer out1]\nrole=synapse_export\nlisten=unix:%s\nedge.store=file0\n' \
         "$SCENE_DIR/$1.store"
 }
+mkdir "$SCENE_DIR/b.d"
+mount -t tmpfs -o size=96M none "$SCENE_DIR/b.d" 2>/dev/null &&
+    scene_at_exit "umount -l '$SCENE_DIR/b.d'"
 for segment in a b; do
     { host "$segment" home0 "$SCENE_DIR/$segment.d" && out "$segment" && store_out "$segment"; } \
         >"$SCENE_DIR/$segment.conf"
@@ -62,6 +65,36 @@ tap_run "a's client of it also sees it" scene_io "nbd+unix:///kid?socket=$SCENE_
 ctl_exits 0 "it comes back" rehome -s b disk --to back0 --store store2 --json
 tap_is "a has it" "$(owner b) $(owner a) $(state a) $(state b)" "a a home away"
 tap_is "and nothing of it is left at b's" "$(objects b)" 0
+
+# --- all of them, and one too many ----------------------------------------------------------------
+for name in one two; do
+    ctl_exits 0 "volume $name" volume create -s a "$name" --size 8M
+    VOLUME=$name tap_run "a client of $name" load "$name" a
+done
+ctl_exits 0 "what would go" evacuate -s a --to far0 --store store1 --dry-run --json
+json_is "and where its data" '[.volumes[] | .name + " " + .store] | sort | join(", ")' \
+    "disk store1, one store1, two store1"
+ctl_exits 0 "all go" evacuate -s a --to far0 --store store1 --json
+json_is "with their data" '.moved == 3 and .bytes > 17 * 1048576' true
+ctl_exits 0 "and come back" evacuate -s b --to back0 --store store2 --json
+json_is "all of them" .moved 3
+for name in one two; do
+    load_ends "$name" "the client of $name noticed nothing"
+    tap_run "volume $name goes" scene_until 60 "$XSEGCTL" volume rm -s a "$name" --yes
+done
+if mountpoint -q "$SCENE_DIR/b.d"; then
+    ctl_exits 0 "one that is too large" volume create -s a large --size 160M --object-size 256K
+    large() { scene_io "nbd+unix:///large?socket=$SCENE_DIR/a.sock" "$@"; }
+    tap_run "it is filled" large -c 'write -P 3 0 80M' -c 'write -P 4 80M 80M' -c flush
+    ctl_exits 1 "it does not fit" rehome -s a large --to far0 --store store1
+    tap_like "and the answer says so" "$ERR" "No space left on device.*stays usable"
+    tap_run "it stays usable" large -c 'read -P 3 0 80M' -c 'read -P 4 80M 80M'
+    ctl_exits 0 "all of it goes back" volume move -s a large --to file0
+    tap_run "and is whole" large -c 'read -P 3 0 80M' -c 'read -P 4 80M 80M'
+    tap_run "it is removed" scene_until 60 "$XSEGCTL" volume rm -s a large --yes
+else
+    tap_skip "a store that is full" "tmpfs cannot be mounted here"
+fi
 
 # --- killed, and cut off ------------------------------------------------------------------------
 goes() { # FROM: to the other one, with its data

@@ -463,16 +463,19 @@ static int body(struct ctl_work *work, void *context)
 static int plan(struct rehome *rehome)
 {
 	static const struct ctl_column planned[] = {{"name", "NAME", CTL_TEXT},
-		{"to", "TO", CTL_TEXT}, {"rehomer", "RE-HOMER", CTL_TEXT},
-		{"starts", "STARTS IT", CTL_TEXT}, {"dry_run", "DRY RUN", CTL_TEXT}};
+		{"to", "TO", CTL_TEXT}, {"store", "DATA TO", CTL_TEXT},
+		{"rehomer", "RE-HOMER", CTL_TEXT}, {"starts", "STARTS IT", CTL_TEXT},
+		{"dry_run", "DRY RUN", CTL_TEXT}};
 	struct ctl *ctl = rehome->plug.ctl;
 	json_t *rows = json_array();
 	int rc = begin(rehome);
 	for (size_t i = 0; !rc && i < rehome->count; i++)
-		json_array_append_new(rows, json_pack("{s:s, s:s, s:s, s:b, s:b, s:b}", "name",
-						    rehome->moves[i].info.name, "to", rehome->to,
-						    "rehomer", rehome->plug.name, "starts",
-						    !rehome->there, "changed", 0, "dry_run", 1));
+		json_array_append_new(
+			rows, json_pack("{s:s, s:s, s:s?, s:s, s:b, s:b, s:b}", "name",
+				      rehome->moves[i].info.name, "to", rehome->to, "store",
+				      rehome->store[0] ? rehome->store : NULL, "rehomer",
+				      rehome->plug.name, "starts", !rehome->there, "changed", 0,
+				      "dry_run", 1));
 	if (rc)
 		json_decref(rows);
 	else
@@ -548,20 +551,26 @@ const struct ctl_verb ctl_rehome_verb = {
 	1,
 	1,
 	"move a volume to another host while it is used",
-	"\tBoth hosts have it in one store. PEER is the importing end of a bridge (*bridge add*) "
+	"\tPEER is the importing end of a bridge (*bridge add*) "
 	"to "
 	"a "
 	"*skerry-role-rehome*(7) there. What the cache has to write back is written back while the "
 	"volume is used, round for round, until the rest takes less than *--downtime*; then "
 	"requests "
 	"wait while the rest goes and the other host takes it. Who is attached here stays so, "
-	"through the bridge. A re-homer 'home0' comes in front of the composer and belongs into "
+	"through the bridge. Both hosts must have the volume in one store; where each has its own, "
+	"*--store* "
+	"names the other one's, and the data go there first, as *xsegctl volume move* does it: "
+	"with "
+	"snapshots and clones that share objects with it, while all is used. A re-homer 'home0' "
+	"comes in front of the composer and belongs into "
 	"the pipeline (*config save*). The exit status is 0 when the other host has it; else it is "
 	"still here. Killed anywhere, one of the two has it, and both know which.\n",
 	run,
 	{&option_to, &option_store, &option_pause, &option_stall, &ctl_option_via,
 		&ctl_option_detach, &ctl_option_dry_run},
 	.examples = "xsegctl rehome vm1 --to far0\n"
+		    "xsegctl rehome vm1 --to laptop --store laptop-store\n"
 		    "xsegctl rehome vm1 --to far0 --downtime 20ms --on-stall cancel\n",
 };
 
