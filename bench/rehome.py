@@ -10,8 +10,9 @@ writes a few durable records. warm: the working set fits the cache; the share of
 other host's cache answers within 10 s of the move, beside the one here before, and how fast that
 came about, beside reading the folder's files. data: each host has a store of its own, and what the
 volume holds goes along; beside a TCP stream, and beside qemu-img, which copies the same volume to
-qemu-nbd at the other end of the same link while nobody may write to it (half of the rounds); and the longest read and
-write of a client that reads and writes 4 KiB a thousand times a second all the while.
+qemu-nbd at the other end of the same link while nobody may write to it; and the longest read and
+write of a client that reads and writes 4 KiB a thousand times a second all the while (half of the
+rounds).
 """
 
 import json

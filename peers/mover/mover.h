@@ -145,6 +145,7 @@ struct mover_call {
 	struct xseg_key key;
 	uint64_t offset, arg0, arg1;
 	uint32_t room; /* bytes that are sent, or may be answered */
+	uint32_t flags;
 	const void *send;
 	void *receive;
 	/* the answer */
@@ -230,6 +231,8 @@ void mover_group_keys_add(struct mover_keys *keys, struct xseg_key key);
 /* --- requests (mover_route.c, mover_ask.c) --- */
 
 void mover_route_serve(struct peer *peer, struct job *job);
+/* A request to an object that is counted has ended. */
+void mover_route_ended(struct mover *mover, struct mover_object *object, bool change);
 /* Those that waited are served again. */
 void mover_route_wake(struct mover *mover);
 /* Of a record of a volume that is new here: the group that it shares objects with. */
@@ -252,6 +255,8 @@ bool mover_step_turn(struct mover *mover);
 void mover_step_control(struct mover *mover, struct job *job);
 /* It begins by itself. */
 void mover_step_join(struct mover *mover, struct job *job);
+/* Nothing is on its way to an object any more that has been forgotten for that. */
+void mover_step_settled(struct mover *mover);
 /* The object's litter is in somebody's way, and perhaps nobody says STEP any more. */
 void mover_step_want(struct mover *mover, const struct mover_object *object);
 

@@ -245,23 +245,13 @@ struct across {
 	char bytes[];
 };
 
-static void uncount(struct mover *mover, struct mover_object *object, bool change)
-{
-	if (!object)
-		return;
-	if (change)
-		object->changes--;
-	else
-		object->reads--;
-	if (!object->member && !object->group->counting && object->reads + object->changes == 0)
-		mover_group_object_forget(mover, object);
-}
-
 static void across_end(struct across *across, int error)
 {
 	struct mover *mover = mover_of(across->job->peer);
-	uncount(mover, across->source, false);
-	uncount(mover, across->object, true);
+	if (across->source)
+		mover_route_ended(mover, across->source, false);
+	if (across->object)
+		mover_route_ended(mover, across->object, true);
 	if (across->read)
 		call_end(across->read);
 	if (across->write)

@@ -68,6 +68,7 @@ static int call_send(struct mover *mover, struct mover_call *call)
 		return rc;
 	asked->op = call->op;
 	asked->key = call->key;
+	asked->flags = call->flags;
 	asked->offset = call->offset;
 	asked->length = call->op == XSEG_OP_INFO ? 0 : call->room;
 	asked->arg0 = call->arg0;

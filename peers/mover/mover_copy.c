@@ -101,6 +101,7 @@ static unsigned write_parts(struct copies *copies, unsigned i, unsigned count)
 		if ((zero || last) && begin < end)
 			copies->requests[count++] = (struct mover_call){.op = XSEG_OP_WRITE,
 				.key = piece->key,
+				.flags = XSEG_F_FUA,
 				.offset = begin,
 				.room = end - begin,
 				.send = bytes + begin};
@@ -110,12 +111,22 @@ static unsigned write_parts(struct copies *copies, unsigned i, unsigned count)
 	return count;
 }
 
+/*
+ * Each durable when it is answered: the disk has the first while the last is on its way there. An
+ * object with holes is of several pieces that do not wait for each other, so the answer to one says
+ * nothing of the others: then a flush has to.
+ */
 static int write_all(struct copies *copies)
 {
-	unsigned count = 0;
-	for (unsigned i = 0; i < copies->task->count; i++)
+	unsigned count = 0, before;
+	bool holes = false;
+	for (unsigned i = 0; i < copies->task->count; i++) {
+		before = count;
 		count = write_parts(copies, i, count);
-	return mover_call_all(copies->mover, copies->to, copies->requests, count);
+		holes |= count > before + 1;
+	}
+	int rc = mover_call_all(copies->mover, copies->to, copies->requests, count);
+	return rc == 0 && holes ? flush(copies, copies->to) : rc;
 }
 
 static int copy(struct copies *copies)
@@ -130,9 +141,6 @@ static int copy(struct copies *copies)
 		rc = read_all(copies);
 	if (rc == 0)
 		rc = write_all(copies);
-	crash_point("mover.copy.written");
-	if (rc == 0)
-		rc = flush(copies, copies->to);
 	crash_point("mover.copy.flushed");
 	return rc;
 }

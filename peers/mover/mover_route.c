@@ -43,17 +43,24 @@ void mover_route_retry(struct job *job) { peer_retry(job->peer, retry, job); }
 
 /* --- counted ------------------------------------------------------------------------------ */
 
+void mover_route_ended(struct mover *mover, struct mover_object *object, bool change)
+{
+	if (change)
+		object->changes--;
+	else
+		object->reads--;
+	if (object->member || object->group->counting || object->reads + object->changes > 0)
+		return;
+	mover_group_object_forget(mover, object);
+	mover_step_settled(mover);
+}
+
 static void counted_done(struct call *call)
 {
 	struct job *job = call->context;
 	struct mover_object *object = call->context2;
 	struct mover *mover = mover_of(job->peer);
-	if (is_change(job))
-		object->changes--;
-	else
-		object->reads--;
-	if (!object->member && !object->group->counting && object->reads + object->changes == 0)
-		mover_group_object_forget(mover, object);
+	mover_route_ended(mover, object, is_change(job));
 	if (call->result)
 		job_fail_value(job, call->result, call->value);
 	else

@@ -55,6 +55,12 @@ static void prune(struct mover *mover)
 	}
 }
 
+void mover_step_settled(struct mover *mover)
+{
+	if (mover->step == STEP_IDLE)
+		prune(mover);
+}
+
 /* What waited may go on. */
 static void idle(struct mover *mover)
 {
