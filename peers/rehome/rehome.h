@@ -49,6 +49,7 @@ struct rehome_move {
 	uint64_t owner; /* the destination's */
 	enum rehome_stall stall;
 	bool only_ask;
+	unsigned offers; /* that were made again */
 	uint64_t pause_ns;
 	uint64_t rtt_ns;
 	uint64_t asked_ns;  /* the call on its way: since then */

@@ -7,6 +7,7 @@
 
 #include "peers/rehome/rehome.h"
 
+#define OFFERS 3u  /* made again so often */
 #define STALLED 3u /* rounds that were not shorter than the shortest one */
 
 static uint64_t now_of(const struct rehome *rehome) { return peer_now_ns(rehome->peer); }
@@ -39,6 +40,16 @@ static struct rehome_volume *preparing(const struct call *call)
 	return volume && volume->is_preparing ? volume : NULL;
 }
 
+static void acquired(struct call *call);
+
+/* In the moment between our look at the record and theirs, it can have been given back and acquired
+   anew, if nobody has it open: is it the same one now? */
+static bool offer_again(struct rehome *rehome, struct rehome_volume *volume)
+{
+	return volume->move.offers++ < OFFERS &&
+	       rehome_volume_keep(rehome, volume, MAP_KEEP_MAX_NS, acquired);
+}
+
 static void offered(struct call *call)
 {
 	struct rehome *rehome = rehome_of(call->peer);
@@ -56,6 +67,8 @@ static void offered(struct call *call)
 		rc = -ELOOP;
 	volume->move.owner = offer.owner;
 	volume->move.rtt_ns = now_of(rehome) - volume->move.asked_ns;
+	if (rc == -EXDEV && offer_again(rehome, volume))
+		return;
 	if (rc != 0 || volume->move.only_ask) {
 		give_up(volume, rc);
 		return;

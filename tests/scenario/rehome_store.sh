@@ -87,7 +87,9 @@ if mountpoint -q "$SCENE_DIR/b.d"; then
     large() { scene_io "nbd+unix:///large?socket=$SCENE_DIR/a.sock" "$@"; }
     tap_run "it is filled" large -c 'write -P 3 0 80M' -c 'write -P 4 80M 80M' -c flush
     ctl_exits 1 "it does not fit" rehome -s a large --to far0 --store store1
-    tap_like "and the answer says so" "$ERR" "No space left on device.*stays usable"
+    ERR_FULL=$ERR
+    ctl_exits 5 "the mover has to stay" unplug -s a mover0
+    tap_like "the answer says so" "$ERR_FULL" "No space left on device.*stays usable"
     tap_run "it stays usable" large -c 'read -P 3 0 80M' -c 'read -P 4 80M 80M'
     ctl_exits 0 "all of it goes back" volume move -s a large --to file0
     tap_run "and is whole" large -c 'read -P 3 0 80M' -c 'read -P 4 80M 80M'
@@ -144,4 +146,10 @@ tap_run "all is here" io a -c 'read -P 7 16M 16M' -c 'read -P 8 40M 64k'
 tap_run "also of the clone" scene_io "nbd+unix:///kid?socket=$SCENE_DIR/a.sock" \
     -c 'read -P 9 17M 1M' -c 'read -P 7 18M 14M'
 ctl_exits 0 "fsck finds nothing" volume fsck -s a
+ctl_exits 0 "a's mover goes" unplug -s a mover0
+ctl_exits 0 "and b's" unplug -s b mover0
+ctl_exits 0 "b goes" down b --yes
+tap_run "a needs it no more" io a -c 'read -P 7 16M 16M' -c 'write -P 7 16M 64k' -c flush
+ctl_exits 0 "also to list its volumes" volume list -s a --json
+json_is "these" '[.volumes[].name] | sort | join(" ")' "disk disk@one kid"
 tap_end

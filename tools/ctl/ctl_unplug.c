@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* unplug: a cache writes everything back, is led past, and goes. */
+/* unplug: a cache writes everything back, is led past, and goes; or a mover that moves nothing. */
 #include <base/clock.h>
 #include <base/must.h>
 #include <base/time.h>
 #include <errno.h>
+#include <peer/mover.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,7 @@
 #include <xseg/reap.h>
 #include <xseg/registry.h>
 
+#include "tools/ctl/ctl_call.h"
 #include "tools/ctl/ctl_plug.h"
 #include "tools/ctl/ctl_rpc.h"
 #include "tools/report/kept.h"
@@ -33,7 +35,8 @@ static const struct ctl_column step_columns[] = {{"action", "ACTION", CTL_TEXT},
 
 struct unplug {
 	struct ctl_plug plug;
-	bool serves;	  /* it answers */
+	bool serves; /* it answers */
+	bool is_mover;
 	bool comes;	  /* it has died, and is started again */
 	bool discarding;  /* --discard-dirty was given */
 	uint64_t discard; /* bytes */
@@ -280,7 +283,8 @@ static int find_peer(struct unplug *unplug, bool *there)
 	struct kept kept = {0};
 	uint32_t port;
 	*there = !xseg_peer_find(&plug->seg, plug->name, &view);
-	if (*there && strcmp(view.role, CTL_CACHE_ROLE))
+	unplug->is_mover = *there && !strcmp(view.role, MOVER_ROLE);
+	if (*there && strcmp(view.role, CTL_CACHE_ROLE) && !unplug->is_mover)
 		return fault_set(&plug->ctl->fault, FAULT_USAGE, plug->name,
 			"'xsegctl cache list' lists them", "peer '%s' is no cache but a %s",
 			plug->name, view.role);
@@ -294,7 +298,8 @@ static int find_peer(struct unplug *unplug, bool *there)
 	unplug->comes = false;
 	json_t *peers = json_object_get(status, "peers");
 	json_array_foreach (peers, i, peer) {
-		if (!text_is(peer, "name", plug->name) || !text_is(peer, "role", CTL_CACHE_ROLE))
+		const char *role = unplug->is_mover ? MOVER_ROLE : CTL_CACHE_ROLE;
+		if (!text_is(peer, "name", plug->name) || !text_is(peer, "role", role))
 			continue;
 		*there = true;
 		unplug->comes = text_is(peer, "state", "restarting") ||
@@ -344,11 +349,35 @@ static int kill_check(const struct unplug *unplug)
 		plug->name);
 }
 
+/* Without it nobody would find what is half in one store and half in the other. */
+static int moves_nothing(const struct unplug *unplug)
+{
+	const struct ctl_plug *plug = &unplug->plug;
+	struct mover_state state = {0};
+	struct ctl_call call = {.what = MOVER_GROUPS,
+		.answer_at = MOVER_ANSWER_AT,
+		.out = &state,
+		.out_size = sizeof(state)};
+	int error = ctl_call_once(plug->seg.name, plug->name, plug->ctl->timeout_ns, &call);
+	if (error)
+		return fault_set(&plug->ctl->fault, fault_code_of_errno(error), plug->name,
+			"'xsegctl status' says how it is",
+			"mover '%s' does not say what it moves: %s", plug->name, strerror(-error));
+	return state.left == 0
+		       ? 0
+		       : fault_set(&plug->ctl->fault, FAULT_BUSY, plug->name,
+				 "say 'xsegctl volume move' again, or with --to the old store",
+				 "mover '%s' has %llu groups of volumes on their way", plug->name,
+				 (unsigned long long)state.left);
+}
+
 /* Nothing is in it that is nowhere else. */
 static int empty_it(struct unplug *unplug)
 {
 	struct cache_state state;
 	struct client client;
+	if (unplug->is_mover)
+		return moves_nothing(unplug);
 	if (!unplug->serves)
 		return give_up_check(unplug, kept_dirty(&unplug->plug));
 	if (!unplug->discarding)
@@ -471,16 +500,19 @@ static int run(struct ctl *ctl)
 const struct ctl_verb ctl_unplug_verb = {
 	"unplug",
 	NULL,
-	"CACHE",
+	"PEER",
 	1,
 	1,
-	"take a cache out of a running pipeline",
+	"take a cache or a mover out of a running pipeline",
 	"\tIt writes everything back, which takes as long as the store does; then the edges lead "
 	"past it, and when nothing is left at it, it is stopped and forgotten; one that shares its "
 	"process stays there, out of the way. A guest sees a pause at most. Said again it goes on "
 	"where it was. When the store fails for 10 s (or *--timeout*) it says so and leaves the "
 	"cache in place, serving; *--discard-dirty* with the number of bytes that was shown takes "
-	"it out all the same, and they are lost.\n",
+	"it out all the same, and they are lost. A mover goes when nothing is on its way; what "
+	"lies "
+	"in "
+	"its other store is not seen here any more.\n",
 	run,
 	{&ctl_option_discard, &ctl_option_progress, &ctl_option_detach, &ctl_option_dry_run},
 	.examples = "xsegctl unplug cache0\n"
