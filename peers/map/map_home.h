@@ -49,7 +49,7 @@ int map_home_renew(struct map_store *store, uint64_t id, const struct map_claim 
 /*
  * Handed over: nobody's, and only `next` may have it, or `owner` again, whoever is first, until a
  * lease's time is over. Whoever of the two comes late finds it another's: there is nothing to be
- * decided but by this record. -ESTALE: it is not ours.
+ * decided but by this record. `term` 0: whichever it is in. -ESTALE: it is not ours.
  */
 int map_home_give(struct map_store *store, uint64_t id, const struct map_claim *claim,
 	uint64_t term, uint64_t next);

@@ -26,8 +26,8 @@ static void found(struct mover *mover, const struct job *job, uint32_t length)
 {
 	uint64_t ids[2 + MOVER_OWNERS_COUNT] = {job->key.volume};
 	bool hidden = is_hidden(job);
-	if (job->key.epoch == XSEG_EPOCH_VOLUME && job->key.object == 0 &&
-		length == XSEG_RECORD_MAX && job->data_size >= length) {
+	if (job->key.epoch == XSEG_EPOCH_VOLUME && length == XSEG_RECORD_MAX &&
+		job->data_size >= length) {
 		job_get_bytes(job, MOVER_PARENT, ids + 1, sizeof(*ids));
 		job_get_bytes(job, MOVER_OWNERS, ids + 2, MOVER_OWNERS_COUNT * sizeof(*ids));
 	}
