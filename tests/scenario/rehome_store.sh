@@ -62,6 +62,11 @@ tap_run "the clone went, too" scene_io "nbd+unix:///kid?socket=$SCENE_DIR/b.sock
     -c 'read -P 9 17M 1M' -c 'read -P 7 18M 14M'
 tap_run "a's client of it also sees it" scene_io "nbd+unix:///kid?socket=$SCENE_DIR/a.sock" \
     -c 'read -P 9 17M 1M'
+VOLUME=kid tap_run "which stays a's, and is written to" load kid a
+ctl_exits 5 "so the mover has to stay" unplug -s a mover0
+load_ends kid "its client noticed nothing"
+is_free() { [ "$("$XSEGCTL" volume info -s b kid --json | jq .home.host)" = null ]; }
+tap_run "nobody has it any more" scene_until 60 is_free
 ctl_exits 0 "it comes back" rehome -s b disk --to back0 --store store2 --json
 tap_is "a has it" "$(owner b) $(owner a) $(state a) $(state b)" "a a home away"
 tap_is "and nothing of it is left at b's" "$(objects b)" 0

@@ -15,6 +15,7 @@
 #include <xseg/registry.h>
 
 #include "tools/ctl/ctl_call.h"
+#include "tools/ctl/ctl_map.h"
 #include "tools/ctl/ctl_plug.h"
 #include "tools/ctl/ctl_rpc.h"
 #include "tools/report/kept.h"
@@ -349,26 +350,67 @@ static int kill_check(const struct unplug *unplug)
 		plug->name);
 }
 
+static int ask_mover(const struct unplug *unplug, enum mover_control what, uint64_t volume,
+	struct mover_state *state)
+{
+	const struct ctl_plug *plug = &unplug->plug;
+	struct ctl_call call = {.what = what,
+		.volume = volume,
+		.answer_at = MOVER_ANSWER_AT,
+		.out = state,
+		.out_size = sizeof(*state)};
+	return ctl_call_once(plug->seg.name, plug->name, plug->ctl->timeout_ns, &call);
+}
+
+static int mover_is_silent(const struct unplug *unplug, int error)
+{
+	return fault_set(&unplug->plug.ctl->fault, fault_code_of_errno(error), unplug->plug.name,
+		"'xsegctl status' says how it is", "mover '%s' does not say what is where: %s",
+		unplug->plug.name, strerror(-error));
+}
+
+/* Past the mover a volume in its other store would read as if nothing had ever been written. */
+static int nobody_needs_it(const struct unplug *unplug)
+{
+	struct ctl *ctl = unplug->plug.ctl;
+	struct ctl_map_nodes nodes = {0};
+	struct client composer;
+	int rc = ctl_join_composer(ctl, &composer);
+	if (rc)
+		return rc;
+	int error = ctl_map_tree_list(&composer, &nodes);
+	client_close(&composer);
+	if (error)
+		rc = mover_is_silent(unplug, error);
+	for (size_t i = 0; i < nodes.count && !rc; i++) {
+		const struct xseg_volume_info *info = &nodes.all[i].info;
+		struct mover_state state = {0};
+		error = info->opens ? ask_mover(unplug, MOVER_STATE, info->id, &state) : -ENOENT;
+		if (error && error != -ENOENT)
+			rc = mover_is_silent(unplug, error);
+		else if (!error)
+			rc = fault_set(&ctl->fault, FAULT_BUSY, info->name,
+				"'xsegctl client list' says who has it open",
+				"volume '%s' is open here, and lies in the other store of '%s'",
+				info->name, unplug->plug.name);
+	}
+	free(nodes.all);
+	return rc;
+}
+
 /* Without it nobody would find what is half in one store and half in the other. */
 static int moves_nothing(const struct unplug *unplug)
 {
-	const struct ctl_plug *plug = &unplug->plug;
 	struct mover_state state = {0};
-	struct ctl_call call = {.what = MOVER_GROUPS,
-		.answer_at = MOVER_ANSWER_AT,
-		.out = &state,
-		.out_size = sizeof(state)};
-	int error = ctl_call_once(plug->seg.name, plug->name, plug->ctl->timeout_ns, &call);
+	int error = ask_mover(unplug, MOVER_GROUPS, 0, &state);
 	if (error)
-		return fault_set(&plug->ctl->fault, fault_code_of_errno(error), plug->name,
-			"'xsegctl status' says how it is",
-			"mover '%s' does not say what it moves: %s", plug->name, strerror(-error));
+		return mover_is_silent(unplug, error);
 	return state.left == 0
-		       ? 0
-		       : fault_set(&plug->ctl->fault, FAULT_BUSY, plug->name,
+		       ? nobody_needs_it(unplug)
+		       : fault_set(&unplug->plug.ctl->fault, FAULT_BUSY, unplug->plug.name,
 				 "say 'xsegctl volume move' again, or with --to the old store",
-				 "mover '%s' has %llu groups of volumes on their way", plug->name,
-				 (unsigned long long)state.left);
+				 "mover '%s' has %llu groups of volumes on their way",
+				 unplug->plug.name, (unsigned long long)state.left);
 }
 
 /* Nothing is in it that is nowhere else. */
@@ -509,10 +551,9 @@ const struct ctl_verb ctl_unplug_verb = {
 	"process stays there, out of the way. A guest sees a pause at most. Said again it goes on "
 	"where it was. When the store fails for 10 s (or *--timeout*) it says so and leaves the "
 	"cache in place, serving; *--discard-dirty* with the number of bytes that was shown takes "
-	"it out all the same, and they are lost. A mover goes when nothing is on its way; what "
-	"lies "
-	"in "
-	"its other store is not seen here any more.\n",
+	"it out all the same, and they are lost. A mover goes when nothing is on its way "
+	"and nobody here has a volume open that lies in its other store: those are not seen here "
+	"any more.\n",
 	run,
 	{&ctl_option_discard, &ctl_option_progress, &ctl_option_detach, &ctl_option_dry_run},
 	.examples = "xsegctl unplug cache0\n"
