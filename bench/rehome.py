@@ -346,9 +346,8 @@ def qemu_img(hosts, relay):
 
 def data_round(table, hosts, relay, rtt):
     hosts.delay(rtt)
-    seconds = ["stream", "1", str(MIB)]
-    table.add("TCP stream", json.loads(output_of(
-        [hosts.place.program("bench_tcp"), *seconds]))["bytes_per_second"])
+    stream = output_of([hosts.place.program("bench_tcp"), "stream", "1", str(MIB)])
+    table.add("TCP stream", json.loads(stream)["bytes_per_second"])
     table.add(f"qemu-img, RTT {rtt}", qemu_img(hosts, relay))
     for name in ("a", "b"):
         begun = time.monotonic()

@@ -55,12 +55,12 @@ static void looked(struct call *call)
 		look(mover, job);
 		return;
 	}
-	if (result == 0)
-		found(mover, job, length);
-	if (result)
+	if (result) {
 		job_fail_value(job, result, value);
-	else
-		job_complete_value(job, length, value);
+		return;
+	}
+	found(mover, job, length);
+	job_complete_value(job, length, value);
 }
 
 static void look(struct mover *mover, struct job *job)

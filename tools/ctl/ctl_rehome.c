@@ -38,9 +38,8 @@ static const struct ctl_option option_at_once = {
 	"at-once", 0, "COUNT", "so many volumes on their way at a time, 1 to 64 (default 4)", NULL};
 
 static const struct ctl_option option_store = {"store", 0, "STORE",
-	"where the other host keeps its volumes, as a peer of this one (bridge add): what it does "
-	"not "
-	"have there goes there first",
+	"where the other host keeps its volumes, as a peer of this one (bridge add): the data go "
+	"there first",
 	NULL};
 
 static const struct ctl_column columns[] = {{"name", "name", CTL_TEXT}, {"to", "to", CTL_TEXT},
@@ -200,9 +199,7 @@ static int told(const struct rehome *rehome, const struct move *move, size_t sta
 		{-EBUSY, FAULT_BUSY, "another host has it, or it is being moved already",
 			"'xsegctl volume info' and 'xsegctl rehome status' say which"},
 		{-EXDEV, FAULT_CONFLICT, "the other host does not have it in the same store",
-			"--store says where the other one keeps its volumes, and the data go "
-			"there, "
-			"too"},
+			"--store says where the other one keeps its volumes: the data go along"},
 		{-ENOLINK, FAULT_FAILED, "no re-homer is behind that bridge",
 			"there a synapse_export with edge.volume=home0 is needed"},
 		{-ENOTCONN, FAULT_FAILED, "the bridge to the other host is down",
@@ -551,18 +548,15 @@ const struct ctl_verb ctl_rehome_verb = {
 	1,
 	1,
 	"move a volume to another host while it is used",
-	"\tPEER is the importing end of a bridge (*bridge add*) "
-	"to "
-	"a "
-	"*skerry-role-rehome*(7) there. What the cache has to write back is written back while the "
+	"\tPEER is the importing end of a bridge (*bridge add*) to a *skerry-role-rehome*(7) "
+	"there. What the cache has to write back is written back while the "
 	"volume is used, round for round, until the rest takes less than *--downtime*; then "
 	"requests "
 	"wait while the rest goes and the other host takes it. Who is attached here stays so, "
 	"through the bridge. Both hosts must have the volume in one store; where each has its own, "
-	"*--store* "
-	"names the other one's, and the data go there first, as *xsegctl volume move* does it: "
-	"with "
-	"snapshots and clones that share objects with it, while all is used. A re-homer 'home0' "
+	"*--store* names the other one's, and the data go there first, as *xsegctl volume move* "
+	"does it: with snapshots and clones that share objects with it, while all is used. A "
+	"re-homer 'home0' "
 	"comes in front of the composer and belongs into "
 	"the pipeline (*config save*). The exit status is 0 when the other host has it; else it is "
 	"still here. Killed anywhere, one of the two has it, and both know which.\n",
