@@ -161,7 +161,7 @@ NEXT=0
 server_killed "$OWNER" take_over
 tap_is "what a replica may lack is not read by who waits for none" \
     "$(PEER=disk op read 40 0 0 4096 1)" EIO
-tap_like "which is said" "$(cat "$SCENE_DIR/life.err")" 'a replica has taken its place'
+tap_like "which is said" "$(cat "$SCENE_DIR/life.err")" 'a replica has taken the server.s place'
 scene_stop life
 
 # --- the node that it was told of is away -------------------------------------------------------

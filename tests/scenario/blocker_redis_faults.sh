@@ -184,7 +184,7 @@ NEXT=0
 server_killed north take_its_place
 PEER=lone
 tap_is "what a replica may lack is not read" "$(op read 1 0 0 4096 0)" EIO
-tap_like "which is said" "$(cat "$SCENE_DIR/lone.err")" 'a replica has taken its place'
+tap_like "which is said" "$(cat "$SCENE_DIR/lone.err")" 'a replica has taken the server.s place'
 scene_stop lone
 blocker_peer lone 1 "lone=$pair,prefix=lone" || tap_not_ok "it starts"
 tap_is "started anew it goes on with what is there" "$(op write 1 0 0 4096 2)" ok

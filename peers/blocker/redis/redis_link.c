@@ -179,21 +179,17 @@ static void greeted(redisAsyncContext *context, void *got, void *which)
 		memcpy(shard->sha[script], reply->str, 41);
 	greet_connections(shard, script, reply);
 	if (script == GENERATION && (reply->type != REDIS_REPLY_STRING ||
-					    strcmp(reply->str, shard->store->generation) != 0))
+					    strcmp(reply->str, shard->store->generation) != 0)) {
+		shard->said = 0;
+		redis_link_say(shard, -EIO, "nothing of ours: its data is gone, or another's");
 		atomic_store(&shard->store->lost, REDIS_GONE);
+	}
 	if (--shard->greetings > 0)
 		return;
 	shard->state = REDIS_READY;
 	redis_plain_connected(shard);
 	shard->backoff_ns = 0;
 	shard->said = 0;
-	int what = atomic_load(&shard->store->lost);
-	if (what == REDIS_GONE)
-		redis_link_say(shard, -EIO, "nothing of ours: its data is gone, or another's");
-	if (what == REDIS_PROMOTED)
-		redis_link_say(shard, -EIO,
-			"a replica has taken its place: what was written last may be missing; "
-			"start this peer anew to go on with what is there");
 }
 
 static void greet(struct redis_shard *shard, intptr_t which, const char *format, ...)

@@ -48,8 +48,12 @@ bool redis_replica_meet(
 	if (store->cluster && store->named)
 		promoted = promoted && strcmp(before, store->history) == 0;
 	store->named = strstr(info, "repl_backlog_active:1") != NULL;
-	if (promoted && options->replicas == 0)
+	if (promoted && options->replicas == 0) {
+		log_error(REDIS_ROOM, "a replica has taken the server's place: what was written "
+				      "last may be missing; start this peer anew to go on with "
+				      "what is there");
 		atomic_store(&store->lost, REDIS_PROMOTED);
+	}
 	memcpy(store->history, history, sizeof(history));
 	pthread_mutex_unlock(&store->lock);
 	if (promoted && options->replicas > 0)
