@@ -104,7 +104,7 @@ static int nbd_open(struct peer *first, char *why, size_t why_size)
 {
 	struct nbd_shared *shared = first->shared;
 	const struct nbd_options *options = first->options;
-	shared->owner = first->name;
+	shared->listeners.owner = first->name;
 	shared->single_in = shared->single_out = -1;
 	nbd_control_init(shared);
 	signal(SIGPIPE, SIG_IGN); /* pipes know no MSG_NOSIGNAL */
@@ -146,7 +146,7 @@ static int nbd_start(struct peer *peer, char *why, size_t why_size)
 	nbd->base = peer_event_base(peer);
 	TAILQ_INIT(&nbd->conns);
 	TAILQ_INIT(&nbd->active);
-	TAILQ_INIT(&nbd->exports);
+	front_volumes_init(&nbd->volumes, peer, nbd_export_busy);
 	TAILQ_INIT(&nbd->free_requests);
 	int error = nbd->base ? nbd_listen_start(nbd) : -1;
 	if (error)
@@ -160,7 +160,7 @@ static void nbd_stop(struct peer *peer)
 {
 	struct nbd *nbd = nbd_of(peer);
 	struct nbd_conn *conn;
-	atomic_store(&nbd->shared->stopping, true);
+	atomic_store(&nbd->shared->listeners.stopping, true);
 	nbd_listen_stop(nbd);
 	TAILQ_FOREACH (conn, &nbd->conns, link)
 		if (!nbd_handover_begin(conn))
@@ -172,7 +172,7 @@ static void nbd_stop(struct peer *peer)
 static bool nbd_idle(struct peer *peer)
 {
 	struct nbd *nbd = nbd_of(peer);
-	return TAILQ_EMPTY(&nbd->conns) && !nbd->reopening;
+	return TAILQ_EMPTY(&nbd->conns) && !nbd->volumes.reopening;
 }
 
 /* Deadlines, a few times a second and only while there are any. */
@@ -208,7 +208,7 @@ static bool nbd_poll(struct peer *peer)
 	struct nbd_conn *conn, *next;
 	bool moved = false;
 	nbd->again = false;
-	nbd_reopen_check(nbd);
+	front_reopen_check(&nbd->volumes);
 	for (conn = TAILQ_FIRST(&nbd->active); conn; conn = next) {
 		next = TAILQ_NEXT(conn, active_link);
 		moved |= nbd_conn_turn(conn);
@@ -225,7 +225,7 @@ static bool nbd_poll(struct peer *peer)
 static bool nbd_sleep(struct peer *peer)
 {
 	struct nbd *nbd = nbd_of(peer);
-	if (nbd->again)
+	if (nbd->again || nbd->volumes.ended)
 		return false;
 	if (nbd->timed)
 		peer_wake_at(peer, nbd->sweep_ns + NBD_SWEEP_NS + 1);

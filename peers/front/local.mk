@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
+front_sources = peers/front/front.h peers/front/front_address.c peers/front/front_fdstore.c \
+	peers/front/front_listen.c peers/front/front_reopen.c
 pkglib_LTLIBRARIES += front_nbd.la
 front_nbd_la_SOURCES = \
 	peers/front/nbd.h peers/front/nbd_command.h peers/front/nbd_handshake.h peers/front/nbd_proto.h \
-	peers/front/nbd_reply.h peers/front/front_nbd.c peers/front/nbd_reopen.c peers/front/nbd_address.c \
+	peers/front/nbd_reply.h peers/front/front_nbd.c \
 	peers/front/nbd_command.c peers/front/nbd_conn.c peers/front/nbd_control.c peers/front/nbd_data.c peers/front/nbd_dirty.c peers/front/nbd_export.c \
 	peers/front/nbd_range.c peers/front/nbd_share.c peers/front/nbd_negotiate.c peers/front/nbd_handshake.c \
-	peers/front/nbd_fdstore.c peers/front/nbd_listen.c peers/front/nbd_log.c peers/front/nbd_option.c peers/front/nbd_handover.c peers/front/nbd_patch.c \
+	peers/front/nbd_listen.c peers/front/nbd_log.c peers/front/nbd_option.c peers/front/nbd_handover.c peers/front/nbd_patch.c \
 	peers/front/nbd_receive.c peers/front/nbd_reply.c peers/front/nbd_request.c \
 	peers/front/nbd_send.c peers/front/nbd_overload.c \
 	peers/front/nbd_socket.c peers/front/nbd_span.c peers/front/nbd_status.c \
-	peers/front/nbd_tls.c $(tls_sources)
+	peers/front/nbd_tls.c $(front_sources) $(tls_sources)
 front_nbd_la_CFLAGS = $(AM_CFLAGS) $(EVENT_CFLAGS) $(OPENSSL_CFLAGS)
 front_nbd_la_LDFLAGS = $(AM_LDFLAGS) $(MODULE_LDFLAGS)
 front_nbd_la_LIBADD = $(EVENT_LIBS) $(OPENSSL_LIBS)

@@ -18,20 +18,17 @@
 #include <stdatomic.h>
 #include <sys/socket.h>
 
+#include "peers/front/front.h"
 #include "peers/front/nbd_handshake.h"
 #include "peers/front/nbd_reply.h"
 
 #define NBD_ROOM "front_nbd"
-#define NBD_EDGE_VOLUME 0u
-#define NBD_LISTEN_MAX 16u
 #define NBD_STAGE_SIZE (256u << 10) /* one receive; holds any option */
 #define NBD_STAGE_NARROW 4096u /* where large payloads are expected: they go to pages instead */
 #define NBD_LARGE 16384u       /* such a payload */
 #define NBD_PAYLOAD_MAX (32u << 20)
 #define NBD_WINDOW 8u /* calls in flight of one long request without data */
 #define NBD_IOV_MAX 512
-#define NBD_WHO_LENGTH 96u
-#define NBD_FDSTORE_LENGTH 96u
 
 struct event;
 struct nbd;
@@ -76,20 +73,8 @@ enum nbd_counter {
 
 /* --- what all shards share ------------------------------------------------------- */
 
-struct nbd_listener {
-	int fd;
-	bool trusted; /* a UNIX socket or loopback */
-	char *path;   /* of a UNIX socket that we made, to be unlinked */
-	uint64_t device, inode;
-	char name[NBD_WHO_LENGTH];
-	char kept[NBD_FDSTORE_LENGTH]; /* what it is stored as for a successor; "": not stored */
-	bool taken;		       /* from a predecessor */
-};
-
 struct nbd_shared {
-	const char *owner; /* the peer's name */
-	struct nbd_listener listeners[NBD_LISTEN_MAX];
-	unsigned listener_count;
+	struct front_listeners listeners;
 	int single_in, single_out;    /* stdin and stdout as they were; -1: not single */
 	struct tls_context *tls;      /* NULL: no certificate */
 	_Atomic uint32_t connections; /* that use a volume */
@@ -98,18 +83,13 @@ struct nbd_shared {
 	pthread_mutex_t clients_lock;
 	TAILQ_HEAD(, nbd_conn) clients; /* those of `connections`: nbd_control.c */
 	_Atomic uint32_t passing;	/* connections that the successor will take over */
-	_Atomic bool stopping;		/* asked to; else a close means that the start has failed */
 };
 
 /* --- a volume that connections of this shard use --------------------------------- */
 
 /* Parts of sectors are read, changed and written: meanwhile nobody else writes here. */
 struct nbd_export {
-	TAILQ_ENTRY(nbd_export) link;
-	uint64_t volume;
-	uint64_t term;		      /* the last one in which it was opened to write */
-	uint32_t users;		      /* connections */
-	uint32_t changers;	      /* of them: those that may alter it */
+	struct front_volume volume;   /* first; its users are connections */
 	uint32_t writers;	      /* requests in flight that alter it */
 	uint32_t inflight;	      /* requests */
 	uint64_t bytes;		      /* of data that they hold */
@@ -288,7 +268,7 @@ struct nbd_conn {
 	struct event *in_event, *out_event;
 	uint64_t requests, bytes_in, bytes_out;
 	unsigned handover_number;
-	char who[NBD_WHO_LENGTH];
+	char who[FRONT_WHO_LENGTH];
 };
 TAILQ_HEAD(nbd_conn_list, nbd_conn);
 
@@ -296,7 +276,7 @@ TAILQ_HEAD(nbd_conn_list, nbd_conn);
 
 struct nbd_accept {
 	struct nbd *nbd;
-	struct nbd_listener *listener;
+	struct front_listener *listener;
 	struct event *event;
 	bool paused; /* out of descriptors */
 };
@@ -306,7 +286,7 @@ struct nbd_accept {
 struct nbd_taken {
 	int fd;
 	struct nbd_session session;
-	char name[NBD_FDSTORE_LENGTH];
+	char name[FRONT_FDSTORE_LENGTH];
 };
 
 struct nbd {
@@ -314,22 +294,20 @@ struct nbd {
 	const struct nbd_options *options;
 	struct nbd_shared *shared;
 	struct event_base *base;
-	struct nbd_accept accepts[NBD_LISTEN_MAX];
+	struct nbd_accept accepts[FRONT_LISTEN_MAX];
 	unsigned accept_count;
 	struct nbd_conn_list conns, active;
-	TAILQ_HEAD(, nbd_export) exports;
-	uint32_t dying; /* connections past DRAINING */
-	bool again;	/* somebody has work: do not sleep */
-	bool timed;	/* somebody has a deadline */
-	bool starved;	/* the pool was low: data that cannot leave is to be given back */
+	struct front_volumes volumes; /* each of them in a struct nbd_export */
+	uint32_t dying;		      /* connections past DRAINING */
+	bool again;		      /* somebody has work: do not sleep */
+	bool timed;		      /* somebody has a deadline */
+	bool starved; /* the pool was low: data that cannot leave is to be given back */
 	uint64_t sweep_ns, stop_ns;
-	uint64_t share_ns;	      /* when these were looked at: */
-	uint64_t share_bytes;	      /* of pages that are free, for this lane */
-	uint32_t share_requests;      /* slots */
-	uint64_t reopen_ns, composer; /* when we looked last; who it was */
+	uint64_t share_ns;	 /* when these were looked at: */
+	uint64_t share_bytes;	 /* of pages that are free, for this lane */
+	uint32_t share_requests; /* slots */
 	struct nbd_taken taken[NBD_HANDOVER_MAX];
 	unsigned taken_count;
-	unsigned reopening; /* volumes; meanwhile none is opened or closed */
 	/* pools */
 	uint8_t *buffers; /* linked by their first bytes */
 	unsigned buffer_count;
@@ -415,10 +393,8 @@ struct call *nbd_export_list_call(struct nbd_conn *conn);
 void nbd_export_close(struct nbd_conn *conn);
 void nbd_export_adopt(struct nbd_conn *conn, uint64_t volume);
 int nbd_export_use(struct nbd_conn *conn);
+bool nbd_export_busy(const struct peer *peer);
 void nbd_export_unuse(struct nbd_conn *conn);
-
-/* nbd_reopen.c: a new composer learns what is open. */
-void nbd_reopen_check(struct nbd *nbd);
 
 /* nbd_range.c: who may alter the export now. -EAGAIN: the connection waits. */
 int nbd_range_lock(struct nbd_request *request, enum nbd_range_lock_mode hold);
@@ -507,13 +483,6 @@ struct call *nbd_dirty_call(const struct nbd_request *request);
 /* True: the next piece is wanted, too. */
 bool nbd_dirty_take(struct nbd_request *request, const struct call *call);
 
-/* Of UNIX sockets. */
-struct nbd_rights {
-	mode_t mode;
-	gid_t group;
-};
-#define NBD_NO_GROUP ((gid_t)-1) /* the process's */
-
 /* nbd_control.c: what can be asked of us. */
 void nbd_control_init(struct nbd_shared *shared);
 void nbd_control_add(struct nbd_conn *conn);
@@ -521,28 +490,6 @@ void nbd_control_remove(struct nbd_conn *conn);
 void nbd_control(struct peer *peer, struct job *job);
 /* nbd_export.c: is a volume of that name offered? */
 bool nbd_export_allowed(const struct nbd *nbd, const char *name);
-
-/* nbd_address.c: one `listen` option becomes one or more listeners. */
-int nbd_address_listen(struct nbd_shared *shared, const char *address,
-	const struct nbd_rights *rights, char *why, size_t size);
-int nbd_address_inherit(struct nbd_shared *shared, const char *name, char *why, size_t size);
-void nbd_address_text(const struct sockaddr *address, socklen_t length, char out[NBD_WHO_LENGTH]);
-/* A UNIX socket or loopback? */
-bool nbd_address_is_local(int fd);
-
-/*
- * nbd_fdstore.c: listening sockets that outlive the process. Whoever started us keeps copies;
- * clients that come while nobody accepts wait in their queues.
- */
-/* What a socket of that address is stored as; "" when it cannot be. */
-void nbd_fdstore_name(const struct nbd_shared *shared, const struct sockaddr *address,
-	socklen_t length, char name[NBD_FDSTORE_LENGTH]);
-/* The predecessor's socket of that name, or -ENOENT. */
-int nbd_fdstore_take(const char *name);
-/* All are open: has those kept that are not yet. */
-void nbd_fdstore_put(struct nbd_shared *shared);
-/* About to close it: true when its successor will go on with it, so its file must stay. */
-bool nbd_fdstore_leave(const struct nbd_shared *shared, const struct nbd_listener *listener);
 
 /* nbd_handover.c: connections that our successor takes over. */
 /* We stop: true when it will be passed on, as soon as nbd_handover_check() finds it quiet. */
@@ -559,8 +506,6 @@ void nbd_listen_close(struct nbd_shared *shared);
 int nbd_listen_start(struct nbd *nbd);
 void nbd_listen_stop(struct nbd *nbd);
 void nbd_listen_resume(struct nbd *nbd);
-/* "client 10.0.0.7:4711" */
-void nbd_listen_name_client(int fd, char who[NBD_WHO_LENGTH]);
 
 /* nbd_tls.c */
 int nbd_tls_open(

@@ -204,7 +204,7 @@ void nbd_conn_reap(struct nbd *nbd)
 	for (conn = TAILQ_FIRST(&nbd->conns); conn && nbd->dying; conn = next) {
 		next = TAILQ_NEXT(conn, link);
 		/* what is being opened again must not be closed meanwhile */
-		if (conn->state < NBD_CONN_DEAD || !nbd_conn_quiet(conn) || nbd->reopening)
+		if (conn->state < NBD_CONN_DEAD || !nbd_conn_quiet(conn) || nbd->volumes.reopening)
 			continue;
 		nbd_export_unuse(conn);
 		if (conn->state == NBD_CONN_DEAD && conn->session.volume) {
@@ -359,7 +359,7 @@ static struct nbd_conn *nbd_conn_new(struct nbd *nbd, int in, int out)
 		      getsockopt(out, SOL_SOCKET, SO_TYPE, &type, &size) == 0;
 	conn->transport = socket ? &nbd_transport_socket : &nbd_transport_pipe;
 	TAILQ_INIT(&conn->queue);
-	nbd_listen_name_client(in, conn->who);
+	front_name_client(in, conn->who);
 	return conn;
 }
 

@@ -124,7 +124,7 @@ static bool nbd_check_ask(struct peer *peer, void *context)
 		call_put_bytes(call, XSEG_NAME_AT, name, call->length + 1);
 	call->context = check;
 	call->context2 = peer;
-	call_submit(call, NBD_EDGE_VOLUME, nbd_check_answered);
+	call_submit(call, FRONT_EDGE_VOLUME, nbd_check_answered);
 	return true;
 }
 
@@ -132,10 +132,10 @@ static bool nbd_check_ask(struct peer *peer, void *context)
 
 static bool nbd_address_fill(const struct nbd *nbd, unsigned index, struct front_address *out)
 {
-	const struct nbd_listener *listener = &nbd->shared->listeners[index];
+	const struct front_listener *listener = &nbd->shared->listeners.item[index];
 	struct sockaddr_storage address = {0};
 	socklen_t length = sizeof(address);
-	char text[NBD_WHO_LENGTH];
+	char text[FRONT_WHO_LENGTH];
 	uint64_t tls = nbd->options->tls;
 	memset(out, 0, sizeof(*out));
 	if (getsockname(listener->fd, (struct sockaddr *)&address, &length))
@@ -149,7 +149,7 @@ static bool nbd_address_fill(const struct nbd *nbd, unsigned index, struct front
 			un->sun_path);
 		return out->text[0] != 0;
 	}
-	nbd_address_text((const struct sockaddr *)&address, length, text);
+	front_address_text((const struct sockaddr *)&address, length, text);
 	if (strncmp(text, "tcp:", 4) != 0)
 		return false;
 	snprintf(out->text, sizeof(out->text), "%s", text + 4);
@@ -173,7 +173,7 @@ static void nbd_control_addresses(const struct nbd *nbd, struct job *job)
 		job_fail(job, -ENOENT);
 		return;
 	}
-	for (unsigned i = 0; i < nbd->shared->listener_count; i++) {
+	for (unsigned i = 0; i < nbd->shared->listeners.count; i++) {
 		if (at + sizeof(address) > job->data_size || !nbd_address_fill(nbd, i, &address))
 			continue;
 		job_put_bytes(job, at, &address, sizeof(address));

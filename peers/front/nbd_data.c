@@ -93,7 +93,7 @@ void nbd_data_read_submit(struct nbd_request *request, struct call *first)
 	for (struct call *call = first; call; call = next) {
 		next = TAILQ_NEXT(call, link);
 		request->pending++;
-		call_submit(call, NBD_EDGE_VOLUME, nbd_read_done);
+		call_submit(call, FRONT_EDGE_VOLUME, nbd_read_done);
 	}
 }
 
@@ -204,7 +204,7 @@ void nbd_data_write_filled(struct nbd_request *request)
 			nbd_patch_begin(request, call, request->fill_at, request->fill_size,
 				nbd_write_done);
 		} else {
-			call_submit(call, NBD_EDGE_VOLUME, nbd_write_done);
+			call_submit(call, FRONT_EDGE_VOLUME, nbd_write_done);
 		}
 	}
 	if (unlikely(request->next < request->end)) {
@@ -232,6 +232,6 @@ int nbd_data_flush(struct nbd_request *request)
 	if (!call)
 		return nbd_conn_starve(request->conn);
 	request->pending = 1;
-	call_submit(call, NBD_EDGE_VOLUME, nbd_flush_done);
+	call_submit(call, FRONT_EDGE_VOLUME, nbd_flush_done);
 	return 0;
 }

@@ -112,13 +112,13 @@ static bool nbd_lookup_issue(struct peer *peer, void *context)
 	struct nbd_conn *conn = context;
 	struct call *call;
 	(void)peer;
-	if (conn->nbd->reopening)
+	if (conn->nbd->volumes.reopening)
 		return false;
 	call = nbd_lookup_next_call(conn);
 	if (!call)
 		return false;
 	conn->lookup.asked = true;
-	call_submit(call, NBD_EDGE_VOLUME, conn->lookup.done);
+	call_submit(call, FRONT_EDGE_VOLUME, conn->lookup.done);
 	return true;
 }
 
@@ -215,11 +215,7 @@ static bool nbd_lookup_again_to_read(struct nbd_lookup *lookup, int error)
 
 static struct nbd_export *nbd_export_of(const struct nbd *nbd, uint64_t volume)
 {
-	struct nbd_export *export;
-	TAILQ_FOREACH (export, &nbd->exports, link)
-		if (export->volume == volume)
-			break;
-	return export;
+	return (struct nbd_export *)front_volume_find(&nbd->volumes, volume);
 }
 
 /* The last places are for volumes that have no client: a guest that comes back finds one, however
@@ -309,6 +305,16 @@ static void nbd_lookup_done(struct call *call)
 	}
 }
 
+/* A call that opens or closes may be served by either process: first let it come back. */
+bool nbd_export_busy(const struct peer *peer)
+{
+	const struct nbd_conn *conn;
+	TAILQ_FOREACH (conn, &nbd_of(peer)->conns, link)
+		if (conn->lookup.what != NBD_LOOKUP_NONE && conn->lookup.asked)
+			return true;
+	return false;
+}
+
 /* --- entry points ---------------------------------------------------------------- */
 
 void nbd_export_lookup(struct nbd_conn *conn, enum nbd_lookup_what what)
@@ -357,15 +363,12 @@ int nbd_export_use(struct nbd_conn *conn)
 		export = calloc(1, sizeof(*export));
 		if (!export)
 			return -ENOMEM;
-		export->volume = conn->session.volume;
 		TAILQ_INIT(&export->waiting);
 		TAILQ_INIT(&export->crowd);
-		TAILQ_INSERT_TAIL(&nbd->exports, export, link);
+		front_volume_add(&nbd->volumes, &export->volume, conn->session.volume);
 	}
-	export->users++;
-	if (conn->session.term > export->term)
-		export->term = conn->session.term;
-	export->changers += !(conn->session.flags & NBD_FLAG_READ_ONLY);
+	front_volume_use(
+		&export->volume, conn->session.term, !(conn->session.flags & NBD_FLAG_READ_ONLY));
 	conn->export = export;
 	return 0;
 }
@@ -376,10 +379,8 @@ void nbd_export_unuse(struct nbd_conn *conn)
 	conn->export = NULL;
 	if (!export)
 		return;
-	export->changers -= !(conn->session.flags & NBD_FLAG_READ_ONLY);
-	if (--export->users)
+	if (!front_volume_unuse(&export->volume, !(conn->session.flags & NBD_FLAG_READ_ONLY)))
 		return;
 	must(!export->writers && !export->holder && TAILQ_EMPTY(&export->waiting));
-	TAILQ_REMOVE(&conn->nbd->exports, export, link);
 	free(export);
 }

@@ -24,14 +24,14 @@
 enum { HANDOVER_STRUCTURED = 1, HANDOVER_META = 2, HANDOVER_BLOCKS = 4, HANDOVER_PATCHING = 8 };
 
 static void handover_name(
-	const struct nbd_conn *conn, unsigned number, char name[NBD_FDSTORE_LENGTH])
+	const struct nbd_conn *conn, unsigned number, char name[FRONT_FDSTORE_LENGTH])
 {
 	const struct nbd_session *session = &conn->session;
 	unsigned bits = (session->structured ? HANDOVER_STRUCTURED : 0) |
 			(session->meta ? HANDOVER_META : 0) |
 			(session->blocks_known ? HANDOVER_BLOCKS : 0) |
 			(session->patching ? HANDOVER_PATCHING : 0);
-	snprintf(name, NBD_FDSTORE_LENGTH, "%.20s/c%x.%016llx.%08x.%04x.%x.%llx",
+	snprintf(name, FRONT_FDSTORE_LENGTH, "%.20s/c%x.%016llx.%08x.%04x.%x.%llx",
 		conn->nbd->peer->name, number & 0xffffu, (unsigned long long)session->volume,
 		session->payload_max, session->flags, bits, (unsigned long long)session->term);
 }
@@ -88,7 +88,7 @@ static bool handover_is_due(const struct nbd_conn *conn)
 
 void nbd_handover_check(struct nbd_conn *conn)
 {
-	char name[NBD_FDSTORE_LENGTH];
+	char name[FRONT_FDSTORE_LENGTH];
 	if (!handover_is_due(conn))
 		return;
 	handover_name(conn, conn->handover_number, name);

@@ -2,13 +2,10 @@
 /* Where clients come in: listening sockets that all lanes accept from, or stdin and stdout. */
 #include <base/crash.h>
 #include <base/log.h>
-#include <ctype.h>
 #include <errno.h>
 #include <event2/event.h>
 #include <fcntl.h>
-#include <grp.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "peers/front/nbd.h"
@@ -37,44 +34,12 @@ static int nbd_single_open(struct nbd_shared *shared, char *why, size_t size)
 	return 0;
 }
 
-static int nbd_listen_mode(const char *text, char *why, size_t size)
-{
-	char *end;
-	long mode = strtol(text ? text : "", &end, 8);
-	if (!text || !*text || *end || mode < 0 || mode > 0777) {
-		snprintf(why, size, "socket-mode=%s: write three or four octal digits, like 0660",
-			text ? text : "");
-		return -EINVAL;
-	}
-	return (int)mode;
-}
-
-/* By its name, or a number that need not have one. */
-static int nbd_listen_group(const char *text, gid_t *group, char *why, size_t size)
-{
-	char *end;
-	*group = NBD_NO_GROUP;
-	if (!text || !*text)
-		return 0;
-	const struct group *found = getgrnam(text);
-	unsigned long number = strtoul(text, &end, 10);
-	if (found) {
-		*group = found->gr_gid;
-	} else if (isdigit((unsigned char)*text) && !*end && number < NBD_NO_GROUP) {
-		*group = (gid_t)number;
-	} else {
-		snprintf(why, size, "socket-group=%s: there is no such group", text);
-		return -EINVAL;
-	}
-	return 0;
-}
-
 /* Nobody on a network reads or writes a volume in clear text unless that was asked for. */
 static int nbd_listen_check_tls(
 	const struct nbd_shared *shared, const struct nbd_options *options, char *why, size_t size)
 {
-	for (unsigned i = 0; i < shared->listener_count; i++) {
-		const struct nbd_listener *listener = &shared->listeners[i];
+	for (unsigned i = 0; i < shared->listeners.count; i++) {
+		const struct front_listener *listener = &shared->listeners.item[i];
 		if (listener->trusted || shared->tls || options->tls == NBD_TLS_OFF)
 			continue;
 		snprintf(why, size,
@@ -89,28 +54,21 @@ static int nbd_listen_check_tls(
 static int nbd_listen_open_all(
 	struct nbd_shared *shared, const struct nbd_options *options, char *why, size_t size)
 {
-	struct nbd_rights rights;
-	int mode = nbd_listen_mode(options->socket_mode, why, size);
+	struct front_rights rights;
 	int error =
-		mode < 0 ? mode : nbd_listen_group(options->socket_group, &rights.group, why, size);
+		front_rights_parse(options->socket_mode, options->socket_group, &rights, why, size);
+	if (!error)
+		error = front_listen_open(&shared->listeners, &options->listen, &rights, why, size);
 	if (error)
 		return error;
-	rights.mode = (mode_t)mode;
-	for (size_t i = 0; i < options->listen.count; i++) {
-		error = nbd_address_listen(shared, options->listen.item[i], &rights, why, size);
-		if (error)
-			return error;
-	}
-	if (!options->listen.count && nbd_address_inherit(shared, "", why, size) < 0)
-		return -EINVAL;
-	if (!shared->listener_count) {
+	if (!shared->listeners.count) {
 		snprintf(why, size,
 			"nothing to listen on: give listen=unix:PATH or listen=tcp:HOST:PORT");
 		return -EINVAL;
 	}
 	error = nbd_listen_check_tls(shared, options, why, size);
 	if (!error)
-		nbd_fdstore_put(shared);
+		front_fdstore_put(&shared->listeners);
 	return error;
 }
 
@@ -126,7 +84,7 @@ int nbd_listen_open(
 		return -EINVAL;
 	}
 	int error = nbd_single_open(shared, why, size);
-	if (error || nbd_address_is_local(shared->single_in) || shared->tls ||
+	if (error || front_address_is_local(shared->single_in) || shared->tls ||
 		options->tls == NBD_TLS_OFF)
 		return error;
 	snprintf(why, size,
@@ -135,25 +93,9 @@ int nbd_listen_open(
 	return -EPERM;
 }
 
-/* leave: a successor is to go on with it. */
-static void nbd_listener_close(struct nbd_listener *listener, bool leave)
-{
-	struct stat st;
-	/* somebody may have put another socket there */
-	if (!leave && listener->path && stat(listener->path, &st) == 0 &&
-		st.st_dev == listener->device && st.st_ino == listener->inode)
-		unlink(listener->path);
-	free(listener->path);
-	listener->path = NULL;
-	close(listener->fd);
-}
-
 void nbd_listen_close(struct nbd_shared *shared)
 {
-	while (shared->listener_count) {
-		struct nbd_listener *listener = &shared->listeners[--shared->listener_count];
-		nbd_listener_close(listener, nbd_fdstore_leave(shared, listener));
-	}
+	front_listen_close(&shared->listeners);
 	if (shared->single_in >= 0)
 		close(shared->single_in);
 	if (shared->single_out >= 0)
@@ -162,24 +104,6 @@ void nbd_listen_close(struct nbd_shared *shared)
 }
 
 /* --- accepting, on each lane ----------------------------------------------------- */
-
-void nbd_listen_name_client(int fd, char who[NBD_WHO_LENGTH])
-{
-	struct sockaddr_storage address;
-	struct ucred ucred;
-	socklen_t length = sizeof(address), ucred_size = sizeof(ucred);
-	if (getpeername(fd, (struct sockaddr *)&address, &length)) {
-		snprintf(who, NBD_WHO_LENGTH, "client on stdin");
-	} else if (address.ss_family == AF_UNIX &&
-		   getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &ucred, &ucred_size) == 0) {
-		snprintf(who, NBD_WHO_LENGTH, "client of process %d (user %u)", (int)ucred.pid,
-			ucred.uid);
-	} else {
-		char text[NBD_WHO_LENGTH];
-		nbd_address_text((struct sockaddr *)&address, length, text);
-		snprintf(who, NBD_WHO_LENGTH, "client %.80s", text);
-	}
-}
 
 /* Out of descriptors or memory: a pause, or we would be told of the same client for ever. */
 static void nbd_accept_pause(struct nbd_accept *accept)
@@ -214,7 +138,7 @@ static void nbd_accept_one(struct nbd_accept *accept, int fd)
 	struct nbd *nbd = accept->nbd;
 	if (!nbd_accept_room(nbd)) {
 		struct nbd_conn away = {.nbd = nbd};
-		nbd_listen_name_client(fd, away.who);
+		front_name_client(fd, away.who);
 		nbd_log(&away, "turned away: %llu have come just now and not chosen an export yet",
 			(unsigned long long)nbd->options->newcomers);
 		close(fd);
@@ -247,7 +171,7 @@ static int nbd_single_start(struct nbd *nbd)
 		return 0;
 	int in = shared->single_in, out = shared->single_out;
 	shared->single_in = shared->single_out = -1;
-	return nbd_conn_create(nbd, in, out, nbd_address_is_local(in));
+	return nbd_conn_create(nbd, in, out, front_address_is_local(in));
 }
 
 int nbd_listen_start(struct nbd *nbd)
@@ -255,10 +179,10 @@ int nbd_listen_start(struct nbd *nbd)
 	if (nbd->options->single)
 		return nbd_single_start(nbd);
 	atomic_fetch_add(&nbd->shared->accepting, 1);
-	for (unsigned i = 0; i < nbd->shared->listener_count; i++) {
+	for (unsigned i = 0; i < nbd->shared->listeners.count; i++) {
 		struct nbd_accept *accept = &nbd->accepts[nbd->accept_count++];
 		accept->nbd = nbd;
-		accept->listener = &nbd->shared->listeners[i];
+		accept->listener = &nbd->shared->listeners.item[i];
 		accept->event = event_new(nbd->base, accept->listener->fd, EV_READ | EV_PERSIST,
 			nbd_accept_ready, accept);
 		if (!accept->event || event_add(accept->event, NULL))

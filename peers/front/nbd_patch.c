@@ -23,7 +23,7 @@ static void nbd_patch_finish(struct nbd_patch *patch)
 		write->result = patch->error;
 		patch->done(write);
 	} else {
-		call_submit(write, NBD_EDGE_VOLUME, patch->done);
+		call_submit(write, FRONT_EDGE_VOLUME, patch->done);
 	}
 }
 
@@ -64,7 +64,7 @@ static bool nbd_patch_issue(struct peer *peer, void *context)
 		read->context2 = (void *)(uintptr_t)edge;
 		patch->edges &= ~edge;
 		patch->pending++;
-		call_submit(read, NBD_EDGE_VOLUME, nbd_patch_read_done);
+		call_submit(read, FRONT_EDGE_VOLUME, nbd_patch_read_done);
 	}
 	return true;
 }

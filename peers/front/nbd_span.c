@@ -98,7 +98,7 @@ static int nbd_span_issue(struct nbd_request *request)
 	if (request->by_write && nbd_is_odd(at, length))
 		nbd_patch_begin(request, call, at, length, nbd_span_done);
 	else
-		call_submit(call, NBD_EDGE_VOLUME, nbd_span_done);
+		call_submit(call, FRONT_EDGE_VOLUME, nbd_span_done);
 	return 0;
 }
 

@@ -169,7 +169,7 @@ static bool nbd_status_go_on(struct peer *peer, void *context)
 	if (!call)
 		return false;
 	request->pending++;
-	call_submit(call, NBD_EDGE_VOLUME, request->status->done);
+	call_submit(call, FRONT_EDGE_VOLUME, request->status->done);
 	return true;
 }
 

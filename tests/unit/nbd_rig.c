@@ -529,7 +529,7 @@ void rig_free(struct rig *rig)
 	}
 	must(rig->ops->idle(&rig->peer) && !rig->calls && !rig->pages && !rig_retries);
 	must(!rig->nbd->shared->connections && !rig->nbd->shared->newcomers &&
-		TAILQ_EMPTY(&rig->nbd->exports));
+		TAILQ_EMPTY(&rig->nbd->volumes.list));
 	for (unsigned i = 0; i < RIG_VOLUMES; i++) {
 		must(!rig->volume[i].opens);
 		munmap(rig->volume[i].data, RIG_SIZE);

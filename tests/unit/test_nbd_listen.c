@@ -50,7 +50,7 @@ UNIT(test_unix)
 	struct stat st;
 	const char *path = socket_path() + 5;
 	ck_assert_int_eq(open_with(&shared, &options, socket_path()), 0);
-	ck_assert(shared.listener_count == 1 && shared.listeners[0].trusted);
+	ck_assert(shared.listeners.count == 1 && shared.listeners.item[0].trusted);
 	ck_assert_int_eq(stat(path, &st), 0);
 	ck_assert_uint_eq(st.st_mode & 0777, 0640);
 	ck_assert_int_eq(open_with(&other, &options, socket_path()), -EADDRINUSE);
@@ -113,9 +113,9 @@ static void keeper_end(void)
 /* As SIGKILL: our copies go, nothing else happens. */
 static void die(struct nbd_shared *shared)
 {
-	for (unsigned i = 0; i < shared->listener_count; i++) {
-		close(shared->listeners[i].fd);
-		free(shared->listeners[i].path);
+	for (unsigned i = 0; i < shared->listeners.count; i++) {
+		close(shared->listeners.item[i].fd);
+		free(shared->listeners.item[i].path);
 	}
 	keeper_next();
 }
@@ -123,7 +123,7 @@ static void die(struct nbd_shared *shared)
 static void stop(struct nbd_shared *shared, bool successor)
 {
 	rig_keeper.successor = successor;
-	atomic_store(&shared->stopping, true);
+	atomic_store(&shared->listeners.stopping, true);
 	nbd_listen_close(shared);
 	rig_keeper.successor = false;
 	keeper_next();
@@ -131,7 +131,7 @@ static void stop(struct nbd_shared *shared, bool successor)
 
 static bool accepts(const struct nbd_shared *shared)
 {
-	int fd = accept(shared->listeners[0].fd, NULL, NULL);
+	int fd = accept(shared->listeners.item[0].fd, NULL, NULL);
 	if (fd >= 0)
 		close(fd);
 	return fd >= 0;
@@ -151,7 +151,7 @@ UNIT(test_kept)
 	int fd = dial(path);
 	ck_assert_int_ge(fd, 0);
 	ck_assert_int_eq(open_with(&shared, &options, socket_path()), 0);
-	ck_assert(shared.listeners[0].taken && accepts(&shared) && !accepts(&shared));
+	ck_assert(shared.listeners.item[0].taken && accepts(&shared) && !accepts(&shared));
 	close(fd);
 	stop(&shared, true);
 	ck_assert_int_eq(stat(path, &st), 0);
@@ -159,7 +159,7 @@ UNIT(test_kept)
 	ck_assert_int_ge(fd, 0);
 	options.socket_mode = (char *)(uintptr_t) "0600";
 	ck_assert_int_eq(open_with(&shared, &options, socket_path()), 0);
-	ck_assert(shared.listeners[0].taken && accepts(&shared));
+	ck_assert(shared.listeners.item[0].taken && accepts(&shared));
 	ck_assert(stat(path, &st) == 0 && (st.st_mode & 0777) == 0600);
 	close(fd);
 	ck_assert_uint_eq(rig_keeper.count, 1);
@@ -173,14 +173,14 @@ UNIT(test_kept_tcp)
 {
 	struct nbd_shared shared;
 	struct nbd_options options = {0};
-	char name[NBD_WHO_LENGTH];
+	char name[FRONT_WHO_LENGTH];
 	rig_keeper.there = true;
 	ck_assert_int_eq(open_with(&shared, &options, "tcp:127.0.0.1:0"), 0);
-	strcpy(name, shared.listeners[0].name);
+	strcpy(name, shared.listeners.item[0].name);
 	die(&shared);
 	ck_assert_int_eq(open_with(&shared, &options, "tcp:127.0.0.1:0"), 0);
-	ck_assert(shared.listeners[0].taken);
-	ck_assert_str_eq(shared.listeners[0].name, name); /* the port is the same, too */
+	ck_assert(shared.listeners.item[0].taken);
+	ck_assert_str_eq(shared.listeners.item[0].name, name); /* the port is the same, too */
 	die(&shared);
 	ck_assert_int_eq(open_with(&shared, &options, name), -EADDRINUSE); /* asked for otherwise */
 	stop(&shared, false);
@@ -207,7 +207,7 @@ UNIT(test_kept_elsewhere)
 	close(fd);
 	unlink(socket_path() + 5);
 	ck_assert_int_eq(open_with(&shared, &options, socket_path()), 0);
-	ck_assert(!shared.listeners[0].taken);
+	ck_assert(!shared.listeners.item[0].taken);
 	stop(&shared, false);
 	keeper_end();
 }
@@ -227,7 +227,7 @@ UNIT(test_kept_over_failed_start)
 	nbd_listen_close(&shared);
 	keeper_next();
 	ck_assert_int_eq(open_with(&shared, &options, socket_path()), 0);
-	ck_assert(shared.listeners[0].taken);
+	ck_assert(shared.listeners.item[0].taken);
 	stop(&shared, false);
 	keeper_end();
 }
@@ -263,15 +263,15 @@ UNIT(test_tcp)
 {
 	struct nbd_shared shared, other;
 	struct nbd_options options = {0};
-	char again[NBD_WHO_LENGTH];
+	char again[FRONT_WHO_LENGTH];
 	ck_assert_int_eq(open_with(&shared, &options, "tcp:127.0.0.1:0"), 0);
-	ck_assert(shared.listener_count == 1 && shared.listeners[0].trusted);
-	strcpy(again, shared.listeners[0].name);
+	ck_assert(shared.listeners.count == 1 && shared.listeners.item[0].trusted);
+	strcpy(again, shared.listeners.item[0].name);
 	ck_assert_int_eq(open_with(&other, &options, again), -EADDRINUSE);
 	ck_assert_msg(strstr(why, "the port is in use") && strstr(why, again), "%s", why);
 	nbd_listen_close(&shared);
 	ck_assert_int_eq(open_with(&shared, &options, "tcp:localhost:0"), 0);
-	ck_assert_uint_ge(shared.listener_count, 1);
+	ck_assert_uint_ge(shared.listeners.count, 1);
 	nbd_listen_close(&shared);
 	int six = socket(AF_INET6, SOCK_STREAM, 0);
 	struct sockaddr_in6 loopback = {
@@ -280,7 +280,8 @@ UNIT(test_tcp)
 	close(six);
 	if (has_six) {
 		ck_assert_int_eq(open_with(&shared, &options, "tcp:[::1]:0"), 0);
-		ck_assert(shared.listeners[0].trusted && strstr(shared.listeners[0].name, "[::1]"));
+		ck_assert(shared.listeners.item[0].trusted &&
+			  strstr(shared.listeners.item[0].name, "[::1]"));
 		nbd_listen_close(&shared);
 	}
 }
@@ -295,7 +296,7 @@ UNIT(test_tls_where_others_can_come)
 	ck_assert_int_eq(open_with(&shared, &options, "tcp:*:0"), -EPERM);
 	options.tls = NBD_TLS_OFF;
 	ck_assert_int_eq(open_with(&shared, &options, "tcp:*:0"), 0);
-	ck_assert(!shared.listeners[0].trusted);
+	ck_assert(!shared.listeners.item[0].trusted);
 	nbd_listen_close(&shared);
 }
 
@@ -328,9 +329,10 @@ static int be_activated(void *argument)
 	setenv("LISTEN_PID", pid, 1);
 	setenv("LISTEN_FDS", "2", 1);
 	setenv("LISTEN_FDNAMES", "web:nbd", 1);
-	child_check(open_with(&shared, &options, NULL) == 0 && shared.listener_count == 2);
+	child_check(open_with(&shared, &options, NULL) == 0 && shared.listeners.count == 2);
 	nbd_listen_close(&shared);
-	child_check(open_with(&shared, &options, "systemd:nbd") == 0 && shared.listener_count == 1);
+	child_check(
+		open_with(&shared, &options, "systemd:nbd") == 0 && shared.listeners.count == 1);
 	nbd_listen_close(&shared);
 	child_check(open_with(&shared, &options, "systemd:ndb") == -ENOENT);
 	setenv("LISTEN_PID", "1", 1);

@@ -9,7 +9,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "peers/front/nbd.h"
+#include "peers/front/front.h"
 
 /*
  * A UNIX socket is stored under its file's device and inode: a file of that name that somebody else
@@ -21,7 +21,7 @@ static void fdstore_name_unix(const char *owner, const struct sockaddr *address,
 	struct stat st;
 	if (stat(un->sun_path, &st) || !S_ISSOCK(st.st_mode))
 		return;
-	snprintf(name, NBD_FDSTORE_LENGTH, "%.24s/unix.%llx.%llx", owner,
+	snprintf(name, FRONT_FDSTORE_LENGTH, "%.24s/unix.%llx.%llx", owner,
 		(unsigned long long)st.st_dev, (unsigned long long)st.st_ino);
 }
 
@@ -29,18 +29,18 @@ static void fdstore_name_unix(const char *owner, const struct sockaddr *address,
 static void fdstore_name_inet(
 	const char *owner, const struct sockaddr *address, socklen_t length, char *name)
 {
-	char text[NBD_WHO_LENGTH];
-	nbd_address_text(address, length, text);
-	int size = snprintf(name, NBD_FDSTORE_LENGTH, "%.8s/%.53s", owner, text);
+	char text[FRONT_WHO_LENGTH];
+	front_address_text(address, length, text);
+	int size = snprintf(name, FRONT_FDSTORE_LENGTH, "%.8s/%.53s", owner, text);
 	for (int i = 0; i < size && name[i]; i++)
 		if (name[i] == ':' || name[i] <= ' ')
 			name[i] = '.';
 }
 
-void nbd_fdstore_name(const struct nbd_shared *shared, const struct sockaddr *address,
-	socklen_t length, char name[NBD_FDSTORE_LENGTH])
+void front_fdstore_name(const struct front_listeners *listeners, const struct sockaddr *address,
+	socklen_t length, char name[FRONT_FDSTORE_LENGTH])
 {
-	const char *owner = shared->owner ? shared->owner : NBD_ROOM;
+	const char *owner = listeners->owner ? listeners->owner : FRONT_ROOM;
 	name[0] = 0;
 	if (address->sa_family == AF_UNIX)
 		fdstore_name_unix(owner, address, name);
@@ -48,7 +48,7 @@ void nbd_fdstore_name(const struct nbd_shared *shared, const struct sockaddr *ad
 		fdstore_name_inet(owner, address, length, name);
 }
 
-int nbd_fdstore_take(const char *name)
+int front_fdstore_take(const char *name)
 {
 	int listens = 0;
 	socklen_t length = sizeof(listens);
@@ -56,7 +56,7 @@ int nbd_fdstore_take(const char *name)
 	if (fd < 0)
 		return fd;
 	if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) || !listens) {
-		log_warning(NBD_ROOM, "what was kept as '%s' is no listening socket", name);
+		log_warning(FRONT_ROOM, "what was kept as '%s' is no listening socket", name);
 		notify_drop_fd(name);
 		close(fd);
 		return -ENOENT;
@@ -66,25 +66,25 @@ int nbd_fdstore_take(const char *name)
 }
 
 /* Names must differ; two ports that the kernel chooses are asked for in the same words. */
-static bool keep_is_double(const struct nbd_shared *shared, unsigned index)
+static bool keep_is_double(const struct front_listeners *listeners, unsigned index)
 {
 	for (unsigned i = 0; i < index; i++)
-		if (!strcmp(shared->listeners[i].kept, shared->listeners[index].kept))
+		if (!strcmp(listeners->item[i].kept, listeners->item[index].kept))
 			return true;
 	return false;
 }
 
-void nbd_fdstore_put(struct nbd_shared *shared)
+void front_fdstore_put(struct front_listeners *listeners)
 {
-	for (unsigned i = 0; i < shared->listener_count; i++) {
-		struct nbd_listener *listener = &shared->listeners[i];
-		if (keep_is_double(shared, i))
+	for (unsigned i = 0; i < listeners->count; i++) {
+		struct front_listener *listener = &listeners->item[i];
+		if (keep_is_double(listeners, i))
 			listener->kept[0] = 0;
 		if (!listener->kept[0] || listener->taken)
 			continue;
 		int error = notify_store_fd(listener->kept, listener->fd);
 		if (error && error != -ENOENT)
-			log_warning(NBD_ROOM, "%s will not outlive this process: %s",
+			log_warning(FRONT_ROOM, "%s will not outlive this process: %s",
 				listener->name, strerror(-error));
 		if (error)
 			listener->kept[0] = 0;
@@ -93,11 +93,12 @@ void nbd_fdstore_put(struct nbd_shared *shared)
 }
 
 /* When the start has failed somebody will try again: then our predecessor's clients wait on. */
-bool nbd_fdstore_leave(const struct nbd_shared *shared, const struct nbd_listener *listener)
+bool front_fdstore_leave(
+	const struct front_listeners *listeners, const struct front_listener *listener)
 {
 	if (!listener->kept[0])
 		return false;
-	if (atomic_load(&shared->stopping) ? notify_handover() : listener->taken)
+	if (atomic_load(&listeners->stopping) ? notify_handover() : listener->taken)
 		return true;
 	notify_drop_fd(listener->kept);
 	return false;

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What doors to guests have in common: where clients come in, and the volumes they have open.
+ *
+ * Units: bytes, ns. Errors: 0 or -errno; the sentence in `why` goes to the user. Threads:
+ * listeners belong to the process and change only while it starts and when its last lane stops;
+ * the rest is a shard's, on its lane. Blocking: front_listen_open() and front_address_*().
+ */
+#ifndef SKERRY_FRONT_FRONT_H
+#define SKERRY_FRONT_FRONT_H
+
+#include <peer/call.h>
+#include <stdatomic.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+
+#define FRONT_ROOM "front"
+#define FRONT_EDGE_VOLUME 0u
+#define FRONT_LISTEN_MAX 16u
+#define FRONT_WHO_LENGTH 96u
+#define FRONT_FDSTORE_LENGTH 96u
+
+/* --- listening sockets ----------------------------------------------------------- */
+
+struct front_listener {
+	int fd;
+	bool trusted; /* a UNIX socket or loopback */
+	char *path;   /* of a UNIX socket that we made, to be unlinked */
+	uint64_t device, inode;
+	char name[FRONT_WHO_LENGTH];
+	char kept[FRONT_FDSTORE_LENGTH]; /* what it is stored as for a successor; "": not stored */
+	bool taken;			 /* from a predecessor */
+};
+
+struct front_listeners {
+	const char *owner; /* the peer's name */
+	struct front_listener item[FRONT_LISTEN_MAX];
+	unsigned count;
+	_Atomic bool stopping; /* asked to; else a close means that the start has failed */
+};
+
+/* Of UNIX sockets. */
+struct front_rights {
+	mode_t mode;
+	gid_t group;
+};
+#define FRONT_NO_GROUP ((gid_t)-1) /* the process's */
+
+/* front_listen.c: the options `socket-mode` and `socket-group`; group may be NULL. */
+int front_rights_parse(
+	const char *mode, const char *group, struct front_rights *rights, char *why, size_t size);
+/* All of `listen`, or (none given) what the service manager has handed over. */
+int front_listen_open(struct front_listeners *listeners, const struct peer_list *listen,
+	const struct front_rights *rights, char *why, size_t size);
+void front_listen_close(struct front_listeners *listeners);
+/* "client of process 4711 (user 0)", "client 10.0.0.7:4711" */
+void front_name_client(int fd, char who[FRONT_WHO_LENGTH]);
+
+/* front_address.c: one `listen` option becomes one or more listeners. */
+int front_address_listen(struct front_listeners *listeners, const char *address,
+	const struct front_rights *rights, char *why, size_t size);
+int front_address_inherit(
+	struct front_listeners *listeners, const char *name, char *why, size_t size);
+void front_address_text(
+	const struct sockaddr *address, socklen_t length, char out[FRONT_WHO_LENGTH]);
+/* A UNIX socket or loopback? */
+bool front_address_is_local(int fd);
+
+/*
+ * front_fdstore.c: listening sockets that outlive the process. Whoever started us keeps copies;
+ * clients that come while nobody accepts wait in their queues.
+ */
+/* What a socket of that address is stored as; "" when it cannot be. */
+void front_fdstore_name(const struct front_listeners *listeners, const struct sockaddr *address,
+	socklen_t length, char name[FRONT_FDSTORE_LENGTH]);
+/* The predecessor's socket of that name, or -ENOENT. */
+int front_fdstore_take(const char *name);
+/* All are open: has those kept that are not yet. */
+void front_fdstore_put(struct front_listeners *listeners);
+/* About to close it: true when its successor will go on with it, so its file must stay. */
+bool front_fdstore_leave(
+	const struct front_listeners *listeners, const struct front_listener *listener);
+
+/* --- volumes that this shard has open -------------------------------------------- */
+
+struct front_volume {
+	TAILQ_ENTRY(front_volume) link;
+	struct front_volumes *all;
+	uint64_t id;
+	uint64_t term;	   /* the last one in which it was opened to write */
+	uint32_t users;	   /* that have it open */
+	uint32_t changers; /* of them: those that may alter it */
+};
+TAILQ_HEAD(front_volume_list, front_volume);
+
+struct front_volumes {
+	struct peer *peer;
+	struct front_volume_list list;
+	uint64_t looked_ns, composer; /* when we looked last; who it was */
+	unsigned reopening;	      /* volumes; meanwhile none is opened or closed */
+	bool ended;		      /* that has just ended: do not sleep */
+	/* a call that opens or closes is out */
+	bool (*busy)(const struct peer *peer);
+};
+
+void front_volumes_init(
+	struct front_volumes *volumes, struct peer *peer, bool (*busy)(const struct peer *peer));
+struct front_volume *front_volume_find(const struct front_volumes *volumes, uint64_t id);
+void front_volume_add(struct front_volumes *volumes, struct front_volume *volume, uint64_t id);
+/* It was opened, and is closed again; true: by its last user, so it is off the list. */
+void front_volume_use(struct front_volume *volume, uint64_t term, bool changes);
+bool front_volume_unuse(struct front_volume *volume, bool changed);
+/* front_reopen.c: a new composer learns what is open. Each turn. */
+void front_reopen_check(struct front_volumes *volumes);
+
+#endif

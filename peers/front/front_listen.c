@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Listening sockets of a front: opened together, closed together. */
+#include <ctype.h>
+#include <errno.h>
+#include <grp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "peers/front/front.h"
+
+static int front_mode_parse(const char *text, mode_t *mode, char *why, size_t size)
+{
+	char *end;
+	long number = strtol(text ? text : "", &end, 8);
+	if (!text || !*text || *end || number < 0 || number > 0777) {
+		snprintf(why, size, "socket-mode=%s: write three or four octal digits, like 0660",
+			text ? text : "");
+		return -EINVAL;
+	}
+	*mode = (mode_t)number;
+	return 0;
+}
+
+/* By its name, or a number that need not have one. */
+static int front_group_parse(const char *text, gid_t *group, char *why, size_t size)
+{
+	char *end;
+	*group = FRONT_NO_GROUP;
+	if (!text || !*text)
+		return 0;
+	const struct group *found = getgrnam(text);
+	unsigned long number = strtoul(text, &end, 10);
+	if (found) {
+		*group = found->gr_gid;
+	} else if (isdigit((unsigned char)*text) && !*end && number < FRONT_NO_GROUP) {
+		*group = (gid_t)number;
+	} else {
+		snprintf(why, size, "socket-group=%s: there is no such group", text);
+		return -EINVAL;
+	}
+	return 0;
+}
+
+int front_rights_parse(
+	const char *mode, const char *group, struct front_rights *rights, char *why, size_t size)
+{
+	int error = front_mode_parse(mode, &rights->mode, why, size);
+	return error ? error : front_group_parse(group, &rights->group, why, size);
+}
+
+int front_listen_open(struct front_listeners *listeners, const struct peer_list *listen,
+	const struct front_rights *rights, char *why, size_t size)
+{
+	for (size_t i = 0; i < listen->count; i++) {
+		int error = front_address_listen(listeners, listen->item[i], rights, why, size);
+		if (error)
+			return error;
+	}
+	return listen->count || front_address_inherit(listeners, "", why, size) >= 0 ? 0 : -EINVAL;
+}
+
+/* leave: a successor is to go on with it. */
+static void front_listener_close(struct front_listener *listener, bool leave)
+{
+	struct stat st;
+	/* somebody may have put another socket there */
+	if (!leave && listener->path && stat(listener->path, &st) == 0 &&
+		st.st_dev == listener->device && st.st_ino == listener->inode)
+		unlink(listener->path);
+	free(listener->path);
+	listener->path = NULL;
+	close(listener->fd);
+}
+
+void front_listen_close(struct front_listeners *listeners)
+{
+	while (listeners->count) {
+		struct front_listener *listener = &listeners->item[--listeners->count];
+		front_listener_close(listener, front_fdstore_leave(listeners, listener));
+	}
+}
+
+void front_name_client(int fd, char who[FRONT_WHO_LENGTH])
+{
+	struct sockaddr_storage address;
+	struct ucred ucred;
+	socklen_t length = sizeof(address), ucred_size = sizeof(ucred);
+	if (getpeername(fd, (struct sockaddr *)&address, &length)) {
+		snprintf(who, FRONT_WHO_LENGTH, "client on stdin");
+	} else if (address.ss_family == AF_UNIX &&
+		   getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &ucred, &ucred_size) == 0) {
+		snprintf(who, FRONT_WHO_LENGTH, "client of process %d (user %u)", (int)ucred.pid,
+			ucred.uid);
+	} else {
+		char text[FRONT_WHO_LENGTH];
+		front_address_text((struct sockaddr *)&address, length, text);
+		snprintf(who, FRONT_WHO_LENGTH, "client %.80s", text);
+	}
+}
