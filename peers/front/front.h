@@ -10,6 +10,8 @@
 #define SKERRY_FRONT_FRONT_H
 
 #include <peer/call.h>
+#include <peer/front.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <sys/socket.h>
 #include <sys/types.h>
@@ -80,6 +82,32 @@ void front_fdstore_put(struct front_listeners *listeners);
 /* About to close it: true when its successor will go on with it, so its file must stay. */
 bool front_fdstore_leave(
 	const struct front_listeners *listeners, const struct front_listener *listener);
+
+/* --- front_control.c: answers to <peer/front.h> ---------------------------------- */
+
+struct front_client_entry {
+	TAILQ_ENTRY(front_client_entry) link;
+	struct front_client about; /* volume, flags and who: to be filled in before it is added */
+};
+
+/* Of all shards. */
+struct front_clients {
+	pthread_mutex_t lock;
+	TAILQ_HEAD(, front_client_entry) list;
+};
+
+void front_clients_init(struct front_clients *clients);
+void front_client_add(struct front_clients *clients, struct front_client_entry *entry);
+void front_client_remove(struct front_clients *clients, struct front_client_entry *entry);
+/* Each answers its job, at once or later. */
+void front_clients_answer(struct front_clients *clients, struct job *job);
+/* names: must stay; none: any volume. */
+void front_check_answer(struct peer *peer, struct job *job, const struct peer_list *names);
+/* Is that volume served here? What is to be said of that address, FRONT_ADDRESS_*? */
+typedef bool front_offers_f(const struct peer *peer, const char *name);
+typedef unsigned front_flags_f(const struct peer *peer, const struct front_listener *listener);
+void front_addresses_answer(const struct peer *peer, struct job *job,
+	const struct front_listeners *listeners, front_offers_f *offers, front_flags_f *flags);
 
 /* --- volumes that this shard has open -------------------------------------------- */
 

@@ -106,7 +106,7 @@ static int nbd_open(struct peer *first, char *why, size_t why_size)
 	const struct nbd_options *options = first->options;
 	shared->listeners.owner = first->name;
 	shared->single_in = shared->single_out = -1;
-	nbd_control_init(shared);
+	front_clients_init(&shared->clients);
 	signal(SIGPIPE, SIG_IGN); /* pipes know no MSG_NOSIGNAL */
 	int error = nbd_tls_open(shared, options, why, why_size);
 	if (!error)

@@ -14,7 +14,6 @@
 
 #include <base/sm.h>
 #include <peer/call.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <sys/socket.h>
 
@@ -80,9 +79,8 @@ struct nbd_shared {
 	_Atomic uint32_t connections; /* that use a volume */
 	_Atomic uint32_t newcomers;   /* that do not yet */
 	_Atomic uint32_t accepting;   /* shards that do */
-	pthread_mutex_t clients_lock;
-	TAILQ_HEAD(, nbd_conn) clients; /* those of `connections`: nbd_control.c */
-	_Atomic uint32_t passing;	/* connections that the successor will take over */
+	struct front_clients clients; /* those of `connections` */
+	_Atomic uint32_t passing;     /* connections that the successor will take over */
 };
 
 /* --- a volume that connections of this shard use --------------------------------- */
@@ -250,10 +248,9 @@ struct nbd_conn {
 	uint32_t inflight;
 	uint64_t bytes;
 	/* what was agreed */
-	bool served;			   /* counted as one that uses a volume */
-	TAILQ_ENTRY(nbd_conn) client_link; /* shared->clients */
-	uint64_t served_ns;
-	bool crowded; /* in export->crowd */
+	bool served;			  /* counted as one that uses a volume */
+	struct front_client_entry client; /* in shared->clients */
+	bool crowded;			  /* in export->crowd */
 	TAILQ_ENTRY(nbd_conn) crowd_link;
 	uint64_t checked_ns, fill_left_ns; /* of what is filling: see nbd_conn_check_time() */
 	struct nbd_session session;
@@ -484,9 +481,7 @@ struct call *nbd_dirty_call(const struct nbd_request *request);
 bool nbd_dirty_take(struct nbd_request *request, const struct call *call);
 
 /* nbd_control.c: what can be asked of us. */
-void nbd_control_init(struct nbd_shared *shared);
 void nbd_control_add(struct nbd_conn *conn);
-void nbd_control_remove(struct nbd_conn *conn);
 void nbd_control(struct peer *peer, struct job *job);
 /* nbd_export.c: is a volume of that name offered? */
 bool nbd_export_allowed(const struct nbd *nbd, const char *name);

@@ -142,7 +142,7 @@ static void nbd_conn_close(struct nbd_conn *conn)
 		close(conn->out);
 	conn->in = conn->out = -1;
 	if (conn->served)
-		nbd_control_remove(conn);
+		front_client_remove(&nbd->shared->clients, &conn->client);
 	atomic_fetch_sub(conn->served ? &nbd->shared->connections : &nbd->shared->newcomers, 1);
 	peer_count(nbd->peer, NBD_COUNT_DISCONNECTS, 1);
 }

@@ -500,7 +500,7 @@ struct rig *rig_new(void)
 	rig->nbd = rig->peer.state;
 	struct nbd_shared *shared = rig->peer.shared;
 	shared->single_in = shared->single_out = -1;
-	nbd_control_init(shared);
+	front_clients_init(&shared->clients);
 	must(rig->ops->start(&rig->peer, why, sizeof(why)) == 0);
 	return rig;
 }
