@@ -141,4 +141,32 @@ bool front_volume_unuse(struct front_volume *volume, bool changed);
 /* front_reopen.c: a new composer learns what is open. Each turn. */
 void front_reopen_check(struct front_volumes *volumes);
 
+/* --- front_data.c: what all doors do to requests --------------------------------- */
+
+/* As much of [next, end) as lies before the next multiple of `step`, a power of two. */
+uint32_t front_cut(uint64_t next, uint64_t end, uint32_t step);
+/*
+ * Of a READ: parts small enough to be answered with the store's own pages; a megabyte in 16 parts
+ * costs less than half of one that has to be copied. Long requests take larger ones, not more.
+ */
+uint32_t front_read_step(uint32_t length);
+/* These bytes of the data that the call will write. */
+void front_zero(const struct call *call, uint32_t at, uint32_t length);
+
+/*
+ * What one volume may take of the segment: at most as many pages and request slots as are left for
+ * all others then. So one whose requests wait, for its limit or its store, gets half, two of them a
+ * third each, and there is always something left for the rest.
+ *
+ * The figures are looked at once a millisecond; lanes share them.
+ */
+struct front_share {
+	uint64_t looked_ns; /* at these: */
+	uint64_t bytes;	    /* of pages that are free, for this lane */
+	uint32_t requests;  /* slots */
+};
+/* Of one volume: requests in flight, and the bytes of their data, with those that are to come. */
+bool front_share_fits(
+	struct front_share *share, const struct peer *peer, uint32_t inflight, uint64_t bytes);
+
 #endif

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-front_sources = peers/front/front.h peers/front/front_address.c peers/front/front_control.c peers/front/front_fdstore.c \
+front_sources = peers/front/front.h peers/front/front_address.c peers/front/front_control.c peers/front/front_data.c peers/front/front_fdstore.c \
 	peers/front/front_listen.c peers/front/front_reopen.c
 pkglib_LTLIBRARIES += front_nbd.la
 front_nbd_la_SOURCES = \

@@ -300,9 +300,7 @@ struct nbd {
 	bool timed;		      /* somebody has a deadline */
 	bool starved; /* the pool was low: data that cannot leave is to be given back */
 	uint64_t sweep_ns, stop_ns;
-	uint64_t share_ns;	 /* when these were looked at: */
-	uint64_t share_bytes;	 /* of pages that are free, for this lane */
-	uint32_t share_requests; /* slots */
+	struct front_share share;
 	struct nbd_taken taken[NBD_HANDOVER_MAX];
 	unsigned taken_count;
 	/* pools */
@@ -440,8 +438,6 @@ void nbd_data_write_filled(struct nbd_request *request);
 /* A call for [offset, offset + length), made whole sectors; NULL: the pool is low. */
 struct call *nbd_data_call(struct nbd_request *request, enum xseg_op op, uint64_t offset,
 	uint32_t length, uint32_t data);
-/* As much of [next, end) as lies before the next multiple of `step`, a power of two. */
-uint32_t nbd_data_cut(uint64_t next, uint64_t end, uint32_t step);
 
 /* nbd_overload.c: data of replies that a client does not take. */
 /* Gives it back if the client has taken nothing for so long. */

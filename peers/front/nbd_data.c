@@ -5,12 +5,6 @@
 
 #include "peers/front/nbd.h"
 
-uint32_t nbd_data_cut(uint64_t next, uint64_t end, uint32_t step)
-{
-	uint64_t limit = (next | (step - 1)) + 1;
-	return (uint32_t)((end < limit ? end : limit) - next);
-}
-
 static unsigned nbd_call_flags(const struct nbd_request *request, enum xseg_op op)
 {
 	unsigned fua = request->command.flags & NBD_CMD_FLAG_FUA ? XSEG_F_FUA : 0;
@@ -47,21 +41,7 @@ struct call *nbd_data_call(struct nbd_request *request, enum xseg_op op, uint64_
 
 /* --- READ ------------------------------------------------------------------------ */
 
-#define NBD_PINNED_MAX (XSEG_EXTENTS * XSEG_PAGE) /* answered without a copy, however scattered */
-#define NBD_READ_PARTS 64u
 #define NBD_STREAM_MIN (1u << 20)
-
-/*
- * Parts small enough to be answered with the store's own pages: a megabyte in 16 parts costs
- * less than half of one that has to be copied. Long requests take larger ones, not more.
- */
-static uint32_t nbd_read_step(uint32_t length)
-{
-	uint32_t step = NBD_PINNED_MAX;
-	while (length / step > NBD_READ_PARTS)
-		step *= 2;
-	return step;
-}
 
 static void nbd_read_done(struct call *call)
 {
@@ -77,8 +57,8 @@ static void nbd_read_done(struct call *call)
 
 bool nbd_data_read_part(struct nbd_request *request)
 {
-	uint32_t step = nbd_read_step(request->command.length);
-	uint32_t length = nbd_data_cut(request->next, request->end, step);
+	uint32_t step = front_read_step(request->command.length);
+	uint32_t length = front_cut(request->next, request->end, step);
 	struct call *call = nbd_data_call(request, XSEG_OP_READ, request->next, length, length);
 	if (!call)
 		return false;
@@ -162,7 +142,7 @@ int nbd_data_write_part(struct nbd_request *request)
 		request->filled = 0;
 		return 0;
 	}
-	uint32_t length = nbd_data_cut(at, request->end, nbd_write_step(request));
+	uint32_t length = front_cut(at, request->end, nbd_write_step(request));
 	struct call *call = nbd_data_call(request, XSEG_OP_WRITE, at, length, length);
 	if (!call)
 		return nbd_conn_starve(request->conn);

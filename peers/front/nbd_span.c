@@ -31,18 +31,8 @@ static struct call *nbd_span_call(struct nbd_request *request, uint32_t length)
 static struct call *nbd_span_zeros(struct nbd_request *request, uint32_t length)
 {
 	struct call *call = nbd_data_call(request, XSEG_OP_WRITE, request->next, length, length);
-	struct iovec iov[16];
-	if (!call)
-		return NULL;
-	uint32_t at = (uint32_t)(request->next - call->offset);
-	for (uint32_t done = 0; done < length;) {
-		uint32_t size = length - done < 15 * XSEG_PAGE ? length - done : 15 * XSEG_PAGE;
-		int count = call_iov(call, at + done, size, iov, 16);
-		must(count > 0);
-		for (int i = 0; i < count; i++)
-			memset(iov[i].iov_base, 0, iov[i].iov_len);
-		done += size;
-	}
+	if (call)
+		front_zero(call, (uint32_t)(request->next - call->offset), length);
 	return call;
 }
 
@@ -87,7 +77,7 @@ static unsigned nbd_span_window(const struct nbd_request *request)
 static int nbd_span_issue(struct nbd_request *request)
 {
 	uint32_t step = request->by_write ? NBD_ZERO_WRITE_MAX : XSEG_OBJECT_MAX;
-	uint32_t length = nbd_data_cut(request->next, request->end, step);
+	uint32_t length = front_cut(request->next, request->end, step);
 	uint32_t at = (uint32_t)(request->next % XSEG_SECTOR);
 	struct call *call = request->by_write ? nbd_span_zeros(request, length)
 					      : nbd_span_call(request, length);

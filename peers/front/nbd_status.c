@@ -164,7 +164,7 @@ static bool nbd_status_go_on(struct peer *peer, void *context)
 		request->status->context != NBD_CONTEXT_ALLOCATION
 			? nbd_dirty_call(request)
 			: nbd_data_call(request, XSEG_OP_STATUS, request->next,
-				  nbd_data_cut(request->next, request->end, XSEG_OBJECT_MAX),
+				  front_cut(request->next, request->end, XSEG_OBJECT_MAX),
 				  XSEG_PAGE);
 	if (!call)
 		return false;
