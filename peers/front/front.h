@@ -38,7 +38,8 @@ struct front_listeners {
 	const char *owner; /* the peer's name */
 	struct front_listener item[FRONT_LISTEN_MAX];
 	unsigned count;
-	_Atomic bool stopping; /* asked to; else a close means that the start has failed */
+	_Atomic uint32_t accepting; /* shards that do */
+	_Atomic bool stopping;	    /* asked to; else a close means that the start has failed */
 };
 
 /* Of UNIX sockets. */
@@ -57,6 +58,32 @@ int front_listen_open(struct front_listeners *listeners, const struct peer_list 
 void front_listen_close(struct front_listeners *listeners);
 /* "client of process 4711 (user 0)", "client 10.0.0.7:4711" */
 void front_name_client(int fd, char who[FRONT_WHO_LENGTH]);
+
+/*
+ * Where a shard takes clients in: all of them listen, and whoever is first gets the client. It is
+ * handed a descriptor that is its own from then on.
+ */
+struct front_door;
+struct front_accept {
+	struct front_door *door;
+	const struct front_listener *listener;
+	struct event *event;
+	bool paused; /* out of descriptors */
+};
+struct front_door {
+	struct peer *peer;
+	struct front_listeners *listeners;
+	void (*enter)(struct peer *peer, int fd, const struct front_listener *listener);
+	struct front_accept accept[FRONT_LISTEN_MAX];
+	unsigned count;
+	bool paused; /* one of them is: front_door_resume() soon */
+};
+/* peer, listeners and enter are set. */
+int front_door_start(struct front_door *door, struct event_base *base);
+void front_door_resume(struct front_door *door);
+void front_door_dump(const struct front_door *door, FILE *out);
+/* The last shard to stop closes the sockets. */
+void front_door_stop(struct front_door *door);
 
 /* front_address.c: one `listen` option becomes one or more listeners. */
 int front_address_listen(struct front_listeners *listeners, const char *address,
@@ -108,6 +135,16 @@ typedef bool front_offers_f(const struct peer *peer, const char *name);
 typedef unsigned front_flags_f(const struct peer *peer, const struct front_listener *listener);
 void front_addresses_answer(const struct peer *peer, struct job *job,
 	const struct front_listeners *listeners, front_offers_f *offers, front_flags_f *flags);
+
+/* --- front_log.c: what goes wrong with clients, never faster than a person reads -- */
+
+struct front_log {
+	uint64_t looked_ns;
+	unsigned tokens, dropped;
+};
+/* "PEER: WHO text" */
+void front_log(struct front_log *log, const struct peer *peer, const char *who, const char *format,
+	...) __attribute__((format(printf, 4, 5)));
 
 /* --- volumes that this shard has open -------------------------------------------- */
 

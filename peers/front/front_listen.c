@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Listening sockets of a front: opened together, closed together. */
+/* Listening sockets of a front, that all lanes accept from. */
+#include <base/log.h>
 #include <ctype.h>
 #include <errno.h>
+#include <event2/event.h>
 #include <grp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +12,8 @@
 #include <unistd.h>
 
 #include "peers/front/front.h"
+
+#define ACCEPT_MAX 16 /* at once */
 
 static int front_mode_parse(const char *text, mode_t *mode, char *why, size_t size)
 {
@@ -99,4 +103,79 @@ void front_name_client(int fd, char who[FRONT_WHO_LENGTH])
 		front_address_text((struct sockaddr *)&address, length, text);
 		snprintf(who, FRONT_WHO_LENGTH, "client %.80s", text);
 	}
+}
+
+/* --- accepting, on each lane ----------------------------------------------------- */
+
+/* Out of descriptors or memory: a pause, or we would be told of the same client for ever. */
+static void front_accept_pause(struct front_accept *accept)
+{
+	const struct peer *peer = accept->door->peer;
+	log_warning(FRONT_ROOM, "%s: cannot accept on %s: %s; trying again soon", peer->name,
+		accept->listener->name, strerror(errno));
+	event_del(accept->event);
+	accept->paused = accept->door->paused = true;
+}
+
+static void front_accept_ready(evutil_socket_t listener, short what, void *context)
+{
+	struct front_accept *accept = context;
+	(void)what;
+	for (int i = 0; i < ACCEPT_MAX; i++) {
+		int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+		if (fd >= 0) {
+			accept->door->enter(accept->door->peer, fd, accept->listener);
+			continue;
+		}
+		if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+			front_accept_pause(accept);
+		return;
+	}
+}
+
+int front_door_start(struct front_door *door, struct event_base *base)
+{
+	atomic_fetch_add(&door->listeners->accepting, 1);
+	for (unsigned i = 0; i < door->listeners->count; i++) {
+		struct front_accept *accept = &door->accept[door->count++];
+		accept->door = door;
+		accept->listener = &door->listeners->item[i];
+		accept->event = event_new(base, accept->listener->fd, EV_READ | EV_PERSIST,
+			front_accept_ready, accept);
+		if (!accept->event || event_add(accept->event, NULL))
+			return -ENOMEM;
+		if (!door->peer->shard)
+			log_info(FRONT_ROOM, "%s: listens on %s", door->peer->name,
+				accept->listener->name);
+	}
+	return 0;
+}
+
+void front_door_resume(struct front_door *door)
+{
+	for (unsigned i = 0; i < door->count; i++) {
+		struct front_accept *accept = &door->accept[i];
+		if (accept->paused)
+			event_add(accept->event, NULL);
+		accept->paused = false;
+	}
+	door->paused = false;
+}
+
+void front_door_dump(const struct front_door *door, FILE *out)
+{
+	for (unsigned i = 0; i < door->count; i++)
+		fprintf(out, "  listens on %s%s\n", door->accept[i].listener->name,
+			door->accept[i].paused ? " (paused)" : "");
+}
+
+void front_door_stop(struct front_door *door)
+{
+	unsigned count = door->count;
+	for (unsigned i = 0; i < count; i++)
+		if (door->accept[i].event)
+			event_free(door->accept[i].event);
+	door->count = 0;
+	if (count && atomic_fetch_sub(&door->listeners->accepting, 1) == 1)
+		front_listen_close(door->listeners);
 }

@@ -130,7 +130,7 @@ static void nbd_finish(struct peer *peer)
 {
 	struct nbd *nbd = nbd_of(peer);
 	must(TAILQ_EMPTY(&nbd->conns));
-	nbd_listen_stop(nbd);
+	front_door_stop(&nbd->door);
 	nbd_handover_end(nbd);
 	nbd_receive_free(nbd);
 	nbd_request_free_all(nbd);
@@ -161,7 +161,7 @@ static void nbd_stop(struct peer *peer)
 	struct nbd *nbd = nbd_of(peer);
 	struct nbd_conn *conn;
 	atomic_store(&nbd->shared->listeners.stopping, true);
-	nbd_listen_stop(nbd);
+	front_door_stop(&nbd->door);
 	TAILQ_FOREACH (conn, &nbd->conns, link)
 		if (!nbd_handover_begin(conn))
 			nbd_conn_drain(conn);
@@ -183,7 +183,7 @@ static void nbd_sweep(struct nbd *nbd)
 	bool hurry = nbd->stop_ns && now - nbd->stop_ns > nbd->options->drain_ns;
 	nbd->sweep_ns = now;
 	nbd->timed = false;
-	nbd_listen_resume(nbd);
+	front_door_resume(&nbd->door);
 	TAILQ_FOREACH (conn, &nbd->conns, link) {
 		nbd_overload_drop(conn, NBD_OVERLOAD_NS);
 		if (hurry)
@@ -213,7 +213,8 @@ static bool nbd_poll(struct peer *peer)
 		next = TAILQ_NEXT(conn, active_link);
 		moved |= nbd_conn_turn(conn);
 	}
-	if (unlikely(nbd->timed) && nbd_now(nbd) - nbd->sweep_ns >= NBD_SWEEP_NS)
+	if (unlikely(nbd->timed || nbd->door.paused) &&
+		nbd_now(nbd) - nbd->sweep_ns >= NBD_SWEEP_NS)
 		nbd_sweep(nbd);
 	if (unlikely(nbd->starved))
 		nbd_relieve(nbd);
@@ -227,7 +228,7 @@ static bool nbd_sleep(struct peer *peer)
 	struct nbd *nbd = nbd_of(peer);
 	if (nbd->again || nbd->volumes.ended)
 		return false;
-	if (nbd->timed)
+	if (nbd->timed || nbd->door.paused)
 		peer_wake_at(peer, nbd->sweep_ns + NBD_SWEEP_NS + 1);
 	return true;
 }
@@ -236,9 +237,7 @@ static void nbd_dump(struct peer *peer, FILE *out)
 {
 	const struct nbd *nbd = nbd_of(peer);
 	const struct nbd_conn *conn;
-	for (unsigned i = 0; i < nbd->accept_count; i++)
-		fprintf(out, "  listens on %s%s\n", nbd->accepts[i].listener->name,
-			nbd->accepts[i].paused ? " (paused)" : "");
+	front_door_dump(&nbd->door, out);
 	TAILQ_FOREACH (conn, &nbd->conns, link)
 		nbd_conn_dump(conn, out);
 }

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 front_sources = peers/front/front.h peers/front/front_address.c peers/front/front_control.c peers/front/front_data.c peers/front/front_fdstore.c \
-	peers/front/front_listen.c peers/front/front_reopen.c
+	peers/front/front_listen.c peers/front/front_log.c peers/front/front_reopen.c
 pkglib_LTLIBRARIES += front_nbd.la
 front_nbd_la_SOURCES = \
 	peers/front/nbd.h peers/front/nbd_command.h peers/front/nbd_handshake.h peers/front/nbd_proto.h \
 	peers/front/nbd_reply.h peers/front/front_nbd.c \
 	peers/front/nbd_command.c peers/front/nbd_conn.c peers/front/nbd_control.c peers/front/nbd_data.c peers/front/nbd_dirty.c peers/front/nbd_export.c \
 	peers/front/nbd_range.c peers/front/nbd_share.c peers/front/nbd_negotiate.c peers/front/nbd_handshake.c \
-	peers/front/nbd_listen.c peers/front/nbd_log.c peers/front/nbd_option.c peers/front/nbd_handover.c peers/front/nbd_patch.c \
+	peers/front/nbd_listen.c peers/front/nbd_option.c peers/front/nbd_handover.c peers/front/nbd_patch.c \
 	peers/front/nbd_receive.c peers/front/nbd_reply.c peers/front/nbd_request.c \
 	peers/front/nbd_send.c peers/front/nbd_overload.c \
 	peers/front/nbd_socket.c peers/front/nbd_span.c peers/front/nbd_status.c \

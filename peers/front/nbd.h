@@ -78,7 +78,6 @@ struct nbd_shared {
 	struct tls_context *tls;      /* NULL: no certificate */
 	_Atomic uint32_t connections; /* that use a volume */
 	_Atomic uint32_t newcomers;   /* that do not yet */
-	_Atomic uint32_t accepting;   /* shards that do */
 	struct front_clients clients; /* those of `connections` */
 	_Atomic uint32_t passing;     /* connections that the successor will take over */
 };
@@ -271,13 +270,6 @@ TAILQ_HEAD(nbd_conn_list, nbd_conn);
 
 /* --- a shard --------------------------------------------------------------------- */
 
-struct nbd_accept {
-	struct nbd *nbd;
-	struct front_listener *listener;
-	struct event *event;
-	bool paused; /* out of descriptors */
-};
-
 /* A connection of our predecessor's. */
 #define NBD_HANDOVER_MAX 32u
 struct nbd_taken {
@@ -291,8 +283,7 @@ struct nbd {
 	const struct nbd_options *options;
 	struct nbd_shared *shared;
 	struct event_base *base;
-	struct nbd_accept accepts[FRONT_LISTEN_MAX];
-	unsigned accept_count;
+	struct front_door door;
 	struct nbd_conn_list conns, active;
 	struct front_volumes volumes; /* each of them in a struct nbd_export */
 	uint32_t dying;		      /* connections past DRAINING */
@@ -309,9 +300,7 @@ struct nbd {
 	struct nbd_request_queue free_requests;
 	struct nbd_chunk_of_requests *chunks;
 	struct nbd_status *free_status;
-	/* log limit */
-	uint64_t log_ns;
-	unsigned log_tokens, log_dropped;
+	struct front_log log;
 	struct iovec iov[NBD_IOV_MAX];
 };
 
@@ -321,8 +310,8 @@ static inline uint64_t nbd_now(const struct nbd *nbd) { return peer_now_ns(nbd->
 
 /* --- the rooms ------------------------------------------------------------------- */
 
-/* nbd_log.c: about a client, limited in rate. */
-void nbd_log(struct nbd_conn *conn, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* About a client, limited in rate. */
+#define nbd_log(conn, ...) front_log(&(conn)->nbd->log, (conn)->nbd->peer, (conn)->who, __VA_ARGS__)
 
 /* nbd_conn.c */
 /* The fds are the connection's from here on, also on error. */
@@ -495,8 +484,6 @@ int nbd_listen_open(
 	struct nbd_shared *shared, const struct nbd_options *options, char *why, size_t size);
 void nbd_listen_close(struct nbd_shared *shared);
 int nbd_listen_start(struct nbd *nbd);
-void nbd_listen_stop(struct nbd *nbd);
-void nbd_listen_resume(struct nbd *nbd);
 
 /* nbd_tls.c */
 int nbd_tls_open(

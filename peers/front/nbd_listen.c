@@ -11,7 +11,6 @@
 #include "peers/front/nbd.h"
 
 #define NBD_NEWCOMER_NS 100000000u /* a handshake takes a few ms */
-#define NBD_ACCEPT_MAX 16	   /* at once */
 
 /* --- opening, once per process --------------------------------------------------- */
 
@@ -105,17 +104,6 @@ void nbd_listen_close(struct nbd_shared *shared)
 
 /* --- accepting, on each lane ----------------------------------------------------- */
 
-/* Out of descriptors or memory: a pause, or we would be told of the same client for ever. */
-static void nbd_accept_pause(struct nbd_accept *accept)
-{
-	struct nbd *nbd = accept->nbd;
-	log_warning(NBD_ROOM, "%s: cannot accept on %s: %s; trying again soon", nbd->peer->name,
-		accept->listener->name, strerror(errno));
-	event_del(accept->event);
-	accept->paused = true;
-	nbd->timed = true;
-}
-
 /* Whoever does not get on makes room for the next: the one that has been at it for the longest. But
    each is given a moment; while all of them have come just now there is no room. */
 static bool nbd_accept_room(struct nbd *nbd)
@@ -133,9 +121,10 @@ static bool nbd_accept_room(struct nbd *nbd)
 	return true;
 }
 
-static void nbd_accept_one(struct nbd_accept *accept, int fd)
+static void nbd_accept_one(struct peer *peer, int fd, const struct front_listener *listener)
 {
-	struct nbd *nbd = accept->nbd;
+	struct nbd *nbd = nbd_of(peer);
+	crash_point("front_nbd.accept.accepted");
 	if (!nbd_accept_room(nbd)) {
 		struct nbd_conn away = {.nbd = nbd};
 		front_name_client(fd, away.who);
@@ -144,24 +133,7 @@ static void nbd_accept_one(struct nbd_accept *accept, int fd)
 		close(fd);
 		return;
 	}
-	nbd_conn_create(nbd, fd, fd, accept->listener->trusted);
-}
-
-static void nbd_accept_ready(evutil_socket_t listener, short what, void *context)
-{
-	struct nbd_accept *accept = context;
-	(void)what;
-	for (int i = 0; i < NBD_ACCEPT_MAX; i++) {
-		int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-		if (fd >= 0) {
-			crash_point("front_nbd.accept.accepted");
-			nbd_accept_one(accept, fd);
-			continue;
-		}
-		if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
-			nbd_accept_pause(accept);
-		return;
-	}
+	nbd_conn_create(nbd, fd, fd, listener->trusted);
 }
 
 static int nbd_single_start(struct nbd *nbd)
@@ -178,40 +150,8 @@ int nbd_listen_start(struct nbd *nbd)
 {
 	if (nbd->options->single)
 		return nbd_single_start(nbd);
-	atomic_fetch_add(&nbd->shared->accepting, 1);
-	for (unsigned i = 0; i < nbd->shared->listeners.count; i++) {
-		struct nbd_accept *accept = &nbd->accepts[nbd->accept_count++];
-		accept->nbd = nbd;
-		accept->listener = &nbd->shared->listeners.item[i];
-		accept->event = event_new(nbd->base, accept->listener->fd, EV_READ | EV_PERSIST,
-			nbd_accept_ready, accept);
-		if (!accept->event || event_add(accept->event, NULL))
-			return -ENOMEM;
-		if (!nbd->peer->shard)
-			log_info(NBD_ROOM, "%s: listens on %s", nbd->peer->name,
-				accept->listener->name);
-	}
-	return 0;
-}
-
-void nbd_listen_resume(struct nbd *nbd)
-{
-	for (unsigned i = 0; i < nbd->accept_count; i++) {
-		struct nbd_accept *accept = &nbd->accepts[i];
-		if (accept->paused)
-			event_add(accept->event, NULL);
-		accept->paused = false;
-	}
-}
-
-/* The last lane to stop closes the sockets. */
-void nbd_listen_stop(struct nbd *nbd)
-{
-	unsigned count = nbd->accept_count;
-	for (unsigned i = 0; i < count; i++)
-		if (nbd->accepts[i].event)
-			event_free(nbd->accepts[i].event);
-	nbd->accept_count = 0;
-	if (count && atomic_fetch_sub(&nbd->shared->accepting, 1) == 1)
-		nbd_listen_close(nbd->shared);
+	nbd->door.peer = nbd->peer;
+	nbd->door.listeners = &nbd->shared->listeners;
+	nbd->door.enter = nbd_accept_one;
+	return front_door_start(&nbd->door, nbd->base);
 }
