@@ -17,6 +17,7 @@ unit_libs = libunitmain.la libunit.la libfixture.la
 include tests/xseg.mk
 include tests/volume.mk
 include tests/nbd.mk
+include tests/vhost.mk
 include tests/fuzz/local.mk
 include tests/blocker.mk
 include tests/synapse.mk

@@ -44,9 +44,10 @@ struct front_check {
 };
 fixed(sizeof(struct front_check) == 264);
 
-#define FRONT_ADDRESS_UNIX 1u /* the path of a socket; else "HOST:PORT", "[HOST]:PORT" */
-#define FRONT_ADDRESS_TLS 2u  /* clients must speak TLS */
-#define FRONT_ADDRESS_ANY 4u  /* of all interfaces: HOST is any name of this machine */
+#define FRONT_ADDRESS_UNIX 1u  /* the path of a socket; else "HOST:PORT", "[HOST]:PORT" */
+#define FRONT_ADDRESS_TLS 2u   /* clients must speak TLS */
+#define FRONT_ADDRESS_VHOST 8u /* vhost-user, not NBD */
+#define FRONT_ADDRESS_ANY 4u   /* of all interfaces: HOST is any name of this machine */
 
 struct front_address {
 	uint32_t flags; /* FRONT_ADDRESS_* */

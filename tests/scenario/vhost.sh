@@ -1,0 +1,182 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# A volume as a vhost-user-blk disk: what virtio promises, guests and monitors that mean no good, a
+# machine that moves, a disk that grows, and each process killed, and a cache put in and out, while
+# a driver writes and reads back.
+
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "$0")/keeper_lib.sh"
+ctl_begin "a vhost-user-blk disk"
+ctl_need front_vhost front_nbd mapperd volume blocker_file cached
+scene_need jq qemu-io
+CHECK=$(dirname "$XSEGPEER")/vhost_check
+[ -x "$CHECK" ] || tap_skip_all "vhost_check is not built"
+export SKERRY_SEGMENT=k
+events=$SKERRY_RUN_DIR/k/events.jsonl
+socket=$SCENE_DIR/k.sock disk=$SCENE_DIR/disk.sock conf=$SCENE_DIR/k.conf
+
+keeper_file "$conf" <<END
+[peer vh0]
+role = front_vhost
+listen = unix:$disk
+volume = disk
+edge.volume = vol0
+
+[host vh0]
+restart-delay-max = 0
+END
+sed -i 's/^size = 64M/size = 256M/' "$conf"
+down_at_exit k
+ctl_exits 1 "up, without the volume that the disk shall be" up --unguarded "$conf"
+out_like "which is said" "'disk' cannot be opened"
+ctl_exits 0 "a volume" volume create disk --size 64M
+ctl_exits 0 "all is well" status
+
+laws() { # NAME WORD
+    local line
+    timeout 300 "$CHECK" "$2" "${3:-$disk}" >"$SCENE_DIR/laws" 2>&1
+    while IFS= read -r line; do
+        case $line in
+        'ok '*) tap_ok "$1: ${line#*- }" ;;
+        'not ok '*) tap_not_ok "$1: ${line#*- }" ;;
+        esac
+    done <"$SCENE_DIR/laws"
+    tap_like "$1: it came to its end" "$(tail -n 1 "$SCENE_DIR/laws")" '^1\.\.'
+}
+laws "laws" laws
+laws "rude" rude
+laws "moves" moves
+
+# --- one volume, several doors ---------------------------------------------------------------
+tap_is "a write" "$("$CHECK" status "$disk" 1 64 65536)" 0
+nbd() { scene_io "nbd+unix:///disk?socket=$socket" "$@"; }
+tap_run "NBD reads what the disk has" nbd -c 'read -P 0 32768 65536'
+tap_run "and writes what it reads" nbd -c 'write -P 7 0 4k' -c flush
+scene_spawn guest "$CHECK" verify "$disk" 3600
+ctl_attached() {
+    ctl client list --json && [ "$(jq '.clients | length' "$SCENE_DIR/ctl.out")" = 1 ]
+}
+tap_run "who is attached" scene_until 60 ctl_attached
+json_is "to what" '.clients[0] | [.volume, .front, .read_only] | map(tostring) | join(" ")' \
+    "disk vh0 false"
+ctl_exits 5 "a volume that is in use is not removed" volume rm disk --yes
+kill "$(scene_pid guest)" && scene_stop guest
+
+# --- a disk that grows --------------------------------------------------------------------------
+scene_spawn grows "$CHECK" resized "$disk" 134217728
+tap_run "a machine sees 64 MiB" scene_wait_line grows open 60
+ctl_exits 0 "the volume grows" volume resize disk 128M
+rc=0
+wait "$(scene_pid grows)" || rc=$?
+unset 'SCENE_PIDS[grows]'
+tap_is "the machine is told, and reads its end" "$rc" 0
+
+# --- read-only ----------------------------------------------------------------------------------
+ctl_exits 0 "a snapshot" volume snapshot disk@then
+other() { # NAME OPTION...
+    scene_peer "$1" -s k "$1=front_vhost,listen=unix:$SCENE_DIR/$1.sock,edge.volume=vol0,$2"
+}
+other then volume=disk@then || tap_not_ok "it starts"
+tap_is "it can be read" "$("$CHECK" status "$SCENE_DIR/then.sock" 0 0 4096)" 0
+tap_is "it cannot be written" "$("$CHECK" status "$SCENE_DIR/then.sock" 1 0 4096)" 1
+tap_is "nor discarded" "$("$CHECK" status "$SCENE_DIR/then.sock" 11 0 16)" 1
+scene_stop then
+other calm volume=disk,read-only=yes,devices=1,socket-mode=0600 || tap_not_ok "it starts"
+tap_is "nor can a disk that is read-only" "$("$CHECK" status "$SCENE_DIR/calm.sock" 1 0 4096)" 1
+tap_is "the socket's mode" "$(stat -c %a "$SCENE_DIR/calm.sock")" 600
+scene_stop calm
+tap_run "and leaves no socket" test ! -e "$SCENE_DIR/calm.sock"
+
+refusal() {
+    timeout 20 "$XSEGPEER" -s k "no=front_vhost,edge.volume=vol0,$1" 2>&1 </dev/null
+}
+tap_like "TCP is refused" "$(refusal volume=disk,listen=tcp:localhost:1)" \
+    'listen=tcp:localhost:1: a machine shares its memory'
+tap_like "so is no address" "$(refusal volume=disk)" 'nothing to listen on'
+tap_like "and no volume" "$(refusal "listen=unix:$SCENE_DIR/no.sock")" "option 'volume' is missing"
+other lost volume=nowhere || tap_not_ok "it starts"
+tap_fails "a volume that is not there" "$CHECK" status "$SCENE_DIR/lost.sock" 0 0 4096
+tap_like "which is said" "$(cat "$SCENE_DIR/lost.err")" "volume 'nowhere' cannot be opened: No such"
+scene_stop lost
+
+# --- kills --------------------------------------------------------------------------------------
+verify_start() {
+    scene_spawn guest "$CHECK" verify "${1:-$disk}" 3600
+    scene_wait_line guest started 60 || tap_not_ok "the driver starts"
+}
+# Ends when what is in flight has come back.
+verify_end() { # WHAT
+    local rc=0
+    kill -s USR1 "$(scene_pid guest)"
+    wait "$(scene_pid guest)" || rc=$?
+    unset 'SCENE_PIDS[guest]'
+    tap_is "$1" "$rc $(sed -n 's/.* \([0-9]* wrong\),.*/\1/p' "$SCENE_DIR/guest.out")" "0 0 wrong"
+    tap_note "$(tail -n 1 "$SCENE_DIR/guest.out")"
+}
+verify_start
+for peer in vh0 vol0 vh0 file0 vh0 map0; do
+    old=$(pid_of "$peer")
+    sleep 0.3
+    kill_peer "$peer"
+    tap_run "$peer is killed, and back" back "$peer" "$old" 60
+done
+old=$(pid_of vh0) other=$(pid_of file0)
+kill_peer vh0 file0
+tap_run "two at once: the front is back" back vh0 "$old" 60
+tap_run "and the store" back file0 "$other" 60
+verify_end "no request failed, nothing was lost"
+tap_like "the driver had to connect again" "$(cat "$SCENE_DIR/guest.out")" ' [4-9] reconnects'
+
+verify_start
+inode=$(stat -c %i "$disk")
+for _ in 1 2 3; do ctl_exits 0 "the front is restarted" peer restart vh0; done
+tap_is "on the socket that was there" "$(stat -c %i "$disk")" "$inode"
+ctl_exits 0 "a cache is plugged in" plug cached --at vol0:store size=16M
+old=$(pid_of cache0)
+sleep 0.3
+kill_peer cache0
+tap_run "it is killed, and back" back cache0 "$old" 60
+old=$(pid_of vh0)
+kill_peer vh0
+tap_run "so is the front" back vh0 "$old" 60
+ctl_exits 0 "and unplugged" unplug cache0
+verify_end "nothing of that was seen either"
+ctl_exits 0 "nothing is amiss" volume fsck --json
+json_is "... in the store" '.findings | length' 0
+nothing_left() {
+    ctl status --json &&
+        [ "$(jq '.segment.requests | .total - .free' "$SCENE_DIR/ctl.out")" = 0 ]
+}
+tap_run "no request is left" scene_until 60 nothing_left
+ctl_exits 0 "down" down
+
+# --- killed at each place -----------------------------------------------------------------------
+points=$("$XSEGPEER" --crash-points 2>/dev/null | grep '^front_vhost\.')
+if [ -z "$points" ]; then
+    tap_skip "killed at each place" "built without --enable-crash-points"
+    tap_end
+fi
+export SKERRY_SEGMENT=c
+scene_segment c 128M
+scene_peer below -s c mem0=blocker_memory map0=mapperd,edge.store=mem0,settle=0 \
+    vol0=volume,edge.store=mem0,edge.map=map0 || tap_not_ok "what is below starts"
+ctl_exits 0 "a volume" volume create disk --size 32M
+front() {
+    scene_peer front -s c \
+        "vh0=front_vhost,listen=unix:$SCENE_DIR/c.sock,volume=disk,edge.volume=vol0"
+}
+front || tap_not_ok "the front starts"
+verify_start "$SCENE_DIR/c.sock"
+for point in $points; do
+    for hit in 1 2 5; do
+        scene_kill KILL front
+        scene_stop front
+        SKERRY_CRASH=$point:$hit front
+        tap_run "$point:$hit kills it" scene_until 60 scene_gone front
+        scene_stop front
+        front || tap_not_ok "it starts again"
+    done
+done
+verify_end "no request failed, nothing was lost, wherever it was killed"
+tap_end

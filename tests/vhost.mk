@@ -1,0 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
+# The vhost-user front from the driver's side: the specification, drivers and monitors that mean no
+# good, real kernels, kills.
+check_PROGRAMS += vhost_check
+vhost_check_SOURCES = tests/lib/vhost_check.c tests/lib/vhost_check.h tests/lib/vhost_driver.c \
+	tests/lib/vhost_driver.h tests/lib/vhost_rude.c
+vhost_check_LDADD = libxseg.la
+vhost_scenarios = tests/scenario/vhost.sh
+TESTS += $(vhost_scenarios)
+EXTRA_DIST += $(vhost_scenarios)
