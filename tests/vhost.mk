@@ -5,6 +5,6 @@ check_PROGRAMS += vhost_check
 vhost_check_SOURCES = tests/lib/vhost_check.c tests/lib/vhost_check.h tests/lib/vhost_driver.c \
 	tests/lib/vhost_driver.h tests/lib/vhost_rude.c
 vhost_check_LDADD = libxseg.la
-vhost_scenarios = tests/scenario/vhost.sh
+vhost_scenarios = tests/scenario/vhost.sh tests/scenario/vhost_guest.sh
 TESTS += $(vhost_scenarios)
 EXTRA_DIST += $(vhost_scenarios)

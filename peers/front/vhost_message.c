@@ -339,7 +339,10 @@ static int get_inflight(struct vhost_device *device)
 		return error;
 	device->payload.inflight.size = vhost_ring_inflight_size(queues, num);
 	device->payload.inflight.offset = 0;
-	int rc = answer_with(device, VHOST_INFLIGHT_SIZE, fd);
+	int rc = answer_with(device,
+		device->header.size < VHOST_INFLIGHT_SIZE_PADDED ? VHOST_INFLIGHT_SIZE
+								 : VHOST_INFLIGHT_SIZE_PADDED,
+		fd);
 	vhost_drop_fd(&fd);
 	return rc;
 }

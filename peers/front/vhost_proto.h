@@ -108,7 +108,9 @@ union vhost_payload {
 	} inflight;
 };
 #define VHOST_CONFIG_HEADER 12u
+/* Some end it with its last field, some (QEMU) as their compiler pads it. */
 #define VHOST_INFLIGHT_SIZE 20u
+#define VHOST_INFLIGHT_SIZE_PADDED 24u
 
 /*
  * The in-flight region of a split ring: which heads were taken and not given back, so that whoever

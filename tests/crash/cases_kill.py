@@ -209,7 +209,7 @@ def strike(scene, peer, point, seconds=0.4):
 
 
 # where a point can be met; others in any peer
-ROOMS = {"front_nbd": ("nbd0",), "volume": ("vol0",), "mapper": ("map0",),
+ROOMS = {"front_nbd": ("nbd0",), "front_vhost": (), "volume": ("vol0",), "mapper": ("map0",),
          "blocker_file": ("file0",)}
 ADMIN = """
 for i in 1 2 3; do

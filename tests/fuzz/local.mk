@@ -9,6 +9,13 @@ fuzz_nbd_CFLAGS = $(AM_CFLAGS) $(EVENT_CFLAGS) $(OPENSSL_CFLAGS)
 fuzz_nbd_LDFLAGS = $(FUZZER_FLAGS)
 fuzz_nbd_LDADD = $(nbd_rig_libs)
 
+EXTRA_PROGRAMS += fuzz_vhost
+fuzz_vhost_SOURCES = tests/fuzz/fuzz_vhost.c tests/fuzz/fuzz.h peers/front/front_data.c \
+	peers/front/vhost_memory.c peers/front/vhost_request.c peers/front/vhost_ring.c
+fuzz_vhost_CFLAGS = $(AM_CFLAGS)
+fuzz_vhost_LDFLAGS = $(FUZZER_FLAGS)
+fuzz_vhost_LDADD = libxseg.la
+
 EXTRA_PROGRAMS += fuzz_bridge
 fuzz_bridge_SOURCES = tests/fuzz/fuzz_bridge.c tests/fuzz/fuzz.h peers/synapse/wire.h \
 	peers/synapse/wire.c peers/synapse/pack.h peers/synapse/pack.c

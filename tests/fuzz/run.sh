@@ -16,7 +16,7 @@ SECONDS_EACH=${FUZZ_SECONDS:-60}
 STRICT=-fno-sanitize-recover=undefined
 # what the log of a failure has to say: the error, and where in our files
 TELLING='ERROR|must\(\)|runtime error|SUMMARY|^ *#[0-9]+ .* in [a-z_]+ .*/(xseg|peers|tools|tests)/'
-ALL=(nbd bridge control pipeline segment map mapper)
+ALL=(nbd vhost bridge control pipeline segment map mapper)
 [ $# -eq 0 ] || ALL=("$@")
 
 export ASAN_OPTIONS=abort_on_error=0
@@ -62,6 +62,7 @@ END
 options() {
     case $1 in
     nbd) echo -max_len=8192 ;;
+    vhost) echo "-max_len=1024 -len_control=0" ;;
     # leaks are looked for once, at the end: after each input it takes longer than the input
     control) echo "-max_len=8192 -detect_leaks=0 -dict=$HERE/control.dict" ;;
     pipeline) echo "-max_len=4096 -dict=$HERE/pipeline.dict" ;;

@@ -190,8 +190,8 @@ static int share_inflight(struct driver *driver)
 	if (!(driver->protocol & BIT(VHOST_PROTOCOL_INFLIGHT_SHMFD)))
 		return 0;
 	if (driver->inflight_fd < 0) {
-		error = driver_ask(driver, VHOST_GET_INFLIGHT_FD, &payload, VHOST_INFLIGHT_SIZE,
-			&driver->inflight_fd);
+		error = driver_ask(driver, VHOST_GET_INFLIGHT_FD, &payload,
+			VHOST_INFLIGHT_SIZE_PADDED, &driver->inflight_fd);
 		driver->inflight_size = payload.inflight.size;
 	}
 	payload.inflight.size = driver->inflight_size;

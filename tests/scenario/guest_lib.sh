@@ -7,11 +7,13 @@
 # take all processes with them. Needs root, /dev/net/tun and the package user-mode-linux.
 #
 #   guest_need                       tap_skip_all where no guest can be started
+#   guest_need_kernel                the same, for one without a network: no name spaces, no root
 #   guest_addresses NET              HOST and guest are NET.1 and NET.2: ADDRESS, GUEST, PORT
 #   guest_init FILE [NAME=VALUE...]  makes the guest's init: the variables, what is below, and then
 #                                    stdin, which defines main()
 #   guest_network_up                 the host's side of the network, in the name spaces
-#   guest_boot INIT                  becomes a guest, so: scene_spawn NAME guest_boot INIT
+#   guest_boot INIT [DEVICE...]      becomes a guest, so: scene_spawn NAME guest_boot INIT; with
+#                                    a network, or these devices instead
 #   guest_power_cut NAME             ends it as a power cut would
 #   guest_end NAME [S]               waits until it has ended by itself
 #   guest_said NAME                  prints what it has said on its console
@@ -22,8 +24,10 @@
 
 export PATH=$PATH:/usr/sbin:/sbin
 
+guest_need_kernel() { scene_need linux.uml python3 "$@"; }
+
 guest_need() {
-    scene_need linux.uml unshare ip nbd-client python3 "$@"
+    guest_need_kernel unshare ip nbd-client "$@"
     if [ "$(id -u)" -ne 0 ] || [ ! -c /dev/net/tun ]; then
         tap_skip_all "needs root and /dev/net/tun"
     fi
@@ -118,11 +122,13 @@ guest_preload() {
 }
 
 guest_boot() {
+    local init=$1
+    shift
+    [ $# -gt 0 ] || set -- vec0:transport=tap,ifname=tap0,depth=128,gro=1
     mkdir -p "$SCENE_DIR/uml"
     TMPDIR=$SKERRY_SHM_DIR LD_PRELOAD=$(guest_preload) exec linux.uml mem=256M \
-        root=/dev/root rootfstype=hostfs rootflags=/ ro init="$1" con=null con0=fd:0,fd:1 quiet \
-        umid="${1##*.}" uml_dir="$SCENE_DIR/uml/" \
-        vec0:transport=tap,ifname=tap0,depth=128,gro=1
+        root=/dev/root rootfstype=hostfs rootflags=/ ro init="$init" con=null con0=fd:0,fd:1 \
+        quiet umid="${init##*.}" uml_dir="$SCENE_DIR/uml/" "$@"
 }
 
 guest_ended() { ! scene_alive "$1"; }

@@ -8,7 +8,8 @@
 #   qemu_need                        tap_skip_all where no machine can be started
 #   qemu_prepare                     makes what is loaded with the kernel, in $SCENE_DIR
 #   qemu_boot DISK WORD...           becomes a machine with that disk (what QEMU's -drive calls
-#                                    file, so an NBD URI), whose first process is WORD...; so:
+#                                    file, so an NBD URI; or vhost:SOCKET), whose first process
+#                                    is WORD...; so:
 #                                    scene_spawn NAME qemu_boot ...
 #                                    QEMU_MORE=(WORD...): of QEMU's, too
 #   db_more TREE                     for db_golden (guest_db_lib.sh): '/sbin/boot write NAME' writes
@@ -64,14 +65,18 @@ EOF_INIT
 # On a busy host a CPU stands still for a while: without no_timer_check the kernel may panic since
 # its timer does not tick; and what it says of that is not to go amidst a guest's lines.
 qemu_boot() {
-    local disk=$1
+    local disk=(-drive "file=$1,format=raw,if=virtio,discard=unmap")
+    [ "$1" = "${1#vhost:}" ] ||
+        disk=(-object "memory-backend-memfd,id=memory,size=192M,share=on"
+            -machine memory-backend=memory -chardev "socket,id=disk,path=${1#vhost:},reconnect=1"
+            -device "vhost-user-blk-pci,chardev=disk,num-queues=1")
     shift
     exec qemu-system-x86_64 -M pc -accel tcg -cpu max -m 192 -nodefaults -no-user-config \
         -no-reboot -display none -serial stdio -kernel "$QEMU_KERNEL" \
         -initrd "$SCENE_DIR/initramfs.cpio" \
         -append "console=ttyS0 loglevel=1 nowatchdog no_timer_check mitigations=off panic=-1 \
 reboot=t -- $*" \
-        -drive "file=$disk,format=raw,if=virtio,discard=unmap" "${QEMU_MORE[@]}"
+        "${disk[@]}" "${QEMU_MORE[@]}"
 }
 
 # --- databases on its disk ---------------------------------------------------------------------

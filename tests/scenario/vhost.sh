@@ -77,11 +77,11 @@ ctl_exits 0 "a snapshot" volume snapshot disk@then
 other() { # NAME OPTION...
     scene_peer "$1" -s k "$1=front_vhost,listen=unix:$SCENE_DIR/$1.sock,edge.volume=vol0,$2"
 }
-other then volume=disk@then || tap_not_ok "it starts"
-tap_is "it can be read" "$("$CHECK" status "$SCENE_DIR/then.sock" 0 0 4096)" 0
-tap_is "it cannot be written" "$("$CHECK" status "$SCENE_DIR/then.sock" 1 0 4096)" 1
-tap_is "nor discarded" "$("$CHECK" status "$SCENE_DIR/then.sock" 11 0 16)" 1
-scene_stop then
+other old volume=disk@then || tap_not_ok "it starts"
+tap_is "it can be read" "$("$CHECK" status "$SCENE_DIR/old.sock" 0 0 4096)" 0
+tap_is "it cannot be written" "$("$CHECK" status "$SCENE_DIR/old.sock" 1 0 4096)" 1
+tap_is "nor discarded" "$("$CHECK" status "$SCENE_DIR/old.sock" 11 0 16)" 1
+scene_stop old
 other calm volume=disk,read-only=yes,devices=1,socket-mode=0600 || tap_not_ok "it starts"
 tap_is "nor can a disk that is read-only" "$("$CHECK" status "$SCENE_DIR/calm.sock" 1 0 4096)" 1
 tap_is "the socket's mode" "$(stat -c %a "$SCENE_DIR/calm.sock")" 600
@@ -126,7 +126,7 @@ kill_peer vh0 file0
 tap_run "two at once: the front is back" back vh0 "$old" 60
 tap_run "and the store" back file0 "$other" 60
 verify_end "no request failed, nothing was lost"
-tap_like "the driver had to connect again" "$(cat "$SCENE_DIR/guest.out")" ' [4-9] reconnects'
+tap_like "the driver had to connect again" "$(cat "$SCENE_DIR/guest.out")" ' [1-9][0-9]* reconnects'
 
 verify_start
 inode=$(stat -c %i "$disk")
@@ -169,7 +169,9 @@ front() {
 front || tap_not_ok "the front starts"
 verify_start "$SCENE_DIR/c.sock"
 for point in $points; do
-    for hit in 1 2 5; do
+    hits='1 2 5'
+    [ "$point" != front_vhost.device.accepted ] || hits=1 # it connects once
+    for hit in $hits; do
         scene_kill KILL front
         scene_stop front
         SKERRY_CRASH=$point:$hit front

@@ -1,0 +1,129 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Real kernels on a vhost-user-blk disk. User-Mode Linux, whose own driver speaks it, makes a file
+# system, fills, trims and checks it, while what is below is killed and a cache comes and goes. A
+# machine of QEMU boots from a volume and writes to databases while the front is killed, too; its
+# power is cut, and all that it said to be committed is there.
+
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "$0")/keeper_lib.sh"
+# shellcheck source-path=SCRIPTDIR source=guest_lib.sh
+. "$(dirname "$0")/guest_lib.sh"
+# shellcheck source-path=SCRIPTDIR source=guest_db_lib.sh
+. "$(dirname "$0")/guest_db_lib.sh"
+# shellcheck source-path=SCRIPTDIR source=guest_qemu_lib.sh
+. "$(dirname "$0")/guest_qemu_lib.sh"
+ctl_begin "kernels on a vhost-user-blk disk"
+ctl_need front_vhost front_nbd mapperd volume blocker_file cached
+scene_need jq fio mke2fs fsck.ext4 nbdcopy
+export SKERRY_SEGMENT=k
+# shellcheck disable=SC2034  # for event_last and others
+events=$SKERRY_RUN_DIR/k/events.jsonl socket=$SCENE_DIR/k.sock conf=$SCENE_DIR/k.conf
+GUESTADDRESS=none
+ADDRESS=$GUESTADDRESS GUEST=$GUESTADDRESS PORT=0
+
+door() { # NAME VOLUME
+    printf '[peer %s]\nrole = front_vhost\nlisten = unix:%s\nvolume = %s\nedge.volume = vol0\n' \
+        "$1" "$SCENE_DIR/$1.sock" "$2"
+    printf '[host %s]\nrestart-delay-max = 0\n' "$1"
+}
+{ door small small && door root root; } | keeper_file "$conf"
+sed -i 's/^size = 64M/size = 256M/' "$conf"
+down_at_exit k
+ctl up --unguarded "$conf"
+ctl_exits 0 "a volume" volume create small --size 96M
+image() { nbdcopy "nbd+unix:///$1?socket=$socket" "$SCENE_DIR/$1.raw"; }
+
+# --- User-Mode Linux --------------------------------------------------------------------------
+uml_guest() {
+    guest_init "$SCENE_DIR/init.guest" <<'EOF_GUEST'
+there() { [ "$(blockdev --getsize64 /dev/vda)" -eq $((96 << 20)) ]; }
+named() { [ "$(cat /sys/block/vda/serial)" = small ]; }
+caches() { [ "$(cat /sys/block/vda/queue/write_cache)" = "write back" ]; }
+load() {
+    local n
+    for n in 1 2 3 4; do
+        fio --name=verified --filename=/run/mnt/load --thread --ioengine=psync --direct=1 \
+            --rw=randrw --bs=4k-64k --size=8M --verify=crc32c --verify_fatal=1 \
+            --verify_backlog=64 --fsync=50 --randrepeat=0 --eta=never || return
+    done
+}
+main() {
+    mount -t tmpfs tmp /tmp
+    cd /tmp
+    step "load the driver" module virtio_blk || return
+    step "the disk has its size" there || return
+    step "its name" named
+    step "a write cache" caches
+    step "a file system" mke2fs -q -t ext4 -E discard /dev/vda || return
+    mkdir -p /run/mnt
+    step "mount" mount -t ext4 /dev/vda /run/mnt || return
+    echo "LOADING"
+    step "verified I/O over all kills" load
+    step "a file of zeros" fallocate -l 4M /run/mnt/zeros
+    step "trim free blocks" fstrim /run/mnt
+    step "unmount" umount /run/mnt
+    step "the file system is clean" fsck.ext4 -fn /dev/vda
+    step "zeros are written" blkdiscard -z -o 90M -l 4M /dev/vda
+    step "the rest is discarded" blkdiscard -f -o 94M /dev/vda
+    step "no I/O error in the kernel's log" no_error
+}
+EOF_GUEST
+}
+
+loads() { grep -aq LOADING "$SCENE_DIR/guest.out" || guest_ended guest; }
+if scene_have linux.uml; then
+    guest_need_kernel
+    uml_guest
+    scene_spawn guest guest_boot "$SCENE_DIR/init.guest" \
+        "virtio_uml.device=$SCENE_DIR/small.sock:2"
+    scene_until 120 loads || tap_not_ok "the kernel begins"
+    for peer in vol0 file0 map0; do
+        old=$(pid_of "$peer")
+        kill_peer "$peer"
+        tap_run "$peer is killed, and back" back "$peer" "$old" 60
+    done
+    ctl_exits 0 "a cache comes" plug cached --at vol0:store size=16M
+    old=$(pid_of cache0)
+    kill_peer cache0
+    tap_run "it is killed, and back" back cache0 "$old" 60
+    ctl_exits 0 "it goes" unplug cache0
+    guest_end guest 300 || tap_not_ok "the guest ends in time"
+    guest_report guest || {
+        tap_not_ok "the guest comes to its end"
+        tail -n 20 "$SCENE_DIR"/guest.{out,err} | sed 's/^/#   /'
+    }
+    tap_run "NBD reads it all" image small
+    tap_run "the file system is clean there, too" fsck.ext4 -fn "$SCENE_DIR/small.raw"
+else
+    tap_skip "User-Mode Linux" "it is not installed"
+fi
+
+# --- QEMU ---------------------------------------------------------------------------------------
+qemu_need sqlite3 ldd
+qemu_prepare >"$SCENE_DIR/initramfs.log" 2>&1 || { tap_not_ok "an initramfs is made"; tap_end; }
+db_golden "$SCENE_DIR/golden.raw" >"$SCENE_DIR/golden.log" 2>&1 ||
+    { tap_not_ok "a golden image is made"; tap_end; }
+ctl_exits 0 "an image is imported" volume import "$SCENE_DIR/golden.raw" root --progress=none
+disk=vhost:$SCENE_DIR/root.sock
+scene_spawn writer qemu_boot "$disk" /sbin/boot write root
+for peer in root file0 root vol0 root; do
+    db_remember root
+    old=$(pid_of "$peer")
+    kill_peer "$peer"
+    tap_run "$peer is killed, and back" back "$peer" "$old" 60
+done
+ctl_exits 0 "the front is restarted" peer restart root
+db_remember root
+guest_power_cut writer
+guest_report writer && tap_not_ok "the machine ends before its power is cut"
+tap_is "it saw no error" "$(guest_said writer | grep -ac "I/O error")" 0
+scene_spawn again qemu_boot "$disk" /sbin/boot check root
+guest_end again 300 || tap_not_ok "the second machine ends in time"
+guest_report again || tap_not_ok "the second machine comes to its end"
+db_check again root
+tap_run "NBD reads it all" image root
+tap_run "the file system is clean" fsck.ext4 -fn "$SCENE_DIR/root.raw"
+ctl_exits 0 "the store is whole" volume fsck
+tap_end
