@@ -7,4 +7,5 @@ vhost_check_SOURCES = tests/lib/vhost_check.c tests/lib/vhost_check.h tests/lib/
 vhost_check_LDADD = libxseg.la
 vhost_scenarios = tests/scenario/vhost.sh tests/scenario/vhost_guest.sh
 TESTS += $(vhost_scenarios)
+QUICK_TESTS += tests/scenario/vhost.sh
 EXTRA_DIST += $(vhost_scenarios)

@@ -8,7 +8,8 @@
  *   vhost_check verify SOCKET SECONDS    load, checked, over any number of the backend's deaths;
  *                                      says "started"; SIGUSR1 ends it sooner
  *   vhost_check resized SOCKET BYTES     waits for the news that the disk has that size
- *   vhost_check load SOCKET read|write SIZE DEPTH MS    "OPERATIONS/S P50_US KICKS"
+ *   vhost_check load SOCKET read|write SIZE DEPTH MS    at random; MS 0: all, in order;
+ *                                      "OPERATIONS/S P50_US KICKS", the last for each operation
  *   vhost_check status SOCKET TYPE SECTOR LENGTH        one request: its status, a number
  */
 #include "tests/lib/vhost_check.h"
@@ -513,14 +514,17 @@ static int run_load(const char *socket, bool writes, uint64_t size, unsigned dep
 	if (!check_open(&driver, socket, (struct driver_config){0}))
 		return 1;
 	uint64_t places = driver.disk.capacity * SECTOR / size;
+	bool fills = !ms; /* each place once, in order */
 	uint64_t start = clock_now_ns(), now = start, until = start + ms * 1000000;
 	uint16_t head;
 	uint32_t length;
-	while (now < until || driver.queue[0].free_count < DRIVER_NUM) {
-		while (now < until && DRIVER_NUM - driver.queue[0].free_count < depth) {
+	while ((fills ? sent < places : now < until) || driver.queue[0].free_count < DRIVER_NUM) {
+		while ((fills ? sent < places : now < until) &&
+			DRIVER_NUM - driver.queue[0].free_count < depth) {
 			uint16_t next = driver.queue[0].free[driver.queue[0].free_count - 1];
 			struct iovec iov = {driver.data + next % depth * size, size};
-			uint64_t place = hash_u64(sent++) % places;
+			uint64_t place = (fills ? sent : hash_u64(sent)) % places;
+			sent++;
 			must(driver_submit(&driver, 0, writes ? VIRTIO_BLK_T_OUT : VIRTIO_BLK_T_IN,
 				     place * (size / SECTOR), &iov, 1, &head) == 0);
 			began[head] = now;

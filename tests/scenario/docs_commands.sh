@@ -17,7 +17,7 @@ fi
 . "$(dirname "$0")/xsegctl_lib.sh"
 ctl_begin "commands of the pages"
 scene_need qemu-img qemu-io qemu-nbd qemu-system-x86_64 nbdinfo nbdcopy openssl ip
-ctl_need mapperd volume front_nbd blocker_file cached
+ctl_need mapperd volume front_nbd front_vhost blocker_file cached
 top=$(realpath "${abs_top_srcdir:-$(dirname "$0")/../..}")
 ip link set lo up
 
@@ -36,10 +36,10 @@ ln -s "$(realpath "$XSEGCTL")" "$SCENE_DIR/bin/xsegctl"
 # A machine without a screen, for as long as it takes to see that it has its disk.
 cat >"$SCENE_DIR/bin/qemu-system-x86_64" <<'END'
 #!/bin/bash
-out=$(printf 'info block\nquit\n' | timeout 60 /usr/bin/qemu-system-x86_64 "$@" -S \
+out=$(printf 'info block\ninfo qtree\nquit\n' | timeout 60 /usr/bin/qemu-system-x86_64 "$@" -S \
     -display none -monitor stdio 2>&1)
 echo "$out"
-grep -q 'nbd+unix' <<<"$out"
+grep -qE 'nbd\+unix|dev: vhost-user-blk-pci' <<<"$out"
 END
 printf '#!/bin/sh\ntrue\n' >"$SCENE_DIR/bin/virsh"
 chmod +x "$SCENE_DIR/bin/qemu-system-x86_64" "$SCENE_DIR/bin/virsh"
@@ -159,6 +159,9 @@ keeper_takes "a cache from the beginning" $cook 2 "$slow"
 
 run "a machine" $cook 1 "Attach it to QEMU"
 run "what to say to others" $cook 2 "Attach it to QEMU"
+keeper_takes "a disk without a socket" $cook 1 "A machine's disk without a socket"
+run "one more, and a machine" $cook 2 "A machine's disk without a socket"
+ctl_exits 0 "it goes again" peer stop vm7
 not_here $cook 1 "Attach it to the kernel" "nbd is no part of this kernel; nbd_uml.sh boots one"
 
 keeper_takes "only some volumes" $cook 1 "Only some volumes, or read-only"
@@ -190,6 +193,7 @@ tap_run "it is the same" qemu-img compare monday.qcow2 "$(nbd test)" -F raw
 tap_note "without nbd-client: this kernel has no nbd; nbd_uml.sh boots one that has"
 WITHOUT=nbd-client
 run "attach the disk" README.md 1 "Attach the disk"
+run "without a socket" README.md 3 "Attach the disk"
 ctl_exits 0 "fsck" volume fsck
 ctl_exits 0 "down" down demo
 rm -r /var/lib/skerry/demo

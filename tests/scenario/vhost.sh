@@ -63,6 +63,37 @@ json_is "to what" '.clients[0] | [.volume, .front, .read_only] | map(tostring) |
 ctl_exits 5 "a volume that is in use is not removed" volume rm disk --yes
 kill "$(scene_pid guest)" && scene_stop guest
 
+# --- what attaches it -----------------------------------------------------------------------------
+ctl_exits 0 "attach, where NBD has it, too" volume attach disk --print qemu
+out_like "NBD comes first" "^-blockdev"
+ctl_exits 0 "attach --over vhost-user" volume attach disk --print qemu --over vhost-user \
+    --memory 64M
+if scene_have qemu-system-x86_64; then
+    echo "qemu-system-x86_64 -S -M pc -nodefaults -display none -monitor stdio $OUT" \
+        >"$SCENE_DIR/machine"
+    tap_like "is what a machine takes" \
+        "$(printf 'info qtree\nquit\n' | timeout 60 bash "$SCENE_DIR/machine" 2>&1)" \
+        'dev: vhost-user-blk-pci'
+else
+    tap_skip "a machine" "there is no qemu-system-x86_64"
+fi
+ctl_exits 0 "attach --print libvirt" volume attach disk --print libvirt --over vhost-user
+tap_is "is XML" "$(python3 -c '
+import sys, xml.etree.ElementTree as tree
+disk = tree.fromstring("<devices>" + open(sys.argv[1]).read() + "</devices>").find("disk")
+print(disk.get("type"), disk.find("source").get("path"), disk.find("target").get("bus"))
+' "$SCENE_DIR/ctl.out")" "vhostuser $disk virtio"
+ctl_exits 0 "attach --print cloud-hypervisor" volume attach disk --print cloud-hypervisor
+out_like "says how" "--disk 'vhost_user=on,socket=$disk'"
+ctl_exits 2 "which has no other way" volume attach disk --print cloud-hypervisor --over nbd
+ctl_exits 2 "as nbd-client has none" volume attach disk --print nbd-client --over vhost-user
+ctl_exits 0 "volume uri" volume uri disk
+tap_is "is of NBD alone" "$OUT" "nbd+unix:///disk?socket=$socket"
+ctl_exits 0 "a volume that no disk is made of" volume create other --size 8M
+ctl_exits 3 "cannot be attached so" volume attach other --print qemu --over vhost-user
+err_like "which says why" "no front offers volume 'other' to machines over vhost-user"
+ctl_exits 0 "it goes" volume rm other --yes
+
 # --- a disk that grows --------------------------------------------------------------------------
 scene_spawn grows "$CHECK" resized "$disk" 134217728
 tap_run "a machine sees 64 MiB" scene_wait_line grows open 60
@@ -150,6 +181,30 @@ nothing_left() {
 }
 tap_run "no request is left" scene_until 60 nothing_left
 ctl_exits 0 "down" down
+
+# --- machines on two lanes ------------------------------------------------------------------------
+export SKERRY_SEGMENT=l
+scene_segment l 256M
+scene_peer lanes -s l -l 2 mem0=blocker_memory map0=mapperd,edge.store=mem0,settle=0 \
+    vol0=volume,edge.store=mem0,edge.map=map0 \
+    "va=front_vhost,listen=unix:$SCENE_DIR/va.sock,volume=a,edge.volume=vol0" \
+    "vb=front_vhost,listen=unix:$SCENE_DIR/vb.sock,volume=b,edge.volume=vol0" ||
+    tap_not_ok "two lanes start"
+for name in a b; do ctl_exits 0 "volume $name" volume create "$name" --size 16M; done
+for name in a b; do
+    scene_spawn "guest-$name" "$CHECK" verify "$SCENE_DIR/v$name.sock" 3
+done
+for n in 1 2 3 4; do # more machines on the same disks: they read
+    for name in a b; do "$CHECK" status "$SCENE_DIR/v$name.sock" 0 8 4096; done
+done >"$SCENE_DIR/readers"
+tap_is "machines that come and go" "$(sort "$SCENE_DIR/readers" | uniq -c | xargs)" "8 0"
+for name in a b; do
+    rc=0
+    wait "$(scene_pid "guest-$name")" || rc=$?
+    unset "SCENE_PIDS[guest-$name]"
+    tap_is "the machine on $name saw no error" "$rc" 0
+done
+scene_stop lanes
 
 # --- killed at each place -----------------------------------------------------------------------
 points=$("$XSEGPEER" --crash-points 2>/dev/null | grep '^front_vhost\.')

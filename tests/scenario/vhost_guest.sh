@@ -106,8 +106,8 @@ qemu_prepare >"$SCENE_DIR/initramfs.log" 2>&1 || { tap_not_ok "an initramfs is m
 db_golden "$SCENE_DIR/golden.raw" >"$SCENE_DIR/golden.log" 2>&1 ||
     { tap_not_ok "a golden image is made"; tap_end; }
 ctl_exits 0 "an image is imported" volume import "$SCENE_DIR/golden.raw" root --progress=none
-disk=vhost:$SCENE_DIR/root.sock
-scene_spawn writer qemu_boot "$disk" /sbin/boot write root
+machine=vhost:$SCENE_DIR/root.sock
+scene_spawn writer qemu_boot "$machine" /sbin/boot write root
 for peer in root file0 root vol0 root; do
     db_remember root
     old=$(pid_of "$peer")
@@ -119,7 +119,7 @@ db_remember root
 guest_power_cut writer
 guest_report writer && tap_not_ok "the machine ends before its power is cut"
 tap_is "it saw no error" "$(guest_said writer | grep -ac "I/O error")" 0
-scene_spawn again qemu_boot "$disk" /sbin/boot check root
+scene_spawn again qemu_boot "$machine" /sbin/boot check root
 guest_end again 300 || tap_not_ok "the second machine ends in time"
 guest_report again || tap_not_ok "the second machine comes to its end"
 db_check again root

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* volume uri, volume attach: where clients reach a volume, in the words of those who attach it. */
 #include <base/must.h>
+#include <inttypes.h>
 #include <peer/front.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,9 +14,16 @@
 #define RECONNECT_S 60 /* as long as a front may be away */
 #define NODE_MAX 31u   /* of a node's name in QEMU */
 
-static const char *const choices[] = {"qemu", "libvirt", "nbd-client", NULL};
+#define MEMORY_MIB 1024u
+
+static const char *const choices[] = {"qemu", "libvirt", "cloud-hypervisor", "nbd-client", NULL};
 static const struct ctl_option option_print = {
-	"print", 0, "HOW", "for whom: qemu, libvirt or nbd-client", choices};
+	"print", 0, "HOW", "for whom: qemu, libvirt, cloud-hypervisor or nbd-client", choices};
+static const char *const ways[] = {"nbd", "vhost-user", NULL};
+static const struct ctl_option option_over = {
+	"over", 0, "WAY", "nbd or vhost-user (default: NBD, or what a front offers)", ways};
+static const struct ctl_option option_memory = {
+	"memory", 0, "SIZE", "memory of the machine, which it shares over vhost-user (1G)", NULL};
 
 static const struct ctl_column columns[] = {{"uri", "URI", CTL_TEXT}, {"front", "FRONT", CTL_TEXT}};
 
@@ -100,20 +108,20 @@ static void put_uri(FILE *out, const struct place *place, const char *volume)
 /* --- volume uri ------------------------------------------------------------------------------- */
 
 /* That the volume is there, too. */
-static json_t *find(struct ctl *ctl, const char *volume)
+static json_t *find(struct ctl *ctl, const char *volume, bool vhost)
 {
 	struct xseg_volume_info info;
 	struct client client;
 	if (ctl_map_open(ctl, volume, &client, &info))
 		return NULL;
 	client_close(&client);
-	return ctl_front_addresses(ctl, volume);
+	return ctl_front_addresses(ctl, volume, vhost);
 }
 
 static int run_uri(struct ctl *ctl)
 {
 	const char *volume = ctl->argv[0];
-	json_t *found = find(ctl, volume), *rows = json_array(), *row;
+	json_t *found = find(ctl, volume, false), *rows = json_array(), *row;
 	size_t i;
 	json_array_foreach (found, i, row) {
 		struct place place;
@@ -228,6 +236,64 @@ static void print_client(const struct place *place, const char *volume)
 	puts(place->flags & FRONT_ADDRESS_TLS ? " -enable-tls" : "");
 }
 
+/* --- over vhost-user -------------------------------------------------------------------------- */
+
+/* A comma ends a value. */
+static void put_value(FILE *out, const char *text)
+{
+	for (; *text; text++)
+		fputs(*text == ',' ? ",," : (const char[]){*text, 0}, out);
+}
+
+static void put_argument(const char *start, const char *path, const char *end)
+{
+	char *text = NULL;
+	size_t size = 0;
+	FILE *out = open_memstream(&text, &size);
+	must(out);
+	fputs(start, out);
+	put_value(out, path);
+	fputs(end, out);
+	must(fclose(out) == 0);
+	put_quoted(stdout, text);
+	free(text);
+}
+
+static void print_qemu_vhost(const struct place *place, const char *volume, uint64_t mib)
+{
+	char node[NODE_MAX + 1], start[NODE_MAX + 32];
+	node_of(volume, node);
+	printf("-m %" PRIu64 "M -object memory-backend-memfd,id=memory,size=%" PRIu64
+	       "M,share=on \\\n"
+	       "-machine memory-backend=memory \\\n-chardev ",
+		mib, mib);
+	snprintf(start, sizeof(start), "socket,id=%s,path=", node);
+	put_argument(start, place->path, ",reconnect=1");
+	printf(" \\\n-device vhost-user-blk-pci,chardev=%s\n", node);
+}
+
+static void print_libvirt_vhost(const struct place *place, const char *volume)
+{
+	puts("<!-- the domain needs: <memoryBacking><source type='memfd'/>"
+	     "<access mode='shared'/></memoryBacking> -->\n"
+	     "<disk type='vhostuser' device='disk'>\n"
+	     "  <driver name='qemu' type='raw'/>");
+	fputs("  <source type='unix' path='", stdout);
+	put_xml(stdout, place->path);
+	puts("'>\n    <reconnect enabled='yes' timeout='1'/>\n  </source>\n"
+	     "  <target dev='vda' bus='virtio'/>");
+	if (strchr(volume, '@'))
+		puts("  <readonly/>");
+	puts("</disk>");
+}
+
+static void print_cloud_hypervisor(const struct place *place, uint64_t mib)
+{
+	printf("--memory size=%" PRIu64 "M,shared=on \\\n--disk ", mib);
+	put_argument("vhost_user=on,socket=", place->path, "");
+	putchar('\n');
+}
+
 /* The first on this machine; else the first there is. */
 static void place_choose(const json_t *rows, struct place *place)
 {
@@ -241,25 +307,71 @@ static void place_choose(const json_t *rows, struct place *place)
 	place_read(json_array_get(rows, 0), place);
 }
 
+static void print_vhost(
+	const char *volume, const char *how, const struct place *place, uint64_t mib)
+{
+	if (!strcmp(how, "qemu"))
+		print_qemu_vhost(place, volume, mib);
+	else if (!strcmp(how, "libvirt"))
+		print_libvirt_vhost(place, volume);
+	else
+		print_cloud_hypervisor(place, mib);
+}
+
+static void print_nbd(const char *volume, const char *how, const struct place *place)
+{
+	if (!strcmp(how, "qemu"))
+		print_qemu(place, volume);
+	else if (!strcmp(how, "libvirt"))
+		print_libvirt(place, volume);
+	else
+		print_client(place, volume);
+}
+
+/* Which way, where it was not said: what there is, NBD first. */
+static json_t *find_way(struct ctl *ctl, const char *over, bool *vhost)
+{
+	const struct fault before = ctl->fault;
+	json_t *rows = find(ctl, ctl->argv[0], *vhost);
+	if (rows || over || *vhost)
+		return rows;
+	const struct fault missing = ctl->fault;
+	ctl->fault = before;
+	*vhost = true;
+	rows = find(ctl, ctl->argv[0], true);
+	if (!rows)
+		ctl->fault = missing;
+	return rows;
+}
+
 static int run_attach(struct ctl *ctl)
 {
 	const char *volume = ctl->argv[0], *how = ctl_option_value(ctl, "print");
+	const char *over = ctl_option_value(ctl, "over");
 	struct place place;
+	uint64_t memory = (uint64_t)MEMORY_MIB << 20;
 	if (!how)
 		return fault_set(&ctl->fault, FAULT_USAGE, volume,
-			"--print qemu, libvirt or nbd-client shows what to say to whom",
+			"--print qemu, libvirt, cloud-hypervisor or nbd-client shows what to say "
+			"to "
+			"whom",
 			"a volume is attached by who uses it: a machine, or the kernel");
-	json_t *rows = find(ctl, volume);
+	bool client = !strcmp(how, "nbd-client"), vhost = !strcmp(how, "cloud-hypervisor");
+	if (over && (client || vhost) && client == !strcmp(over, "vhost-user"))
+		return fault_set(&ctl->fault, FAULT_USAGE, over, "leave --over out",
+			"%s does not attach disks over %s", how, over);
+	if (ctl_option_size(ctl, "memory", &memory))
+		return -(int)ctl->fault.code;
+	vhost |= over && !strcmp(over, "vhost-user");
+	json_t *rows = find_way(ctl, client ? how : over, &vhost);
 	if (!rows)
 		return -(int)ctl->fault.code;
 	place_choose(rows, &place);
 	json_decref(rows);
-	if (!strcmp(how, "qemu"))
-		print_qemu(&place, volume);
-	else if (!strcmp(how, "libvirt"))
-		print_libvirt(&place, volume);
+	if (vhost)
+		print_vhost(volume, how, &place, memory >> 20);
 	else
-		print_client(&place, volume);
+		print_nbd(volume, how, &place);
 	return 0;
 }
 
@@ -271,11 +383,14 @@ const struct ctl_verb ctl_volume_attach = {
 	1,
 	"print what attaches a volume to a machine or the kernel",
 	"\t*--print qemu*: arguments of qemu-system. *libvirt*: the XML of a disk, for virsh "
-	"attach-device; choose another *dev* where vda is taken. *nbd-client*: a command. All of "
-	"them "
-	"connect again when the front was away. With a UNIX socket where there is one.\n",
+	"attach-device; choose another *dev* where vda is taken. *cloud-hypervisor*: its "
+	"arguments. *nbd-client*: a command. All of them connect again when the front was away. "
+	"With a UNIX socket where there is one.\n\n"
+	"\tOver *vhost-user* the machine shares its memory with the front: *--memory* is all that "
+	"it has, and takes the place of another *-m*.\n",
 	run_attach,
-	{&option_print, &ctl_option_via},
+	{&option_print, &option_over, &option_memory, &ctl_option_via},
 	.examples = "xsegctl volume attach disk --print qemu\n"
+		    "xsegctl volume attach disk --print qemu --over vhost-user --memory 4G\n"
 		    "virsh attach-device vm1 <(xsegctl volume attach disk --print libvirt)\n",
 };

@@ -152,7 +152,8 @@ const struct ctl_verb ctl_client_list = {
 
 /* --- addresses -------------------------------------------------------------------------------- */
 
-static void addresses_of(json_t *rows, const char *segment, const char *front, const char *volume)
+static void addresses_of(
+	json_t *rows, const char *segment, const char *front, const char *volume, bool vhost)
 {
 	struct {
 		char name[FRONT_ANSWER_AT];
@@ -169,6 +170,8 @@ static void addresses_of(json_t *rows, const char *segment, const char *front, c
 	size_t got = error ? 0 : call.got / sizeof(data.address[0]);
 	for (size_t i = 0; i < got && i < AT_ONCE; i++) {
 		struct front_address *address = &data.address[i];
+		if (vhost != !!(address->flags & FRONT_ADDRESS_VHOST))
+			continue;
 		address->text[sizeof(address->text) - 1] = 0;
 		name_make_utf8(address->text);
 		json_array_append_new(rows, json_pack("{s:s, s:i, s:s}", "front", front, "flags",
@@ -176,7 +179,7 @@ static void addresses_of(json_t *rows, const char *segment, const char *front, c
 	}
 }
 
-json_t *ctl_front_addresses(struct ctl *ctl, const char *volume)
+json_t *ctl_front_addresses(struct ctl *ctl, const char *volume, bool vhost)
 {
 	json_t *rows = json_array();
 	struct xseg_peer_view view;
@@ -185,14 +188,17 @@ json_t *ctl_front_addresses(struct ctl *ctl, const char *volume)
 	for (uint32_t i = 0; !rc && i < XSEG_PEERS_MAX; i++)
 		if (xseg_peer_view(&seg, i, &view) && view.life == XSEG_LIFE_ALIVE &&
 			ctl_front_is(view.role))
-			addresses_of(rows, seg.name, view.name, volume);
+			addresses_of(rows, seg.name, view.name, volume, vhost);
 	if (!rc)
 		xseg_segment_leave(&seg);
 	if (!rc && !json_array_size(rows))
 		rc = fault_set(&ctl->fault, FAULT_NOT_FOUND, volume,
-			"'xsegctl status' shows the fronts; their 'export' and 'listen' say what "
-			"and where",
-			"no front offers volume '%s' to clients", volume);
+			vhost ? "start a front_vhost with that 'volume'"
+			      : "'xsegctl status' shows the fronts; their 'export' and 'listen' "
+				"say "
+				"what and where",
+			"no front offers volume '%s' to %s", volume,
+			vhost ? "machines over vhost-user" : "clients");
 	if (rc) {
 		json_decref(rows);
 		return NULL;
