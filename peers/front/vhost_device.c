@@ -11,6 +11,8 @@
 
 #include "peers/front/vhost.h"
 
+#define MESSAGES_MAX 64u /* of one device in a turn */
+
 static const struct sm_state states[VHOST_STATES] = {
 	[VHOST_OPENING] = {"opening", SM(VHOST_SERVING) | SM(VHOST_ENDING)},
 	[VHOST_SERVING] = {"serving", SM(VHOST_ENDING)},
@@ -313,7 +315,7 @@ static void device_readable(evutil_socket_t fd, short what, void *context)
 	(void)fd;
 	(void)what;
 	device->vhost->again = true;
-	while (!error && device->state == VHOST_SERVING) {
+	for (unsigned i = 0; i < MESSAGES_MAX && !error && device->state == VHOST_SERVING; i++) {
 		error = receive_message(device);
 		if (!error) {
 			peer_count(device->vhost->peer, VHOST_COUNT_MESSAGES, 1);

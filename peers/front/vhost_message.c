@@ -115,6 +115,7 @@ static int get_queue_num(struct vhost_device *device)
 	return answer_number(device, device->queue_count);
 }
 
+/* An owner is whoever is connected; who has a log looks at it by himself. */
 static int do_nothing(struct vhost_device *device)
 {
 	(void)device;

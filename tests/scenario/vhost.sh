@@ -116,6 +116,11 @@ scene_stop old
 other calm volume=disk,read-only=yes,devices=1,socket-mode=0600 || tap_not_ok "it starts"
 tap_is "nor can a disk that is read-only" "$("$CHECK" status "$SCENE_DIR/calm.sock" 1 0 4096)" 1
 tap_is "the socket's mode" "$(stat -c %a "$SCENE_DIR/calm.sock")" 600
+scene_spawn first "$CHECK" resized "$SCENE_DIR/calm.sock" 1
+tap_run "one machine is as many as may be" scene_wait_line first open 60
+tap_fails "one more is turned away" "$CHECK" status "$SCENE_DIR/calm.sock" 0 0 4096
+tap_like "which is said" "$(cat "$SCENE_DIR/calm.err")" 'is turned away: 1 machines use the disk'
+kill "$(scene_pid first)" && scene_stop first
 scene_stop calm
 tap_run "and leaves no socket" test ! -e "$SCENE_DIR/calm.sock"
 
@@ -194,7 +199,7 @@ for name in a b; do ctl_exits 0 "volume $name" volume create "$name" --size 16M;
 for name in a b; do
     scene_spawn "guest-$name" "$CHECK" verify "$SCENE_DIR/v$name.sock" 3
 done
-for n in 1 2 3 4; do # more machines on the same disks: they read
+for _ in 1 2 3 4; do # more machines on the same disks: they read
     for name in a b; do "$CHECK" status "$SCENE_DIR/v$name.sock" 0 8 4096; done
 done >"$SCENE_DIR/readers"
 tap_is "machines that come and go" "$(sort "$SCENE_DIR/readers" | uniq -c | xargs)" "8 0"

@@ -3,8 +3,8 @@
 #
 # Real kernels on a vhost-user-blk disk. User-Mode Linux, whose own driver speaks it, makes a file
 # system, fills, trims and checks it, while what is below is killed and a cache comes and goes. A
-# machine of QEMU boots from a volume and writes to databases while the front is killed, too; its
-# power is cut, and all that it said to be committed is there.
+# machine of QEMU boots from a volume and writes to databases while the front is killed, too; it is
+# paused, reset, and its power is cut; all that it said to be committed is there.
 
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/keeper_lib.sh"
@@ -20,8 +20,7 @@ scene_need jq fio mke2fs fsck.ext4 nbdcopy
 export SKERRY_SEGMENT=k
 # shellcheck disable=SC2034  # for event_last and others
 events=$SKERRY_RUN_DIR/k/events.jsonl socket=$SCENE_DIR/k.sock conf=$SCENE_DIR/k.conf
-GUESTADDRESS=none
-ADDRESS=$GUESTADDRESS GUEST=$GUESTADDRESS PORT=0
+ADDRESS=none GUEST=none PORT=0 # it has no network
 
 door() { # NAME VOLUME
     printf '[peer %s]\nrole = front_vhost\nlisten = unix:%s\nvolume = %s\nedge.volume = vol0\n' \
@@ -107,6 +106,25 @@ db_golden "$SCENE_DIR/golden.raw" >"$SCENE_DIR/golden.log" 2>&1 ||
     { tap_not_ok "a golden image is made"; tap_end; }
 ctl_exits 0 "an image is imported" volume import "$SCENE_DIR/golden.raw" root --progress=none
 machine=vhost:$SCENE_DIR/root.sock
+qmp() { # COMMAND: its answer
+    python3 -c '
+import json, socket, sys
+with socket.socket(socket.AF_UNIX) as monitor:
+    monitor.connect(sys.argv[1])
+    lines = monitor.makefile("rw")
+    lines.readline()
+    for command in ("qmp_capabilities", sys.argv[2]):
+        lines.write(json.dumps({"execute": command}) + "\n")
+        lines.flush()
+        answer = {"event": ""}
+        while "event" in answer:
+            answer = json.loads(lines.readline())
+print(json.dumps(answer["return"]))
+' "$SCENE_DIR/qmp" "$1"
+}
+boots() { guest_said writer | grep -ac 'boots from root'; }
+has_booted() { [ "$(boots)" -ge "$1" ] || ! scene_alive writer; }
+QEMU_MORE=(-qmp "unix:$SCENE_DIR/qmp,server=on,wait=off" -action reboot=reset)
 scene_spawn writer qemu_boot "$machine" /sbin/boot write root
 for peer in root file0 root vol0 root; do
     db_remember root
@@ -116,9 +134,15 @@ for peer in root file0 root vol0 root; do
 done
 ctl_exits 0 "the front is restarted" peer restart root
 db_remember root
+for command in stop cont stop cont; do tap_is "$command" "$(qmp $command)" "{}"; done
+db_remember root
+tap_is "it is reset" "$(qmp system_reset)" "{}"
+tap_run "and boots again" scene_until 120 has_booted 2
+db_remember root
 guest_power_cut writer
 guest_report writer && tap_not_ok "the machine ends before its power is cut"
 tap_is "it saw no error" "$(guest_said writer | grep -ac "I/O error")" 0
+QEMU_MORE=()
 scene_spawn again qemu_boot "$machine" /sbin/boot check root
 guest_end again 300 || tap_not_ok "the second machine ends in time"
 guest_report again || tap_not_ok "the second machine comes to its end"
