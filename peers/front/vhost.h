@@ -225,6 +225,10 @@ void vhost_queue_stop(struct vhost_queue *queue);
 void vhost_queue_fini(struct vhost_queue *queue);
 /* Its kick is the queue's from here on; -1: the guest will not kick. */
 int vhost_queue_watch(struct vhost_queue *queue, int fd);
+/* What has ended is the guest's, and it is called if it wants to be. */
+void vhost_queue_publish(struct vhost_queue *queue);
+/* A descriptor of the monitor's that will not block us. */
+int vhost_queue_fd(int fd);
 /* There is somebody new to call: what happened before may not have been heard. */
 void vhost_queue_recall(struct vhost_queue *queue);
 /* Looked at in each turn until the lane sleeps. */

@@ -268,7 +268,7 @@ static int set_call(struct vhost_device *device)
 	if (error)
 		return error;
 	vhost_drop_fd(&queue->call);
-	queue->call = fd;
+	queue->call = vhost_queue_fd(fd);
 	vhost_queue_recall(queue);
 	return 0;
 }
@@ -280,7 +280,7 @@ static int set_error(struct vhost_device *device)
 	if (error)
 		return error;
 	vhost_drop_fd(&queue->error);
-	queue->error = fd;
+	queue->error = vhost_queue_fd(fd);
 	return 0;
 }
 
@@ -352,6 +352,9 @@ static int set_inflight(struct vhost_device *device)
 {
 	if (device->fd_count != 1)
 		return -EINVAL;
+	for (unsigned i = 0; i < device->queue_count; i++)
+		if (device->queue[i].running)
+			return -EBUSY; /* it notes in the one that it has */
 	return vhost_region_take(device, device->fds[0], device->payload.inflight.size,
 		device->payload.inflight.offset, device->payload.inflight.queues,
 		device->payload.inflight.queue_size);
@@ -416,6 +419,16 @@ static int acknowledge(struct vhost_device *device, int error)
 	return rc == ANSWERED ? 0 : rc;
 }
 
+/* Nothing is in flight, and all that has ended is in the rings. */
+static bool is_quiet(struct vhost_device *device)
+{
+	if (device->inflight)
+		return false;
+	for (unsigned i = 0; i < device->queue_count; i++)
+		vhost_queue_publish(&device->queue[i]);
+	return true;
+}
+
 int vhost_message_take(struct vhost_device *device)
 {
 	uint32_t code = device->header.request;
@@ -424,7 +437,7 @@ int vhost_message_take(struct vhost_device *device)
 		return acknowledge(device, say_nonsense(device, NULL, -EOPNOTSUPP));
 	if (device->header.size < kind->size)
 		return say_nonsense(device, kind, -EPROTO);
-	if (kind->quiet && device->inflight)
+	if (kind->quiet && !is_quiet(device))
 		return -EAGAIN;
 	int rc = kind->handle(device);
 	if (rc == -EAGAIN || rc == ANSWERED || rc == -EPIPE)

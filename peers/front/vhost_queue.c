@@ -22,6 +22,13 @@ static void queue_signal(int fd)
 		return; /* the machine is about to go */
 }
 
+int vhost_queue_fd(int fd)
+{
+	if (fd >= 0)
+		evutil_make_socket_nonblocking(fd);
+	return fd;
+}
+
 void vhost_queue_wake(struct vhost_queue *queue)
 {
 	if (queue->active || !queue->running)
@@ -55,11 +62,10 @@ int vhost_queue_watch(struct vhost_queue *queue, int fd)
 		event_free(queue->event);
 	queue->event = NULL;
 	vhost_drop_fd(&queue->kick);
-	queue->kick = fd;
+	queue->kick = vhost_queue_fd(fd);
 	queue->kicked = true;
 	if (fd < 0)
 		return 0;
-	evutil_make_socket_nonblocking(fd);
 	queue->event = event_new(
 		queue->device->vhost->base, fd, EV_READ | EV_PERSIST, queue_kicked, queue);
 	return queue->event && !event_add(queue->event, NULL) ? 0 : -ENOMEM;
@@ -106,9 +112,9 @@ void vhost_queue_recall(struct vhost_queue *queue)
 		queue_signal(queue->call);
 }
 
-static void queue_publish(struct vhost_queue *queue)
+void vhost_queue_publish(struct vhost_queue *queue)
 {
-	if (!vhost_ring_publish(&queue->ring) || queue->call < 0)
+	if (!queue->running || !vhost_ring_publish(&queue->ring) || queue->call < 0)
 		return;
 	queue_signal(queue->call);
 	peer_count(queue->device->vhost->peer, VHOST_COUNT_CALLS, 1);
@@ -117,8 +123,7 @@ static void queue_publish(struct vhost_queue *queue)
 void vhost_queue_stop(struct vhost_queue *queue)
 {
 	must(!queue->inflight);
-	if (queue->running)
-		queue_publish(queue);
+	vhost_queue_publish(queue);
 	queue_rest(queue);
 	queue->running = false;
 	vhost_ring_unmap(&queue->ring);
@@ -173,7 +178,7 @@ bool vhost_queue_turn(struct vhost_queue *queue)
 	while (taken < TAKE_MAX && queue_take(queue))
 		taken++;
 	bool moved = taken || queue->ring.used_at != queue->ring.published;
-	queue_publish(queue);
+	vhost_queue_publish(queue);
 	return moved;
 }
 

@@ -221,6 +221,38 @@ static void rude_messages(const char *socket)
 	close(small);
 }
 
+/* While the rings are served. */
+static void rude_while_serving(const char *socket)
+{
+	struct driver driver;
+	uint16_t head;
+	int small = memfd_create("small", MFD_CLOEXEC);
+	must(small >= 0 && ftruncate(small, 1 << 20) == 0);
+	const struct {
+		uint32_t count, padding;
+		struct vhost_wire_region region;
+	} other = {1, 0, {1ull << 40, 1u << 20, 1ull << 41, 0}};
+	union vhost_payload region = {.inflight = {0, 0, DRIVER_QUEUES, DRIVER_NUM}};
+	bool good = check_open(&driver, socket, (struct driver_config){.queues = 2});
+	region.inflight.size = driver.inflight_size;
+	check_law("another in-flight region",
+		good &&
+			driver_tell(&driver, VHOST_SET_INFLIGHT_FD, &region, VHOST_INFLIGHT_SIZE,
+				driver.inflight_fd) != 0 &&
+			check_writes_and_reads(&driver, 0, 8, 4096));
+	for (unsigned i = 0; good && i < DRIVER_NUM; i++) {
+		struct iovec iov = {driver.data + i * 65536ull, 65536};
+		must(driver_submit(&driver, i % 2, VIRTIO_BLK_T_IN, i * 128, &iov, 1, &head) == 0);
+	}
+	check_law("memory is taken away under what is in flight",
+		good &&
+			driver_tell(&driver, VHOST_SET_MEM_TABLE, &other, sizeof(other), small) !=
+				0 &&
+			serves(socket));
+	driver_close(&driver);
+	close(small);
+}
+
 static void rude_bytes(const char *socket)
 {
 	struct driver driver;
@@ -245,6 +277,7 @@ int check_rude(const char *socket)
 	for (size_t i = 0; i < sizeof(nonsenses) / sizeof(nonsenses[0]); i++)
 		rude_ring(socket, &nonsenses[i]);
 	rude_messages(socket);
+	rude_while_serving(socket);
 	rude_bytes(socket);
 	return check_end();
 }
