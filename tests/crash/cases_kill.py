@@ -208,7 +208,7 @@ def strike(scene, peer, point, seconds=0.4):
     return met
 
 
-# where a point can be met; others in any peer
+# where a point can be met; others in any peer (a machine's disk: tests/scenario/vhost.sh)
 ROOMS = {"front_nbd": ("nbd0",), "front_vhost": (), "volume": ("vol0",), "mapper": ("map0",),
          "blocker_file": ("file0",)}
 ADMIN = """
