@@ -105,11 +105,11 @@ static bool scatters(struct driver *driver)
 		size += piece;
 	}
 	if (driver_submit(driver, 0, VIRTIO_BLK_T_OUT, 100, out, 126, &head) ||
-		driver_wait(driver, 0, &head, &length, 10000) || driver->queue[0].status[head] ||
+		driver_wait(driver, 0, &head, &length, 60000) || driver->queue[0].status[head] ||
 		length != 1)
 		return false;
 	if (driver_submit(driver, 0, VIRTIO_BLK_T_IN, 100, in, 126, &head) ||
-		driver_wait(driver, 0, &head, &length, 10000) || driver->queue[0].status[head] ||
+		driver_wait(driver, 0, &head, &length, 60000) || driver->queue[0].status[head] ||
 		length != size + 1)
 		return false;
 	for (unsigned i = 0; i < 126; i++)
@@ -134,7 +134,7 @@ static bool fills_rings(struct driver *driver, unsigned queues)
 		for (unsigned i = 0; i < DRIVER_NUM; i++, back++) {
 			uint16_t head;
 			uint32_t length;
-			wrong += driver_wait(driver, q, &head, &length, 20000) ||
+			wrong += driver_wait(driver, q, &head, &length, 60000) ||
 				 driver->queue[q].status[head];
 		}
 	uint8_t *all = driver->data + CHECK_MEMORY / 2;
@@ -257,7 +257,7 @@ static bool stops_and_goes_on(struct driver *driver)
 		driver_wait(driver, 0, &back, &length, 200) != -ETIMEDOUT)
 		return false;
 	return driver_start(driver, 0, base) == 0 &&
-	       driver_wait(driver, 0, &back, &length, 20000) == 0 && back == head;
+	       driver_wait(driver, 0, &back, &length, 60000) == 0 && back == head;
 }
 
 static bool logs_pages(struct driver *driver)
@@ -311,7 +311,7 @@ static bool reads_to(struct driver *driver, uint64_t sector, uint64_t guest)
 	queue->status[head] = 0xff;
 	table[1].addr = guest;
 	driver_offer(driver, 0, head);
-	return driver_wait(driver, 0, &back, &length, 20000) == 0 && back == head &&
+	return driver_wait(driver, 0, &back, &length, 60000) == 0 && back == head &&
 	       queue->status[head] == 0;
 }
 
@@ -529,7 +529,7 @@ static int run_load(const char *socket, bool writes, uint64_t size, unsigned dep
 				     place * (size / SECTOR), &iov, 1, &head) == 0);
 			began[head] = now;
 		}
-		int error = driver_wait(&driver, 0, &head, &length, 10000);
+		int error = driver_wait(&driver, 0, &head, &length, 60000);
 		now = clock_now_ns();
 		if (error || driver.queue[0].status[head])
 			return 1;

@@ -125,7 +125,7 @@ scene_stop calm
 tap_run "and leaves no socket" test ! -e "$SCENE_DIR/calm.sock"
 
 refusal() {
-    timeout 20 "$XSEGPEER" -s k "no=front_vhost,edge.volume=vol0,$1" 2>&1 </dev/null
+    timeout 120 "$XSEGPEER" -s k "no=front_vhost,edge.volume=vol0,$1" 2>&1 </dev/null
 }
 tap_like "TCP is refused" "$(refusal volume=disk,listen=tcp:localhost:1)" \
     'listen=tcp:localhost:1: a machine shares its memory'
