@@ -171,12 +171,14 @@ struct front_volumes {
 void front_volumes_init(
 	struct front_volumes *volumes, struct peer *peer, bool (*busy)(const struct peer *peer));
 struct front_volume *front_volume_find(const struct front_volumes *volumes, uint64_t id);
+/* What OPEN or INFO was answered with, if it makes sense. */
+int front_volume_info(const struct call *call, struct xseg_volume_info *info);
 void front_volume_add(struct front_volumes *volumes, struct front_volume *volume, uint64_t id);
 /* It was opened, and is closed again; true: by its last user, so it is off the list. */
 void front_volume_use(struct front_volume *volume, uint64_t term, bool changes);
 bool front_volume_unuse(struct front_volume *volume, bool changed);
-/* front_reopen.c: a new composer learns what is open. Each turn. */
-void front_reopen_check(struct front_volumes *volumes);
+/* front_volume.c: a new composer learns what is open. Each turn. */
+void front_volumes_reopen(struct front_volumes *volumes);
 
 /* --- front_data.c: what all doors do to requests --------------------------------- */
 

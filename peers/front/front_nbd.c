@@ -208,7 +208,7 @@ static bool nbd_poll(struct peer *peer)
 	struct nbd_conn *conn, *next;
 	bool moved = false;
 	nbd->again = false;
-	front_reopen_check(&nbd->volumes);
+	front_volumes_reopen(&nbd->volumes);
 	for (conn = TAILQ_FIRST(&nbd->active); conn; conn = next) {
 		next = TAILQ_NEXT(conn, active_link);
 		moved |= nbd_conn_turn(conn);

@@ -175,7 +175,7 @@ static bool vhost_poll(struct peer *peer)
 	struct vhost_device *device, *next;
 	bool moved = false;
 	vhost->again = false;
-	front_reopen_check(&vhost->volumes);
+	front_volumes_reopen(&vhost->volumes);
 	for (queue = TAILQ_FIRST(&vhost->active); queue; queue = next_queue) {
 		next_queue = TAILQ_NEXT(queue, link);
 		moved |= vhost_queue_turn(queue);

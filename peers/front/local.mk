@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 front_sources = peers/front/front.h peers/front/front_address.c peers/front/front_control.c peers/front/front_data.c peers/front/front_fdstore.c \
-	peers/front/front_listen.c peers/front/front_log.c peers/front/front_reopen.c
+	peers/front/front_listen.c peers/front/front_log.c peers/front/front_volume.c
 pkglib_LTLIBRARIES += front_nbd.la
 front_nbd_la_SOURCES = \
 	peers/front/nbd.h peers/front/nbd_command.h peers/front/nbd_handshake.h peers/front/nbd_proto.h \

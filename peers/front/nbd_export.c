@@ -26,18 +26,6 @@ static bool nbd_export_shown(const struct nbd *nbd, const struct xseg_volume_inf
 	       nbd_export_allowed(nbd, info->name);
 }
 
-static int nbd_export_info(const struct call *call, struct xseg_volume_info *info)
-{
-	if (call->result)
-		return call->result;
-	if (call->answer_length < sizeof(*info))
-		return -EPROTO;
-	call_get_bytes(call, 0, info, sizeof(*info));
-	info->name[VOLUME_NAME_LENGTH_MAX] = 0;
-	bool sound = info->id && info->size % XSEG_SECTOR == 0 && info->size < 1ull << 62;
-	return sound ? 0 : -EPROTO;
-}
-
 /* --- one step of a look-up ------------------------------------------------------- */
 
 struct call *nbd_export_lookup_call(struct nbd_conn *conn, enum xseg_op op, uint32_t bytes)
@@ -229,7 +217,7 @@ static bool nbd_export_room(const struct nbd *nbd, uint64_t volume)
 static void nbd_lookup_named(struct nbd_conn *conn, struct call *call)
 {
 	struct xseg_volume_info info;
-	int error = nbd_export_info(call, &info);
+	int error = front_volume_info(call, &info);
 	nbd_lookup_blame(conn, call);
 	call_end(call);
 	if (nbd_lookup_again_to_read(&conn->lookup, error)) {
@@ -252,7 +240,7 @@ static void nbd_lookup_named(struct nbd_conn *conn, struct call *call)
 static void nbd_lookup_adopted(struct nbd_conn *conn, struct call *call)
 {
 	struct xseg_volume_info info;
-	int error = nbd_export_info(call, &info);
+	int error = front_volume_info(call, &info);
 	call_end(call);
 	if (!error) {
 		conn->session.volume = info.id; /* to be closed, whatever comes now */

@@ -72,8 +72,7 @@ struct vhost_request {
 	struct vhost_queue *queue;
 	uint16_t head;
 	bool busy;
-	uint8_t status; /* VIRTIO_BLK_S_* */
-	uint32_t type;	/* VIRTIO_BLK_T_* */
+	uint32_t type; /* VIRTIO_BLK_T_* */
 	uint32_t pending;
 	uint32_t written; /* bytes that the guest may look at */
 	uint64_t bytes;	  /* of data, as its volume's share counts them */

@@ -50,17 +50,6 @@ static void device_ask(struct vhost_device *device, retry_f *ask)
 		peer_retry(peer, ask, device);
 }
 
-static int read_info(const struct call *call, struct xseg_volume_info *info)
-{
-	if (call->result)
-		return call->result;
-	if (call->answer_length < sizeof(*info))
-		return -EPROTO;
-	call_get_bytes(call, 0, info, sizeof(*info));
-	bool sound = info->id && info->size % XSEG_SECTOR == 0 && info->size < 1ull << 62;
-	return sound ? 0 : -EPROTO;
-}
-
 /* The first of this shard brings it, the others must find the same. */
 static int device_use(struct vhost_device *device, const struct xseg_volume_info *info)
 {
@@ -103,7 +92,7 @@ static void device_opened(struct call *call)
 {
 	struct vhost_device *device = call->context;
 	struct xseg_volume_info info;
-	int error = read_info(call, &info);
+	int error = front_volume_info(call, &info);
 	call_end(call);
 	device->asked = false;
 	device->vhost->again = true;
@@ -183,7 +172,7 @@ static void device_sized(struct call *call)
 	struct vhost *vhost = vhost_of(call->peer);
 	struct xseg_volume_info info;
 	struct vhost_device *device;
-	int error = read_info(call, &info);
+	int error = front_volume_info(call, &info);
 	call_end(call);
 	vhost->resizing = false;
 	TAILQ_FOREACH (device, &vhost->devices, link) {

@@ -44,12 +44,11 @@ static void *cursor_take(struct cursor *cursor, uint64_t *length)
 	return at;
 }
 
-static void read_guest(const struct vhost_chain *chain, uint64_t at, void *to, uint64_t length)
+static void read_guest(struct cursor *cursor, void *to, uint64_t length)
 {
-	struct cursor cursor = cursor_of(chain, false, at);
 	for (uint64_t done = 0, piece; done < length; done += piece) {
 		piece = length - done;
-		const void *from = cursor_take(&cursor, &piece);
+		const void *from = cursor_take(cursor, &piece);
 		memcpy((char *)to + done, from, piece);
 	}
 }
@@ -65,11 +64,12 @@ static void write_guest(
 	}
 }
 
-/* Between a call's pages and the guest. */
-static void copy_in(const struct vhost_request *request, const struct call *call)
+/* Between a call's pages and the guest: in, what it writes; out, what it reads. */
+static void copy(struct vhost_request *request, const struct call *call, bool out)
 {
-	struct cursor cursor = cursor_of(&request->chain, false,
-		sizeof(struct virtio_blk_outhdr) + call->offset - request->begin);
+	uint64_t skip = out ? 0 : sizeof(struct virtio_blk_outhdr);
+	struct cursor cursor =
+		cursor_of(&request->chain, out, skip + call->offset - request->begin);
 	struct iovec iov[COPY_PAGES + 1];
 	for (uint32_t done = 0; done < call->length;) {
 		uint32_t size = call->length - done;
@@ -77,26 +77,10 @@ static void copy_in(const struct vhost_request *request, const struct call *call
 		int count = call_iov(call, done, size, iov, COPY_PAGES + 1);
 		must(count > 0);
 		for (int i = 0; i < count; i++)
-			for (uint64_t at = 0, piece; at < iov[i].iov_len; at += piece) {
-				piece = iov[i].iov_len - at;
-				const void *from = cursor_take(&cursor, &piece);
-				memcpy((char *)iov[i].iov_base + at, from, piece);
-			}
-		done += size;
-	}
-}
-
-static void copy_out(struct vhost_request *request, const struct call *call)
-{
-	struct cursor cursor = cursor_of(&request->chain, true, call->offset - request->begin);
-	struct iovec iov[COPY_PAGES + 1];
-	for (uint32_t done = 0; done < call->length;) {
-		uint32_t size = call->length - done;
-		size = size < COPY_PAGES * XSEG_PAGE ? size : COPY_PAGES * XSEG_PAGE;
-		int count = call_iov(call, done, size, iov, COPY_PAGES + 1);
-		must(count > 0);
-		for (int i = 0; i < count; i++)
-			write_guest(request, &cursor, iov[i].iov_base, iov[i].iov_len);
+			if (out)
+				write_guest(request, &cursor, iov[i].iov_base, iov[i].iov_len);
+			else
+				read_guest(&cursor, iov[i].iov_base, iov[i].iov_len);
 		done += size;
 	}
 }
@@ -209,7 +193,7 @@ static void request_answered(struct call *call)
 	if (unlikely(error == -EOPNOTSUPP))
 		error = settle_unsupported(request, call);
 	else if (!error && call->op == XSEG_OP_READ)
-		copy_out(request, call);
+		copy(request, call, true);
 	call_end(call);
 	request->probed = true;
 	request->pending--;
@@ -225,7 +209,7 @@ static int request_issue(struct vhost_request *request)
 	if (!call)
 		return -EAGAIN;
 	if (request->type == VIRTIO_BLK_T_OUT)
-		copy_in(request, call);
+		copy(request, call, false);
 	else if (request->by_write)
 		front_zero(call, 0, length);
 	request->next += length;
@@ -332,7 +316,8 @@ static int begin_ranges(struct vhost_request *request, uint64_t ignored)
 	(void)ignored; /* each range has its own */
 	if (!count || count > VHOST_RANGES_MAX || size % sizeof(wire[0]))
 		return -EINVAL;
-	read_guest(&request->chain, header, wire, size);
+	struct cursor cursor = cursor_of(&request->chain, false, header);
+	read_guest(&cursor, wire, size);
 	for (unsigned i = 0; i < count; i++) {
 		uint64_t sector = le64toh(wire[i].sector);
 		uint64_t length = (uint64_t)le32toh(wire[i].num_sectors) * XSEG_SECTOR;
@@ -389,7 +374,8 @@ static int request_parse(struct vhost_request *request)
 {
 	struct vhost_device *device = request->queue->device;
 	struct virtio_blk_outhdr header;
-	read_guest(&request->chain, 0, &header, sizeof(header));
+	struct cursor cursor = cursor_of(&request->chain, false, 0);
+	read_guest(&cursor, &header, sizeof(header));
 	request->type = le32toh(header.type);
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
 		if (kinds[i].type != request->type)

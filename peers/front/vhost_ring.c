@@ -79,9 +79,9 @@ uint64_t vhost_ring_inflight_size(unsigned queues, unsigned num)
 	return vhost_ring_inflight_offset(queues, num);
 }
 
-/* Heads of the last batch were given back when the used index had moved: whoever was killed had not
-   come to saying so. */
-static void forget_batch(struct vhost_ring *ring)
+/* Heads of the last batch were given back when the used index moved; only then is that said. Who
+   was killed in between has not come to it. */
+static void settle_batch(struct vhost_ring *ring)
 {
 	struct vhost_inflight *inflight = ring->inflight;
 	uint16_t size = (uint16_t)(ring->used_at - inflight->used_at), head = inflight->batch;
@@ -89,6 +89,7 @@ static void forget_batch(struct vhost_ring *ring)
 		inflight->entry[head].taken = 0;
 		head = inflight->entry[head].next;
 	}
+	atomic_thread_fence(memory_order_release);
 	inflight->used_at = ring->used_at;
 }
 
@@ -131,15 +132,12 @@ int vhost_ring_recover(struct vhost_ring *ring)
 {
 	struct vhost_inflight *inflight = ring->inflight;
 	ring->told = false;
-	if (!inflight) {
-		ring->used_at = ring->published = load16(&ring->used->idx);
+	ring->used_at = ring->published = load16(&ring->used->idx);
+	if (!inflight)
 		return 0;
-	}
 	if (inflight->version != VHOST_INFLIGHT_VERSION || inflight->num != ring->num)
 		return -EPROTO;
-	ring->used_at = ring->published = load16(&ring->used->idx);
-	if (inflight->used_at != ring->used_at)
-		forget_batch(ring);
+	settle_batch(ring);
 	int error = find_taken(ring);
 	ring->avail_at = (uint16_t)(ring->used_at + ring->again_count);
 	return error;
@@ -261,20 +259,6 @@ void vhost_ring_push(struct vhost_ring *ring, uint16_t head, uint32_t written)
 	crash_point("front_vhost.ring.pushed");
 }
 
-/* Nothing of the batch is taken any more; only then is that said. */
-static void settle_batch(struct vhost_ring *ring, uint16_t size)
-{
-	struct vhost_inflight *inflight = ring->inflight;
-	uint16_t head = inflight->batch;
-	crash_point("front_vhost.ring.published");
-	for (uint16_t i = 0; i < size && head < ring->num; i++) {
-		inflight->entry[head].taken = 0;
-		head = inflight->entry[head].next;
-	}
-	atomic_thread_fence(memory_order_release);
-	inflight->used_at = ring->used_at;
-}
-
 static bool wants_call(struct vhost_ring *ring)
 {
 	uint16_t before = ring->called, now = ring->used_at;
@@ -289,14 +273,14 @@ static bool wants_call(struct vhost_ring *ring)
 
 bool vhost_ring_publish(struct vhost_ring *ring)
 {
-	uint16_t size = (uint16_t)(ring->used_at - ring->published);
-	if (!size)
+	if (ring->used_at == ring->published)
 		return false;
 	store16(&ring->used->idx, ring->used_at);
 	mark_used(ring, &ring->used->idx, sizeof(ring->used->idx));
 	ring->published = ring->used_at;
+	crash_point("front_vhost.ring.published");
 	if (ring->inflight)
-		settle_batch(ring, size);
+		settle_batch(ring);
 	return wants_call(ring);
 }
 

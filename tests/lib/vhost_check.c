@@ -339,6 +339,13 @@ static bool adds_memory(struct driver *driver)
 	return good;
 }
 
+/* All that was agreed of its rings is forgotten; its memory stays. */
+static bool starts_after_reset(struct driver *driver)
+{
+	return driver_tell(driver, VHOST_RESET_DEVICE, "", 0, -1) == 0 &&
+	       driver_start(driver, 0, driver->queue[0].used_at) == 0;
+}
+
 static int check_moves(const char *socket)
 {
 	struct driver driver;
@@ -348,6 +355,8 @@ static int check_moves(const char *socket)
 	check_law("a ring stops, and goes on where it was", stops_and_goes_on(&driver));
 	check_law("memory is added, used and taken away", adds_memory(&driver));
 	check_law("what is changed is logged", logs_pages(&driver));
+	check_law("a request is answered", check_writes_and_reads(&driver, 0, 8, 4096));
+	check_law("a device that was reset starts again", starts_after_reset(&driver));
 	check_law("a request is answered", check_writes_and_reads(&driver, 0, 8, 4096));
 	driver_close(&driver);
 	return check_end();

@@ -306,8 +306,7 @@ static int driver_connect(struct driver *driver)
 
 int driver_open(struct driver *driver, const struct driver_config *config)
 {
-	*driver = (struct driver){
-		.config = *config, .fd = -1, .inflight_fd = -1, .back = -1, .back_far = -1};
+	*driver = (struct driver){.config = *config, .fd = -1, .inflight_fd = -1, .back = -1};
 	driver->memory_size = DRIVER_QUEUES * RING_SIZE + config->memory;
 	driver->memory_fd = memfd_create("guest", MFD_CLOEXEC);
 	must(driver->memory_fd >= 0 &&

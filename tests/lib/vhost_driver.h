@@ -51,11 +51,10 @@ struct driver_queue {
 
 struct driver {
 	struct driver_config config;
-	int fd, memory_fd, inflight_fd, back, back_far;
+	int fd, memory_fd, inflight_fd, back;
 	uint64_t inflight_size;
 	uint8_t *memory, *data; /* all of it; what is free */
-	uint64_t memory_size, log_size;
-	uint8_t *log;
+	uint64_t memory_size;
 	uint64_t features, protocol;
 	struct virtio_blk_config disk;
 	struct driver_queue queue[DRIVER_QUEUES];

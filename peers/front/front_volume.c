@@ -71,6 +71,18 @@ bool front_volume_unuse(struct front_volume *volume, bool changed)
 	return true;
 }
 
+int front_volume_info(const struct call *call, struct xseg_volume_info *info)
+{
+	if (call->result)
+		return call->result;
+	if (call->answer_length < sizeof(*info))
+		return -EPROTO;
+	call_get_bytes(call, 0, info, sizeof(*info));
+	info->name[VOLUME_NAME_LENGTH_MAX] = 0;
+	bool sound = info->id && info->size % XSEG_SECTOR == 0 && info->size < 1ull << 62;
+	return sound ? 0 : -EPROTO;
+}
+
 /* --- a new composer ---------------------------------------------------------------- */
 
 static void reopen_told(struct call *call) { call_end(call); }
@@ -132,7 +144,7 @@ static bool reopen_open(struct peer *peer, void *context)
 	return true;
 }
 
-void front_reopen_check(struct front_volumes *volumes)
+void front_volumes_reopen(struct front_volumes *volumes)
 {
 	struct front_volume *volume;
 	struct peer *peer = volumes->peer;
