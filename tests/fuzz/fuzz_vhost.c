@@ -18,6 +18,7 @@
 #define USER 0x700000000000ull
 #define CALLS (NUM * VHOST_WINDOW + 1)
 #define TURNS 64u
+#define FENCE (2u << 20) /* a descriptor's number reaches 1 MiB far */
 
 static struct vhost vhost;
 static struct vhost_device *device;
@@ -115,6 +116,19 @@ static void answer_all(void)
 
 /* --- the guest --------------------------------------------------------------------- */
 
+/* Nothing can be read around it, so that a step outside ends the fuzzer. */
+static void fence(struct vhost_region *region)
+{
+	uint8_t *room = mmap(NULL, 2 * FENCE + region->map_size, PROT_NONE,
+		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	promise(room != MAP_FAILED);
+	uint8_t *map = mremap(region->map, region->map_size, region->map_size,
+		MREMAP_MAYMOVE | MREMAP_FIXED, room + FENCE);
+	promise(map == room + FENCE);
+	region->host = map + (region->host - (uint8_t *)region->map);
+	region->map = map;
+}
+
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
 	(void)argc, (void)argv;
@@ -133,6 +147,8 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	promise(!vhost_memory_add(&device->memory,
 		&(struct vhost_wire_region){GUEST + REGION, REGION, USER + 2 * REGION, 0},
 		memory_fd));
+	for (unsigned i = 0; i < device->memory.count; i++)
+		fence(&device->memory.region[i]);
 	return 0;
 }
 
