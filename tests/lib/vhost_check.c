@@ -7,6 +7,7 @@
  *   vhost_check moves SOCKET             TAP: what a machine that is moved needs
  *   vhost_check verify SOCKET SECONDS    load, checked, over any number of the backend's deaths;
  *                                      says "started"; SIGUSR1 ends it sooner
+ *   vhost_check noted SOCKET             a read is noted in the in-flight region; see there
  *   vhost_check resized SOCKET BYTES     waits for the news that the disk has that size
  *   vhost_check load SOCKET read|write SIZE DEPTH MS    at random; MS 0: all, in order;
  *                                      "OPERATIONS/S P50_US KICKS", the last for each operation
@@ -25,6 +26,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #define SECTOR 512u
@@ -346,6 +348,48 @@ static bool starts_after_reset(struct driver *driver)
 	       driver_start(driver, 0, driver->queue[0].used_at) == 0;
 }
 
+/*
+ * Whoever served before had taken heads 0 to 3, given 1 and 2 back, and was killed before it noted
+ * that of the last one. So 0 and 3 are done, once each, and the others are not.
+ */
+static bool recovers(const char *socket)
+{
+	struct driver driver;
+	uint16_t head, seen = 0;
+	uint32_t length, base;
+	if (!check_open(&driver, socket, (struct driver_config){.quiet = true}))
+		return false;
+	struct driver_queue *queue = &driver.queue[0];
+	struct vhost_inflight *region = mmap(NULL, driver.inflight_size, PROT_READ | PROT_WRITE,
+		MAP_SHARED, driver.inflight_fd, 0);
+	must(region != MAP_FAILED);
+	for (uint16_t i = 0; i < 4; i++) {
+		struct iovec iov = {driver.data + i * 4096u, 4096};
+		must(driver_submit(&driver, 0, VIRTIO_BLK_T_IN, 8, &iov, 1, &head) == 0 &&
+			head == i);
+		region->entry[i].taken = i != 1;
+		region->entry[i].counter = i;
+	}
+	queue->used->ring[0].id = 1;
+	queue->used->ring[1].id = 2;
+	queue->used->idx = queue->used_at = 2;
+	region->batch = 2;
+	region->used_at = 1;
+	bool good = driver_start(&driver, 0, 0) == 0;
+	for (unsigned i = 0; good && i < 2; i++) {
+		good = driver_wait(&driver, 0, &head, &length, 60000) == 0;
+		seen |= (uint16_t)(1u << head);
+	}
+	/* the ring's index moves before that is noted; when it has stopped, all is */
+	good = good && driver_stop(&driver, 0, &base) == 0 && base == 4;
+	good = good && seen == (1u << 0 | 1u << 3) && queue->status[0] == 0 &&
+	       queue->status[3] == 0 && queue->status[1] == 0xff && queue->status[2] == 0xff &&
+	       !region->entry[0].taken && !region->entry[2].taken && !region->entry[3].taken;
+	munmap(region, driver.inflight_size);
+	driver_close(&driver);
+	return good;
+}
+
 static int check_moves(const char *socket)
 {
 	struct driver driver;
@@ -356,6 +400,7 @@ static int check_moves(const char *socket)
 	check_law("memory is added, used and taken away", adds_memory(&driver));
 	check_law("what is changed is logged", logs_pages(&driver));
 	check_law("a request is answered", check_writes_and_reads(&driver, 0, 8, 4096));
+	check_law("what was in flight is done, and nothing else", recovers(socket));
 	check_law("a device that was reset starts again", starts_after_reset(&driver));
 	check_law("a request is answered", check_writes_and_reads(&driver, 0, 8, 4096));
 	driver_close(&driver);
@@ -484,6 +529,38 @@ static int run_verify(const char *socket, unsigned seconds)
 	return verify.wrong ? 1 : 0;
 }
 
+/* A read is noted as taken while the store stands still (SIGUSR1: it does), and then is no more. */
+static int run_noted(const char *socket)
+{
+	const struct timespec nap = {0, 1000000};
+	struct driver driver;
+	struct iovec iov;
+	uint16_t head;
+	uint32_t length, base;
+	signal(SIGUSR1, stop_verify);
+	if (!check_open(&driver, socket, (struct driver_config){0}))
+		return 1;
+	volatile const struct vhost_inflight *region =
+		mmap(NULL, driver.inflight_size, PROT_READ, MAP_SHARED, driver.inflight_fd, 0);
+	must(region != MAP_FAILED);
+	puts("open");
+	fflush(stdout);
+	while (!enough)
+		nanosleep(&nap, NULL);
+	iov = (struct iovec){driver.data, 4096};
+	must(driver_submit(&driver, 0, VIRTIO_BLK_T_IN, 8, &iov, 1, &head) == 0);
+	for (unsigned i = 0; i < 60000 && !region->entry[head].taken; i++)
+		nanosleep(&nap, NULL);
+	if (!region->entry[head].taken)
+		return 1;
+	puts("taken");
+	fflush(stdout);
+	int error = driver_wait(&driver, 0, &head, &length, 60000);
+	if (!error)
+		error = driver_stop(&driver, 0, &base);
+	return error || region->entry[head].taken || driver.queue[0].status[head];
+}
+
 /* --- the rest -------------------------------------------------------------------- */
 
 static int run_resized(const char *socket, uint64_t bytes)
@@ -577,6 +654,8 @@ int main(int argc, char **argv)
 		return check_moves(socket);
 	if (!strcmp(what, "verify") && argc == 4)
 		return run_verify(socket, (unsigned)atoi(argv[3]));
+	if (!strcmp(what, "noted"))
+		return run_noted(socket);
 	if (!strcmp(what, "resized") && argc == 4)
 		return run_resized(socket, strtoull(argv[3], NULL, 0));
 	if (!strcmp(what, "load") && argc == 7)

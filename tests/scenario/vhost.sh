@@ -94,6 +94,21 @@ ctl_exits 3 "cannot be attached so" volume attach other --print qemu --over vhos
 err_like "which says why" "no front offers volume 'other' to machines over vhost-user"
 ctl_exits 0 "it goes" volume rm other --yes
 
+# --- what is in flight ----------------------------------------------------------------------------
+scene_spawn noted "$CHECK" noted "$disk"
+tap_run "a machine" scene_wait_line noted open 60
+stopped=$(pid_of file0)
+scene_at_exit '[ -z "$stopped" ] || kill -s CONT "$stopped" 2>/dev/null'
+scene_freeze "$stopped"
+kill -s USR1 "$(scene_pid noted)"
+tap_run "its read is noted, while the store stands still" scene_wait_line noted taken 60
+kill -s CONT "$stopped"
+stopped=''
+rc=0
+wait "$(scene_pid noted)" || rc=$?
+unset 'SCENE_PIDS[noted]'
+tap_is "and no more when it is done" "$rc" 0
+
 # --- a disk that grows --------------------------------------------------------------------------
 scene_spawn grows "$CHECK" resized "$disk" 134217728
 tap_run "a machine sees 64 MiB" scene_wait_line grows open 60
