@@ -46,8 +46,9 @@ fixed(sizeof(struct front_check) == 264);
 
 #define FRONT_ADDRESS_UNIX 1u  /* the path of a socket; else "HOST:PORT", "[HOST]:PORT" */
 #define FRONT_ADDRESS_TLS 2u   /* clients must speak TLS */
-#define FRONT_ADDRESS_VHOST 8u /* vhost-user, not NBD */
 #define FRONT_ADDRESS_ANY 4u   /* of all interfaces: HOST is any name of this machine */
+#define FRONT_ADDRESS_VHOST 8u /* vhost-user, not NBD */
+#define FRONT_ADDRESS_FILE 16u /* the path of a file */
 
 struct front_address {
 	uint32_t flags; /* FRONT_ADDRESS_* */

@@ -42,16 +42,16 @@ struct front_listeners {
 	_Atomic bool stopping;	    /* asked to; else a close means that the start has failed */
 };
 
-/* Of UNIX sockets. */
+/* Of UNIX sockets, and files. */
 struct front_rights {
 	mode_t mode;
 	gid_t group;
 };
 #define FRONT_NO_GROUP ((gid_t)-1) /* the process's */
 
-/* front_listen.c: the options `socket-mode` and `socket-group`; group may be NULL. */
-int front_rights_parse(
-	const char *mode, const char *group, struct front_rights *rights, char *why, size_t size);
+/* front_listen.c: the options `WHAT-mode` and `WHAT-group`; group may be NULL. */
+int front_rights_parse(const char *what, const char *mode, const char *group,
+	struct front_rights *rights, char *why, size_t size);
 /* All of `listen`, or (none given) what the service manager has handed over. */
 int front_listen_open(struct front_listeners *listeners, const struct peer_list *listen,
 	const struct front_rights *rights, char *why, size_t size);

@@ -15,12 +15,13 @@
 
 #define ACCEPT_MAX 16 /* at once */
 
-static int front_mode_parse(const char *text, mode_t *mode, char *why, size_t size)
+static int front_mode_parse(
+	const char *what, const char *text, mode_t *mode, char *why, size_t size)
 {
 	char *end;
 	long number = strtol(text ? text : "", &end, 8);
 	if (!text || !*text || *end || number < 0 || number > 0777) {
-		snprintf(why, size, "socket-mode=%s: write three or four octal digits, like 0660",
+		snprintf(why, size, "%s-mode=%s: write three or four octal digits, like 0660", what,
 			text ? text : "");
 		return -EINVAL;
 	}
@@ -29,7 +30,8 @@ static int front_mode_parse(const char *text, mode_t *mode, char *why, size_t si
 }
 
 /* By its name, or a number that need not have one. */
-static int front_group_parse(const char *text, gid_t *group, char *why, size_t size)
+static int front_group_parse(
+	const char *what, const char *text, gid_t *group, char *why, size_t size)
 {
 	char *end;
 	*group = FRONT_NO_GROUP;
@@ -42,17 +44,17 @@ static int front_group_parse(const char *text, gid_t *group, char *why, size_t s
 	} else if (isdigit((unsigned char)*text) && !*end && number < FRONT_NO_GROUP) {
 		*group = (gid_t)number;
 	} else {
-		snprintf(why, size, "socket-group=%s: there is no such group", text);
+		snprintf(why, size, "%s-group=%s: there is no such group", what, text);
 		return -EINVAL;
 	}
 	return 0;
 }
 
-int front_rights_parse(
-	const char *mode, const char *group, struct front_rights *rights, char *why, size_t size)
+int front_rights_parse(const char *what, const char *mode, const char *group,
+	struct front_rights *rights, char *why, size_t size)
 {
-	int error = front_mode_parse(mode, &rights->mode, why, size);
-	return error ? error : front_group_parse(group, &rights->group, why, size);
+	int error = front_mode_parse(what, mode, &rights->mode, why, size);
+	return error ? error : front_group_parse(what, group, &rights->group, why, size);
 }
 
 int front_listen_open(struct front_listeners *listeners, const struct peer_list *listen,

@@ -85,7 +85,7 @@ static int vhost_open(struct peer *first, char *why, size_t size)
 	int error = check_listen(&options->listen, why, size);
 	if (!error)
 		error = front_rights_parse(
-			options->socket_mode, options->socket_group, &rights, why, size);
+			"socket", options->socket_mode, options->socket_group, &rights, why, size);
 	if (!error)
 		error = front_listen_open(&shared->listeners, &options->listen, &rights, why, size);
 	if (!error && !shared->listeners.count) {

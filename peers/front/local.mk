@@ -25,3 +25,14 @@ front_vhost_la_SOURCES = peers/front/vhost.h peers/front/vhost_memory.h peers/fr
 front_vhost_la_CFLAGS = $(AM_CFLAGS) $(EVENT_CFLAGS)
 front_vhost_la_LDFLAGS = $(AM_LDFLAGS) $(MODULE_LDFLAGS)
 front_vhost_la_LIBADD = $(EVENT_LIBS)
+
+front_fuse_sources = peers/front/files.h peers/front/files_data.c peers/front/files_mount.c \
+	peers/front/files_open.c peers/front/files_slot.c peers/front/files_tree.c peers/front/front_fuse.c
+EXTRA_DIST += $(front_fuse_sources)
+if HAVE_FUSE
+pkglib_LTLIBRARIES += front_fuse.la
+front_fuse_la_SOURCES = $(front_fuse_sources) $(front_sources)
+front_fuse_la_CFLAGS = $(AM_CFLAGS) $(EVENT_CFLAGS) $(FUSE_CFLAGS)
+front_fuse_la_LDFLAGS = $(AM_LDFLAGS) $(MODULE_LDFLAGS)
+front_fuse_la_LIBADD = $(EVENT_LIBS) $(FUSE_LIBS)
+endif

@@ -54,8 +54,8 @@ static int nbd_listen_open_all(
 	struct nbd_shared *shared, const struct nbd_options *options, char *why, size_t size)
 {
 	struct front_rights rights;
-	int error =
-		front_rights_parse(options->socket_mode, options->socket_group, &rights, why, size);
+	int error = front_rights_parse(
+		"socket", options->socket_mode, options->socket_group, &rights, why, size);
 	if (!error)
 		error = front_listen_open(&shared->listeners, &options->listen, &rights, why, size);
 	if (error)

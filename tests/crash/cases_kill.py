@@ -208,9 +208,9 @@ def strike(scene, peer, point, seconds=0.4):
     return met
 
 
-# where a point can be met; others in any peer (a machine's disk: tests/scenario/vhost.sh)
-ROOMS = {"front_nbd": ("nbd0",), "front_vhost": (), "volume": ("vol0",), "mapper": ("map0",),
-         "blocker_file": ("file0",)}
+# where a point can be met; others in any peer (tests/scenario/vhost.sh, files.sh)
+ROOMS = {"front_nbd": ("nbd0",), "front_vhost": (), "front_fuse": (),
+         "volume": ("vol0",), "mapper": ("map0",), "blocker_file": ("file0",)}
 ADMIN = """
 for i in 1 2 3; do
     "$0" -s "$1" volume import "$2" x --progress=none --timeout 3s

@@ -21,6 +21,7 @@ sanitizer/       tests/fuzz/
 urcu/            xseg/ peers/core/
 urcu.h           xseg/ peers/core/
 event2/          peers/core/ peers/front/ peers/synapse/ tools/
+fuse3/           peers/front/files
 event2/          peers/blocker/redis/ peers/blocker/s3/
 event2/          peers/blocker/file/file_uring
 liburing.h       peers/blocker/blocker_file peers/blocker/file/

@@ -78,6 +78,7 @@ keeper_takes() { # NAME PAGE N HEADING
     ctl_exits 0 "$1" config check demo.conf
     rm -r demo.conf.d
 }
+has_files() { scene_has_module front_fuse && [ -c /dev/fuse ]; }
 cook=docs/cookbook.md
 golden="A golden image for 100 virtual machines" backup="A backup every hour"
 nbd() { echo "nbd+unix:///$1?socket=/run/skerry/demo/nbd.sock"; }
@@ -161,6 +162,13 @@ run "a machine" $cook 1 "Attach it to QEMU"
 run "what to say to others" $cook 2 "Attach it to QEMU"
 keeper_takes "a disk without a socket" $cook 1 "A machine's disk without a socket"
 run "one more, and a machine" $cook 2 "A machine's disk without a socket"
+if has_files; then
+    run "volumes as files" $cook 1 "Volumes as files"
+    tap_run "they end" xsegctl peer stop files0
+    rmdir /srv/volumes
+else
+    not_here $cook 1 "Volumes as files" "no front_fuse, or no /dev/fuse"
+fi
 ctl_exits 0 "it goes again" peer stop vm7
 not_here $cook 1 "Attach it to the kernel" "nbd is no part of this kernel; nbd_uml.sh boots one"
 
@@ -194,6 +202,13 @@ tap_note "without nbd-client: this kernel has no nbd; nbd_uml.sh boots one that 
 WITHOUT=nbd-client
 run "attach the disk" README.md 1 "Attach the disk"
 run "without a socket" README.md 3 "Attach the disk"
+if has_files; then
+    run "volumes as files" README.md 4 "Attach the disk"
+    tap_run "they end" xsegctl peer stop files1
+    rmdir /srv/volumes
+else
+    not_here README.md 4 "Attach the disk" "no front_fuse, or no /dev/fuse"
+fi
 ctl_exits 0 "fsck" volume fsck
 ctl_exits 0 "down" down demo
 rm -r /var/lib/skerry/demo

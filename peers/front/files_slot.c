@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Messages of the kernel: read into slots, handed to libfuse, answered; and those of a predecessor,
+   that it has not answered. */
+#include <base/crash.h>
+#include <base/log.h>
+#include <errno.h>
+#include <event2/event.h>
+#include <string.h>
+
+#include "peers/front/files.h"
+
+#define TAKE_MAX 32u	/* in a turn */
+#define OPCODE_INIT 26u /* FUSE_INIT of <linux/fuse.h>, which does not go with libfuse's headers */
+
+static struct files_head *slot_of(const struct files *files, unsigned index)
+{
+	return (void *)((char *)files->memory + FILES_SLOTS_AT + (size_t)index * FILES_SLOT_SIZE);
+}
+
+/* --- requests ---------------------------------------------------------------------- */
+
+struct files_request *files_slot_request(fuse_req_t req, fuse_ino_t inode)
+{
+	struct files *files = fuse_req_userdata(req);
+	struct files_request *request = files->taking;
+	struct files_head *head = request->head;
+	must(!request->busy);
+	*request = (struct files_request){
+		.files = files, .head = head, .req = req, .inode = inode, .busy = true};
+	files->inflight++;
+	return request;
+}
+
+void files_slot_free(struct files_request *request)
+{
+	struct files *files = request->files;
+	crash_point("front_fuse.request.answered");
+	request->head->unique = 0;
+	request->busy = false;
+	files->inflight--;
+	files->again = true;
+}
+
+void files_slot_fail(struct files_request *request, int error)
+{
+	fuse_reply_err(request->req, error == -ESTALE ? EIO : -error);
+	files_slot_free(request);
+}
+
+/* --- questions --------------------------------------------------------------------- */
+
+static bool opens_or_closes(const struct files_question *question)
+{
+	return question->op == XSEG_OP_OPEN || question->op == XSEG_OP_CLOSE;
+}
+
+static void question_answered(struct call *call)
+{
+	struct files_request *request = call->context;
+	const struct files_question *question = request->question;
+	request->files->asked -= opens_or_closes(question);
+	request->files->again = true;
+	question->done(request, call);
+}
+
+static bool question_try(struct peer *peer, void *context)
+{
+	struct files_request *request = context;
+	const struct files_question *question = request->question;
+	struct call *call;
+	if ((opens_or_closes(question) && request->files->volumes.reopening) ||
+		call_begin(peer, &call))
+		return false;
+	call->op = question->op;
+	call->key.volume = request->inode;
+	call->context = request;
+	if (call_pages(call, question->bytes)) {
+		call_end(call);
+		return false;
+	}
+	if (question->fill)
+		question->fill(request, call);
+	request->files->asked += opens_or_closes(question);
+	call_submit(call, FRONT_EDGE_VOLUME, question_answered);
+	return true;
+}
+
+void files_slot_ask(struct files_request *request, const struct files_question *question)
+{
+	struct peer *peer = request->files->peer;
+	request->question = question;
+	if (!question_try(peer, request))
+		peer_retry(peer, question_try, request);
+}
+
+/* --- messages ---------------------------------------------------------------------- */
+
+static void slot_init(void *context, struct fuse_conn_info *connection)
+{
+	(void)context;
+	/* into slots, not pipes; and that a file has changed is not news to who has written it */
+	connection->want &= ~(unsigned)(FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE |
+					FUSE_CAP_SPLICE_MOVE | FUSE_CAP_AUTO_INVAL_DATA);
+	connection->want |= connection->capable & (FUSE_CAP_ATOMIC_O_TRUNC | FUSE_CAP_ASYNC_DIO);
+	connection->max_write = FILES_DATA_MAX;
+	connection->max_background = FILES_SLOTS - FILES_SLOTS / 4;
+	connection->congestion_threshold = FILES_SLOTS / 2;
+}
+
+const struct fuse_lowlevel_ops files_operations = {
+	.init = slot_init,
+	.lookup = files_tree_lookup,
+	.getattr = files_tree_getattr,
+	.setattr = files_tree_setattr,
+	.readdir = files_tree_readdir,
+	.getxattr = files_tree_getxattr,
+	.listxattr = files_tree_listxattr,
+	.statfs = files_tree_statfs,
+	.open = files_open,
+	.release = files_release,
+	.read = files_read,
+	.write = files_write,
+	.fsync = files_fsync,
+	.fallocate = files_fallocate,
+	.lseek = files_lseek,
+};
+
+/* A successor must hear what was agreed. */
+static void note_init(struct files *files, const struct files_head *head, uint32_t length)
+{
+	if (head->opcode != OPCODE_INIT || length > FILES_INIT_MAX)
+		return;
+	memcpy(files->memory->init, head, length);
+	files->memory->init_length = length;
+}
+
+static void slot_process(struct files *files, struct files_request *request, uint32_t length)
+{
+	struct fuse_buf buffer = {.mem = request->head, .size = length};
+	files->taking = request;
+	fuse_session_process_buf(files->session, &buffer);
+	files->taking = NULL;
+	/* libfuse has answered it by itself, or it wants no answer */
+	if (!request->busy)
+		request->head->unique = 0;
+}
+
+/* Unmounted, by us or by somebody, or aborted: nobody asks any more. */
+static void slot_cut_off(struct files *files)
+{
+	files->mounted = false;
+	event_del(files->event);
+	if (!files->stopping)
+		log_warning(FILES_ROOM,
+			"%s: '%s' was unmounted: it is mounted again when this peer is restarted",
+			files->peer->name, files->options->path);
+	files_open_drop_all(files);
+	if (!files->unmounts)
+		files_mount_end(files);
+}
+
+/* True: there was one. */
+static bool slot_take(struct files *files, struct files_request *request)
+{
+	struct fuse_buf buffer = {.mem = request->head};
+	request->head->unique = 0;
+	int got = fuse_session_receive_buf(files->session, &buffer);
+	if (got <= 0) {
+		request->head->unique = 0;
+		files->ready = false;
+		if (fuse_session_exited(files->session) && files->mounted)
+			slot_cut_off(files);
+		return false;
+	}
+	crash_point("front_fuse.request.taken");
+	note_init(files, request->head, (uint32_t)got);
+	slot_process(files, request, (uint32_t)got);
+	return true;
+}
+
+static struct files_request *slot_idle(struct files *files)
+{
+	for (unsigned i = 0; i < FILES_SLOTS; i++)
+		if (!files->request[i].busy)
+			return &files->request[i];
+	return NULL;
+}
+
+static bool has_room(struct files *files)
+{
+	return !files->inflight ||
+	       front_share_fits(&files->share, files->peer, files->inflight, files->bytes);
+}
+
+/* What a predecessor had taken and not answered. */
+static void slot_again(struct files *files)
+{
+	files->serving = true;
+	for (unsigned i = 0; i < FILES_SLOTS; i++) {
+		struct files_head *head = files->request[i].head;
+		if (!head->unique)
+			continue;
+		if (head->length > FILES_SLOT_SIZE || head->length < sizeof(*head) ||
+			(head->opcode == OPCODE_INIT && files->memory->init_length)) {
+			head->unique = 0;
+			continue;
+		}
+		peer_count(files->peer, FILES_COUNT_AGAIN, 1);
+		note_init(files, head, head->length);
+		slot_process(files, &files->request[i], head->length);
+	}
+}
+
+bool files_slot_turn(struct files *files)
+{
+	struct files_request *request;
+	unsigned taken = 0;
+	if (!files->mounted || files->adopting)
+		return false;
+	if (!files->serving)
+		slot_again(files);
+	if (files->stopping && !files->unmounts)
+		return false;
+	while (files->ready && taken < TAKE_MAX && has_room(files) && (request = slot_idle(files)))
+		taken += slot_take(files, request);
+	return taken > 0;
+}
+
+static void slot_readable(evutil_socket_t fd, short what, void *context)
+{
+	struct files *files = context;
+	(void)fd;
+	(void)what;
+	files->ready = files->again = true;
+}
+
+int files_slot_start(struct files *files)
+{
+	for (unsigned i = 0; i < FILES_SLOTS; i++)
+		files->request[i].head = slot_of(files, i);
+	files->ready = true;
+	files->event = event_new(peer_event_base(files->peer), fuse_session_fd(files->session),
+		EV_READ | EV_ET | EV_PERSIST, slot_readable, files);
+	return files->event && !event_add(files->event, NULL) ? 0 : -ENOMEM;
+}
+
+void files_slot_stop(struct files *files)
+{
+	if (files->event)
+		event_free(files->event);
+	files->event = NULL;
+}
