@@ -199,8 +199,8 @@ void files_mount_close(struct files *files);
 /* On a thread: what is cached is written, then the folder is empty again; what is left of a
    connection that was cut off goes. */
 void files_mount_end(struct files *files);
-/* Kept by whoever started us? */
-bool files_mount_is_kept(const struct files *files);
+/* Where it should be? */
+bool files_mount_is_there(const struct files *files);
 
 /* files_slot.c */
 extern const struct fuse_lowlevel_ops files_operations;

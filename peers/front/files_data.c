@@ -216,8 +216,10 @@ static struct call *call_of(struct files_request *request, uint32_t length)
 	call->op = op_of(request);
 	call->flags = flags_of(request, call->op);
 	call->key = (struct xseg_key){.volume = request->handle->volume};
+	/* `sync FILE` opens to read, and means what others have written */
 	if (call->op != XSEG_OP_READ)
-		call->arg1 = request->handle->term;
+		call->arg1 = request->handle->writes ? request->handle->term
+						     : request->volume->front.term;
 	call->context = request;
 	call->offset = request->next;
 	call->length = call->op == XSEG_OP_FLUSH ? 0 : length;
@@ -476,14 +478,9 @@ void files_fsync(fuse_req_t req, fuse_ino_t inode, int data_only, struct fuse_fi
 	if (!request)
 		return;
 	peer_count(request->files->peer, FILES_COUNT_FLUSHES, 1);
-	/* one call that has no offset; what is open to be read has nothing to be flushed */
-	if (request->handle->writes)
-		request->step[request->step_count++] = (struct files_step){0, 1, false};
-	request->next = 0;
-	if (request->step_count)
-		data_step(request);
-	else
-		data_finish(request);
+	/* one call that has no offset */
+	request->step[request->step_count++] = (struct files_step){0, 1, false};
+	data_step(request);
 }
 
 /* Space is not set aside: whoever asks for that is told so, and the C library writes instead. */

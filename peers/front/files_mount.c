@@ -178,6 +178,18 @@ static int mount_new(struct files *files, char *why, size_t size)
 	return 0;
 }
 
+/* Somebody may have unmounted it while another name space still has it. A stat(2) might wait for an
+   answer of ours. */
+bool files_mount_is_there(const struct files *files)
+{
+	struct statx st;
+	return files->mounted &&
+	       !statx(AT_FDCWD, files->options->path, AT_STATX_DONT_SYNC | AT_NO_AUTOMOUNT,
+		       STATX_TYPE, &st) &&
+	       (!(st.stx_attributes_mask & STATX_ATTR_MOUNT_ROOT) ||
+		       st.stx_attributes & STATX_ATTR_MOUNT_ROOT);
+}
+
 /* --- taking over ------------------------------------------------------------------- */
 
 /* libfuse hears what was agreed; its answer comes too late for the kernel, which ignores it. */
@@ -212,7 +224,9 @@ static int take_over(struct files *files)
 	char path[32];
 	int device = take_fd(files, "device");
 	files->memory_fd = take_fd(files, "state");
-	int error = device < 0 || files->memory_fd < 0 ? -ENOENT : map_memory(files);
+	files->mounted = true;
+	bool there = device >= 0 && files->memory_fd >= 0 && files_mount_is_there(files);
+	int error = there ? map_memory(files) : -ENOENT;
 	if (!error && (files->memory->magic != FILES_MAGIC ||
 			      files->memory->init_length > FILES_INIT_MAX))
 		error = -ENOENT;
@@ -223,6 +237,7 @@ static int take_over(struct files *files)
 		agree_again(files);
 		return 0;
 	}
+	files->mounted = false;
 	if (files->memory)
 		munmap(files->memory, FILES_MEMORY_SIZE);
 	files->memory = NULL;
@@ -259,7 +274,8 @@ int files_mount_open(struct files *files, char *why, size_t size)
 
 void files_mount_close(struct files *files)
 {
-	bool leave = files->mounted && notify_handover();
+	/* what has not been told to stop has failed to start: somebody will try again */
+	bool leave = files->mounted && (notify_handover() || !files->stopping);
 	if (files->session)
 		fuse_session_destroy(files->session);
 	if (files->memory)

@@ -150,7 +150,7 @@ static void fuse_addresses(struct files *files, struct job *job)
 static void fuse_check(struct files *files, struct job *job)
 {
 	const struct front_check answer = {.error = -ENOTCONN};
-	if (files->mounted) {
+	if (files_mount_is_there(files)) {
 		front_check_answer(files->peer, job, &files->options->volumes);
 	} else if (job->data_size < sizeof(answer)) {
 		job_fail(job, -EINVAL);
@@ -198,7 +198,8 @@ static const char fuse_description[] =
 	"answers "
 	"*ENOTCONN*, which is cleared at the next start. When it is stopped the folder is "
 	"unmounted: files that are open are cut off.\n\n"
-	"Needs root, or *fusermount3* of Debian's package fuse3. One lane reads all requests: for "
+	"Needs root, or *fusermount3* of Debian's package fuse3. At most 1024 files are open at "
+	"once. One lane reads all requests: for "
 	"more "
 	"than one processor's worth, start several.";
 

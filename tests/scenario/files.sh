@@ -4,7 +4,13 @@
 # Volumes as files in a folder: names and rights, a file that behaves as a disk, reads, writes and
 # mappings of any alignment, a file system on a loop device, each process killed and the front
 # restarted under them, and what is left when somebody unmounts it or dies.
+#
+# In a name space of its own: a mount that another one has copied lives on there when it is
+# unmounted.
 
+if [ -z "${FILES_INSIDE:-}" ] && unshare -m true 2>/dev/null; then
+    exec env FILES_INSIDE=1 unshare -m bash "$0"
+fi
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/keeper_lib.sh"
 ctl_begin "volumes as files"
@@ -113,6 +119,12 @@ tap_run "a user that stays" scene_wait_line user started 60
 ctl_exits 0 "who is attached" client list --json
 json_is "to what" '[.clients[] | [.volume, .front] | join(" ")] | unique | join(", ")' "disk fuse0"
 ctl_exits 5 "a volume that is in use is not removed" volume rm disk --yes
+
+flushes() { "$XSEGCTL" stats file0 --json | jq ".peers[0].counters.flushes // 0"; }
+before=$(flushes)
+tap_run "sync(1) opens it to read" sync "$disk"
+tap_run "and flushes what was written" test "$(flushes)" -gt "$before"
+tap_run "a snapshot has nothing to be flushed" sync "$folder/.snapshots/disk@then"
 
 # --- kills --------------------------------------------------------------------------------------
 user_end() { # WHAT
