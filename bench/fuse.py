@@ -65,6 +65,9 @@ class Files(Skerry):
                  f"store0={store}"]
         super().__init__(name, place, [[front, *below]], 1024 * MIB)
 
+    def wait(self):
+        os.stat(self.file)  # it is mounted before its process says that it is ready
+
     def stop(self):
         super().stop()
         unmount(self.folder)

@@ -142,6 +142,9 @@ class Skerry(Server):
             self.peer(*parts)
         self.control("-s", self.segment, "volume", "create", self.export,
                      "--size", str(self.place.size))
+        self.wait()
+
+    def wait(self):
         wait_socket(self.socket, self.processes[-1])
 
     def stop(self):
