@@ -136,9 +136,10 @@ struct files_request {
 	/* data */
 	TAILQ_ENTRY(files_request) link;
 	struct files_volume *volume;
-	uint8_t kind; /* enum files_kind */
-	bool truncates;
-	bool keeps; /* FILES_ZERO: its space stays allocated */
+	uint8_t kind;	/* enum files_kind */
+	bool writes;	/* it is opened to be written to */
+	bool truncates; /* ... and to be emptied before */
+	bool keeps;	/* FILES_ZERO: its space stays allocated */
 	bool alone, gated;
 	bool probed, by_write; /* as a front does it where nobody below can zero */
 	bool have_sector;
@@ -146,7 +147,6 @@ struct files_request {
 	struct files_step step[FILES_STEPS_MAX];
 	const char *data;
 	uint64_t offset, length, next;
-	uint64_t asked; /* of `length`: what came of it is said */
 	uint32_t pending;
 	int error;
 	uint8_t sector[XSEG_SECTOR];
@@ -210,6 +210,9 @@ void files_slot_stop(struct files *files);
 bool files_slot_turn(struct files *files);
 /* The request that this message is. */
 struct files_request *files_slot_request(fuse_req_t req, fuse_ino_t inode);
+/* What OPEN or INFO was answered with, and the call ends; false: the request has failed. */
+bool files_slot_info(
+	struct files_request *request, struct call *call, struct xseg_volume_info *info);
 /* It has been answered. */
 void files_slot_free(struct files_request *request);
 void files_slot_fail(struct files_request *request, int error);
@@ -230,6 +233,15 @@ void files_release(fuse_req_t req, fuse_ino_t inode, struct fuse_file_info *info
 bool files_tree_offers(const struct files *files, const char *name);
 void files_tree_lookup(fuse_req_t req, fuse_ino_t parent, const char *name);
 void files_tree_getattr(fuse_req_t req, fuse_ino_t inode, struct fuse_file_info *info);
+/* What makes, removes and renames: `xsegctl volume` does that. */
+void files_tree_mknod(
+	fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t device);
+void files_tree_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode);
+void files_tree_unlink(fuse_req_t req, fuse_ino_t parent, const char *name);
+void files_tree_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t to,
+	const char *to_name, unsigned flags);
+void files_tree_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const char *name);
+void files_tree_link(fuse_req_t req, fuse_ino_t inode, fuse_ino_t parent, const char *name);
 void files_tree_setattr(
 	fuse_req_t req, fuse_ino_t inode, struct stat *to, int which, struct fuse_file_info *info);
 void files_tree_readdir(

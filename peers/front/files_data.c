@@ -396,12 +396,8 @@ static void data_begin_cut(struct files_request *request)
 static void sized_done(struct files_request *request, struct call *call)
 {
 	struct xseg_volume_info info;
-	int error = front_volume_info(call, &info);
-	call_end(call);
-	if (error) {
-		files_slot_fail(request, error);
+	if (!files_slot_info(request, call, &info))
 		return;
-	}
 	request->volume->size = info.size;
 	data_begin_cut(request);
 }

@@ -2,7 +2,6 @@
 /* The folder: mounted, taken over from a predecessor, unmounted; what a dead one has left goes. */
 #include <base/crash.h>
 #include <base/log.h>
-#include <base/path.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <peer/notify.h>
@@ -83,17 +82,29 @@ void files_mount_end(struct files *files)
 
 /* --- mounting ---------------------------------------------------------------------- */
 
+/* Without asking whoever serves it: that may be us. */
+static bool is_mount(const char *path)
+{
+	struct statx st;
+	return !statx(AT_FDCWD, path, AT_STATX_DONT_SYNC | AT_NO_AUTOMOUNT, STATX_TYPE, &st) &&
+	       st.stx_attributes & STATX_ATTR_MOUNT_ROOT;
+}
+
+/* Somebody may have unmounted it while another name space still has it. */
+bool files_mount_is_there(const struct files *files)
+{
+	return files->mounted && is_mount(files->options->path);
+}
+
 /* What a process that was killed has left there answers nobody. */
 static int clear_path(const char *path, char *why, size_t size)
 {
-	struct stat st, above;
-	char parent[PATH_LENGTH_MAX + 4];
+	struct stat st;
 	unmount_dead(path);
 	int error = stat(path, &st) ? -errno : 0;
-	snprintf(parent, sizeof(parent), "%s/..", path);
 	if (!error && !S_ISDIR(st.st_mode))
 		error = -ENOTDIR;
-	if (!error && !stat(parent, &above) && above.st_dev != st.st_dev)
+	if (!error && is_mount(path))
 		error = -EBUSY;
 	if (error == -EBUSY)
 		snprintf(why, size, "path=%s: something is mounted there already", path);
@@ -121,6 +132,16 @@ static int map_memory(struct files *files)
 		return -errno;
 	files->memory = map;
 	return 0;
+}
+
+static void close_memory(struct files *files)
+{
+	if (files->memory)
+		munmap(files->memory, FILES_MEMORY_SIZE);
+	if (files->memory_fd >= 0)
+		close(files->memory_fd);
+	files->memory = NULL;
+	files->memory_fd = -1;
 }
 
 static struct fuse_session *new_session(struct files *files)
@@ -178,18 +199,6 @@ static int mount_new(struct files *files, char *why, size_t size)
 	return 0;
 }
 
-/* Somebody may have unmounted it while another name space still has it. A stat(2) might wait for an
-   answer of ours. */
-bool files_mount_is_there(const struct files *files)
-{
-	struct statx st;
-	return files->mounted &&
-	       !statx(AT_FDCWD, files->options->path, AT_STATX_DONT_SYNC | AT_NO_AUTOMOUNT,
-		       STATX_TYPE, &st) &&
-	       (!(st.stx_attributes_mask & STATX_ATTR_MOUNT_ROOT) ||
-		       st.stx_attributes & STATX_ATTR_MOUNT_ROOT);
-}
-
 /* --- taking over ------------------------------------------------------------------- */
 
 /* libfuse hears what was agreed; its answer comes too late for the kernel, which ignores it. */
@@ -224,8 +233,7 @@ static int take_over(struct files *files)
 	char path[32];
 	int device = take_fd(files, "device");
 	files->memory_fd = take_fd(files, "state");
-	files->mounted = true;
-	bool there = device >= 0 && files->memory_fd >= 0 && files_mount_is_there(files);
+	bool there = device >= 0 && files->memory_fd >= 0 && is_mount(files->options->path);
 	int error = there ? map_memory(files) : -ENOENT;
 	if (!error && (files->memory->magic != FILES_MAGIC ||
 			      files->memory->init_length > FILES_INIT_MAX))
@@ -237,14 +245,9 @@ static int take_over(struct files *files)
 		agree_again(files);
 		return 0;
 	}
-	files->mounted = false;
-	if (files->memory)
-		munmap(files->memory, FILES_MEMORY_SIZE);
-	files->memory = NULL;
 	if (device >= 0)
 		close(device);
-	if (files->memory_fd >= 0)
-		close(files->memory_fd);
+	close_memory(files);
 	drop_fd(files, "device");
 	drop_fd(files, "state");
 	return -ENOENT;
@@ -278,14 +281,10 @@ void files_mount_close(struct files *files)
 	bool leave = files->mounted && (notify_handover() || !files->stopping);
 	if (files->session)
 		fuse_session_destroy(files->session);
-	if (files->memory)
-		munmap(files->memory, FILES_MEMORY_SIZE);
-	if (files->memory_fd > 0)
-		close(files->memory_fd);
+	close_memory(files);
 	if (!leave) {
 		drop_fd(files, "device");
 		drop_fd(files, "state");
 	}
 	files->session = NULL;
-	files->memory = NULL;
 }

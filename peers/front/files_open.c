@@ -85,8 +85,6 @@ static void handle_drop(struct files *files, struct files_handle *handle)
 
 /* --- open -------------------------------------------------------------------------- */
 
-static bool wants_to_write(const struct files_request *request) { return request->number != 0; }
-
 static void open_answer(
 	struct files_request *request, const struct files_handle *handle, bool fixed)
 {
@@ -114,7 +112,7 @@ static void open_noted(struct files_request *request, struct files_handle *handl
 
 static void open_fill(struct files_request *request, struct call *call)
 {
-	call->flags = wants_to_write(request) ? 0 : XSEG_F_READ_ONLY;
+	call->flags = request->writes ? 0 : XSEG_F_READ_ONLY;
 }
 
 static void close_done(struct files_request *request, struct call *call)
@@ -140,7 +138,7 @@ static void open_done(struct files_request *request, struct call *call)
 	if (handle) {
 		handle->volume = info.id;
 		handle->term = info.term;
-		handle->writes = wants_to_write(request);
+		handle->writes = request->writes;
 		handle->pid = who->pid;
 		handle->user = who->uid;
 	}
@@ -172,12 +170,12 @@ void files_open(fuse_req_t req, fuse_ino_t inode, struct fuse_file_info *info)
 	struct files_request *request = files_slot_request(req, inode);
 	struct files_handle *handle = handle_find(request->files, request->head->unique);
 	request->truncates = info->flags & O_TRUNC;
-	request->number = (info->flags & O_ACCMODE) != O_RDONLY;
+	request->writes = (info->flags & O_ACCMODE) != O_RDONLY;
 	if (handle) /* by our predecessor, who could not say so */
 		open_noted(request, handle, false);
 	else if (inode < FILES_INODES_FIXED)
 		files_slot_fail(request, -EISDIR);
-	else if (wants_to_write(request) && request->files->options->read_only)
+	else if (request->writes && request->files->options->read_only)
 		files_slot_fail(request, -EROFS);
 	else
 		files_slot_ask(request, &open_question);

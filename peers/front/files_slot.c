@@ -41,6 +41,16 @@ void files_slot_free(struct files_request *request)
 	files->again = true;
 }
 
+bool files_slot_info(
+	struct files_request *request, struct call *call, struct xseg_volume_info *info)
+{
+	int error = front_volume_info(call, info);
+	call_end(call);
+	if (error)
+		files_slot_fail(request, error);
+	return !error;
+}
+
 void files_slot_fail(struct files_request *request, int error)
 {
 	fuse_reply_err(request->req, error == -ESTALE ? EIO : -error);
@@ -112,6 +122,13 @@ const struct fuse_lowlevel_ops files_operations = {
 	.lookup = files_tree_lookup,
 	.getattr = files_tree_getattr,
 	.setattr = files_tree_setattr,
+	.mknod = files_tree_mknod,
+	.mkdir = files_tree_mkdir,
+	.unlink = files_tree_unlink,
+	.rmdir = files_tree_unlink,
+	.rename = files_tree_rename,
+	.symlink = files_tree_symlink,
+	.link = files_tree_link,
 	.readdir = files_tree_readdir,
 	.getxattr = files_tree_getxattr,
 	.listxattr = files_tree_listxattr,

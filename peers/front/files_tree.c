@@ -84,12 +84,8 @@ static void getattr_done(struct files_request *request, struct call *call)
 {
 	struct xseg_volume_info info;
 	struct stat st;
-	int error = front_volume_info(call, &info);
-	call_end(call);
-	if (error) {
-		files_slot_fail(request, error);
+	if (!files_slot_info(request, call, &info))
 		return;
-	}
 	note_size(request->files, &info);
 	attr_of(request->files, &info, &st);
 	fuse_reply_attr(request->req, &st, FILES_FRESH_SECONDS);
@@ -135,12 +131,10 @@ static void lookup_done(struct files_request *request, struct call *call)
 {
 	struct xseg_volume_info info;
 	struct stat st;
-	int error = front_volume_info(call, &info);
-	call_end(call);
-	if (!error && !is_shown(request->files, &info, request->inode))
-		error = -ENOENT;
-	if (error) {
-		files_slot_fail(request, error);
+	if (!files_slot_info(request, call, &info))
+		return;
+	if (!is_shown(request->files, &info, request->inode)) {
+		files_slot_fail(request, -ENOENT);
 		return;
 	}
 	note_size(request->files, &info);
@@ -309,10 +303,10 @@ static void sized_done(struct files_request *request, struct call *call)
 {
 	struct xseg_volume_info info;
 	struct stat st;
-	int error = front_volume_info(call, &info);
-	call_end(call);
-	if (!error && info.size != request->size)
-		error = may_resize(request->files, &info, request->size);
+	if (!files_slot_info(request, call, &info))
+		return;
+	int error =
+		info.size == request->size ? 0 : may_resize(request->files, &info, request->size);
 	if (error) {
 		files_slot_fail(request, error);
 	} else if (info.size != request->size) {
@@ -337,6 +331,51 @@ void files_tree_setattr(
 		files_slot_fail(request, -EOPNOTSUPP);
 	else
 		files_slot_ask(request, &sized_question);
+}
+
+/* --- volumes come and go elsewhere ------------------------------------------------- */
+
+static void refuse(fuse_req_t req, fuse_ino_t inode)
+{
+	files_slot_fail(tree_request(req, inode), -EPERM);
+}
+
+void files_tree_mknod(
+	fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t device)
+{
+	(void)name, (void)mode, (void)device;
+	refuse(req, parent);
+}
+
+void files_tree_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
+{
+	(void)name, (void)mode;
+	refuse(req, parent);
+}
+
+void files_tree_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+	(void)name;
+	refuse(req, parent);
+}
+
+void files_tree_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t to,
+	const char *to_name, unsigned flags)
+{
+	(void)name, (void)to, (void)to_name, (void)flags;
+	refuse(req, parent);
+}
+
+void files_tree_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const char *name)
+{
+	(void)target, (void)name;
+	refuse(req, parent);
+}
+
+void files_tree_link(fuse_req_t req, fuse_ino_t inode, fuse_ino_t parent, const char *name)
+{
+	(void)inode, (void)name;
+	refuse(req, parent);
 }
 
 /* --- extended attributes ----------------------------------------------------------- */
@@ -369,12 +408,8 @@ static void xattr_done(struct files_request *request, struct call *call)
 {
 	struct xseg_volume_info info;
 	char text[32];
-	int error = front_volume_info(call, &info);
-	call_end(call);
-	if (error) {
-		files_slot_fail(request, error);
+	if (!files_slot_info(request, call, &info))
 		return;
-	}
 	xattr_text(&info, (unsigned)request->number, text);
 	xattr_answer(request, text, strlen(text));
 }

@@ -159,7 +159,6 @@ def late(path, offset, go):
     print("started", flush=True)
     while not os.path.exists(go):
         time.sleep(0.01)
-    print("writes", flush=True)
     os.pwrite(file, b"first words", offset)
     os.fsync(file)
 

@@ -16,9 +16,10 @@
 
 #define MEMORY_MIB 1024u
 
-static const char *const choices[] = {"qemu", "libvirt", "cloud-hypervisor", "nbd-client", NULL};
-static const struct ctl_option option_print = {
-	"print", 0, "HOW", "for whom: qemu, libvirt, cloud-hypervisor or nbd-client", choices};
+static const char *const choices[] = {
+	"qemu", "libvirt", "cloud-hypervisor", "nbd-client", "file", "losetup", NULL};
+static const struct ctl_option option_print = {"print", 0, "HOW",
+	"for whom: qemu, libvirt, cloud-hypervisor, nbd-client, file or losetup", choices};
 static const char *const ways[] = {"nbd", "vhost-user", NULL};
 static const struct ctl_option option_over = {
 	"over", 0, "WAY", "nbd or vhost-user (default: NBD, or what a front offers)", ways};
@@ -108,20 +109,20 @@ static void put_uri(FILE *out, const struct place *place, const char *volume)
 /* --- volume uri ------------------------------------------------------------------------------- */
 
 /* That the volume is there, too. */
-static json_t *find(struct ctl *ctl, const char *volume, bool vhost)
+static json_t *find(struct ctl *ctl, const char *volume, unsigned way)
 {
 	struct xseg_volume_info info;
 	struct client client;
 	if (ctl_map_open(ctl, volume, &client, &info))
 		return NULL;
 	client_close(&client);
-	return ctl_front_addresses(ctl, volume, vhost);
+	return ctl_front_addresses(ctl, volume, way);
 }
 
 static int run_uri(struct ctl *ctl)
 {
 	const char *volume = ctl->argv[0];
-	json_t *found = find(ctl, volume, false), *rows = json_array(), *row;
+	json_t *found = find(ctl, volume, 0), *rows = json_array(), *row;
 	size_t i;
 	json_array_foreach (found, i, row) {
 		struct place place;
@@ -332,16 +333,33 @@ static void print_nbd(const char *volume, const char *how, const struct place *p
 static json_t *find_way(struct ctl *ctl, const char *over, bool *vhost)
 {
 	const struct fault before = ctl->fault;
-	json_t *rows = find(ctl, ctl->argv[0], *vhost);
+	json_t *rows = find(ctl, ctl->argv[0], *vhost ? FRONT_ADDRESS_VHOST : 0);
 	if (rows || over || *vhost)
 		return rows;
 	const struct fault missing = ctl->fault;
 	ctl->fault = before;
 	*vhost = true;
-	rows = find(ctl, ctl->argv[0], true);
+	rows = find(ctl, ctl->argv[0], FRONT_ADDRESS_VHOST);
 	if (!rows)
 		ctl->fault = missing;
 	return rows;
+}
+
+static int print_file(struct ctl *ctl, const char *how)
+{
+	json_t *rows = find(ctl, ctl->argv[0], FRONT_ADDRESS_FILE);
+	if (!rows)
+		return -(int)ctl->fault.code;
+	const char *path = json_string_value(json_object_get(json_array_get(rows, 0), "text"));
+	if (!strcmp(how, "losetup")) {
+		fputs("losetup --find --show --direct-io=on ", stdout);
+		put_quoted(stdout, path);
+		putchar('\n');
+	} else {
+		puts(path);
+	}
+	json_decref(rows);
+	return 0;
 }
 
 static int run_attach(struct ctl *ctl)
@@ -352,16 +370,18 @@ static int run_attach(struct ctl *ctl)
 	uint64_t memory = (uint64_t)MEMORY_MIB << 20;
 	if (!how)
 		return fault_set(&ctl->fault, FAULT_USAGE, volume,
-			"--print qemu, libvirt, cloud-hypervisor or nbd-client shows what to say "
-			"to "
-			"whom",
+			"--print qemu, libvirt, cloud-hypervisor, nbd-client, file or losetup "
+			"shows what to say to whom",
 			"a volume is attached by who uses it: a machine, or the kernel");
+	bool file = !strcmp(how, "file") || !strcmp(how, "losetup");
 	bool client = !strcmp(how, "nbd-client"), vhost = !strcmp(how, "cloud-hypervisor");
-	if (over && (client || vhost) && client == !strcmp(over, "vhost-user"))
+	if (over && (file || ((client || vhost) && client == !strcmp(over, "vhost-user"))))
 		return fault_set(&ctl->fault, FAULT_USAGE, over, "leave --over out",
 			"%s does not attach disks over %s", how, over);
 	if (ctl_option_size(ctl, "memory", &memory))
 		return -(int)ctl->fault.code;
+	if (file)
+		return print_file(ctl, how);
 	vhost |= over && !strcmp(over, "vhost-user");
 	json_t *rows = find_way(ctl, client ? how : over, &vhost);
 	if (!rows)
@@ -385,7 +405,8 @@ const struct ctl_verb ctl_volume_attach = {
 	"\t*--print qemu*: arguments of qemu-system. *libvirt*: the XML of a disk, for virsh "
 	"attach-device; choose another *dev* where vda is taken. *cloud-hypervisor*: its "
 	"arguments. *nbd-client*: a command. All of them connect again when the front was away. "
-	"With a UNIX socket where there is one.\n\n"
+	"With a UNIX socket where there is one. *file*: where a *skerry-role-front_fuse*(7) has "
+	"it; *losetup*: a command that makes that file a device.\n\n"
 	"\tOver *vhost-user* the machine shares its memory with the front: *--memory* is all that "
 	"it has, and takes the place of another *-m*.\n",
 	run_attach,

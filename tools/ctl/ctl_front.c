@@ -153,7 +153,7 @@ const struct ctl_verb ctl_client_list = {
 /* --- addresses -------------------------------------------------------------------------------- */
 
 static void addresses_of(
-	json_t *rows, const char *segment, const char *front, const char *volume, bool vhost)
+	json_t *rows, const char *segment, const char *front, const char *volume, unsigned way)
 {
 	struct {
 		char name[FRONT_ANSWER_AT];
@@ -170,7 +170,7 @@ static void addresses_of(
 	size_t got = error ? 0 : call.got / sizeof(data.address[0]);
 	for (size_t i = 0; i < got && i < AT_ONCE; i++) {
 		struct front_address *address = &data.address[i];
-		if (vhost != !!(address->flags & FRONT_ADDRESS_VHOST))
+		if ((address->flags & (FRONT_ADDRESS_VHOST | FRONT_ADDRESS_FILE)) != way)
 			continue;
 		address->text[sizeof(address->text) - 1] = 0;
 		name_make_utf8(address->text);
@@ -179,7 +179,24 @@ static void addresses_of(
 	}
 }
 
-json_t *ctl_front_addresses(struct ctl *ctl, const char *volume, bool vhost)
+static void addresses_missing(struct ctl *ctl, const char *volume, unsigned way)
+{
+	const char *hint =
+		"'xsegctl status' shows the fronts; their 'export' and 'listen' say what "
+		"and where";
+	const char *whom = "to clients";
+	if (way == FRONT_ADDRESS_VHOST) {
+		hint = "start a front_vhost with that 'volume'";
+		whom = "to machines over vhost-user";
+	} else if (way == FRONT_ADDRESS_FILE) {
+		hint = "start a front_fuse with a 'path'";
+		whom = "as a file";
+	}
+	fault_set(&ctl->fault, FAULT_NOT_FOUND, volume, hint, "no front offers volume '%s' %s",
+		volume, whom);
+}
+
+json_t *ctl_front_addresses(struct ctl *ctl, const char *volume, unsigned way)
 {
 	json_t *rows = json_array();
 	struct xseg_peer_view view;
@@ -188,22 +205,15 @@ json_t *ctl_front_addresses(struct ctl *ctl, const char *volume, bool vhost)
 	for (uint32_t i = 0; !rc && i < XSEG_PEERS_MAX; i++)
 		if (xseg_peer_view(&seg, i, &view) && view.life == XSEG_LIFE_ALIVE &&
 			ctl_front_is(view.role))
-			addresses_of(rows, seg.name, view.name, volume, vhost);
+			addresses_of(rows, seg.name, view.name, volume, way);
 	if (!rc)
 		xseg_segment_leave(&seg);
-	if (!rc && !json_array_size(rows))
-		rc = fault_set(&ctl->fault, FAULT_NOT_FOUND, volume,
-			vhost ? "start a front_vhost with that 'volume'"
-			      : "'xsegctl status' shows the fronts; their 'export' and 'listen' "
-				"say "
-				"what and where",
-			"no front offers volume '%s' to %s", volume,
-			vhost ? "machines over vhost-user" : "clients");
-	if (rc) {
-		json_decref(rows);
-		return NULL;
-	}
-	return rows;
+	if (!rc && json_array_size(rows))
+		return rows;
+	if (!rc)
+		addresses_missing(ctl, volume, way);
+	json_decref(rows);
+	return NULL;
 }
 
 /* --- before they are cut off ------------------------------------------------------------------ */

@@ -22,8 +22,9 @@ struct ctl_front_wish {
  */
 int ctl_front_ask(struct ctl *ctl, const struct ctl_front_wish *wish, const char *deed);
 /* Where clients reach a volume: {"front", "flags", "text"} (struct front_address) each; NULL and a
-   fault when no front that serves offers it. */
-json_t *ctl_front_addresses(struct ctl *ctl, const char *volume, bool vhost);
+   fault when no front that serves offers it. way: FRONT_ADDRESS_VHOST or FRONT_ADDRESS_FILE, or 0
+   for NBD. */
+json_t *ctl_front_addresses(struct ctl *ctl, const char *volume, unsigned way);
 bool ctl_front_is(const char *role);
 /* A front, a peer of a status, whose volumes cannot be opened is "degraded". */
 void ctl_front_status(const char *segment, json_t *peer);
