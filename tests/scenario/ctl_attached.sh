@@ -67,7 +67,7 @@ ctl_exits 3 "that is not exported has none" volume uri other@monday
 err_like "says so" "no front offers volume 'other@monday'"
 ctl_exits 3 "nor what is not there" volume uri nix
 ctl_exits 2 "attach alone" volume attach disk
-err_like "says how" "--print qemu, libvirt, cloud-hypervisor or nbd-client"
+err_like "says how" "--print qemu, libvirt, cloud-hypervisor, nbd-client, file or losetup"
 ctl_exits 0 "attach --print libvirt" volume attach disk --print libvirt
 tap_is "is XML" "$(python3 -c '
 import sys, xml.etree.ElementTree as tree
