@@ -67,7 +67,7 @@ struct files_head {
 	uint64_t unique; /* 0: the slot is free */
 };
 
-/* An open file. Its number is what the kernel names it by. */
+/* An open file. */
 struct files_handle {
 	_Atomic uint64_t unique; /* of the message that has opened it; 0: free. Written last */
 	uint64_t volume, term;

@@ -57,13 +57,21 @@ static void client_add(struct files *files, const struct files_handle *handle)
 	front_client_add(&files->clients, entry);
 }
 
+/* What the kernel calls it. A number alone is used again: a RELEASE that is done again, of a file that
+   is closed already, must not close another one. */
+static uint64_t name_of(const struct files *files, const struct files_handle *handle)
+{
+	return atomic_load(&handle->unique) * FILES_HANDLES + number_of(files, handle);
+}
+
 struct files_handle *files_open_handle(struct files *files, const struct fuse_file_info *info)
 {
-	if (!info || info->fh >= FILES_HANDLES)
+	if (!info)
 		return NULL;
-	struct files_handle *handle = &files->memory->handle[info->fh];
-	return atomic_load(&handle->unique) && files_open_volume(files, handle->volume) ? handle
-											: NULL;
+	struct files_handle *handle = &files->memory->handle[info->fh % FILES_HANDLES];
+	bool known = atomic_load(&handle->unique) && name_of(files, handle) == info->fh &&
+		     files_open_volume(files, handle->volume);
+	return known ? handle : NULL;
 }
 
 static struct files_handle *handle_find(struct files *files, uint64_t unique)
@@ -89,7 +97,7 @@ static void open_answer(
 	struct files_request *request, const struct files_handle *handle, bool fixed)
 {
 	struct fuse_file_info info = {
-		.fh = number_of(request->files, handle),
+		.fh = name_of(request->files, handle),
 		.keep_cache = fixed,
 		.noflush = 1
 	};

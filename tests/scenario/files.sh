@@ -107,7 +107,18 @@ ctl volume info disk --json
 json_is "the volume, that is" .size 100663296
 tap_is "not to part of a sector" "$(said truncate -s 100663297 "$disk")" "Invalid argument"
 tap_is "nor smaller" "$(said truncate -s 64M "$disk")" "Operation not permitted"
+scene_spawn late /usr/bin/python3 "$CHECK" late "$disk" 130000000 "$SCENE_DIR/late.go"
+tap_run "somebody has it open" scene_wait_line late started 60
 ctl_exits 0 "resized elsewhere" volume resize disk 128M
+: >"$SCENE_DIR/late.go"
+late_end() { # WHAT
+    local rc=0
+    wait "$(scene_pid late)" || rc=$?
+    unset 'SCENE_PIDS[late]'
+    rm -f "$SCENE_DIR/late.go"
+    tap_is "$1" "$rc $(cat "$SCENE_DIR/late.err")" "0 "
+}
+late_end "he writes beyond what was the end"
 seen() { [ "$(stat -c %s "$disk")" = 134217728 ]; }
 tap_run "it is seen here" scene_until 60 seen
 tap_run "and can be written to its end" dd if=/dev/urandom of="$disk" bs=1M seek=127 count=1 \
@@ -117,25 +128,34 @@ tap_is "a snapshot cannot be written" "$(said dd if=/dev/zero of="$folder/.snaps
 tap_is "it has what was there" "$(head -c 4096 "$folder/.snapshots/disk@then" | tr -d '\0')" ""
 tap_is "where there are data" "$(check seek "$disk")" "data 0 4096
 data 67104768 4096
+data 129998848 1536
 data 133169152 1048576"
 tap_is "space is not set aside" "$(said fallocate -l 1M "$disk")" "Operation not supported"
 
 # --- bytes --------------------------------------------------------------------------------------
 tap_run "a user" check run "$disk" 1 2000
+if scene_have fio; then # writes in flight at once, that share sectors: none may undo another
+    tap_run "neighbours in a sector" env -C "$SCENE_DIR" fio --name=x --filename="$disk" \
+        --direct=1 --ioengine=libaio --iodepth=16 --bs=700 --size=700000 --rw=write \
+        --verify=crc32c --verify_fatal=1
+else
+    tap_skip "neighbours in a sector" "there is no fio"
+fi
 tap_run "one process writes through a mapping" check map "$disk" 12345 "by another"
 tap_is "another reads it" "$(dd if="$disk" bs=1 skip=12345 count=10 status=none)" "by another"
 tap_run "as does NBD" nbd -c 'read -P 0x62 12345 1'
-scene_spawn user /usr/bin/python3 "$CHECK" until "$disk" 2 "$SCENE_DIR/user.stop"
-tap_run "a user that stays" scene_wait_line user started 60
-ctl_exits 0 "who is attached" client list --json
-json_is "to what" '[.clients[] | [.volume, .front] | join(" ")] | unique | join(", ")' "disk fuse0"
-ctl_exits 5 "a volume that is in use is not removed" volume rm disk --yes
-
 counter() { "$XSEGCTL" stats "$1" --json | jq ".peers[0].counters.$2 // 0"; }
 before=$(counter file0 flushes)
 tap_run "sync(1) opens it to read" sync "$disk"
 tap_run "and flushes what was written" test "$(counter file0 flushes)" -gt "$before"
 tap_run "a snapshot has nothing to be flushed" sync "$folder/.snapshots/disk@then"
+ctl_exits 0 "a volume for who opens and closes" volume create spare --size 8M
+scene_spawn opens /usr/bin/python3 "$CHECK" open "$folder/spare" "$SCENE_DIR/user.stop"
+scene_spawn user /usr/bin/python3 "$CHECK" until "$disk" 2 "$SCENE_DIR/user.stop"
+tap_run "a user that stays" scene_wait_line user started 60
+ctl_exits 0 "who is attached" client list --json
+json_is "to what" '[.clients[] | select(.volume == "disk") | .front] | unique | join(", ")' fuse0
+ctl_exits 5 "a volume that is in use is not removed" volume rm disk --yes
 
 # --- kills --------------------------------------------------------------------------------------
 user_end() { # WHAT
@@ -145,6 +165,12 @@ user_end() { # WHAT
     unset 'SCENE_PIDS[user]'
     tap_is "$1" "$rc $(cat "$SCENE_DIR/user.err")" "0 "
     tap_note "$(tail -n 1 "$SCENE_DIR/user.out")"
+    if [ -n "${SCENE_PIDS[opens]:-}" ]; then
+        wait "$(scene_pid opens)" || rc=$?
+        unset 'SCENE_PIDS[opens]'
+        tap_is "nor of who opened and closed" "$rc $(cat "$SCENE_DIR/opens.err")" "0 "
+        tap_note "$(tail -n 1 "$SCENE_DIR/opens.out")"
+    fi
     rm -f "$SCENE_DIR/user.stop"
 }
 for peer in fuse0 vol0 fuse0 file0 fuse0 map0 fuse0; do
@@ -181,11 +207,9 @@ kill_peer fuse0
 kill -s CONT "$stopped"
 stopped=''
 tap_run "its front is killed, and back" back fuse0 "$old" 60
-rc=0
-wait "$(scene_pid late)" || rc=$?
-unset 'SCENE_PIDS[late]'
-tap_is "it is done all the same" "$rc $(dd if="$disk" bs=512 skip=99 count=1 status=none |
-    head -c 11)" "0 first words"
+late_end "it is done all the same"
+tap_is "and is there" "$(dd if="$disk" bs=512 skip=99 count=1 status=none |
+    head -c 11)" "first words"
 tap_run "by the successor" test "$(counter fuse0 fuse_again)" -gt 0
 
 # --- a file system --------------------------------------------------------------------------------
@@ -230,6 +254,8 @@ if mount -t fusectl fusectl "$SCENE_DIR/root" && [ -w "$SCENE_DIR/root/$number/a
     echo 1 >"$SCENE_DIR/root/$number/abort"
     umount "$SCENE_DIR/root"
     tap_run "one that was cut off lets go of its volumes" scene_until 60 free_of_clients
+    closed() { ctl volume info disk --json && [ "$(jq .opens "$SCENE_DIR/ctl.out")" = 0 ]; }
+    tap_run "as the composer has heard" scene_until 60 closed
     ctl_exits 0 "a restart clears it away" peer restart fuse0
     tap_is "and mounts again" "$(head -c 1 "$disk" | wc -c)" 1
 else
@@ -245,7 +271,6 @@ nothing_left() {
 tap_run "no request is left" scene_until 60 nothing_left
 
 # --- others ---------------------------------------------------------------------------------------
-ctl_exits 0 "one more volume" volume create spare --size 8M
 other() { # OPTION...
     scene_peer other -s k "other=front_fuse,path=$SCENE_DIR/other,edge.volume=vol0,$1"
 }

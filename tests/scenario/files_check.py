@@ -6,6 +6,7 @@ places of any alignment, and after each step a look at what a copy in memory say
     files_check.py run FILE SEED STEPS     so many steps, then all of it is compared
     files_check.py until FILE SEED STOP    until there is a file STOP
     files_check.py seek FILE               data and holes, as lseek(2) finds them: "data 0 4096" ...
+    files_check.py open FILE STOP          opened, written to and closed until there is STOP
     files_check.py late FILE OFFSET GO     opened, and written to when there is a file GO
     files_check.py map FILE OFFSET TEXT    written through a shared mapping, msync(2), and left
 """
@@ -154,6 +155,20 @@ def seek(path):
         print("data", data, at - data)
 
 
+def opens(path, stop):
+    print("started", flush=True)
+    count = 0
+    while not os.path.exists(stop):
+        file = os.open(path, os.O_RDWR)
+        os.pwrite(file, b"%08d" % count, 0)
+        if os.pread(file, 8, 0) != b"%08d" % count:
+            raise SystemExit(f"{path}: not what was written")
+        os.fsync(file)
+        os.close(file)
+        count += 1
+    print(f"{count} times")
+
+
 def late(path, offset, go):
     file = os.open(path, os.O_RDWR)
     print("started", flush=True)
@@ -175,6 +190,9 @@ def main(argv):
         at, text = int(argv[3]), argv[4].encode()
         mapping[at : at + len(text)] = text
         mapping.flush()
+        return
+    if verb == "open":
+        opens(path, argv[3])
         return
     if verb == "late":
         late(path, int(argv[3]), argv[4])
