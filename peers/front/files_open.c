@@ -57,8 +57,10 @@ static void client_add(struct files *files, const struct files_handle *handle)
 	front_client_add(&files->clients, entry);
 }
 
-/* What the kernel calls it. A number alone is used again: a RELEASE that is done again, of a file that
-   is closed already, must not close another one. */
+/*
+ * What the kernel calls it. A number alone is used again: a RELEASE that is done again, of a file
+ * that is closed already, must not close another one.
+ */
 static uint64_t name_of(const struct files *files, const struct files_handle *handle)
 {
 	return atomic_load(&handle->unique) * FILES_HANDLES + number_of(files, handle);
