@@ -340,6 +340,7 @@ struct mapper_task {
 	uint64_t begun_ns;
 	uint64_t amount; /* for the counter */
 	unsigned again;
+	uint64_t generation; /* of the volume, when damage was found last */
 };
 
 /* The lane: begins what a job asks. */

@@ -4,7 +4,8 @@
  * need be; its lock is waited for without a thread; the library runs; the lane ends the job.
  *
  * What was answered from memory and failed is done again without; who was overtaken by another host
- * (-ESTALE) begins again.
+ * (-ESTALE) begins again, and so does who looks at a map without its lock and finds damage, as long
+ * as the volume changes meanwhile: of two halves of a page the older one is written over.
  */
 #include <base/crash.h>
 #include <base/log.h>
@@ -292,6 +293,18 @@ static void drop_answer(struct mapper_task *task)
 	task->has_trouble = false;
 }
 
+static bool is_overtaken(struct mapper_task *task)
+{
+	struct map_head head;
+	if (task->error != -EILSEQ || !task->volume ||
+		(task->kind->flags & MAPPER_CHANGES_VOLUME) ||
+		map_record_open(mapper_task_store(task), task->volume, &head))
+		return false;
+	bool changed = head.volume.generation != task->generation;
+	task->generation = head.volume.generation;
+	return changed;
+}
+
 /* Is it worth another time, without memory? */
 static bool is_again(struct mapper_task *task)
 {
@@ -301,7 +314,7 @@ static bool is_again(struct mapper_task *task)
 		++task->again > AGAIN_MAX)
 		return false;
 	if (!(task->kind->flags & MAPPER_OWN))
-		return task->store.remembered || task->error == -ESTALE;
+		return task->store.remembered || task->error == -ESTALE || is_overtaken(task);
 	int rc = task->store.remembered ? mapper_lease_verify(task) : -ESTALE;
 	if (task->store.remembered && rc != 0)
 		task->error = rc;
