@@ -258,9 +258,12 @@ def half_requests(host):
 
 @act
 def trickling_odd_writes(host):
-    """Writes off the sectors' boundaries that stop, and go on, in the middle of the payload."""
+    """Writes off the sectors' boundaries that stop, and go on, in the middle of the payload.
+
+    Beside the polite one's bytes, not over them: the parts that are complete may be written."""
     wires = []
-    for offset, size in ((3 * M + 1, 700), (12 * M + 5, 4 * K), (12 * M + 100, 600 * K)) * 4:
+    for offset, size in ((3 * M + 1, 700), (12 * M + 4 * K + 5, 4 * K),
+                         (12 * M + 4 * K + 100, 600 * K)) * 4:
         wire = host.dial()
         wire.greet()
         wire.go(kinds=())
