@@ -2,6 +2,7 @@
 /* The folder: mounted, taken over from a predecessor, unmounted; what a dead one has left goes. */
 #include <base/crash.h>
 #include <base/log.h>
+#include <base/must.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <peer/notify.h>
@@ -144,13 +145,38 @@ static void close_memory(struct files *files)
 	files->memory_fd = -1;
 }
 
+/* A comma would begin another option. */
+static void put_word(FILE *out, const char *text)
+{
+	for (; *text; text++) {
+		if (strchr(",\\", *text))
+			putc('\\', out);
+		putc(*text, out);
+	}
+}
+
+/* Who asks the kernel what is mounted sees which peer it is: skerry:SEGMENT/PEER, and the volume
+   when there is one alone. */
+static void put_options(const struct files *files, char *options, size_t size)
+{
+	const struct peer_list *volumes = &files->options->volumes;
+	FILE *out = fmemopen(options, size, "w");
+	must(out);
+	/* others may come in if the files' rights say so */
+	fprintf(out, "default_permissions,subtype=skerry%s,fsname=skerry:%s/%s",
+		files->rights.mode & 077 ? ",allow_other" : "", peer_segment(files->peer)->name,
+		files->peer->name);
+	if (volumes->count == 1) {
+		putc('/', out);
+		put_word(out, volumes->item[0]);
+	}
+	must(fclose(out) == 0);
+}
+
 static struct fuse_session *new_session(struct files *files)
 {
-	char options[128];
-	/* others may come in if the files' rights say so */
-	snprintf(options, sizeof(options),
-		"default_permissions,subtype=skerry,fsname=skerry:%.31s%s",
-		peer_segment(files->peer)->name, files->rights.mode & 077 ? ",allow_other" : "");
+	char options[2 * VOLUME_NAME_LENGTH_MAX + 192];
+	put_options(files, options, sizeof(options));
 	char *argv[] = {"front_fuse", "-o", options, NULL};
 	struct fuse_args args = FUSE_ARGS_INIT(3, argv);
 	struct fuse_session *session =

@@ -10,7 +10,7 @@
 
 # Headers of the C library and the kernel: anyone may.
 SYSTEM='assert ctype dirent dlfcn elf endian errno fcntl fnmatch getopt glob grp inttypes
-langinfo libgen limits locale math netdb poll pthread pwd sched setjmp signal stdalign
+langinfo libgen limits mntent locale math netdb poll pthread pwd sched setjmp signal stdalign
 stdarg stdatomic stdbool stddef stdint stdio stdlib stdnoreturn string strings syslog
 termios time unistd uchar wchar cpuid immintrin nmmintrin x86intrin malloc semaphore
 spawn ucontext execinfo ftw'

@@ -79,6 +79,7 @@ keeper_takes() { # NAME PAGE N HEADING
     rm -r demo.conf.d
 }
 has_files() { scene_has_module front_fuse && [ -c /dev/fuse ]; }
+has_loop() { has_files && losetup -f >"$SCENE_DIR/free" 2>&1; }
 cook=docs/cookbook.md
 golden="A golden image for 100 virtual machines" backup="A backup every hour"
 nbd() { echo "nbd+unix:///$1?socket=/run/skerry/demo/nbd.sock"; }
@@ -169,6 +170,13 @@ if has_files; then
 else
     not_here $cook 1 "Volumes as files" "no front_fuse, or no /dev/fuse"
 fi
+device="A volume as a device, and its file system"
+if has_loop; then
+    run "a device" $cook 1 "$device"
+    rmdir /srv/home
+else
+    not_here $cook 1 "$device" "no front_fuse, no /dev/fuse or no loop devices"
+fi
 ctl_exits 0 "it goes again" peer stop vm7
 not_here $cook 1 "Attach it to the kernel" "nbd is no part of this kernel; nbd_uml.sh boots one"
 
@@ -202,12 +210,11 @@ tap_note "without nbd-client: this kernel has no nbd; nbd_uml.sh boots one that 
 WITHOUT=nbd-client
 run "attach the disk" README.md 1 "Attach the disk"
 run "without a socket" README.md 3 "Attach the disk"
-if has_files; then
-    run "volumes as files" README.md 4 "Attach the disk"
-    tap_run "they end" xsegctl peer stop files1
-    rmdir /srv/volumes
+if has_loop; then
+    run "a file, a device, a file system" README.md 4 "Attach the disk"
+    tap_is "it is all gone" "$(xsegctl mount)" ""
 else
-    not_here README.md 4 "Attach the disk" "no front_fuse, or no /dev/fuse"
+    not_here README.md 4 "Attach the disk" "no front_fuse, no /dev/fuse or no loop devices"
 fi
 ctl_exits 0 "fsck" volume fsck
 ctl_exits 0 "down" down demo

@@ -44,7 +44,7 @@ END_FILE
 sed -i 's/^size = 64M/size = 256M/' "$conf"
 down_at_exit k
 ctl_exits 0 "up" up --unguarded "$conf"
-tap_is "the folder is mounted" "$(findmnt -no SOURCE,FSTYPE "$folder")" "skerry:k fuse.skerry"
+tap_is "the folder is mounted" "$(findmnt -no SOURCE,FSTYPE "$folder")" "skerry:k/fuse0 fuse.skerry"
 mountpoint -q "$folder" || tap_end # else it would try a folder that is none
 
 check() { timeout 300 /usr/bin/python3 "$CHECK" "$@" 2>&1 </dev/null; }

@@ -74,6 +74,22 @@ tap_is "another host, in memory" "$RC" 0
 tap_run "... reads it" io "$other" -c 'read -P 7 3M 20M' -c 'read -P 8 100M 4k' -c 'read -P 0 0 1M'
 tap_run "... and writes" io "$other" -c 'write -P 9 4M 64k' -c flush
 ctl_exits 0 "... and ends it" umount "$other"
+if [ "$(id -u)" -eq 0 ] && [ -c /dev/fuse ] && scene_have losetup &&
+    [ -e "$SKERRY_MODULE_DIR/front_fuse.so" ] && losetup -f >"$SCENE_DIR/free" 2>&1; then
+    ctl mount "$uri" --name "$other" --memory 64M --device --json
+    tap_is "it can be a device, too" "$RC" 0
+    device=$(jq -r .device "$SCENE_DIR/ctl.out")
+    scene_at_exit 'losetup -d "$device" 2>/dev/null'
+    tap_is "... with the same in it" "$(dd if="$device" bs=1M skip=3 count=1 iflag=direct \
+        status=none | tr -d '\7' | wc -c)" 0
+    tap_run "... can be written to" dd if=/dev/zero of="$device" bs=64k seek=3200 count=1 \
+        oflag=direct status=none
+    ctl_exits 0 "... and all of it ends" umount "$other"
+    tap_is "... the device as well" "$(losetup --noheadings --output BACK-FILE "$device" \
+        2>/dev/null)" ""
+else
+    tap_skip "a device" "no FUSE, or no loop devices"
+fi
 mount_near --wait
 tap_is "the first one again, until all of it is near" "$RC" 0
 tap_run "... fetched what that has changed" test "$(counter "$near" pulled)" -gt 0

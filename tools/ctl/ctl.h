@@ -120,6 +120,7 @@ void ctl_join_run_dir(const char *segment);
 int ctl_join(struct ctl *ctl, struct xseg *seg);
 /* A client of the composer: the peer of role "volume", or --via. */
 int ctl_join_composer(struct ctl *ctl, struct client *client);
+int ctl_join_composer_name(struct ctl *ctl, char name[NAME_LENGTH_MAX + 1]);
 
 extern const struct ctl_verb ctl_segment_create, ctl_segment_destroy, ctl_segment_list,
 	ctl_segment_dump;

@@ -183,15 +183,21 @@ static int find_composer(struct ctl *ctl, const struct xseg *seg, char name[NAME
 	}
 }
 
-int ctl_join_composer(struct ctl *ctl, struct client *client)
+int ctl_join_composer_name(struct ctl *ctl, char name[NAME_LENGTH_MAX + 1])
 {
-	char name[NAME_LENGTH_MAX + 1], segment[NAME_LENGTH_MAX + 1];
 	struct xseg seg;
 	int rc = ctl_join(ctl, &seg);
 	if (rc)
 		return rc;
-	snprintf(segment, sizeof(segment), "%s", seg.name);
 	rc = find_composer(ctl, &seg, name);
 	xseg_segment_leave(&seg);
+	return rc;
+}
+
+int ctl_join_composer(struct ctl *ctl, struct client *client)
+{
+	char name[NAME_LENGTH_MAX + 1], segment[NAME_LENGTH_MAX + 1];
+	int rc = ctl_join_segment_name(ctl, segment);
+	rc = rc ? rc : ctl_join_composer_name(ctl, name);
 	return rc ? rc : ctl_call_open(ctl, segment, name, client);
 }

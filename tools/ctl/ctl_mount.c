@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* mount and umount: a volume of another host, with all that is needed for it, by one command. */
+/* mount and umount: a volume as a file, a device or a file system; first one of another host. */
+#include "tools/ctl/ctl_mount.h"
+
 #include <base/must.h>
 #include <base/path.h>
-#include <base/time.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
+#include <xseg/registry.h>
 
-#include "tools/ctl/ctl_volume.h"
-#include "tools/report/program.h"
-#include "tools/report/report.h"
+#include "tools/ctl/ctl_map.h"
+#include "tools/ctl/ctl_rpc.h"
 
-#define PORT "7070"
-#define FILE_NAME "mount.conf"
-#define LOOK_NS 200000000u
-#define STEP_LIMIT_NS (600ull * 1000000000u) /* of what has a limit of its own */
+#define PEERS_MAX 256u
+#define ARGUMENT_MAX 4096u
 
 static const struct ctl_option option_near = {
 	"near", 0, "DIR", "keep all of it here as well: read while the link is away", NULL};
@@ -35,413 +35,426 @@ static const struct ctl_option option_create = {
 static const struct ctl_option option_wait = {
 	"wait", 0, NULL, "return when all of it is near", NULL};
 
-static const struct ctl_column columns[] = {{"uri", "uri", CTL_TEXT},
-	{"segment", "segment", CTL_TEXT}, {"volume", "volume", CTL_TEXT},
-	{"near", "near", CTL_TEXT}};
+static const struct ctl_option option_device = {
+	"device", 0, NULL, "as a block device (loop, with direct I/O)", NULL};
+static const struct ctl_option option_fs = {
+	"fs", 0, NULL, "the file system that is on it, on DIR", NULL};
+static const struct ctl_option option_options = {
+	"options", 'O', "LIST", "with --fs: for mount(8), such as noatime,discard", NULL};
+static const struct ctl_option option_read_only = {
+	"read-only", 0, NULL, "nothing can be written to it", NULL};
 
-struct mount {
+static const struct ctl_column columns[] = {{"volume", "VOLUME", CTL_TEXT},
+	{"segment", "SEGMENT", CTL_TEXT}, {"file", "FILE", CTL_TEXT},
+	{"device", "DEVICE", CTL_TEXT}, {"root", "FILE SYSTEM ON", CTL_TEXT}};
+
+/* --- step by step ----------------------------------------------------------------------------- */
+
+struct near {
 	struct ctl *ctl;
-	bool tls;
-	char remote[512]; /* of synapse_import */
-	char volume[VOLUME_NAME_LENGTH_MAX + 1], segment[NAME_LENGTH_MAX + 1];
-	char folder[PATH_LENGTH_MAX], file[PATH_LENGTH_MAX], socket[PATH_LENGTH_MAX];
-	char near[PATH_LENGTH_MAX]; /* absolute; "": in memory only */
-	uint64_t memory;
+	const struct ctl_mount_wish *wish;
+	struct ctl_mounted *now;
+	bool started, attached, rooted; /* by us */
 };
 
-/* --- what is asked for ------------------------------------------------------------------------ */
-
-static int bad_uri(struct ctl *ctl, const char *uri)
+static int wish_fault(struct near *near, enum fault_code code, const char *how)
 {
-	return fault_set(&ctl->fault, FAULT_USAGE, uri,
-		"skerry+tls://HOST[:" PORT "]/VOLUME, skerry+tcp://HOST[:" PORT
-		"]/VOLUME or skerry+unix:///VOLUME?socket=PATH",
-		"'%s' does not say where a volume is", uri);
+	const char *volume = near->wish->volume;
+	fault_set(&near->ctl->fault, code, volume, NULL, "volume '%s' %s", volume, how);
+	fault_hint(&near->ctl->fault, "'xsegctl umount %s' ends that", volume);
+	return -(int)code;
 }
 
-/* "%20" -> " "; false: no good. */
-static bool decode(char *text)
+/* The composer's name; and the volume is there. */
+static int find_volume(struct near *near, char composer[NAME_LENGTH_MAX + 1])
 {
-	char *to = text;
-	for (; *text; text++) {
-		char hex[3] = "", *end = hex;
-		if (*text != '%') {
-			*to++ = *text;
-			continue;
-		}
-		if (text[1] && text[2])
-			memcpy(hex, text + 1, 2);
-		*to++ = (char)strtoul(hex, &end, 16);
-		if (end != hex + 2)
-			return false;
-		text += 2;
-	}
-	*to = 0;
-	return true;
-}
-
-static bool read_uri(struct mount *mount, const char *uri)
-{
-	char rest[512];
-	bool local = strncmp(uri, "skerry+unix:///", 15) == 0;
-	mount->tls = strncmp(uri, "skerry+tls://", 13) == 0;
-	if (!mount->tls && !local && strncmp(uri, "skerry+tcp://", 13))
-		return false;
-	snprintf(rest, sizeof(rest), "%s", uri + (local ? 15 : 13));
-	char *volume = local ? rest : strchr(rest, '/');
-	char *query = strchr(rest, '?');
-	if (query)
-		*query++ = 0;
-	if (!volume || (local && (!query || strncmp(query, "socket=", 7))) || (!local && query))
-		return false;
-	if (!local)
-		*volume++ = 0;
-	if (!decode(volume) || (query && !decode(query)) || !name_check_volume(volume))
-		return false;
-	snprintf(mount->volume, sizeof(mount->volume), "%.*s", VOLUME_NAME_LENGTH_MAX, volume);
-	const char *colon = strrchr(rest, ':'), *bracket = strrchr(rest, ']');
-	bool port = colon && (!bracket || colon > bracket);
-	if (local)
-		snprintf(mount->remote, sizeof(mount->remote), "unix:%s", query + 7);
-	else
-		snprintf(mount->remote, sizeof(mount->remote), "tcp:%.400s%s", rest,
-			port ? "" : ":" PORT);
-	return local || *rest;
-}
-
-static int read_near(struct mount *mount)
-{
-	const char *near = ctl_option_value(mount->ctl, "near");
-	char *real;
-	if (!near)
-		return 0;
-	int error = path_make_dir(near);
-	real = error ? NULL : realpath(near, NULL);
-	if (!real || strlen(real) > sizeof(mount->near) - 16)
-		error = error ? error : -ENAMETOOLONG;
-	else
-		snprintf(mount->near, sizeof(mount->near), "%s", real);
-	free(real);
-	return error ? fault_set(&mount->ctl->fault, FAULT_FAILED, near, NULL,
-			       "the folder '%s' cannot be used: %s", near, strerror(-error))
-		     : 0;
-}
-
-static int read_name(struct mount *mount, const char *name)
-{
-	bool fits = name_check(name);
-	if (!fits)
-		return fault_set(&mount->ctl->fault, FAULT_USAGE, name,
-			"--name NAME says how the segment is called",
-			"'%s' is no name of a segment", name);
-	snprintf(mount->segment, sizeof(mount->segment), "%.*s", NAME_LENGTH_MAX, name);
-	int error = path_run(mount->folder, name, NULL);
-	error = error ? error : path_run(mount->file, name, FILE_NAME);
-	error = error ? error : path_run(mount->socket, name, "nbd.sock");
-	return error ? fault_set(&mount->ctl->fault, FAULT_USAGE, name, NULL, "'%s': %s", name,
-			       strerror(-error))
-		     : 0;
-}
-
-static int read_wish(struct mount *mount)
-{
-	struct ctl *ctl = mount->ctl;
-	const char *name = ctl_option_value(ctl, "name");
-	mount->memory = 1ull << 30;
-	if (!read_uri(mount, ctl->argv[0]))
-		return bad_uri(ctl, ctl->argv[0]);
-	int rc = read_name(mount, name ? name : mount->volume);
-	if (!rc && ctl_option_given(ctl, "wait") && !ctl_option_given(ctl, "near"))
-		rc = fault_set(&ctl->fault, FAULT_USAGE, "wait", "add --near DIR",
-			"--wait needs a place that holds all of the volume");
-	if (!rc)
-		rc = ctl_option_size(ctl, "memory", &mount->memory);
-	if (!rc && mount->memory < (64u << 20))
-		rc = fault_set(&ctl->fault, FAULT_USAGE, "memory", "say --memory 256M, for one",
-			"--memory must be 64M at least");
-	return rc ? rc : read_near(mount);
-}
-
-/* --- the pipeline file ------------------------------------------------------------------------ */
-
-static void write_link(const struct mount *mount, FILE *out)
-{
-	const char *tls = ctl_option_value(mount->ctl, "tls");
-	const char *cert = ctl_option_value(mount->ctl, "cert");
-	char host[64] = "", list[PATH_LENGTH_MAX];
-	fprintf(out, "\n[peer far0]\nrole=synapse_import\nhost=disk\nremote=%s\ntimeout=0\n",
-		mount->remote);
-	if (ctl_option_given(mount->ctl, "clear-text"))
-		fputs("clear-text=yes\n", out);
-	if (!mount->tls)
-		return;
-	gethostname(host, sizeof(host) - 1);
-	host[strcspn(host, ".")] = 0;
-	tls = tls ? tls : "/etc/skerry/tls";
-	cert = cert ? cert : host;
-	fprintf(out, "tls-ca=%s/ca.crt\ntls-cert=%s/%s.crt\ntls-key=%s/%s.key\n", tls, tls, cert,
-		tls, cert);
-	snprintf(list, sizeof(list), "%.200s/crl.pem", tls);
-	if (access(list, R_OK) == 0)
-		fprintf(out, "tls-crl=%s\n", list);
-}
-
-static void write_near(const struct mount *mount, FILE *out)
-{
-	fputs("\n[peer tier0]\nrole=tier\nhost=disk\nedge.store=far0\nedge.store-near=near0\n",
-		out);
-	/* what is in memory only must not outgrow it */
-	if (*mount->near)
-		fprintf(out, "\n[peer near0]\nrole=blocker_file\nhost=disk\ndir=%s/objects\n",
-			mount->near);
-	else
-		fprintf(out,
-			"size=%llu\n\n[peer near0]\nrole=blocker_memory\nhost=disk\nsize=%llu\n",
-			(unsigned long long)mount->memory / 4,
-			(unsigned long long)mount->memory / 3);
-}
-
-static void write_pipeline(const struct mount *mount, FILE *out)
-{
-	uint64_t cache = mount->memory / (*mount->near ? 2 : 4);
-	fprintf(out,
-		"# xsegctl mount %s\n[segment]\nname=%s\nsize=%llu\n\n[host disk]\n\n"
-		"[peer nbd0]\nrole=front_nbd\nlisten=unix:%s\nexport=%s\nedge.volume=vol0\n\n"
-		"[peer vol0]\nrole=volume\nhost=disk\nedge.store=cache0\nedge.map=map0\n\n"
-		"[peer map0]\nrole=mapperd\nhost=disk\nedge.store=tier0\n\n"
-		"[peer cache0]\nrole=cached\nhost=disk\nedge.store=tier0\nsize=%llu\nbypass=0\n",
-		mount->ctl->argv[0], mount->segment, (unsigned long long)mount->memory,
-		mount->socket, mount->volume, (unsigned long long)cache);
-	if (*mount->near)
-		fprintf(out, "journal=%s/journal\njournal-size=%llu\nack=journal\n", mount->near,
-			(unsigned long long)cache);
-	write_near(mount, out);
-	write_link(mount, out);
-}
-
-/* The pipeline's text; malloc'd. */
-static char *pipeline_text(const struct mount *mount)
-{
-	char *text = NULL;
-	size_t size = 0;
-	FILE *out = open_memstream(&text, &size);
-	must(out);
-	write_pipeline(mount, out);
-	must(fclose(out) == 0);
-	return text;
-}
-
-/* Is that what the file has? */
-static bool is_written(const struct mount *mount, const char *text)
-{
-	size_t size = strlen(text);
-	char *have = malloc(size + 2);
-	FILE *in = fopen(mount->file, "re");
-	must(have);
-	bool same = in && fread(have, 1, size + 1, in) == size && !memcmp(have, text, size);
-	if (in)
-		fclose(in);
-	free(have);
-	return same;
-}
-
-static int put_file(const struct mount *mount, const char *text)
-{
-	char path[PATH_LENGTH_MAX + 8];
-	int error = path_make_dir(mount->folder);
-	snprintf(path, sizeof(path), "%s.new", mount->file);
-	FILE *out = error ? NULL : fopen(path, "we");
-	if (!out)
-		return error ? error : -errno;
-	bool bad = fputs(text, out) < 0;
-	if (fclose(out) || bad || rename(path, mount->file))
-		return errno ? -errno : -EIO;
-	return 0;
-}
-
-static bool is_up(const struct mount *mount)
-{
-	struct xseg seg;
-	char why[XSEG_WHY_SIZE];
-	if (xseg_segment_join(mount->segment, &seg, why))
-		return false;
-	xseg_segment_leave(&seg);
-	return true;
-}
-
-static int write_file(const struct mount *mount)
-{
-	char *text = pipeline_text(mount);
-	struct fault *fault = &mount->ctl->fault;
-	int error = 0, rc = 0;
-	if (!is_written(mount, text) && is_up(mount))
-		rc = fault_set(fault, FAULT_CONFLICT, mount->segment,
-			"'xsegctl umount' ends it; --name NAME gives this one another name",
-			"segment '%s' is up already, and was not mounted like that",
-			mount->segment);
-	else
-		error = put_file(mount, text);
-	free(text);
-	return error ? fault_set(fault, FAULT_FAILED, mount->file,
-			       "SKERRY_RUN_DIR moves the folder", "'%s' cannot be written: %s",
-			       mount->file, strerror(-error))
-		     : rc;
-}
-
-/* --- steps ------------------------------------------------------------------------------------ */
-
-/* Another xsegctl; what it says that is wrong is what we say. *result: what it prints, or NULL. */
-static int step(struct ctl *ctl, char *const words[], json_t **result_json)
-{
-	char program[PATH_MAX], *argv[16] = {program};
-	struct program_result result;
-	unsigned count = 1;
-	for (; words[count - 1]; count++)
-		argv[count] = words[count - 1];
-	argv[count] = "--json";
-	must(count < countof(argv) - 1);
-	int error = program_find("xsegctl", program);
-	error = error ? error : program_run(argv, STEP_LIMIT_NS, &result);
-	if (error)
-		return fault_set(&ctl->fault, FAULT_FAILED, "xsegctl", NULL,
-			"xsegctl cannot be run: %s", strerror(-error));
-	int rc = 0;
-	/* 'up' ends with 1 and no error when something is not well: a volume that is to be made */
-	if (result.status != 0 && *result.err) {
-		json_t *said = json_loads(result.err, 0, NULL);
-		json_t *fault = json_object_get(said, "error");
-		if (fault)
-			fault_from_json(&ctl->fault, fault);
-		else
-			fault_set(&ctl->fault, FAULT_FAILED, words[0], NULL,
-				"'xsegctl %s' failed: %s", words[0], result.err);
-		rc = -(int)ctl->fault.code;
-		json_decref(said);
-	}
-	if (result_json)
-		*result_json = json_loads(result.out, 0, NULL);
-	program_result_free(&result);
-	return rc;
-}
-
-/* --- the volume ------------------------------------------------------------------------------- */
-
-/* All that there is of it, as far as is known, is near. */
-static bool is_near(const struct mount *mount)
-{
-	struct xseg seg;
-	char why[XSEG_WHY_SIZE];
-	if (xseg_segment_join(mount->segment, &seg, why))
-		return false;
-	json_t *stats = report_stats(&seg, "tier0");
-	const json_t *tier = json_array_get(stats, 0);
-	bool near = report_counter(tier, "listed") > 0 && report_counter(tier, "left") == 0;
-	json_decref(stats);
-	xseg_segment_leave(&seg);
-	return near;
-}
-
-static int wait_near(struct mount *mount)
-{
-	while (!is_near(mount)) {
-		if (ctl_ask_interrupted())
-			return ctl_ask_interrupted_fault(mount->ctl, mount->segment);
-		time_nap(LOOK_NS);
-	}
-	return 0;
-}
-
-/* It is opened once: then it is ours, and the tier begins to fetch it. */
-static int use_volume(struct mount *mount, struct client *client)
-{
-	struct ctl *ctl = mount->ctl;
-	const char *size = ctl_option_value(ctl, "create");
 	struct xseg_volume_info info;
-	uint64_t term;
-	int rc = ctl_volume_find(ctl, client, mount->volume, &info);
-	if (rc == -FAULT_NOT_FOUND && size) {
-		memset(&ctl->fault, 0, sizeof(ctl->fault));
-		rc = step(ctl,
-			(char *[]){"volume", "create", mount->volume, "--size", (char *)size, "-s",
-				mount->segment, NULL},
-			NULL);
-		rc = rc ? rc : ctl_volume_find(ctl, client, mount->volume, &info);
-	}
-	int error = rc ? 0 : ctl_volume_open(client, 0, info.id, &term);
-	if (rc || error)
-		return rc ? rc : ctl_volume_fault(ctl, mount->volume, "cannot be opened", error);
-	if (ctl_option_given(ctl, "wait"))
-		rc = wait_near(mount);
-	ctl_volume_tell(client, XSEG_OP_CLOSE, info.id, 0);
-	return rc;
-}
-
-/* What was not up before is not left up. */
-static void undo(const struct mount *mount)
-{
-	struct fault first = mount->ctl->fault;
-	step(mount->ctl, (char *[]){"down", (char *)mount->segment, "--yes", NULL}, NULL);
-	mount->ctl->fault = first;
-	unlink(mount->file);
-}
-
-static int begin(struct mount *mount)
-{
 	struct client client;
-	json_t *up = NULL;
-	int rc = write_file(mount);
-	if (!rc)
-		rc = step(mount->ctl, (char *[]){"up", mount->file, NULL}, &up);
-	bool started = json_is_true(json_object_get(up, "changed"));
-	json_decref(up);
+	int rc = ctl_map_open(near->ctl, near->wish->volume, &client, &info);
 	if (rc)
 		return rc;
-	mount->ctl->segment = mount->segment;
-	rc = ctl_join_composer(mount->ctl, &client);
-	if (!rc) {
-		rc = use_volume(mount, &client);
-		client_close(&client);
+	client_close(&client);
+	return ctl_join_composer_name(near->ctl, composer);
+}
+
+/* --- a file --- */
+
+static void put_value(FILE *out, const char *text)
+{
+	for (; *text; text++) {
+		if (strchr(",\\", *text))
+			putc('\\', out);
+		putc(*text, out);
 	}
-	if (rc && started && !ctl_ask_interrupted())
-		undo(mount);
+}
+
+static int start_peer(struct near *near, const char *composer)
+{
+	char argument[ARGUMENT_MAX] = "";
+	struct ctl_mounted *now = near->now;
+	FILE *out = fmemopen(argument, sizeof(argument), "w");
+	must(out);
+	fprintf(out, "%s=front_fuse,edge.volume=%s%s,path=", now->peer, composer,
+		near->wish->read_only ? ",read-only=yes" : "");
+	put_value(out, now->folder);
+	fputs(",volume=", out);
+	put_value(out, now->volume);
+	if (fclose(out) || strlen(argument) >= sizeof(argument) - 1)
+		return fault_set(&near->ctl->fault, FAULT_USAGE, now->folder, NULL,
+			"'%s' is too long", now->folder);
+	return ctl_mounted_ask(near->ctl, now->segment, "peer.start",
+		json_pack("{s:s, s:I}", "peer", argument, "timeout_ns",
+			(json_int_t)near->ctl->timeout_ns));
+}
+
+/* DIR, which is there; without one a folder of ours. */
+static int choose_folder(struct near *near)
+{
+	struct ctl_mounted *now = near->now;
+	char *folder = now->folder;
+	const char *dir = near->wish->fs ? NULL : near->wish->dir;
+	int error = 0;
+	if (dir)
+		error = strlen(dir) < PATH_LENGTH_MAX ? 0 : -ENAMETOOLONG;
+	else if (!(error = path_run(folder, now->segment, now->peer)))
+		error = path_make_dir(folder);
+	if (error)
+		return fault_set(&near->ctl->fault, FAULT_FAILED, dir,
+			dir ? NULL : "SKERRY_RUN_DIR moves the folder", "the folder '%s': %s",
+			dir ? dir : folder, strerror(-error));
+	if (dir)
+		memcpy(folder, dir, strlen(dir) + 1);
+	return 0;
+}
+
+/* One that was stopped and is remembered, as whoever did it was killed. */
+static bool forget_stopped(struct near *near)
+{
+	int rc = ctl_mounted_ask(near->ctl, near->now->segment, "peer.forget",
+		json_pack("{s:s}", "peer", near->now->peer));
+	memset(&near->ctl->fault, 0, sizeof(near->ctl->fault));
+	return rc == 0;
+}
+
+static int start_numbered(struct near *near, unsigned number, const char *composer)
+{
+	struct ctl_mounted *now = near->now;
+	snprintf(now->peer, sizeof(now->peer), "mount%u", number);
+	int rc = choose_folder(near);
+	rc = rc ? rc : start_peer(near, composer);
+	if (rc == -FAULT_CONFLICT && forget_stopped(near))
+		rc = start_peer(near, composer);
+	if (rc && (!near->wish->dir || near->wish->fs))
+		rmdir(now->folder);
 	return rc;
+}
+
+/* A number may be in use, or somebody takes it at the same time. */
+static int make_file(struct near *near)
+{
+	char composer[NAME_LENGTH_MAX + 1];
+	int rc = find_volume(near, composer);
+	if (rc)
+		return rc;
+	ctl_mounted_sweep(near->ctl, near->now->segment);
+	for (unsigned i = 0; i < PEERS_MAX; i++) {
+		memset(&near->ctl->fault, 0, sizeof(near->ctl->fault));
+		rc = start_numbered(near, i, composer);
+		if (rc != -FAULT_CONFLICT)
+			break;
+	}
+	near->started = !rc;
+	return rc;
+}
+
+/* What is there is what is wished for? */
+static int check_file(struct near *near)
+{
+	const struct ctl_mount_wish *wish = near->wish;
+	const struct ctl_mounted *now = near->now;
+	char file[CTL_FILE_MAX], how[PATH_MAX + 64];
+	struct stat st;
+	if (wish->dir && !wish->fs && strcmp(wish->dir, now->folder)) {
+		snprintf(how, sizeof(how), "is mounted on '%.200s' already", now->folder);
+		return wish_fault(near, FAULT_CONFLICT, how);
+	}
+	ctl_mounted_file(now, file);
+	if (stat(file, &st))
+		return wish_fault(near, FAULT_FAILED, "is mounted, and its file is not there");
+	bool fixed
+	= !(st.st_mode & 0222);
+	if (fixed != wish->read_only && !strchr(wish->volume, '@'))
+		return wish_fault(near, FAULT_CONFLICT,
+			fixed ? "is mounted already, read-only"
+			      : "is mounted already, to be written to");
+	return 0;
+}
+
+/* --- a device --- */
+
+static int make_device(struct near *near)
+{
+	struct ctl_mounted *now = near->now;
+	char file[CTL_FILE_MAX], *device = NULL;
+	char *words[] = {"losetup", "--find", "--show", "--direct-io=on", file, NULL, NULL};
+	if (near->wish->read_only || strchr(now->volume, '@'))
+		words[5] = "--read-only";
+	ctl_mounted_file(now, file);
+	int rc = ctl_mounted_run(near->ctl, now->volume, words, &device);
+	if (rc)
+		return rc;
+	snprintf(now->device, sizeof(now->device), "%s", device);
+	free(device);
+	near->attached = true;
+	return 0;
+}
+
+/* --- a file system --- */
+
+static int make_root(struct near *near)
+{
+	const struct ctl_mount_wish *wish = near->wish;
+	struct ctl_mounted *now = near->now;
+	bool fixed
+	= wish->read_only || strchr(now->volume, '@');
+	char options[512];
+	snprintf(options, sizeof(options), "%s%s%s", fixed ? "ro" : "rw", wish->options ? "," : "",
+		wish->options ? wish->options : "");
+	char *words[] = {"mount", "-o", options, now->device, (char *)wish->dir, NULL};
+	int rc = ctl_mounted_run(near->ctl, now->volume, words, NULL);
+	if (rc) {
+		fault_hint(&near->ctl->fault,
+			"'xsegctl mount %s --device' and mkfs make a file system where there is "
+			"none",
+			now->volume);
+		return rc;
+	}
+	snprintf(now->root, sizeof(now->root), "%s", wish->dir);
+	near->rooted = true;
+	return 0;
+}
+
+/* --- together --- */
+
+static void undo(struct near *near)
+{
+	struct fault first = near->ctl->fault;
+	int signal = ctl_ask_interrupt_block();
+	memset(&near->ctl->fault, 0, sizeof(near->ctl->fault));
+	int rc = 0;
+	if (near->started)
+		rc = ctl_mounted_end(near->ctl, near->now);
+	else if (near->attached)
+		rc = ctl_mounted_detach(near->ctl, near->now);
+	near->ctl->fault = first;
+	if (rc)
+		fault_hint(&near->ctl->fault, "it is left half done: 'xsegctl umount %s'",
+			near->now->volume);
+	ctl_ask_interrupt_resume(signal);
+}
+
+static int go_on(struct near *near)
+{
+	return ctl_ask_interrupted() ? ctl_ask_interrupted_fault(near->ctl, near->wish->volume) : 0;
+}
+
+static int steps(struct near *near)
+{
+	const struct ctl_mount_wish *wish = near->wish;
+	struct ctl_mounted *now = near->now;
+	int rc = now->peer[0] ? check_file(near) : make_file(near);
+	rc = rc ? rc : go_on(near);
+	if (!rc && (wish->device || wish->fs) && !now->device[0])
+		rc = make_device(near);
+	rc = rc ? rc : go_on(near);
+	if (!rc && wish->fs && now->root[0] && strcmp(now->root, wish->dir)) {
+		char how[PATH_MAX + 64];
+		snprintf(how, sizeof(how), "is mounted on '%.200s' already", now->root);
+		return wish_fault(near, FAULT_CONFLICT, how);
+	}
+	if (!rc && wish->fs && !now->root[0])
+		rc = make_root(near);
+	return rc;
+}
+
+int ctl_mount_near(struct ctl *ctl, const char *segment, const struct ctl_mount_wish *wish,
+	struct ctl_mounted *mounted, bool *changed)
+{
+	struct near near = {.ctl = ctl, .wish = wish, .now = mounted};
+	struct ctl_mounted_all all = ctl_mounted_list(segment);
+	memset(mounted, 0, sizeof(*mounted));
+	snprintf(mounted->segment, sizeof(mounted->segment), "%s", segment);
+	snprintf(mounted->volume, sizeof(mounted->volume), "%s", wish->volume);
+	for (size_t i = 0; i < all.count; i++)
+		if (!strcmp(all.all[i].volume, wish->volume) && !all.all[i].dead)
+			*mounted = all.all[i];
+	free(all.all);
+	int rc = steps(&near);
+	*changed = near.started || near.attached || near.rooted;
+	if (rc)
+		undo(&near);
+	return rc;
+}
+
+/* --- mount ------------------------------------------------------------------------------------ */
+
+static int run_list(struct ctl *ctl)
+{
+	struct ctl_mounted_all found = ctl_mounted_list(ctl->segment);
+	json_t *rows = json_array();
+	for (size_t i = 0; i < found.count; i++)
+		json_array_append_new(rows, ctl_mounted_json(&found.all[i]));
+	free(found.all);
+	ctl_output_rows(ctl, "mounts", rows, columns, countof(columns));
+	return 0;
+}
+
+static int read_dir(struct ctl *ctl, const char *dir, char real[PATH_MAX])
+{
+	struct stat st;
+	if (!realpath(dir, real) || stat(real, &st) || !S_ISDIR(st.st_mode))
+		return fault_set(
+			&ctl->fault, FAULT_USAGE, dir, "mkdir makes one", "'%s' is no folder", dir);
+	return 0;
+}
+
+static int read_wish(struct ctl *ctl, struct ctl_mount_wish *wish, char real[PATH_MAX])
+{
+	wish->device = ctl_option_given(ctl, "device");
+	wish->fs = ctl_option_given(ctl, "fs");
+	wish->read_only = ctl_option_given(ctl, "read-only");
+	wish->options = ctl_option_value(ctl, "options");
+	wish->dir = ctl->argc > 1 ? real : NULL;
+	if (wish->fs && !wish->dir)
+		return fault_set(&ctl->fault, FAULT_USAGE, "fs", "say which DIR",
+			"--fs needs a folder to mount on");
+	if (wish->device && wish->dir && !wish->fs)
+		return fault_set(&ctl->fault, FAULT_USAGE, "device", "leave DIR out, or say --fs",
+			"a device is not in a folder");
+	if (wish->options && !wish->fs)
+		return fault_set(&ctl->fault, FAULT_USAGE, "options", "add --fs",
+			"--options are of a file system");
+	return wish->dir ? read_dir(ctl, ctl->argv[1], real) : 0;
+}
+
+/* Options of the other way are no good. */
+static int check_near(struct ctl *ctl)
+{
+	static const char *const theirs[] = {
+		"near", "memory", "name", "tls", "cert", "clear-text", "create", "wait"};
+	for (size_t i = 0; i < countof(theirs); i++)
+		if (ctl_option_given(ctl, theirs[i]))
+			return fault_set(&ctl->fault, FAULT_USAGE, theirs[i],
+				"say skerry+tls://HOST/VOLUME, or leave it out",
+				"--%s is for volumes of other hosts", theirs[i]);
+	return 0;
+}
+
+static int show_steps(struct ctl *ctl, const struct ctl_mount_wish *wish)
+{
+	static const struct ctl_column steps[] = {
+		{"action", "ACTION", CTL_TEXT}, {"object", "OBJECT", CTL_TEXT}};
+	json_t *rows = json_array();
+	json_array_append_new(rows,
+		json_pack("{s:s, s:s}", "action", "start a front_fuse", "object", wish->volume));
+	if (wish->device || wish->fs)
+		json_array_append_new(rows, json_pack("{s:s, s:s}", "action", "attach a device",
+						    "object", wish->volume));
+	if (wish->fs)
+		json_array_append_new(
+			rows, json_pack("{s:s, s:s}", "action", "mount", "object", wish->dir));
+	ctl_output_rows(ctl, "steps", rows, steps, countof(steps));
+	return 0;
+}
+
+static void print(struct ctl *ctl, json_t *row, bool changed)
+{
+	json_object_set_new(row, "changed", json_boolean(changed));
+	bool root = *json_string_value(json_object_get(row, "root"));
+	bool device = *json_string_value(json_object_get(row, "device"));
+	ctl_output_one(ctl, row, columns, countof(columns) - !root - !device);
+}
+
+static int run_near(struct ctl *ctl, struct ctl_mount_wish *wish)
+{
+	char segment[NAME_LENGTH_MAX + 1];
+	struct ctl_mounted mounted;
+	bool changed;
+	wish->volume = ctl->argv[0];
+	int rc = check_near(ctl);
+	rc = rc ? rc : ctl_join_segment_name(ctl, segment);
+	if (!rc && ctl_option_given(ctl, "dry-run"))
+		return show_steps(ctl, wish);
+	rc = rc ? rc : ctl_mount_near(ctl, segment, wish, &mounted, &changed);
+	if (!rc)
+		print(ctl, ctl_mounted_json(&mounted), changed);
+	return rc;
+}
+
+/* A pipeline of its own; then as it would be here. */
+static int run_far(struct ctl *ctl, struct ctl_mount_wish *wish)
+{
+	static const struct ctl_column with_uri[] = {{"uri", "uri", CTL_TEXT},
+		{"segment", "segment", CTL_TEXT}, {"volume", "volume", CTL_TEXT},
+		{"near", "near", CTL_TEXT}, {"file", "file", CTL_TEXT},
+		{"device", "device", CTL_TEXT}, {"root", "file system on", CTL_TEXT}};
+	struct ctl_mount_far far;
+	struct ctl_mounted mounted = {.segment = ""};
+	bool changed = false, more = wish->device || wish->dir;
+	json_t *uri = NULL;
+	int rc = ctl_mount_far_read(&far, ctl);
+	if (!rc && ctl_option_given(ctl, "dry-run"))
+		ctl_mount_far_show(&far);
+	if (rc || ctl_option_given(ctl, "dry-run"))
+		return rc;
+	wish->volume = far.volume;
+	rc = ctl_mount_far_begin(&far);
+	if (rc)
+		return rc;
+	if (more)
+		rc = ctl_mount_near(ctl, far.segment, wish, &mounted, &changed);
+	rc = rc ? rc : ctl_mount_far_uri(&far, &uri);
+	if (rc && far.started && !ctl_ask_interrupted())
+		ctl_mount_far_undo(&far);
+	if (rc)
+		return rc;
+	json_t *row = more ? ctl_mounted_json(&mounted) : json_object();
+	json_object_set_new(row, "uri", uri);
+	json_object_set_new(row, "segment", json_string(far.segment));
+	json_object_set_new(row, "volume", json_string(far.volume));
+	json_object_set_new(row, "near", json_string(*far.near ? far.near : "memory"));
+	json_object_set_new(row, "changed", json_boolean(changed || far.started));
+	ctl_output_one(ctl, row, with_uri, more ? countof(with_uri) : 4);
+	return 0;
 }
 
 static int run_mount(struct ctl *ctl)
 {
-	struct mount mount = {.ctl = ctl};
-	json_t *said = NULL;
-	int rc = read_wish(&mount);
+	struct ctl_mount_wish wish = {0};
+	char real[PATH_MAX];
+	if (!ctl->argc)
+		return run_list(ctl);
+	int rc = read_wish(ctl, &wish, real);
 	if (rc)
 		return rc;
-	if (ctl_option_given(ctl, "dry-run")) {
-		write_pipeline(&mount, stdout);
-		return 0;
-	}
 	ctl_ask_interrupt_catch();
-	rc = begin(&mount);
-	if (!rc)
-		rc = step(ctl, (char *[]){"volume", "uri", mount.volume, "-s", mount.segment, NULL},
-			&said);
-	if (!rc)
-		ctl_output_one(ctl,
-			json_pack("{s:O, s:s, s:s, s:s}", "uri",
-				json_object_get(
-					json_array_get(json_object_get(said, "uris"), 0), "uri"),
-				"segment", mount.segment, "volume", mount.volume, "near",
-				*mount.near ? mount.near : "memory"),
-			columns, countof(columns));
-	json_decref(said);
-	return rc;
+	return strstr(ctl->argv[0], "://") ? run_far(ctl, &wish) : run_near(ctl, &wish);
 }
 
 const struct ctl_verb ctl_mount_verb = {
 	"mount",
 	NULL,
-	"URI",
-	1,
-	1,
-	"use a volume that another host exports",
+	"[VOLUME|URI [DIR]]",
+	0,
+	2,
+	"a volume as a file, a device or a file system; also one of another host",
+	"\tOf a volume or snapshot of this host it makes a file: in DIR, or in a folder of its "
+	"own; "
+	"with *--device* also a block device, and with *--fs* that device's file system is mounted "
+	"on DIR. A peer *mountN*, a *skerry-role-front_fuse*(7), serves the file; when it, or the "
+	"keeper, is killed, whoever uses the mount meets a pause. Said again it goes on from what "
+	"is there, and changes nothing when all is; without arguments it lists what is mounted. "
+	"Needs root.\n\n"
 	"\tURI is *skerry+tls://HOST[:7070]/VOLUME*; *skerry+tcp* is clear text, and "
 	"*skerry+unix:///VOLUME?socket=PATH* a socket of this host. There a "
 	"*skerry-role-synapse_export*(7) offers a store. Starts a pipeline of its own: an NBD "
@@ -452,11 +465,16 @@ const struct ctl_verb ctl_mount_verb = {
 	"journal of what was written, lie in a folder, and are found there the next time; without, "
 	"in memory, as much as fits. While the link is away, what is near is read, and writes go "
 	"on "
-	"until the cache's dirty limit. *--dry-run* prints the pipeline file.\n",
+	"until the cache's dirty limit. It leaves an NBD URI, and with DIR or *--device* what they "
+	"say. *--dry-run* prints the pipeline file.\n",
 	run_mount,
-	{&option_near, &option_memory, &option_name, &option_tls, &option_cert, &option_clear,
-		&option_create, &option_wait, &ctl_option_dry_run},
+	{&option_device, &option_fs, &option_options, &option_read_only, &option_near,
+		&option_memory, &option_name, &option_tls, &option_cert, &option_clear,
+		&option_create, &option_wait, &ctl_option_via, &ctl_option_dry_run},
 	.examples =
+		"xsegctl mount disk\n"
+		"xsegctl mount disk /mnt --fs\n"
+		"mkfs.ext4 \"$(xsegctl mount new --device --json | jq -r .device)\"\n"
 		"xsegctl mount skerry+tls://store1.example.net/disk --near /var/lib/skerry/disk\n"
 		"nbdinfo \"$(xsegctl mount skerry+unix:///disk?socket=/run/out0.sock --json | jq "
 		"-r .uri)\"\n",
@@ -464,33 +482,108 @@ const struct ctl_verb ctl_mount_verb = {
 
 /* --- umount ----------------------------------------------------------------------------------- */
 
-static int run_umount(struct ctl *ctl)
+static bool is_named(const struct ctl_mounted *mounted, const char *name, const char *real)
 {
-	struct mount mount = {.ctl = ctl};
-	static const struct ctl_column gone[] = {
+	char file[CTL_FILE_MAX];
+	ctl_mounted_file(mounted, file);
+	return !strcmp(mounted->volume, name) ||
+	       (*real && (!strcmp(mounted->folder, real) || !strcmp(file, real) ||
+				 !strcmp(mounted->device, real) || !strcmp(mounted->root, real)));
+}
+
+/* A path is looked for without asking whoever serves it: that may be dead. */
+static void read_path(const char *name, char real[PATH_MAX])
+{
+	char copy[PATH_MAX], parent[PATH_MAX];
+	real[0] = 0;
+	if (!strchr(name, '/'))
+		return;
+	snprintf(copy, sizeof(copy), "%s", name);
+	while (copy[1] && copy[strlen(copy) - 1] == '/')
+		copy[strlen(copy) - 1] = 0;
+	char *slash = strrchr(copy, '/');
+	*slash = 0;
+	if (realpath(slash == copy ? "/" : copy, parent) &&
+		snprintf(real, PATH_MAX, "%s/%s", parent[1] ? parent : "", slash + 1) >= PATH_MAX)
+		real[0] = 0;
+}
+
+static int not_mounted(struct ctl *ctl, const char *name)
+{
+	return fault_set(&ctl->fault, FAULT_NOT_FOUND, name,
+		"'xsegctl mount' lists what is mounted; 'xsegctl segment list' shows all segments",
+		"nothing is mounted under the name '%s'", name);
+}
+
+/* The one of that name; volumes of several segments may have it. */
+static int find_named(struct ctl *ctl, const char *name, struct ctl_mounted *mounted)
+{
+	struct ctl_mounted_all found = ctl_mounted_list(ctl->segment);
+	char real[PATH_MAX];
+	size_t count = 0;
+	int rc = 0;
+	read_path(name, real);
+	for (size_t i = 0; i < found.count; i++) {
+		if (!is_named(&found.all[i], name, real))
+			continue;
+		if (count++ && strcmp(mounted->segment, found.all[i].segment))
+			rc = fault_set(&ctl->fault, FAULT_USAGE, name, "say which with --segment",
+				"'%s' is mounted out of several segments", name);
+		*mounted = found.all[i];
+	}
+	free(found.all);
+	return count ? rc : not_mounted(ctl, name);
+}
+
+static void print_gone(struct ctl *ctl, const char *segment, const char *volume, bool changed)
+{
+	static const struct ctl_column gone[] = {{"volume", "volume", CTL_TEXT},
 		{"segment", "segment", CTL_TEXT}, {"changed", "changed", CTL_TEXT}};
-	int rc = read_name(&mount, ctl->argv[0]);
+	json_t *row = json_pack("{s:s, s:b}", "segment", segment, "changed", changed);
+	if (volume)
+		json_object_set_new(row, "volume", json_string(volume));
+	ctl_output_one(ctl, row, volume ? gone : gone + 1, countof(gone) - !volume);
+}
+
+static int end_near(struct ctl *ctl, bool plan)
+{
+	struct ctl_mounted mounted;
+	char segment[NAME_LENGTH_MAX + 1];
+	int rc = find_named(ctl, ctl->argv[0], &mounted);
+	const struct fault missing = ctl->fault;
+	if (rc == -FAULT_NOT_FOUND && !plan && !ctl_join_segment_name(ctl, segment))
+		ctl_mounted_sweep(ctl, segment);
+	ctl->fault = missing;
 	if (rc)
 		return rc;
-	if (access(mount.file, F_OK))
-		return fault_set(&ctl->fault, FAULT_NOT_FOUND, mount.segment,
-			"'xsegctl segment list' shows all there are",
-			"nothing is mounted under the name '%s'", mount.segment);
-	bool plan = ctl_option_given(ctl, "dry-run");
-	char *words[] = {"down", mount.segment, plan ? "--dry-run" : NULL, NULL, NULL};
-	if (ctl_option_given(ctl, "yes"))
-		words[plan ? 3 : 2] = "--yes";
-	rc = step(ctl, words, NULL);
-	/* a pipeline that is not up any more has nothing to write back */
+	ctl_join_run_dir(mounted.segment);
+	rc = plan ? 0 : ctl_mounted_end(ctl, &mounted);
+	if (!rc)
+		print_gone(ctl, mounted.segment, mounted.volume, !plan);
+	return rc;
+}
+
+static int end_far(struct ctl_mount_far *far, bool plan)
+{
+	int rc = plan ? 0 : ctl_mounted_end_all(far->ctl, far->segment);
+	rc = rc ? rc : ctl_mount_far_end(far, plan);
 	if (rc && rc != -FAULT_NOT_FOUND)
 		return rc;
-	memset(&ctl->fault, 0, sizeof(ctl->fault));
-	if (!plan)
-		unlink(mount.file);
-	ctl_output_one(ctl,
-		json_pack("{s:s, s:b}", "segment", mount.segment, "changed", rc == 0 && !plan),
-		gone, countof(gone));
+	memset(&far->ctl->fault, 0, sizeof(far->ctl->fault));
+	print_gone(far->ctl, far->segment, NULL, rc == 0 && !plan);
 	return 0;
+}
+
+static int run_umount(struct ctl *ctl)
+{
+	struct ctl_mount_far far = {.ctl = ctl};
+	bool plan = ctl_option_given(ctl, "dry-run");
+	if (name_check(ctl->argv[0])) {
+		int rc = ctl_mount_far_name(&far, ctl->argv[0]);
+		if (rc || !access(far.file, F_OK))
+			return rc ? rc : end_far(&far, plan);
+	}
+	return end_near(ctl, plan);
 }
 
 const struct ctl_verb ctl_umount_verb = {
@@ -499,10 +592,18 @@ const struct ctl_verb ctl_umount_verb = {
 	"NAME",
 	1,
 	1,
-	"end a mount; all that was written is at the other host then",
-	"\tWhat cannot be written back, as the link is away, keeps the segment (exit status 5): "
-	"mount it again to go on. What *--near* has stays there for the next time.\n",
+	"end a mount: all that was written is in the volume then, or at the other host",
+	"\tNAME is a volume or snapshot, or the path of its folder, file or device, or where its "
+	"file "
+	"system is mounted. The file system is unmounted, the device detached, the file's peer "
+	"stopped; the first that somebody uses ends that (exit status 5), and nothing is lost. "
+	"Also "
+	"what is left where all processes were killed.\n\n"
+	"\tFor a volume of another host NAME is its segment's. What cannot be written back, as the "
+	"link is away, keeps the segment (exit status 5): mount it again to go on. What *--near* "
+	"has stays there for the next time.\n",
 	run_umount,
 	{&ctl_option_yes, &ctl_option_dry_run},
-	.examples = "xsegctl umount disk\n",
+	.examples = "xsegctl umount disk\n"
+		    "xsegctl umount /mnt\n",
 };

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "tools/ctl/ctl_front.h"
+#include "tools/ctl/ctl_mount.h"
 #include "tools/ctl/ctl_rpc.h"
 #include "tools/ctl/ctl_status.h"
 #include "tools/pipeline/pipeline.h"
@@ -360,6 +361,12 @@ static int run_down(struct ctl *ctl)
 	snprintf(deed, sizeof(deed), "stop segment '%s'", name);
 	ctl->segment = name;
 	rc = ctl_front_ask(ctl, &all, deed);
+	if (rc) {
+		json_decref(params);
+		return rc;
+	}
+	/* what file systems have not written yet goes to their volumes while these are there */
+	rc = ctl_option_given(ctl, "dry-run") ? 0 : ctl_mounted_end_all(ctl, name);
 	if (rc) {
 		json_decref(params);
 		return rc;

@@ -86,17 +86,7 @@ int ctl_plug_check(struct ctl_plug *plug, const char *what)
 
 int ctl_plug_ask(struct ctl_plug *plug, const char *method, json_t *params, json_t **result)
 {
-	json_t *kept = params ? params : json_object();
-	int rc;
-	do {
-		memset(&plug->ctl->fault, 0, sizeof(plug->ctl->fault));
-		rc = ctl_rpc_call(plug->ctl, plug->seg.name, method, json_deep_copy(kept), result);
-		if (!rc || !plug->ctl->fault.again || ctl_ask_interrupted())
-			break;
-		time_nap(AGAIN_NS);
-	} while (!plug->until_ns || clock_now_ns() < plug->until_ns);
-	json_decref(kept);
-	return rc;
+	return ctl_rpc_insist(plug->ctl, plug->seg.name, method, params, plug->until_ns, result);
 }
 
 int ctl_plug_switch(struct ctl_plug *plug, const char *to, bool *changed)

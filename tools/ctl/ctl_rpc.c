@@ -5,6 +5,7 @@
 #include <base/clock.h>
 #include <base/must.h>
 #include <base/path.h>
+#include <base/time.h>
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -15,6 +16,7 @@
 #include <unistd.h>
 
 #define REPLY_MAX (16u << 20)
+#define AGAIN_NS 100000000u
 
 static int away(struct ctl *ctl, const char *segment, const char *why)
 {
@@ -164,5 +166,21 @@ int ctl_rpc_call(
 		close(fd);
 	free(line.text);
 	free(out);
+	return rc;
+}
+
+int ctl_rpc_insist(struct ctl *ctl, const char *segment, const char *method, json_t *params,
+	uint64_t until_ns, json_t **result)
+{
+	json_t *kept = params ? params : json_object();
+	int rc;
+	do {
+		memset(&ctl->fault, 0, sizeof(ctl->fault));
+		rc = ctl_rpc_call(ctl, segment, method, json_deep_copy(kept), result);
+		if (!rc || !ctl->fault.again || ctl_ask_interrupted())
+			break;
+		time_nap(AGAIN_NS);
+	} while (!until_ns || clock_now_ns() < until_ns);
+	json_decref(kept);
 	return rc;
 }

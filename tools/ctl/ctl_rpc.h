@@ -12,5 +12,8 @@
 
 int ctl_rpc_call(
 	struct ctl *ctl, const char *segment, const char *method, json_t *params, json_t **result);
+/* The same, again and again while the keeper is busy with something else; until_ns 0: no limit. */
+int ctl_rpc_insist(struct ctl *ctl, const char *segment, const char *method, json_t *params,
+	uint64_t until_ns, json_t **result);
 
 #endif
