@@ -139,6 +139,7 @@ ctl_exits 0 "once more" mount disk --device --json
 json_is "... changes nothing" '[.changed, .device] | map(tostring) | join(" ")' "false $device"
 exec 7<"$device"
 ctl_exits 5 "a device that is open keeps it" umount "$device"
+ctl_exits 5 "... whoever insists" umount disk --yes
 exec 7<&-
 ctl_exits 0 "... until it is closed" umount disk
 gone_all "then all is gone"
@@ -191,6 +192,8 @@ gone_all "... with all"
 ctl_exits 0 "a snapshot" volume snapshot disk@then
 ctl_exits 0 "... is mounted as well" mount disk@then "$SCENE_DIR/other" --fs
 tap_is "... with what was not synced" "$(cat "$SCENE_DIR/other/more")" more
+device=$(findmnt -no SOURCE "$SCENE_DIR/other")
+tap_is "... on a device that cannot be written to" "$(blockdev --getro "$device")" 1
 tap_like "... read-only" "$(touch "$SCENE_DIR/other/new" 2>&1)" 'Read-only file system'
 ctl_exits 0 "... beside its volume" mount disk "$root" --fs
 tap_is "both are listed" "$(listed .volume | jq -c sort)" '["disk","disk@then"]'

@@ -192,13 +192,12 @@ static int check_file(struct near *near)
 
 /* --- a device --- */
 
+/* Of a file that cannot be written to losetup makes a device that cannot, either. */
 static int make_device(struct near *near)
 {
 	struct ctl_mounted *now = near->now;
 	char file[CTL_FILE_MAX], *device = NULL;
-	char *words[] = {"losetup", "--find", "--show", "--direct-io=on", file, NULL, NULL};
-	if (near->wish->read_only || strchr(now->volume, '@'))
-		words[5] = "--read-only";
+	char *words[] = {"losetup", "--find", "--show", "--direct-io=on", file, NULL};
 	ctl_mounted_file(now, file);
 	int rc = ctl_mounted_run(near->ctl, now->volume, words, &device);
 	if (rc)
