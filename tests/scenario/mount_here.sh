@@ -115,6 +115,18 @@ none_left() { [ -z "$(left)" ]; }
 tap_run "... and are ended at once" scene_until 60 none_left
 for i in 1 2 3 4; do scene_stop "many-$i"; done
 
+for i in 1 2 3; do scene_spawn "same-$i" "$XSEGCTL" mount many-1; done
+rcs=''
+for i in 1 2 3; do
+    rc=0
+    wait "$(scene_pid "same-$i")" || rc=$?
+    unset "SCENE_PIDS[same-$i]"
+    rcs+=$rc
+done
+tap_is "one by three at once" "$rcs $(listed .volume)" '000 ["many-1"]'
+ctl_exits 0 "... is ended by one" umount many-1
+gone_all "... with all"
+
 # --- somebody else unmounts it --------------------------------------------------------------------
 ctl_exits 0 "a file" mount disk "$dir"
 umount "$dir"
@@ -211,7 +223,7 @@ killed_after() { # MS ARGS...
 for ms in 1 3 6 10 15 20 30 40 60 90 130; do
     killed_after "$ms" mount disk "$root" --fs
     "$XSEGCTL" mount disk "$root" --fs >>"$SCENE_DIR/killed" 2>&1 ||
-        { tap_not_ok "mount after $ms ms"; tap_note <"$SCENE_DIR/killed"; }
+        { tap_not_ok "mount after $ms ms"; sed 's/^/#   /' "$SCENE_DIR/killed"; }
     [ "$(cat "$root/more")" = more ] || tap_not_ok "the file system after $ms ms"
     killed_after "$ms" umount disk
     "$XSEGCTL" umount disk >"$SCENE_DIR/killed" 2>&1

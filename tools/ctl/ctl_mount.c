@@ -144,12 +144,30 @@ static int start_numbered(struct near *near, unsigned number, const char *compos
 	rc = rc ? rc : start_peer(near, composer);
 	if (rc == -FAULT_CONFLICT && forget_stopped(near))
 		rc = start_peer(near, composer);
-	if (rc && (!near->wish->dir || near->wish->fs))
+	/* whoever has the number now may be about to mount on it */
+	if (rc && rc != -FAULT_CONFLICT && (!near->wish->dir || near->wish->fs))
 		rmdir(now->folder);
 	return rc;
 }
 
-/* A number may be in use, or somebody takes it at the same time. */
+/* Is it mounted? Then as far as it has got. */
+static bool look(struct near *near)
+{
+	struct ctl_mounted *now = near->now;
+	struct ctl_mounted_all found = ctl_mounted_list(now->segment);
+	bool there = false;
+	for (size_t i = 0; i < found.count; i++) {
+		if (strcmp(found.all[i].volume, near->wish->volume) || found.all[i].dead)
+			continue;
+		*now = found.all[i];
+		there = true;
+	}
+	free(found.all);
+	return there;
+}
+
+/* A number may be in use: by what somebody else, or one of us that was killed, has just begun for
+   the same volume. */
 static int make_file(struct near *near)
 {
 	char composer[NAME_LENGTH_MAX + 1];
@@ -162,6 +180,8 @@ static int make_file(struct near *near)
 		rc = start_numbered(near, i, composer);
 		if (rc != -FAULT_CONFLICT)
 			break;
+		if (look(near))
+			return 0;
 	}
 	near->started = !rc;
 	return rc;
@@ -261,7 +281,9 @@ static int steps(struct near *near)
 {
 	const struct ctl_mount_wish *wish = near->wish;
 	struct ctl_mounted *now = near->now;
-	int rc = now->peer[0] ? check_file(near) : make_file(near);
+	int rc = look(near) ? 0 : make_file(near);
+	if (!rc && !near->started)
+		rc = check_file(near);
 	rc = rc ? rc : go_on(near);
 	if (!rc && (wish->device || wish->fs) && !now->device[0])
 		rc = make_device(near);
@@ -280,14 +302,9 @@ int ctl_mount_near(struct ctl *ctl, const char *segment, const struct ctl_mount_
 	struct ctl_mounted *mounted, bool *changed)
 {
 	struct near near = {.ctl = ctl, .wish = wish, .now = mounted};
-	struct ctl_mounted_all all = ctl_mounted_list(segment);
 	memset(mounted, 0, sizeof(*mounted));
 	snprintf(mounted->segment, sizeof(mounted->segment), "%s", segment);
 	snprintf(mounted->volume, sizeof(mounted->volume), "%s", wish->volume);
-	for (size_t i = 0; i < all.count; i++)
-		if (!strcmp(all.all[i].volume, wish->volume) && !all.all[i].dead)
-			*mounted = all.all[i];
-	free(all.all);
 	int rc = steps(&near);
 	*changed = near.started || near.attached || near.rooted;
 	if (rc)
