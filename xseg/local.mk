@@ -7,6 +7,6 @@ libxseg_la_SOURCES = \
 	xseg/xseg_segment.c xseg/xseg_create.c xseg/xseg_layout.c xseg/xseg_layout.h xseg/xseg_map.c \
 	xseg/xseg_op.c xseg/xseg_page.c xseg/xseg_ring.c \
 	xseg/xseg_request.c xseg/xseg_port.c xseg/xseg_bell.c xseg/xseg_registry.c \
-	xseg/xseg_stats.c xseg/xseg_usage.c xseg/xseg_data.c xseg/xseg_data.h xseg/xseg_lane.c
+	xseg/xseg_resident.c xseg/xseg_stats.c xseg/xseg_usage.c xseg/xseg_data.c xseg/xseg_data.h xseg/xseg_lane.c
 # the default visibility: modules find these in the program that hosts them
 libxseg_la_CFLAGS = $(AM_CFLAGS) -fvisibility=default

@@ -22,6 +22,7 @@
 #include <stdatomic.h>
 #include <urcu/wfcqueue.h>
 #include <xseg/lane.h>
+#include <xseg/resident.h>
 
 #define HOST_PEERS_MAX 32u
 #define HOST_LANES_MAX XSEG_PORT_LANES_MAX

@@ -489,6 +489,7 @@ int host_start(struct host *host, const struct host_config *config, char why[WHY
 	if (error)
 		return error;
 	host->joined = true;
+	xseg_resident_begin(&host->seg); /* threads that are made later have it from this one */
 	xseg_ringer_init(&host->ringer, &host->seg);
 	worker_pool_start(config->workers);
 	error = host_lanes_begin(host, why);
@@ -612,6 +613,7 @@ void host_fini(struct host *host)
 		spec_peer_free(&host->peers[i]);
 	if (host->joined) {
 		xseg_ringer_fini(&host->ringer);
+		xseg_resident_begin(NULL);
 		xseg_segment_leave(&host->seg);
 	}
 	host->joined = false;

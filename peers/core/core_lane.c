@@ -137,6 +137,7 @@ static void lane_show(struct lane *lane)
 		if (unlikely(lane->x->now_ns >= shard->volumes_sweep_ns)) {
 			volume_sweep(shard, lane->x->now_ns);
 			level_look(shard);
+			xseg_resident_look();
 		}
 	}
 }

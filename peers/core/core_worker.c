@@ -39,6 +39,7 @@ static void *worker_main(void *unused)
 	struct worker_item *item;
 	pthread_setname_np(pthread_self(), "worker");
 	while ((item = worker_next())) {
+		xseg_resident_look();
 		item->run(item);
 		peer_post(&item->post);
 	}

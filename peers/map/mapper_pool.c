@@ -6,6 +6,7 @@
 #include <base/log.h>
 #include <errno.h>
 #include <string.h>
+#include <xseg/resident.h>
 
 #include "peers/map/mapper.h"
 
@@ -40,6 +41,7 @@ static void *pool_main(void *context)
 		bool slow = !(task->kind->flags & MAPPER_QUICK);
 		pool->waiting--;
 		pthread_mutex_unlock(&shared->lock);
+		xseg_resident_look();
 		mapper_task_run(task);
 		pthread_mutex_lock(&shared->lock);
 		if (!slow)

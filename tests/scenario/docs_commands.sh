@@ -177,6 +177,7 @@ if has_loop; then
 else
     not_here $cook 1 "$device" "no front_fuse, no /dev/fuse or no loop devices"
 fi
+not_here $cook 1 "A volume as swap" "it is this machine's; swap_guest.sh does that in a guest"
 ctl_exits 0 "it goes again" peer stop vm7
 not_here $cook 1 "Attach it to the kernel" "nbd is no part of this kernel; nbd_uml.sh boots one"
 

@@ -62,7 +62,7 @@ ctl_exits 0 "help" --help
 nouns=$(sed -n '/^Commands:/,/^$/s/^  \([a-z]*\) .*/\1/p' <<<"$OUT" | sort -u)
 tap_is "it lists the nouns" "$(tr '\n' ' ' <<<"$nouns")" \
     "bridge cache cert client completion config down edge evacuate events job log metrics mount \
-peer plug rehome segment stats status tape top trace umount unplug up volume "
+peer plug rehome segment stats status swap tape top trace umount unplug up volume "
 while read -r noun verb rest; do
     case $verb in [a-z]*) ;; *) verb='' ;; esac
     # shellcheck disable=SC2086

@@ -142,7 +142,7 @@ extern const struct ctl_verb ctl_cache_list, ctl_cache_stats, ctl_cache_mode, ct
 	ctl_cache_drop, ctl_cache_resize, ctl_cache_policy;
 extern const struct ctl_verb ctl_tape_list, ctl_tape_label, ctl_tape_verify, ctl_tape_clean,
 	ctl_tape_rebuild;
-extern const struct ctl_verb ctl_mount_verb, ctl_umount_verb;
+extern const struct ctl_verb ctl_mount_verb, ctl_umount_verb, ctl_swap_on, ctl_swap_off;
 extern const struct ctl_verb ctl_bridge_add, ctl_bridge_rm, ctl_bridge_list, ctl_bridge_status;
 extern const struct ctl_verb ctl_rehome_verb, ctl_rehome_status, ctl_rehome_cancel,
 	ctl_evacuate_verb;

@@ -24,12 +24,13 @@
 
 /* --- what is mounted (ctl_mounted.c) --- */
 
+#define CTL_MOUNTED_SWAP "[swap]"
 /* One volume or snapshot, and how far it has got; "": not so far. */
 struct ctl_mounted {
 	char segment[NAME_LENGTH_MAX + 1], peer[NAME_LENGTH_MAX + 1];
 	char volume[VOLUME_NAME_LENGTH_MAX + 1];
 	char folder[PATH_LENGTH_MAX], device[CTL_DEVICE_MAX];
-	char root[PATH_MAX]; /* of its file system */
+	char root[PATH_MAX]; /* of its file system; CTL_MOUNTED_SWAP: the device is swap */
 	bool dead;	     /* nobody answers for its folder any more */
 };
 struct ctl_mounted_all {

@@ -126,12 +126,25 @@ static void read_devices(struct ctl_mounted_all *found)
 		closedir(loops);
 }
 
+static bool is_swap(const char *device)
+{
+	char line[PATH_MAX];
+	size_t length = strlen(device);
+	bool found = false;
+	FILE *table = fopen("/proc/swaps", "re");
+	while (table && !found && fgets(line, sizeof(line), table))
+		found = !strncmp(line, device, length) && line[length] == ' ';
+	if (table)
+		fclose(table);
+	return found;
+}
+
 /* Where the file system on a device is mounted last. */
 static void read_root(const char *device, char root[PATH_MAX])
 {
 	FILE *table = setmntent(MOUNTS, "re");
 	struct mntent *entry;
-	root[0] = 0;
+	snprintf(root, PATH_MAX, "%s", is_swap(device) ? CTL_MOUNTED_SWAP : "");
 	while (table && (entry = getmntent(table)))
 		if (!strcmp(entry->mnt_fsname, device))
 			snprintf(root, PATH_MAX, "%s", entry->mnt_dir);
@@ -215,6 +228,10 @@ int ctl_mounted_ask(struct ctl *ctl, const char *segment, const char *method, js
 
 static int end_root(struct ctl *ctl, struct ctl_mounted *mounted)
 {
+	if (!strcmp(mounted->root, CTL_MOUNTED_SWAP))
+		return fault_set(&ctl->fault, FAULT_BUSY, mounted->volume,
+			"'xsegctl swap off' brings back what is in it", "volume '%s' is swap",
+			mounted->volume);
 	while (mounted->root[0]) {
 		if (umount2(mounted->root, UMOUNT_NOFOLLOW)) {
 			bool busy = errno == EBUSY;

@@ -29,9 +29,9 @@ const struct ctl_verb *const ctl_verbs[] = {&ctl_segment_create, &ctl_segment_de
 	&ctl_volume_fsck, &ctl_import_verb, &ctl_export_verb, &ctl_config_check, &ctl_config_diff,
 	&ctl_config_apply, &ctl_config_save, &ctl_job_list, &ctl_job_show, &ctl_job_wait,
 	&ctl_job_cancel, &ctl_job_tidy, &ctl_tape_list, &ctl_tape_label, &ctl_tape_verify,
-	&ctl_tape_clean, &ctl_tape_rebuild, &ctl_mount_verb, &ctl_umount_verb, &ctl_bridge_add,
-	&ctl_bridge_rm, &ctl_bridge_list, &ctl_bridge_status, &ctl_rehome_status,
-	&ctl_rehome_cancel, &ctl_rehome_verb, &ctl_evacuate_verb, &ctl_cert_init, &ctl_cert_issue,
-	&ctl_cert_revoke, &ctl_cert_list, &ctl_status_verb, &ctl_stats_verb, &ctl_top_verb,
-	&ctl_trace_verb, &ctl_events_verb, &ctl_log_level, &ctl_metrics_verb, &ctl_completion_verb,
-	NULL};
+	&ctl_tape_clean, &ctl_tape_rebuild, &ctl_mount_verb, &ctl_umount_verb, &ctl_swap_on,
+	&ctl_swap_off, &ctl_bridge_add, &ctl_bridge_rm, &ctl_bridge_list, &ctl_bridge_status,
+	&ctl_rehome_status, &ctl_rehome_cancel, &ctl_rehome_verb, &ctl_evacuate_verb,
+	&ctl_cert_init, &ctl_cert_issue, &ctl_cert_revoke, &ctl_cert_list, &ctl_status_verb,
+	&ctl_stats_verb, &ctl_top_verb, &ctl_trace_verb, &ctl_events_verb, &ctl_log_level,
+	&ctl_metrics_verb, &ctl_completion_verb, NULL};

@@ -21,6 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 #include <xseg/registry.h>
+#include <xseg/resident.h>
 
 #include "tools/keeper/keeper.h"
 #include "tools/keeper/keeper_cache.h"
@@ -239,6 +240,7 @@ int keeper_files_segment(struct keeper *keeper, struct fault *fault)
 		return -FAULT_FAILED;
 	}
 	keeper->joined = true;
+	xseg_resident_begin(&keeper->seg);
 	rc = segment_keep(keeper, fault);
 	if (rc)
 		return rc;
@@ -283,6 +285,7 @@ bool keeper_files_remove(struct keeper *keeper, bool destroy)
 {
 	char why[XSEG_WHY_SIZE] = "", path[PATH_LENGTH_MAX];
 	bool destroyed = false;
+	xseg_resident_begin(NULL);
 	if (keeper->joined)
 		xseg_segment_leave(&keeper->seg);
 	keeper->joined = false;

@@ -14,6 +14,7 @@
 #include <xseg/op.h>
 #include <xseg/registry.h>
 #include <xseg/request.h>
+#include <xseg/resident.h>
 
 #include "tools/keeper/keeper.h"
 
@@ -238,6 +239,7 @@ static void on_watch(int fd, short what, void *context)
 	if (keeper->phase != KEEPER_PHASE_STOPPING)
 		watch_requests(keeper, now_ns);
 	keeper_reap_others(keeper);
+	xseg_resident_look(); /* who starts a successor must not wait for it */
 	evtimer_add(keeper->watch, &every);
 }
 
