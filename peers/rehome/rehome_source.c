@@ -26,9 +26,11 @@ static void answer(struct rehome_volume *volume, int error)
 
 /* --- beginning -------------------------------------------------------------------------------- */
 
-/* Nothing has begun yet. */
-static void give_up(struct rehome_volume *volume, int error)
+/* Nothing has begun yet. It was kept for the move: who has it open is looked at again. */
+static void give_up(struct rehome *rehome, struct rehome_volume *volume, int error)
 {
+	volume->keeping |= volume->state == REHOME_HOME;
+	rehome_volume_watch(rehome, volume);
 	volume->info.error = error;
 	volume->is_preparing = false;
 	answer(volume, error);
@@ -70,7 +72,7 @@ static void offered(struct call *call)
 	if (rc == -EXDEV && offer_again(rehome, volume))
 		return;
 	if (rc != 0 || volume->move.only_ask) {
-		give_up(volume, rc);
+		give_up(rehome, volume, rc);
 		return;
 	}
 	rehome->edges[volume->move.edge].owner = offer.owner;
@@ -113,7 +115,7 @@ static void looked(struct call *call)
 	if (call)
 		call_submit(call, volume->move.edge, offered);
 	else
-		give_up(volume, rc == 0 ? -EAGAIN : rc);
+		give_up(rehome, volume, rc == 0 ? -EAGAIN : rc);
 }
 
 static void acquired(struct call *call)
@@ -123,7 +125,7 @@ static void acquired(struct call *call)
 	int rc = call->result;
 	call_end(call);
 	if (volume && (rc != 0 || !rehome_volume_read(rehome, volume, looked)))
-		give_up(volume, rc == 0 ? -EAGAIN : rc);
+		give_up(rehome, volume, rc == 0 ? -EAGAIN : rc);
 }
 
 static int begin(struct rehome *rehome, struct rehome_volume *volume, const struct rehome_ask *ask)

@@ -30,8 +30,10 @@ our_loops() { losetup --list --noheadings --output NAME,BACK-FILE | awk -v at="$
     'index($2, at) == 1 { print $1 }'; }
 our_mounts() { awk -v at="$SCENE_DIR/" 'index($2, at) == 1 { print $2 }' /proc/self/mounts |
     sort -r; }
-scene_at_exit 'for at in $(our_mounts); do umount -l "$at"; done
-for at in $(our_loops); do losetup -d "$at"; done'
+# A device says no longer whose it is when its file's folder is gone.
+scene_at_exit 'loops=$(our_loops)
+for at in $(our_mounts); do umount -l "$at"; done
+for at in $loops; do losetup -d "$at"; done'
 
 # What umount has to have undone; the composer, the mapper, the store and the NBD front stay.
 left() {

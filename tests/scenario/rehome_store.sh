@@ -43,6 +43,8 @@ tap_run "which is not the same" scene_io "nbd+unix:///kid?socket=$SCENE_DIR/a.so
     -c 'write -P 9 17M 1M' -c flush
 ctl_exits 4 "b has no such volume" rehome -s a disk --to far0
 tap_like "and the answer says what to do" "$ERR" "--store"
+nobody_has() { [ "$("$XSEGCTL" volume info -s a disk --json | jq .home.host)" = null ]; }
+tap_run "... nor is it kept for a move that does not begin" scene_until 60 nobody_has
 ctl_exits 2 "no name" rehome -s a disk --to far0 --store no/name
 ctl_exits 3 "no store" rehome -s a disk --to far0 --store store9
 ctl_exits 2 "what is no store" rehome -s a disk --to far0 --store cache0
