@@ -201,12 +201,11 @@ static int check_file(struct near *near)
 	ctl_mounted_file(now, file);
 	if (stat(file, &st))
 		return wish_fault(near, FAULT_FAILED, "is mounted, and its file is not there");
-	bool fixed
-	= !(st.st_mode & 0222);
-	if (fixed != wish->read_only && !strchr(wish->volume, '@'))
+	bool read_only = !(st.st_mode & 0222);
+	if (read_only != wish->read_only && !strchr(wish->volume, '@'))
 		return wish_fault(near, FAULT_CONFLICT,
-			fixed ? "is mounted already, read-only"
-			      : "is mounted already, to be written to");
+			read_only ? "is mounted already, read-only"
+				  : "is mounted already, to be written to");
 	return 0;
 }
 
@@ -234,11 +233,10 @@ static int make_root(struct near *near)
 {
 	const struct ctl_mount_wish *wish = near->wish;
 	struct ctl_mounted *now = near->now;
-	bool fixed
-	= wish->read_only || strchr(now->volume, '@');
+	bool read_only = wish->read_only || strchr(now->volume, '@');
 	char options[512];
-	snprintf(options, sizeof(options), "%s%s%s", fixed ? "ro" : "rw", wish->options ? "," : "",
-		wish->options ? wish->options : "");
+	snprintf(options, sizeof(options), "%s%s%s", read_only ? "ro" : "rw",
+		wish->options ? "," : "", wish->options ? wish->options : "");
 	char *words[] = {"mount", "-o", options, now->device, (char *)wish->dir, NULL};
 	int rc = ctl_mounted_run(near->ctl, now->volume, words, NULL);
 	if (rc) {
