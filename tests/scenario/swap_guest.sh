@@ -85,6 +85,8 @@ main() {
     step "... and left alone" sh -c "'$XSEGCTL' mount data && grep -q words \
         /run/skerry/k/mount0/data && '$XSEGCTL' umount data"
     step "no swap so far" swaps 0
+    step "what it would do" "$XSEGCTL" swap on swap --dry-run
+    step "... is not done" swaps 0
     step "swap on" "$XSEGCTL" swap on swap --priority 5 || return
     step "it is there" swaps 1
     step "... with its priority" grep -q '5$' /proc/swaps

@@ -174,11 +174,26 @@ static void print(struct ctl *ctl, const struct ctl_mounted *mounted, bool chang
 		columns, countof(columns));
 }
 
+/* --dry-run */
+static int show_steps(struct ctl *ctl, const char *volume)
+{
+	static const char *const steps[] = {
+		"attach a device", "lock the processes' memory", "swapon"};
+	static const struct ctl_column shown[] = {
+		{"action", "ACTION", CTL_TEXT}, {"object", "OBJECT", CTL_TEXT}};
+	json_t *rows = json_array();
+	for (size_t i = 0; i < countof(steps); i++)
+		json_array_append_new(
+			rows, json_pack("{s:s, s:s}", "action", steps[i], "object", volume));
+	ctl_output_rows(ctl, "steps", rows, shown, countof(shown));
+	return 0;
+}
+
 static int run_on(struct ctl *ctl)
 {
 	const struct ctl_mount_wish wish = {.volume = ctl->argv[0], .device = true};
 	char segment[NAME_LENGTH_MAX + 1];
-	struct ctl_mounted mounted;
+	struct ctl_mounted mounted = {.segment = ""};
 	uint64_t priority;
 	bool mounts = false, empty = false;
 	int rc = ctl_option_number(ctl, "priority", 32767, &priority);
@@ -188,6 +203,8 @@ static int run_on(struct ctl *ctl)
 			"a snapshot cannot be written to");
 	ctl_ask_interrupt_catch();
 	rc = rc ? rc : is_empty(ctl, wish.volume, &empty);
+	if (!rc && ctl_option_given(ctl, "dry-run"))
+		return show_steps(ctl, wish.volume);
 	rc = rc ? rc : ctl_mount_near(ctl, segment, &wish, &mounted, &mounts);
 	if (rc)
 		return rc;
@@ -221,7 +238,7 @@ const struct ctl_verb ctl_swap_on = {
 	"threads on "
 	"the way to the volume wait for some, too.\n",
 	run_on,
-	{&option_priority, &ctl_option_via},
+	{&option_priority, &ctl_option_via, &ctl_option_dry_run},
 	.examples = "xsegctl volume create swap --size 16G\n"
 		    "xsegctl swap on swap --priority 10\n",
 };
@@ -250,6 +267,10 @@ static int run_off(struct ctl *ctl)
 	if (rc)
 		return rc;
 	memset(&ctl->fault, 0, sizeof(ctl->fault));
+	if (ctl_option_given(ctl, "dry-run")) {
+		print(ctl, &mounted, false);
+		return 0;
+	}
 	ctl_join_run_dir(mounted.segment);
 	rc = ctl_mounted_run(
 		ctl, mounted.volume, (char *[]){"swapoff", mounted.device, NULL}, NULL);
@@ -274,6 +295,6 @@ const struct ctl_verb ctl_swap_off = {
 	"goes "
 	"as well, and the segment's processes no longer lock their memory.\n",
 	run_off,
-	{0},
+	{&ctl_option_dry_run},
 	.examples = "xsegctl swap off swap\n",
 };
