@@ -57,6 +57,22 @@ ctl_exits 0 "b's bridge" bridge add -s b back0 "unix:$SCENE_DIR/a.out"
 ctl_exits 0 "it goes back" rehome -s b disk --to back0 --json
 tap_is "a has it" "$(owner a)" a
 tap_is "a's re-homer knows that it is home" "$(state a) $(state b)" "home away"
+
+# --- by a host's address ------------------------------------------------------------------------
+to_a="skerry+unix:///?socket=$SCENE_DIR/a.out" to_b="skerry+unix:///?socket=$SCENE_DIR/b.out"
+ctl_exits 2 "a volume's address is none" rehome -s a disk --to "skerry+tls://b.example.net/disk"
+ctl rehome -s a disk --to "skerry+unix:///?socket=$SCENE_DIR/nobody" --timeout 2s
+tap_is "nobody is there" "$RC" 7
+tap_is "and no bridge is left" "$("$XSEGCTL" bridge list -s a --json |
+    jq -c '[.bridges[] | select(.end == "import") | .name]')" '["far0"]'
+ctl_exits 0 "what it would do" rehome -s a disk --to "$to_b" --dry-run
+ctl_exits 0 "it goes to b's address" rehome -s a disk --to "$to_b" --json
+json_is "over a bridge of its own" .to far-b.out
+tap_is "b has it" "$(owner b) $(state a) $(state b)" "b away home"
+ctl_exits 0 "and back to a's" rehome -s b disk --to "$to_a"
+tap_is "a has it" "$(owner a) $(state a) $(state b)" "a home away"
+ctl_exits 0 "said again, the bridge is there" rehome -s a disk --to "$to_b"
+ctl_exits 0 "and back" rehome -s b disk --to "$to_a"
 load_ends first "the first client saw no error"
 tap_run "all is there" io a -c 'read -P 7 20M 64k' -c 'read -P 8 21M 64k'
 

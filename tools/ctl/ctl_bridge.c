@@ -4,6 +4,7 @@
 #include <base/must.h>
 #include <base/time.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <xseg/registry.h>
 
@@ -158,7 +159,7 @@ static int forget(struct ctl_plug *plug)
 	return rc;
 }
 
-static int wait_reached(struct ctl_plug *plug)
+static int wait_reached(struct ctl_plug *plug, const char *address)
 {
 	uint64_t end_ns = clock_now_ns() + plug->ctl->timeout_ns;
 	while (!is_reached(plug)) {
@@ -167,7 +168,7 @@ static int wait_reached(struct ctl_plug *plug)
 		if (clock_now_ns() > end_ns)
 			return fault_set(&plug->ctl->fault, FAULT_TIMEOUT, plug->name,
 				"the log of its process says why; --timeout sets the limit",
-				"'%s' is not reached", plug->ctl->argv[1]);
+				"'%s' is not reached", address);
 		time_nap(LOOK_NS);
 	}
 	return 0;
@@ -185,7 +186,48 @@ static int start(struct ctl_plug *plug)
 	if (used >= sizeof(argument))
 		return fault_set(&ctl->fault, FAULT_USAGE, plug->name, NULL, "that is too long");
 	int rc = ask(plug, "peer.start", argument);
-	return rc ? rc : wait_reached(plug);
+	return rc ? rc : wait_reached(plug, ctl->argv[1]);
+}
+
+/* "key=value" lines become ",key=value". */
+static void put_options(FILE *out, const char *lines)
+{
+	putc(',', out);
+	for (; *lines && lines[1]; lines++) {
+		if (strchr(",\\", *lines))
+			putc('\\', out);
+		putc(*lines == '\n' ? ',' : *lines, out);
+	}
+}
+
+int ctl_bridge_to(struct ctl_plug *plug, const struct ctl_uri *uri)
+{
+	char *lines = NULL, *argument = NULL;
+	size_t size = 0;
+	struct xseg_peer_view view;
+	if (!xseg_peer_find(&plug->seg, plug->name, &view) && view.life != XSEG_LIFE_DEAD)
+		return wait_reached(plug, uri->remote);
+	FILE *out = open_memstream(&lines, &size);
+	must(out);
+	ctl_uri_link(plug->ctl, uri, out);
+	must(fclose(out) == 0);
+	out = open_memstream(&argument, &size);
+	must(out);
+	fprintf(out, "%s=synapse_import", plug->name);
+	put_options(out, lines);
+	must(fclose(out) == 0);
+	int rc = ask(plug, "peer.start", argument);
+	free(lines);
+	free(argument);
+	if (rc)
+		return rc;
+	rc = wait_reached(plug, uri->remote);
+	if (rc) {
+		const struct fault first = plug->ctl->fault;
+		forget(plug);
+		plug->ctl->fault = first;
+	}
+	return rc;
 }
 
 /* --at names an edge that there is; "": none. */

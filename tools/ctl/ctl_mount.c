@@ -24,12 +24,6 @@ static const struct ctl_option option_memory = {
 	"memory", 0, "SIZE", "of the segment; the cache takes half of it (default 1G)", NULL};
 static const struct ctl_option option_name = {
 	"name", 0, "NAME", "of the segment (default: the volume's)", NULL};
-static const struct ctl_option option_tls = {"tls", 0, "DIR",
-	"with ca.crt, crl.pem, and NAME.crt and NAME.key (default /etc/skerry/tls)", NULL};
-static const struct ctl_option option_cert = {
-	"cert", 0, "NAME", "which certificate is shown (default: the host's name)", NULL};
-static const struct ctl_option option_clear = {
-	"clear-text", 0, NULL, "no TLS to another host: whoever is on the way reads all", NULL};
 static const struct ctl_option option_create = {
 	"create", 0, "SIZE", "make the volume, if it is not there", NULL};
 static const struct ctl_option option_wait = {
@@ -421,7 +415,7 @@ static int run_far(struct ctl *ctl, struct ctl_mount_wish *wish)
 		ctl_mount_far_show(&far);
 	if (rc || ctl_option_given(ctl, "dry-run"))
 		return rc;
-	wish->volume = far.volume;
+	wish->volume = far.uri.volume;
 	rc = ctl_mount_far_begin(&far);
 	if (rc)
 		return rc;
@@ -435,7 +429,7 @@ static int run_far(struct ctl *ctl, struct ctl_mount_wish *wish)
 	json_t *row = more ? ctl_mounted_json(&mounted) : json_object();
 	json_object_set_new(row, "uri", uri);
 	json_object_set_new(row, "segment", json_string(far.segment));
-	json_object_set_new(row, "volume", json_string(far.volume));
+	json_object_set_new(row, "volume", json_string(far.uri.volume));
 	json_object_set_new(row, "near", json_string(*far.near ? far.near : "memory"));
 	json_object_set_new(row, "changed", json_boolean(changed || far.started));
 	ctl_output_one(ctl, row, with_uri, more ? countof(with_uri) : 4);
@@ -483,8 +477,9 @@ const struct ctl_verb ctl_mount_verb = {
 	"say. *--dry-run* prints the pipeline file.\n",
 	run_mount,
 	{&option_device, &option_fs, &option_options, &option_read_only, &option_near,
-		&option_memory, &option_name, &option_tls, &option_cert, &option_clear,
-		&option_create, &option_wait, &ctl_option_via, &ctl_option_dry_run},
+		&option_memory, &option_name, &ctl_uri_option_tls, &ctl_uri_option_cert,
+		&ctl_uri_option_clear, &option_create, &option_wait, &ctl_option_via,
+		&ctl_option_dry_run},
 	.examples =
 		"xsegctl mount disk\n"
 		"xsegctl mount disk /mnt --fs\n"

@@ -18,6 +18,7 @@
 #include <peer/map.h>
 
 #include "tools/ctl/ctl_output.h"
+#include "tools/ctl/ctl_uri.h"
 
 #define CTL_DEVICE_MAX 32u
 #define CTL_FILE_MAX (PATH_LENGTH_MAX + VOLUME_NAME_LENGTH_MAX + 16u)
@@ -73,9 +74,9 @@ int ctl_mount_near(struct ctl *ctl, const char *segment, const struct ctl_mount_
 
 struct ctl_mount_far {
 	struct ctl *ctl;
-	bool tls, started;
-	char remote[512]; /* of synapse_import */
-	char volume[VOLUME_NAME_LENGTH_MAX + 1], segment[NAME_LENGTH_MAX + 1];
+	bool started;
+	struct ctl_uri uri;
+	char segment[NAME_LENGTH_MAX + 1];
 	char folder[PATH_LENGTH_MAX], file[PATH_LENGTH_MAX], socket[PATH_LENGTH_MAX];
 	char near[PATH_LENGTH_MAX]; /* absolute; "": in memory only */
 	uint64_t memory;

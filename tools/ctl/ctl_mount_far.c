@@ -14,7 +14,6 @@
 #include "tools/report/program.h"
 #include "tools/report/report.h"
 
-#define PORT "7070"
 #define FILE_NAME "mount.conf"
 #define LOOK_NS 200000000u
 #define STEP_LIMIT_NS (600ull * 1000000000u) /* of what has a limit of its own */
@@ -24,59 +23,9 @@
 static int bad_uri(struct ctl *ctl, const char *uri)
 {
 	return fault_set(&ctl->fault, FAULT_USAGE, uri,
-		"skerry+tls://HOST[:" PORT "]/VOLUME, skerry+tcp://HOST[:" PORT
+		"skerry+tls://HOST[:" CTL_URI_PORT "]/VOLUME, skerry+tcp://HOST[:" CTL_URI_PORT
 		"]/VOLUME or skerry+unix:///VOLUME?socket=PATH",
 		"'%s' does not say where a volume is", uri);
-}
-
-/* "%20" -> " "; false: no good. */
-static bool decode(char *text)
-{
-	char *to = text;
-	for (; *text; text++) {
-		char hex[3] = "", *end = hex;
-		if (*text != '%') {
-			*to++ = *text;
-			continue;
-		}
-		if (text[1] && text[2])
-			memcpy(hex, text + 1, 2);
-		*to++ = (char)strtoul(hex, &end, 16);
-		if (end != hex + 2)
-			return false;
-		text += 2;
-	}
-	*to = 0;
-	return true;
-}
-
-static bool read_uri(struct ctl_mount_far *far, const char *uri)
-{
-	char rest[512];
-	bool local = strncmp(uri, "skerry+unix:///", 15) == 0;
-	far->tls = strncmp(uri, "skerry+tls://", 13) == 0;
-	if (!far->tls && !local && strncmp(uri, "skerry+tcp://", 13))
-		return false;
-	snprintf(rest, sizeof(rest), "%s", uri + (local ? 15 : 13));
-	char *volume = local ? rest : strchr(rest, '/');
-	char *query = strchr(rest, '?');
-	if (query)
-		*query++ = 0;
-	if (!volume || (local && (!query || strncmp(query, "socket=", 7))) || (!local && query))
-		return false;
-	if (!local)
-		*volume++ = 0;
-	if (!decode(volume) || (query && !decode(query)) || !name_check_volume(volume))
-		return false;
-	snprintf(far->volume, sizeof(far->volume), "%.*s", VOLUME_NAME_LENGTH_MAX, volume);
-	const char *colon = strrchr(rest, ':'), *bracket = strrchr(rest, ']');
-	bool port = colon && (!bracket || colon > bracket);
-	if (local)
-		snprintf(far->remote, sizeof(far->remote), "unix:%s", query + 7);
-	else
-		snprintf(far->remote, sizeof(far->remote), "tcp:%.400s%s", rest,
-			port ? "" : ":" PORT);
-	return local || *rest;
 }
 
 static int read_near(struct ctl_mount_far *far)
@@ -118,9 +67,9 @@ int ctl_mount_far_read(struct ctl_mount_far *far, struct ctl *ctl)
 	far->ctl = ctl;
 	const char *name = ctl_option_value(ctl, "name");
 	far->memory = 1ull << 30;
-	if (!read_uri(far, ctl->argv[0]))
+	if (!ctl_uri_read(ctl->argv[0], &far->uri) || !far->uri.volume[0])
 		return bad_uri(ctl, ctl->argv[0]);
-	int rc = ctl_mount_far_name(far, name ? name : far->volume);
+	int rc = ctl_mount_far_name(far, name ? name : far->uri.volume);
 	if (!rc && ctl_option_given(ctl, "wait") && !ctl_option_given(ctl, "near"))
 		rc = fault_set(&ctl->fault, FAULT_USAGE, "wait", "add --near DIR",
 			"--wait needs a place that holds all of the volume");
@@ -136,24 +85,8 @@ int ctl_mount_far_read(struct ctl_mount_far *far, struct ctl *ctl)
 
 static void write_link(const struct ctl_mount_far *far, FILE *out)
 {
-	const char *tls = ctl_option_value(far->ctl, "tls");
-	const char *cert = ctl_option_value(far->ctl, "cert");
-	char host[64] = "", list[PATH_LENGTH_MAX];
-	fprintf(out, "\n[peer far0]\nrole=synapse_import\nhost=disk\nremote=%s\ntimeout=0\n",
-		far->remote);
-	if (ctl_option_given(far->ctl, "clear-text"))
-		fputs("clear-text=yes\n", out);
-	if (!far->tls)
-		return;
-	gethostname(host, sizeof(host) - 1);
-	host[strcspn(host, ".")] = 0;
-	tls = tls ? tls : "/etc/skerry/tls";
-	cert = cert ? cert : host;
-	fprintf(out, "tls-ca=%s/ca.crt\ntls-cert=%s/%s.crt\ntls-key=%s/%s.key\n", tls, tls, cert,
-		tls, cert);
-	snprintf(list, sizeof(list), "%.200s/crl.pem", tls);
-	if (access(list, R_OK) == 0)
-		fprintf(out, "tls-crl=%s\n", list);
+	fputs("\n[peer far0]\nrole=synapse_import\nhost=disk\ntimeout=0\n", out);
+	ctl_uri_link(far->ctl, &far->uri, out);
 }
 
 static void write_near(const struct ctl_mount_far *far, FILE *out)
@@ -180,7 +113,7 @@ static void write_pipeline(const struct ctl_mount_far *far, FILE *out)
 		"[peer map0]\nrole=mapperd\nhost=disk\nedge.store=tier0\n\n"
 		"[peer cache0]\nrole=cached\nhost=disk\nedge.store=tier0\nsize=%llu\nbypass=0\n",
 		far->ctl->argv[0], far->segment, (unsigned long long)far->memory, far->socket,
-		far->volume, (unsigned long long)cache);
+		far->uri.volume, (unsigned long long)cache);
 	if (*far->near)
 		fprintf(out, "journal=%s/journal\njournal-size=%llu\nack=journal\n", far->near,
 			(unsigned long long)cache);
@@ -325,18 +258,18 @@ static int use_volume(struct ctl_mount_far *far, struct client *client)
 	const char *size = ctl_option_value(ctl, "create");
 	struct xseg_volume_info info;
 	uint64_t term;
-	int rc = ctl_volume_find(ctl, client, far->volume, &info);
+	int rc = ctl_volume_find(ctl, client, far->uri.volume, &info);
 	if (rc == -FAULT_NOT_FOUND && size) {
 		memset(&ctl->fault, 0, sizeof(ctl->fault));
 		rc = step(ctl,
-			(char *[]){"volume", "create", far->volume, "--size", (char *)size, "-s",
-				far->segment, NULL},
+			(char *[]){"volume", "create", far->uri.volume, "--size", (char *)size,
+				"-s", far->segment, NULL},
 			NULL);
-		rc = rc ? rc : ctl_volume_find(ctl, client, far->volume, &info);
+		rc = rc ? rc : ctl_volume_find(ctl, client, far->uri.volume, &info);
 	}
 	int error = rc ? 0 : ctl_volume_open(client, 0, info.id, &term);
 	if (rc || error)
-		return rc ? rc : ctl_volume_fault(ctl, far->volume, "cannot be opened", error);
+		return rc ? rc : ctl_volume_fault(ctl, far->uri.volume, "cannot be opened", error);
 	if (ctl_option_given(ctl, "wait"))
 		rc = wait_near(far);
 	ctl_volume_tell(client, XSEG_OP_CLOSE, info.id, 0);
@@ -380,7 +313,8 @@ int ctl_mount_far_uri(const struct ctl_mount_far *far, json_t **uri)
 {
 	json_t *said = NULL;
 	int rc = step(far->ctl,
-		(char *[]){"volume", "uri", (char *)far->volume, "-s", (char *)far->segment, NULL},
+		(char *[]){
+			"volume", "uri", (char *)far->uri.volume, "-s", (char *)far->segment, NULL},
 		&said);
 	if (!rc)
 		*uri = json_incref(

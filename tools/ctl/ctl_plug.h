@@ -15,6 +15,7 @@
 #define SKERRY_TOOLS_CTL_PLUG_H
 
 #include "tools/ctl/ctl_cache.h"
+#include "tools/ctl/ctl_uri.h"
 #include "tools/ctl/ctl_work.h"
 
 #define CTL_EDGES_MAX 16u
@@ -52,6 +53,10 @@ int ctl_plug_check(struct ctl_plug *plug, const char *what);
 int ctl_settle(struct ctl_plug *plug, const char *port, bool anybody);
 /* The first half only. */
 int ctl_settle_turns(struct ctl_plug *plug);
+
+/* The importing end of a bridge to there, called plug->name: it is there and reached, or is started
+   (ctl_bridge.c). */
+int ctl_bridge_to(struct ctl_plug *plug, const struct ctl_uri *uri);
 
 /* The end of an unplug: from edges that lead past it on. `discard`: it is killed, what waits for it
    goes to the store. */

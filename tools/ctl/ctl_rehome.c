@@ -27,8 +27,9 @@
 #define AT_ONCE 4u
 #define AT_ONCE_MAX 64u
 
-static const struct ctl_option option_to = {"to", 0, "PEER",
-	"the importing end of a bridge to a re-homer of the other host (bridge add)", NULL};
+static const struct ctl_option option_to = {"to", 0, "HOST",
+	"skerry+tls://HOST, or the importing end of a bridge to a re-homer there (bridge add)",
+	NULL};
 static const struct ctl_option option_pause = {
 	"downtime", 0, "TIME", "requests may wait so long (default 50ms)", NULL};
 static const struct ctl_option option_stall = {
@@ -64,6 +65,7 @@ struct move {
 
 struct rehome {
 	struct ctl_plug plug; /* .name: the re-homer */
+	struct ctl_uri uri;   /* remote "": a bridge was named */
 	char to[NAME_LENGTH_MAX + 1], composer[NAME_LENGTH_MAX + 1];
 	char store[NAME_LENGTH_MAX + 1]; /* --store, or "" */
 	uint64_t bytes;			 /* copied there */
@@ -168,16 +170,34 @@ static int put_in(struct rehome *rehome)
 	return rc || plug->edge_count == 0 ? rc : ctl_settle(plug, rehome->composer, false);
 }
 
+/* A bridge to a URI stays: who is attached here goes through it. */
+static int make_bridge(struct rehome *rehome)
+{
+	struct ctl_plug bridge = {.ctl = rehome->plug.ctl,
+		.seg = rehome->plug.seg,
+		.until_ns = rehome->plug.until_ns};
+	if (!rehome->uri.remote[0] || ctl_option_given(bridge.ctl, "dry-run"))
+		return 0;
+	memcpy(bridge.name, rehome->to, sizeof(bridge.name));
+	return ctl_bridge_to(&bridge, &rehome->uri);
+}
+
 static int look(struct rehome *rehome)
 {
 	struct ctl_plug *plug = &rehome->plug;
 	struct xseg_peer_view view;
-	if (xseg_peer_find(&plug->seg, rehome->to, &view) || strcmp(view.role, "synapse_import"))
+	int rc = make_bridge(rehome);
+	if (rc)
+		return rc;
+	bool is_known = rehome->uri.remote[0] || /* it is there, or would be */
+			(!xseg_peer_find(&plug->seg, rehome->to, &view) &&
+				!strcmp(view.role, "synapse_import"));
+	if (!is_known)
 		return fault_set(&plug->ctl->fault, FAULT_NOT_FOUND, rehome->to,
 			"'xsegctl bridge add' makes one, to an exporting end whose edge.volume "
 			"leads to a re-homer",
 			"'%s' is no importing end of a bridge", rehome->to);
-	int rc = find_rehomer(plug, rehome->composer);
+	rc = find_rehomer(plug, rehome->composer);
 	rehome->there = plug->name[0];
 	for (unsigned i = 0; !rehome->there && i < NAMES_MAX; i++) {
 		snprintf(plug->name, sizeof(plug->name), "home%u", i);
@@ -482,19 +502,36 @@ static int plan(struct rehome *rehome)
 	return rc;
 }
 
+static int read_to(struct ctl *ctl, struct rehome *rehome, const char *to)
+{
+	if (to && ctl_uri_is(to)) {
+		if (!ctl_uri_read(to, &rehome->uri) || rehome->uri.volume[0])
+			return fault_set(&ctl->fault, FAULT_USAGE, to,
+				"skerry+tls://HOST[:" CTL_URI_PORT
+				"], skerry+tcp://HOST or skerry+unix:///?socket=PATH",
+				"'%s' does not say where a host is", to);
+		ctl_uri_name(&rehome->uri, rehome->to);
+		return 0;
+	}
+	if (!to || !name_check(to))
+		return fault_set(&ctl->fault, FAULT_USAGE, to,
+			"e.g. xsegctl rehome vm1 --to skerry+tls://host2, or --to far0",
+			to ? "'%s' is no name for a peer" : "say where: --to HOST", to);
+	snprintf(rehome->to, sizeof(rehome->to), "%s", to);
+	return 0;
+}
+
 static int read_options(struct ctl *ctl, struct rehome *rehome)
 {
 	static const char *const stalls[] = {"force", "wait", "cancel"};
-	const char *to = ctl_option_value(ctl, "to");
 	const char *store = ctl_option_value(ctl, "store");
 	const char *pause = ctl_option_value(ctl, "downtime");
 	const char *stall = ctl_option_value(ctl, "on-stall");
 	rehome->ask = (struct rehome_ask){.version = REHOME_VERSION, .pause_ns = 50000000};
 	rehome->at_once = AT_ONCE;
-	if (!to || !name_check(to))
-		return fault_set(&ctl->fault, FAULT_USAGE, to, "e.g. xsegctl rehome vm1 --to far0",
-			to ? "'%s' is no name for a peer" : "say where: --to PEER", to);
-	snprintf(rehome->to, sizeof(rehome->to), "%s", to);
+	int rc = read_to(ctl, rehome, ctl_option_value(ctl, "to"));
+	if (rc)
+		return rc;
 	if (store && !name_check(store))
 		return fault_set(&ctl->fault, FAULT_USAGE, store,
 			"e.g. xsegctl rehome vm1 --to far0 --store store1",
@@ -510,8 +547,8 @@ static int read_options(struct ctl *ctl, struct rehome *rehome)
 	if (rehome->ask.stall == countof(stalls))
 		return fault_set(&ctl->fault, FAULT_USAGE, stall, "force, wait or cancel",
 			"--on-stall knows no '%s'", stall);
-	int rc = ctl->argc == 0 ? ctl_option_number(ctl, "at-once", AT_ONCE_MAX, &rehome->at_once)
-				: 0;
+	if (ctl->argc == 0)
+		rc = ctl_option_number(ctl, "at-once", AT_ONCE_MAX, &rehome->at_once);
 	if (!rc && rehome->at_once == 0)
 		rc = fault_set(&ctl->fault, FAULT_USAGE, "0", "e.g. --at-once 8",
 			"--at-once 0 would move nothing");
@@ -548,8 +585,12 @@ const struct ctl_verb ctl_rehome_verb = {
 	1,
 	1,
 	"move a volume to another host while it is used",
-	"\tPEER is the importing end of a bridge (*bridge add*) to a *skerry-role-rehome*(7) "
-	"there. What the cache has to write back is written back while the "
+	"\tHOST is *skerry+tls://HOST[:7070]*, *skerry+tcp://HOST* in clear text, or a socket of "
+	"this host, *skerry+unix:///?socket=PATH*: there a *skerry-role-synapse_export*(7) leads "
+	"to "
+	"a *skerry-role-rehome*(7). The importing end of a bridge there is started, and stays, as "
+	"*far-HOST*; or HOST is the name of one that is there (*bridge add*). What the cache has "
+	"to write back is written back while the "
 	"volume is used, round for round, until the rest takes less than *--downtime*; then "
 	"requests "
 	"wait while the rest goes and the other host takes it. Who is attached here stays so, "
@@ -561,9 +602,11 @@ const struct ctl_verb ctl_rehome_verb = {
 	"the pipeline (*config save*). The exit status is 0 when the other host has it; else it is "
 	"still here. Killed anywhere, one of the two has it, and both know which.\n",
 	run,
-	{&option_to, &option_store, &option_pause, &option_stall, &ctl_option_via,
-		&ctl_option_detach, &ctl_option_dry_run},
-	.examples = "xsegctl rehome vm1 --to far0\n"
+	{&option_to, &option_store, &option_pause, &option_stall, &ctl_uri_option_tls,
+		&ctl_uri_option_cert, &ctl_uri_option_clear, &ctl_option_via, &ctl_option_detach,
+		&ctl_option_dry_run},
+	.examples = "xsegctl rehome vm1 --to skerry+tls://host2.example.net\n"
+		    "xsegctl rehome vm1 --to far0\n"
 		    "xsegctl rehome vm1 --to laptop --store laptop-store\n"
 		    "xsegctl rehome vm1 --to far0 --downtime 20ms --on-stall cancel\n",
 };
@@ -581,7 +624,8 @@ const struct ctl_verb ctl_evacuate_verb = {
 	"this host is up. The exit status is 0 when none is left here; those that stay are named, "
 	"and the others are moved all the same. Said again, it goes on with what is left.\n",
 	run,
-	{&option_to, &option_store, &option_at_once, &option_pause, &option_stall, &ctl_option_via,
+	{&option_to, &option_store, &option_at_once, &option_pause, &option_stall,
+		&ctl_uri_option_tls, &ctl_uri_option_cert, &ctl_uri_option_clear, &ctl_option_via,
 		&ctl_option_detach, &ctl_option_dry_run},
 	.examples = "xsegctl evacuate --to far0 --dry-run\n"
 		    "xsegctl evacuate --to far0 --at-once 8\n",
