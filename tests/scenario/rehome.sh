@@ -73,6 +73,20 @@ ctl_exits 0 "and back to a's" rehome -s b disk --to "$to_a"
 tap_is "a has it" "$(owner a) $(state a) $(state b)" "a home away"
 ctl_exits 0 "said again, the bridge is there" rehome -s a disk --to "$to_b"
 ctl_exits 0 "and back" rehome -s b disk --to "$to_a"
+tls=$SCENE_DIR/tls port=$(scene_free_port)
+if "$XSEGCTL" cert init --dir "$tls" >"$SCENE_DIR/tls.out" 2>&1; then
+    ctl_exits 0 "a certificate for b" cert issue b --dir "$tls" --host 127.0.0.1
+    ctl_exits 0 "and one for a" cert issue a --dir "$tls" --uri skerry://hosts/a
+    tap_run "b lets in who has one" "$XSEGCTL" peer start -s b "out1=synapse_export,$(
+    )listen=tcp:127.0.0.1:$port,allow=skerry://hosts/*,tls-ca=$tls/ca.crt,$(
+    )tls-cert=$tls/b.crt,tls-key=$tls/b.key,edge.volume=home0"
+    ctl_exits 0 "it goes there with one" rehome -s a disk --to "skerry+tls://127.0.0.1:$port" \
+        --tls "$tls" --cert a
+    tap_is "b has it" "$(owner b) $(state a) $(state b)" "b away home"
+    ctl_exits 0 "and back" rehome -s b disk --to "$to_a"
+else
+    tap_skip "with certificates" "$(head -n 1 "$SCENE_DIR/tls.out")"
+fi
 load_ends first "the first client saw no error"
 tap_run "all is there" io a -c 'read -P 7 20M 64k' -c 'read -P 8 21M 64k'
 
