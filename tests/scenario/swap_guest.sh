@@ -52,7 +52,7 @@ all_locked() {
 }
 soon() { # until it is so
     local i
-    for ((i = 0; i < 200; i++)); do "$@" && return; sleep 0.1; done
+    for ((i = 0; i < 600; i++)); do "$@" && return; sleep 0.1; done
     return 1
 }
 swaps() { [ "$(awk 'NR > 1' /proc/swaps | wc -l)" -eq "$1" ]; }
