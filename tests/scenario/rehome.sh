@@ -61,7 +61,7 @@ tap_is "a's re-homer knows that it is home" "$(state a) $(state b)" "home away"
 # --- by a host's address ------------------------------------------------------------------------
 to_a="skerry+unix:///?socket=$SCENE_DIR/a.out" to_b="skerry+unix:///?socket=$SCENE_DIR/b.out"
 ctl_exits 2 "a volume's address is none" rehome -s a disk --to "skerry+tls://b.example.net/disk"
-ctl rehome -s a disk --to "skerry+unix:///?socket=$SCENE_DIR/nobody" --timeout 2s
+ctl rehome -s a disk --to "skerry+unix:///?socket=$SCENE_DIR/nobody" --timeout 5s
 tap_is "nobody is there" "$RC" 7
 tap_is "and no bridge is left" "$("$XSEGCTL" bridge list -s a --json |
     jq -c '[.bridges[] | select(.end == "import") | .name]')" '["far0"]'
