@@ -19,8 +19,6 @@ void xseg_resident_ask(const struct xseg *seg, bool on)
 	__atomic_store_n(&seg->super->resident, on, __ATOMIC_RELEASE);
 }
 
-bool xseg_resident_asked(const struct xseg *seg) { return xseg_peek(seg->super->resident); }
-
 /* Who serves the swap is not what the kernel ends when memory is short. */
 static void spare_from_oom(bool on)
 {

@@ -85,8 +85,8 @@ struct xseg_superblock {
 	_Atomic uint64_t reaper; /* who reaps: pid 32 | start time, low 32; 0: nobody */
 	/* for people and tools: who has the file locked (flock) and keeps its peers, and where */
 	_Atomic uint32_t keeper;
-	uint32_t resident; /* 1: all keep their memory where it is, see <xseg/resident.h> */
 	char run_dir[XSEG_RUN_DIR_MAX + 1];
+	uint32_t resident; /* 1: all keep their memory where it is, see <xseg/resident.h> */
 };
 
 #define XSEG_SEGMENT_HUGE_TLB 1u

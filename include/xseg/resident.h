@@ -18,7 +18,6 @@
 #include <xseg/segment.h>
 
 void xseg_resident_ask(const struct xseg *seg, bool on);
-bool xseg_resident_asked(const struct xseg *seg);
 
 /* Which segment this process is of; NULL: of none any more. */
 void xseg_resident_begin(const struct xseg *seg);

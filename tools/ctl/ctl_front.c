@@ -239,12 +239,13 @@ static void words(const json_t *rows, char *out, size_t out_size)
 static int attached(struct ctl *ctl, const struct ctl_front_wish *wish, json_t **rows)
 {
 	const struct fault before = ctl->fault;
+	unsigned looks = wish->looks ? wish->looks : LOOKS;
 	for (unsigned look = 0;; look++) {
 		if (clients(ctl, wish, rows)) {
 			ctl->fault = before; /* what is asked for will say so itself */
 			return -1;
 		}
-		if (json_array_size(*rows) == 0 || look == LOOKS)
+		if (json_array_size(*rows) == 0 || look == looks)
 			return 0;
 		json_decref(*rows);
 		time_nap(LOOK_NS);

@@ -14,6 +14,7 @@
 struct ctl_front_wish {
 	const char *peer; /* of fronts that share a process with this peer */
 	uint64_t volume;
+	unsigned looks; /* how often, so that who has just hung up is not taken for a guest; 0: 5 */
 };
 
 /*

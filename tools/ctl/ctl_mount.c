@@ -358,20 +358,22 @@ static int check_near(struct ctl *ctl)
 	return 0;
 }
 
-static int show_steps(struct ctl *ctl, const struct ctl_mount_wish *wish)
+void ctl_mount_steps(struct ctl *ctl, const char *const steps[][2], size_t count)
 {
-	static const struct ctl_column steps[] = {
+	static const struct ctl_column shown[] = {
 		{"action", "ACTION", CTL_TEXT}, {"object", "OBJECT", CTL_TEXT}};
 	json_t *rows = json_array();
-	json_array_append_new(rows,
-		json_pack("{s:s, s:s}", "action", "start a front_fuse", "object", wish->volume));
-	if (wish->device || wish->fs)
-		json_array_append_new(rows, json_pack("{s:s, s:s}", "action", "attach a device",
-						    "object", wish->volume));
-	if (wish->fs)
-		json_array_append_new(
-			rows, json_pack("{s:s, s:s}", "action", "mount", "object", wish->dir));
-	ctl_output_rows(ctl, "steps", rows, steps, countof(steps));
+	for (size_t i = 0; i < count; i++)
+		json_array_append_new(rows,
+			json_pack("{s:s, s:s}", "action", steps[i][0], "object", steps[i][1]));
+	ctl_output_rows(ctl, "steps", rows, shown, countof(shown));
+}
+
+static int show_steps(struct ctl *ctl, const struct ctl_mount_wish *wish)
+{
+	const char *const steps[][2] = {{"start a front_fuse", wish->volume},
+		{"attach a device", wish->volume}, {"mount", wish->dir}};
+	ctl_mount_steps(ctl, steps, wish->fs ? 3 : wish->device ? 2 : 1);
 	return 0;
 }
 

@@ -70,6 +70,9 @@ struct ctl_mount_wish {
 int ctl_mount_near(struct ctl *ctl, const char *segment, const struct ctl_mount_wish *wish,
 	struct ctl_mounted *mounted, bool *changed);
 
+/* --dry-run: {action, object} each. */
+void ctl_mount_steps(struct ctl *ctl, const char *const steps[][2], size_t count);
+
 /* --- a volume of another host (ctl_mount_far.c) --- */
 
 struct ctl_mount_far {

@@ -29,6 +29,7 @@
 #define RUN_LIMIT_NS (600ull * 1000000000u)
 #define FREE_NS (5ull * 1000000000u) /* so long a device that is let go of may still be there */
 #define LOOK_NS 20000000u
+#define LOOKS_DEVICE 100u
 #define CHECK_NS 1000000000u
 
 /* --- the kernel's tables ---------------------------------------------------------------------- */
@@ -292,7 +293,9 @@ static int stop_peer(struct ctl *ctl, const char *segment, const char *peer)
 
 static int end_peer(struct ctl *ctl, const struct ctl_mounted *mounted)
 {
-	const struct ctl_front_wish its = {.peer = mounted->peer};
+	/* the kernel closes the file of a device that has gone a while later */
+	const struct ctl_front_wish its = {
+		.peer = mounted->peer, .looks = mounted->device[0] ? LOOKS_DEVICE : 0};
 	char deed[VOLUME_NAME_LENGTH_MAX + 64];
 	snprintf(deed, sizeof(deed), "unmount volume '%s'", mounted->volume);
 	int rc = ctl_front_ask(ctl, &its, deed);

@@ -174,21 +174,6 @@ static void print(struct ctl *ctl, const struct ctl_mounted *mounted, bool chang
 		columns, countof(columns));
 }
 
-/* --dry-run */
-static int show_steps(struct ctl *ctl, const char *volume)
-{
-	static const char *const steps[] = {
-		"attach a device", "lock the processes' memory", "swapon"};
-	static const struct ctl_column shown[] = {
-		{"action", "ACTION", CTL_TEXT}, {"object", "OBJECT", CTL_TEXT}};
-	json_t *rows = json_array();
-	for (size_t i = 0; i < countof(steps); i++)
-		json_array_append_new(
-			rows, json_pack("{s:s, s:s}", "action", steps[i], "object", volume));
-	ctl_output_rows(ctl, "steps", rows, shown, countof(shown));
-	return 0;
-}
-
 static int run_on(struct ctl *ctl)
 {
 	const struct ctl_mount_wish wish = {.volume = ctl->argv[0], .device = true};
@@ -203,8 +188,12 @@ static int run_on(struct ctl *ctl)
 			"a snapshot cannot be written to");
 	ctl_ask_interrupt_catch();
 	rc = rc ? rc : is_empty(ctl, wish.volume, &empty);
-	if (!rc && ctl_option_given(ctl, "dry-run"))
-		return show_steps(ctl, wish.volume);
+	if (!rc && ctl_option_given(ctl, "dry-run")) {
+		const char *const steps[][2] = {{"attach a device", wish.volume},
+			{"lock the processes' memory", segment}, {"swapon", wish.volume}};
+		ctl_mount_steps(ctl, steps, countof(steps));
+		return 0;
+	}
 	rc = rc ? rc : ctl_mount_near(ctl, segment, &wish, &mounted, &mounts);
 	if (rc)
 		return rc;
