@@ -18,6 +18,7 @@
 #include <base/must.h>
 #include <base/name.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <xseg/op.h>
 
@@ -88,6 +89,8 @@ struct xseg_superblock {
 	char run_dir[XSEG_RUN_DIR_MAX + 1];
 	uint32_t resident; /* 1: all keep their memory where it is, see <xseg/resident.h> */
 };
+/* The layout's hash does not see where these lie: what is new comes behind them. */
+fixed(offsetof(struct xseg_superblock, run_dir) == 540);
 
 #define XSEG_SEGMENT_HUGE_TLB 1u
 #define XSEG_SEGMENT_COLLAPSED 2u /* MADV_COLLAPSE gave huge pages */
