@@ -3,7 +3,7 @@
 bench_shared = bench/common.c bench/common.h tests/lib/fixture.c tests/lib/fixture.h
 bench_hop_shared = bench/hop.c bench/hop.h $(bench_shared)
 bench_builds = bench_ring bench_hop bench_instructions bench_policy bench_reap bench_xcache \
-	bench_cache bench_port bench_tcp
+	bench_cache bench_port bench_tcp bench_region
 bench_bare = bench/bare.c bench/bare.h
 bench_rados_sources = bench/bench_rados.c $(bench_bare)
 if HAVE_RADOS
@@ -51,6 +51,8 @@ bench_port_SOURCES = bench/bench_port.c $(bench_shared)
 bench_port_LDADD = libxseg.la
 bench_tcp_SOURCES = bench/bench_tcp.c $(bench_shared)
 bench_tcp_LDADD = libxseg.la
+bench_region_SOURCES = bench/bench_region.c $(bench_shared)
+bench_region_LDADD = libxseg-region.la libxseg.la
 
 # a test runs it, too
 check_PROGRAMS += bench_volume
@@ -72,7 +74,7 @@ EXTRA_DIST += tests/scenario/bench_load.sh tests/scenario/bench_tables.sh
 
 bench_helpers = bench/run.sh bench/instructions.sh bench/memory.sh bench/path.sh bench/recovery.sh \
 	bench/cache.sh bench/volumes.sh bench/many.sh bench/stores.sh bench/bridge.sh bench/rehome.sh \
-	bench/vhost.sh bench/fuse.sh
+	bench/vhost.sh bench/fuse.sh bench/region.sh
 EXTRA_DIST += $(bench_helpers) bench/fio.py bench/path.py bench/path_servers.py \
 	bench/cache.py bench/cache_pipeline.py bench/cache_rig.py bench/instructions.txt \
 	bench/recovery.py bench/tables.py \

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Documents: prose lies here, what follows from tables and headers is generated in the build tree.
 
-DOCS_PROSE = docs/architecture.md docs/cache.md docs/moving.md docs/rehoming.md docs/life-of-a-request.md docs/write-a-peer.md docs/write-a-blocker.md docs/cookbook.md docs/cookbook-rados.md docs/cookbook-redis.md docs/cookbook-s3.md docs/cookbook-tape.md docs/cookbook-bridge.md \
+DOCS_PROSE = docs/architecture.md docs/cache.md docs/moving.md docs/rehoming.md docs/life-of-a-request.md docs/memory.md docs/write-a-peer.md docs/write-a-blocker.md docs/cookbook.md docs/cookbook-rados.md docs/cookbook-redis.md docs/cookbook-s3.md docs/cookbook-tape.md docs/cookbook-bridge.md \
 	docs/failure.md docs/fencing.md docs/keeper.md docs/operations.md docs/benchmarks.md docs/format-map.md docs/watching.md
 dist_doc_DATA += $(DOCS_PROSE)
 EXTRA_DIST += docs/decisions docs/examples docs/plots docs/layout.awk

@@ -18,6 +18,7 @@ include tests/xseg.mk
 include tests/volume.mk
 include tests/nbd.mk
 include tests/vhost.mk
+include tests/region.mk
 include tests/files.mk
 include tests/fuzz/local.mk
 include tests/blocker.mk

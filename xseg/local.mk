@@ -10,3 +10,10 @@ libxseg_la_SOURCES = \
 	xseg/xseg_resident.c xseg/xseg_stats.c xseg/xseg_usage.c xseg/xseg_data.c xseg/xseg_data.h xseg/xseg_lane.c
 # the default visibility: modules find these in the program that hosts them
 libxseg_la_CFLAGS = $(AM_CFLAGS) -fvisibility=default
+
+# For programs that want a volume as memory: <xseg/region.h> is all that it exports.
+lib_LTLIBRARIES += libxseg-region.la
+libxseg_region_la_SOURCES = xseg/region/region.c xseg/region/region_fault.c xseg/region/region_link.c \
+	xseg/region/region_priv.h
+libxseg_region_la_LDFLAGS = $(AM_LDFLAGS) -version-info 0:0:0 -export-symbols-regex '^region_(open|why|close|memory|size|sync|prefetch|advise|status)$$'
+libxseg_region_la_LIBADD = libxseg.la

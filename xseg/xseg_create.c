@@ -7,9 +7,11 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
@@ -264,6 +266,32 @@ static bool in_use(const struct xseg *seg, pid_t *who)
 	return false;
 }
 
+/*
+ * The memory that programs have had of its volumes (<xseg/region.h>) goes with it, unless one still
+ * has it mapped: the front locks the file as long as anybody does, and a program waits for a
+ * segment of that name.
+ */
+static void destroy_regions(const char *name)
+{
+	char path[PATH_LENGTH_MAX];
+	glob_t found = {0};
+	if (path_region(path, name, "*.memory") || glob(path, 0, NULL, &found))
+		return;
+	for (size_t i = 0; i < found.gl_pathc; i++) {
+		const char *memory = found.gl_pathv[i];
+		size_t length = strlen(memory) - strlen("memory");
+		int fd = path_open(memory, O_RDONLY, 0);
+		if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0) {
+			snprintf(path, sizeof(path), "%.*sbook", (int)length, memory);
+			unlink(path);
+			unlink(memory);
+		}
+		if (fd >= 0)
+			close(fd);
+	}
+	globfree(&found);
+}
+
 int xseg_segment_destroy(const char *name, char why[XSEG_WHY_SIZE])
 {
 	char path[PATH_LENGTH_MAX];
@@ -286,7 +314,10 @@ int xseg_segment_destroy(const char *name, char why[XSEG_WHY_SIZE])
 				"first ('xsegctl down %s')",
 				name, (int)who, name);
 	}
-	return unlink_both(path, why);
+	int error = unlink_both(path, why);
+	if (!error)
+		destroy_regions(name);
+	return error;
 }
 
 static int by_prefix(const struct dirent *entry)

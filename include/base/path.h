@@ -20,6 +20,8 @@ const char *path_run_dir(void);
 int path_segment(char out[PATH_LENGTH_MAX], const char *segment);
 /* <run dir>/SEGMENT[/leaf]; leaf may be NULL */
 int path_run(char out[PATH_LENGTH_MAX], const char *segment, const char *leaf);
+/* <shm dir>/region:SEGMENT:LEAF: the memory of a front's volumes; leaf may be a pattern. */
+int path_region(char out[PATH_LENGTH_MAX], const char *segment, const char *leaf);
 /*
  * May we rely on what lies there? In folders that all may write to, others can be first to make
  * what we look for. It is to be ours, root's, or of whom the run folder is; and nobody else may

@@ -21,6 +21,10 @@ enum front_control {
 	FRONT_CLIENTS, /* out: struct front_client[], as many as there is room for, from number arg1
 			  on; value = how many there are */
 	FRONT_CHECK,   /* can what it serves be opened? out: struct front_check */
+	FRONT_SETTLE,  /* key.volume: what clients have written to it and this front still keeps is
+			 at the volume, durable. arg1: who wants to write waits from then on, for so
+			 many ns at most. -EOPNOTSUPP: a front that keeps nothing */
+	FRONT_GO,      /* key.volume: they wait no longer */
 	FRONT_ADDRESSES, /* in: the name of a volume, char[256]; out, at FRONT_ANSWER_AT: struct
 			    front_address[], where clients reach it. -ENOENT: not here */
 };

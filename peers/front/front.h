@@ -58,6 +58,8 @@ int front_listen_open(struct front_listeners *listeners, const struct peer_list 
 void front_listen_close(struct front_listeners *listeners);
 /* "client of process 4711 (user 0)", "client 10.0.0.7:4711" */
 void front_name_client(int fd, char who[FRONT_WHO_LENGTH]);
+/* Of a UNIX socket's client; 0: not known. */
+int front_client_pid(int fd);
 
 /*
  * Where a shard takes clients in: all of them listen, and whoever is first gets the client. It is

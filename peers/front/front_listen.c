@@ -107,6 +107,13 @@ void front_name_client(int fd, char who[FRONT_WHO_LENGTH])
 	}
 }
 
+int front_client_pid(int fd)
+{
+	struct ucred ucred;
+	socklen_t size = sizeof(ucred);
+	return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &ucred, &size) ? 0 : (int)ucred.pid;
+}
+
 /* --- accepting, on each lane ----------------------------------------------------- */
 
 /* Out of descriptors or memory: a pause, or we would be told of the same client for ever. */

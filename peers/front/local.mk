@@ -26,6 +26,14 @@ front_vhost_la_CFLAGS = $(AM_CFLAGS) $(EVENT_CFLAGS)
 front_vhost_la_LDFLAGS = $(AM_LDFLAGS) $(MODULE_LDFLAGS)
 front_vhost_la_LIBADD = $(EVENT_LIBS)
 
+pkglib_LTLIBRARIES += front_region.la
+front_region_la_SOURCES = peers/front/regions.h peers/front/front_region.c peers/front/region_attach.c \
+	peers/front/region_evict.c peers/front/region_fault.c peers/front/region_fill.c \
+	peers/front/region_message.c peers/front/region_order.c peers/front/region_volume.c peers/front/region_write.c $(front_sources)
+front_region_la_CFLAGS = $(AM_CFLAGS) $(EVENT_CFLAGS)
+front_region_la_LDFLAGS = $(AM_LDFLAGS) $(MODULE_LDFLAGS)
+front_region_la_LIBADD = $(EVENT_LIBS)
+
 front_fuse_sources = peers/front/files.h peers/front/files_data.c peers/front/files_mount.c \
 	peers/front/files_open.c peers/front/files_slot.c peers/front/files_tree.c peers/front/front_fuse.c
 EXTRA_DIST += $(front_fuse_sources)

@@ -209,7 +209,7 @@ def strike(scene, peer, point, seconds=0.4):
 
 
 # where a point can be met; others in any peer (tests/scenario/vhost.sh, files.sh)
-ROOMS = {"front_nbd": ("nbd0",), "front_vhost": (), "front_fuse": (),
+ROOMS = {"front_nbd": ("nbd0",), "front_vhost": (), "front_fuse": (), "front_region": (),
          "volume": ("vol0",), "mapper": ("map0",), "blocker_file": ("file0",)}
 ADMIN = """
 for i in 1 2 3; do

@@ -15,7 +15,7 @@ from volume_life import LifeRig, World, end, live
 CASES, case = table()
 PEERS = ("nbd0", "vol0", "map0", "cache0", "file0")
 # a machine's disk has a driver of its own: tests/scenario/vhost.sh
-ROOMS = {"front_nbd": ("nbd0",), "front_vhost": (), "front_fuse": (),
+ROOMS = {"front_nbd": ("nbd0",), "front_vhost": (), "front_fuse": (), "front_region": (),
          "volume": ("vol0",), "mapper": ("map0",),
          "cache": ("cache0",), "cache_journal": ("cache0",), "blocker_file": ("file0",),
          "mover": ("mover0",), "xseg": PEERS, "core": PEERS, "reap": ("xsegd",),

@@ -177,6 +177,24 @@ if has_loop; then
 else
     not_here $cook 1 "$device" "no front_fuse, no /dev/fuse or no loop devices"
 fi
+memory="A volume as memory of a program"
+has_memory() { # and what builds one
+    scene_has_module front_region && scene_have cc && scene_have pkg-config &&
+        [ "$(stat -f -c %T "$SKERRY_SHM_DIR")" = tmpfs ]
+}
+if has_memory; then
+    cp "$top"/docs/examples/region/notes.* .
+    mkdir pc
+    ln -s "$top/include" "$SCENE_DIR/skerry" # as if installed there
+    libraries=$(realpath "$SKERRY_MODULE_DIR")
+    sed -e "s|%includedir%|$SCENE_DIR/skerry|" -e 's|%version%|0|' -e "s|%libdir%|$libraries|" \
+        "$top/skerry-region.pc.in" >pc/skerry-region.pc
+    LD_LIBRARY_PATH=$libraries PKG_CONFIG_PATH=$PWD/pc run "memory" $cook 1 "$memory"
+    tap_like "all notes, and those of the snapshot" "$(cat "$TAP_OUT")" \
+        $'of a C program\nthe second one, of Python\na third one\nthe first one, of a C program'
+else
+    not_here $cook 1 "$memory" "no front_region, no compiler or no tmpfs"
+fi
 not_here $cook 1 "A volume as swap" "it is this machine's; swap_guest.sh does that in a guest"
 ctl_exits 0 "it goes again" peer stop vm7
 not_here $cook 1 "Attach it to the kernel" "nbd is no part of this kernel; nbd_uml.sh boots one"

@@ -36,6 +36,12 @@ int path_run(char out[PATH_LENGTH_MAX], const char *segment, const char *leaf)
 		leaf ? "/" : "", leaf ? leaf : ""));
 }
 
+int path_region(char out[PATH_LENGTH_MAX], const char *segment, const char *leaf)
+{
+	return path_fits(
+		snprintf(out, PATH_LENGTH_MAX, "%s/region:%s:%s", path_shm_dir(), segment, leaf));
+}
+
 /* Not of a run folder that anybody could have made before us. */
 static bool path_is_runs(uid_t user)
 {

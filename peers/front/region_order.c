@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * In which order pages of a volume are touched for the first time. It is kept in a file of the
+ * folder `orders` when the last program has left, and who opens the volume next finds pages
+ * fetched before he needs them. Files are read and written on threads.
+ *
+ * Source: REAP (Ustiugov and others, ASPLOS 2021): functions touch the same pages at each start.
+ */
+#include <base/log.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "peers/front/regions.h"
+
+#define ORDER_MAGIC 0x7264726f6e676572ull
+#define ORDER_RUNS_MAX 65536u
+
+/* A file: this, then its runs. */
+struct order_head {
+	uint64_t magic, volume;
+	uint32_t count, reserved;
+};
+
+/* On its way to or from a file. */
+struct region_order_work {
+	struct worker_item item;
+	struct regions *regions;
+	uint64_t id;
+	char path[PATH_LENGTH_MAX], other[PATH_LENGTH_MAX + 8];
+	struct region_run *run;
+	uint32_t count;
+	int error;
+};
+
+static bool order_is_kept(const struct regions *regions)
+{
+	return regions->options->orders && *regions->options->orders;
+}
+
+static struct region_order_work *order_work(struct regions *regions, uint64_t id)
+{
+	struct region_order_work *work = calloc(1, sizeof(*work));
+	if (!work)
+		return NULL;
+	work->regions = regions;
+	work->id = id;
+	int length = snprintf(work->path, sizeof(work->path), "%s/%016llx.order",
+		regions->options->orders, (unsigned long long)id);
+	snprintf(work->other, sizeof(work->other), "%s.new", work->path);
+	if (length < (int)sizeof(work->path))
+		return work;
+	free(work);
+	return NULL;
+}
+
+static void order_free(struct region_order_work *work)
+{
+	free(work->run);
+	free(work);
+}
+
+/* --- what is touched ------------------------------------------------------------------------ */
+
+void region_order_note(struct region_volume *volume, uint64_t page, uint32_t count)
+{
+	struct region_order *order = &volume->order;
+	if (!order_is_kept(volume->regions) || region_state(volume, page) & REGION_NOTED)
+		return;
+	for (uint64_t at = page; at < page + count; at++)
+		region_volume_set(volume, at, region_state(volume, at) | REGION_NOTED);
+	struct region_run *last = order->count ? &order->run[order->count - 1] : NULL;
+	order->changed = true;
+	if (last && last->first + last->count == page) {
+		last->count += count;
+		return;
+	}
+	if (order->count == order->room && order->room < ORDER_RUNS_MAX) {
+		uint32_t room = order->room ? order->room * 2 : 256;
+		struct region_run *more = realloc(order->run, room * sizeof(*more));
+		if (!more)
+			return;
+		order->run = more;
+		order->room = room;
+	}
+	if (order->count < order->room)
+		order->run[order->count++] = (struct region_run){.first = page, .count = count};
+}
+
+/* --- from the file ---------------------------------------------------------------------------- */
+
+static int order_check(struct region_order_work *work, FILE *file)
+{
+	struct order_head head;
+	if (fread(&head, sizeof(head), 1, file) != 1 || head.magic != ORDER_MAGIC ||
+		head.volume != work->id || head.count > ORDER_RUNS_MAX)
+		return -EILSEQ;
+	work->run = calloc(head.count + 1, sizeof(*work->run));
+	if (!work->run)
+		return -ENOMEM;
+	work->count = head.count;
+	return fread(work->run, sizeof(*work->run), head.count, file) == head.count ? 0 : -EILSEQ;
+}
+
+static void order_read(struct worker_item *item)
+{
+	struct region_order_work *work = (struct region_order_work *)item;
+	FILE *file = fopen(work->path, "re");
+	work->error = file ? order_check(work, file) : -errno;
+	if (file)
+		fclose(file);
+}
+
+/* Pages beyond the volume, or twice, are of no meaning: whoever fetches looks. */
+static void order_has_read(struct worker_item *item)
+{
+	struct region_order_work *work = (struct region_order_work *)item;
+	struct region_volume *volume = region_volume_find(work->regions, work->id);
+	if (work->error && work->error != -ENOENT)
+		log_warning(REGION_ROOM, "%s: '%s' is left aside: %s", work->regions->peer->name,
+			work->path, strerror(-work->error));
+	if (!work->error && volume && !volume->order.count) {
+		volume->order = (struct region_order){.run = work->run,
+			.count = work->count,
+			.room = work->count,
+			.replays = work->count};
+		work->run = NULL;
+		work->regions->again = true;
+	}
+	order_free(work);
+}
+
+void region_order_load(struct region_volume *volume)
+{
+	struct regions *regions = volume->regions;
+	struct region_order_work *work =
+		order_is_kept(regions) ? order_work(regions, volume->book->volume) : NULL;
+	if (work)
+		worker_run(regions->peer, &work->item, order_read, order_has_read);
+}
+
+bool region_order_next(struct region_volume *volume, uint64_t *first, uint64_t *end)
+{
+	struct region_order *order = &volume->order;
+	for (; order->at < order->replays; order->at++, order->done = 0) {
+		const struct region_run *run = &order->run[order->at];
+		uint64_t to = run->first + run->count;
+		*first = run->first + order->done;
+		*end = to < volume->high ? to : volume->high;
+		if (*first >= volume->low && *first < *end)
+			return true;
+	}
+	return false;
+}
+
+void region_order_went(struct region_volume *volume, uint64_t to)
+{
+	struct region_order *order = &volume->order;
+	order->done = (uint32_t)(to - order->run[order->at].first);
+}
+
+void region_order_stop(struct region_volume *volume) { volume->order.at = volume->order.replays; }
+
+/* --- to the file ------------------------------------------------------------------------------ */
+
+static void order_write(struct worker_item *item)
+{
+	struct region_order_work *work = (struct region_order_work *)item;
+	const struct order_head head = {
+		.magic = ORDER_MAGIC, .volume = work->id, .count = work->count};
+	FILE *file = fopen(work->other, "we");
+	if (!file) {
+		work->error = -errno;
+		return;
+	}
+	bool good = fwrite(&head, sizeof(head), 1, file) == 1 &&
+		    fwrite(work->run, sizeof(*work->run), work->count, file) == work->count;
+	good = fclose(file) == 0 && good && rename(work->other, work->path) == 0;
+	work->error = good ? 0 : -errno;
+}
+
+static void order_has_written(struct worker_item *item)
+{
+	struct region_order_work *work = (struct region_order_work *)item;
+	if (work->error)
+		log_warning(REGION_ROOM, "%s: '%s' cannot be written: %s",
+			work->regions->peer->name, work->path, strerror(-work->error));
+	order_free(work);
+}
+
+void region_order_save(struct region_volume *volume)
+{
+	struct regions *regions = volume->regions;
+	struct region_order *order = &volume->order;
+	struct region_order_work *work =
+		order->changed ? order_work(regions, volume->book->volume) : NULL;
+	if (work) {
+		work->run = order->run;
+		work->count = order->count;
+		order->run = NULL;
+		worker_run(regions->peer, &work->item, order_write, order_has_written);
+	}
+	free(order->run);
+	*order = (struct region_order){.run = NULL};
+}
