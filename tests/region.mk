@@ -4,7 +4,7 @@
 check_PROGRAMS += region_check
 region_check_SOURCES = tests/lib/region_check.c
 region_check_LDADD = libxseg-region.la libxseg.la
-region_scenarios = tests/scenario/region.sh
+region_scenarios = tests/scenario/region.sh tests/scenario/rehome_region.sh
 TESTS += $(region_scenarios)
 QUICK_TESTS += tests/scenario/region.sh
 EXTRA_DIST += $(region_scenarios) tests/scenario/region_rude.py

@@ -29,7 +29,7 @@ libctl_la_SOURCES = \
 	tools/ctl/ctl_map_diff.c tools/ctl/ctl_map_sweep.c tools/ctl/ctl_map_sweep.h \
 	tools/ctl/ctl_map_tree.c tools/ctl/ctl_metrics.c tools/ctl/ctl_option.c tools/ctl/ctl_output.c \
 	tools/ctl/ctl_output.h tools/ctl/ctl_peer.c tools/ctl/ctl_pipeline.c tools/ctl/ctl_plug.c \
-	tools/ctl/ctl_plug.h tools/ctl/ctl_progress.c tools/ctl/ctl_progress.h tools/ctl/ctl_reap.c \
+	tools/ctl/ctl_plug.h tools/ctl/ctl_progress.c tools/ctl/ctl_progress.h tools/ctl/ctl_reap.c tools/ctl/ctl_hold.c tools/ctl/ctl_hold.h \
 	tools/ctl/ctl_remote.c tools/ctl/ctl_remote.h tools/ctl/ctl_rpc.c tools/ctl/ctl_rpc.h \
 	tools/ctl/ctl_screen.c tools/ctl/ctl_screen.h tools/ctl/ctl_segment.c tools/ctl/ctl_settle.c tools/ctl/ctl_snap.c tools/ctl/ctl_stats.c \
 	tools/ctl/ctl_status.c tools/ctl/ctl_status.h tools/ctl/ctl_table.c tools/ctl/ctl_tape.c tools/ctl/ctl_top.c \

@@ -14,6 +14,7 @@
 #include <xseg/registry.h>
 
 #include "tools/ctl/ctl_call.h"
+#include "tools/ctl/ctl_hold.h"
 #include "tools/ctl/ctl_map.h"
 #include "tools/ctl/ctl_plug.h"
 #include "tools/ctl/ctl_volume.h"
@@ -268,10 +269,19 @@ static int say(struct rehome *rehome, struct move *move, enum rehome_control wha
 
 static bool is_under_way(uint32_t state) { return state != REHOME_HOME && state != REHOME_AWAY; }
 
+static void end_move(const struct rehome *rehome, struct move *move)
+{
+	move->step = MOVE_ENDED;
+	ctl_hold_end(&rehome->plug.seg, move->info.id);
+}
+
 static void begin_move(struct rehome *rehome, struct move *move)
 {
+	ctl_hold(&rehome->plug.seg, rehome->composer, move->info.id);
 	move->error = say(rehome, move, REHOME_BEGIN);
-	move->step = move->error ? MOVE_ENDED : MOVE_GOES;
+	move->step = MOVE_GOES;
+	if (move->error)
+		end_move(rehome, move);
 }
 
 /* Whoever was asked to begin and was killed has forgotten it. */
@@ -284,7 +294,7 @@ static void look_at(struct rehome *rehome, struct move *move)
 	if (forgot && move->again++ < AGAIN_MAX) {
 		begin_move(rehome, move);
 	} else if (move->error || !is_under_way(move->state.state)) {
-		move->step = MOVE_ENDED;
+		end_move(rehome, move);
 		if (!move->error && move->state.state == REHOME_HOME)
 			move->error = move->state.error ? move->state.error : -ECANCELED;
 	}
@@ -309,8 +319,10 @@ static size_t go_on(struct rehome *rehome)
 static int interrupted(struct rehome *rehome)
 {
 	for (size_t i = 0; i < rehome->count; i++)
-		if (rehome->moves[i].step == MOVE_GOES)
+		if (rehome->moves[i].step == MOVE_GOES) {
 			say(rehome, &rehome->moves[i], REHOME_CANCEL);
+			end_move(rehome, &rehome->moves[i]);
+		}
 	return ctl_ask_interrupted_fault(
 		rehome->plug.ctl, rehome->count == 1 ? rehome->moves[0].info.name : NULL);
 }
