@@ -51,7 +51,8 @@ struct region *region_open(
 	const char *segment, const char *volume, uint64_t offset, uint64_t size, unsigned flags);
 /* What the last region_open() of this thread was refused for. */
 const char *region_why(void);
-/* Frees it also when it fails: what was written and not synced goes to the volume later. */
+/* Frees it also when it fails, after ten seconds without a front: what was written and not synced
+   goes to the volume later. */
 int region_close(struct region *region);
 
 void *region_memory(const struct region *region);

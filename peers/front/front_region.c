@@ -133,6 +133,7 @@ static int region_start(struct peer *peer, char *why, size_t size)
 	regions->limit = regions->options->memory / XSEG_PAGE;
 	TAILQ_INIT(&regions->list);
 	TAILQ_INIT(&regions->attaches);
+	STAILQ_INIT(&regions->orders);
 	front_clients_init(&regions->clients);
 	front_volumes_init(&regions->volumes, peer, region_attach_busy);
 	int error = region_begin(peer, why, size);
@@ -178,12 +179,23 @@ static void region_stop(struct peer *peer)
 		region_write_task(volume, NULL, NULL, volume->low, volume->high - volume->low);
 }
 
+/* Anybody may have it until we are back, so programs fetch all of it anew then. */
+static void region_leaves(struct region_volume *volume)
+{
+	if (!volume->regions->held || volume->dirty)
+		return;
+	region_evict_all(volume);
+	volume->book->term = 0;
+}
+
 static void region_ends(struct regions *regions)
 {
-	const struct region_volume *volume;
+	struct region_volume *volume;
 	TAILQ_FOREACH (volume, &regions->list, link)
 		if (!TAILQ_EMPTY(&volume->tasks))
 			return;
+	TAILQ_FOREACH (volume, &regions->list, link)
+		region_leaves(volume);
 	regions->ending = false;
 	region_end_all(regions);
 }

@@ -76,6 +76,7 @@ static void attach_join(struct region_attach *attach, const struct xseg_volume_i
 	if (!volume->front.users)
 		front_volume_add(&attach->regions->volumes, &volume->front, info->id);
 	front_volume_use(&volume->front, info->term, attach->writes);
+	volume->book->term = volume->front.term;
 	TAILQ_INSERT_TAIL(&volume->attached, attach, volume_link);
 }
 
@@ -103,13 +104,14 @@ static void attach_admit(struct region_attach *attach, const struct xseg_volume_
 	region_message_answer(attach, wire, 0, memory);
 }
 
-/* Of a volume that is no more nobody needs what is left. */
+/* Of a volume that is no more, or that another host has written to since, nobody needs what is
+   left. */
 static void attach_leave_aside(const struct region_attach *attach, int error)
 {
 	const char *then = "it stays until the next start";
-	if (error == -ENOENT) {
+	if (error == -ENOENT || error == -ESTALE) {
 		region_volume_forget(attach->regions, attach->leftover);
-		then = "it is removed";
+		then = "what programs had written and not synced is lost";
 	}
 	log_warning(REGION_ROOM,
 		"%s: there is memory of volume %016llx, which cannot be opened: %s; %s",
@@ -127,6 +129,7 @@ static void attach_opened(struct call *call)
 	int error = front_volume_info(call, &info);
 	call_end(call);
 	attach->asked = false;
+	regions->leftovers -= attach->leftover != 0;
 	regions->again = true;
 	bool open = !error, left = attach->left;
 	attach->left = false;
@@ -154,7 +157,9 @@ static bool ask_open(struct peer *peer, void *context)
 {
 	struct region_attach *attach = context;
 	struct call *call;
-	if (attach->regions->volumes.reopening || call_begin(peer, &call))
+	/* first what was left, in its term: it is stale if another host has had it since */
+	bool waits = attach->regions->leftovers && !attach->leftover;
+	if (waits || attach->regions->volumes.reopening || call_begin(peer, &call))
 		return false;
 	call->op = XSEG_OP_OPEN;
 	if (call_pages(call, XSEG_PAGE)) {
@@ -165,6 +170,7 @@ static bool ask_open(struct peer *peer, void *context)
 	call->flags = attach->writes ? 0 : XSEG_F_READ_ONLY;
 	if (attach->leftover) {
 		call->key.volume = attach->leftover;
+		call->arg1 = attach->term;
 	} else {
 		call->length = (uint32_t)strlen(attach->wire.text);
 		call_put_bytes(call, XSEG_NAME_AT, attach->wire.text, call->length + 1);
@@ -270,12 +276,14 @@ void region_attach_create(struct regions *regions, int fd)
 		region_attach_end(attach, NULL);
 }
 
-void region_attach_leftover(struct regions *regions, uint64_t volume)
+void region_attach_leftover(struct regions *regions, uint64_t volume, uint64_t term)
 {
 	struct region_attach *attach = attach_new(regions, -1);
 	if (!attach)
 		return;
 	attach->leftover = volume;
+	attach->term = term;
+	regions->leftovers++;
 	attach->writes = attach->asked = true;
 	peer_count(regions->peer, REGION_COUNT_ADOPTED, 1);
 	attach_move(attach, REGION_OPENING);

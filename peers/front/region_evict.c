@@ -32,6 +32,13 @@ static bool evict_may(const struct region_volume *volume, uint64_t page, bool ke
 	return (state & ~REGION_ASIDE) == REGION_CLEAN && (kept || !(state & REGION_KEPT));
 }
 
+void region_evict_all(struct region_volume *volume)
+{
+	for (uint64_t page = volume->low; page < volume->high; page++)
+		if (evict_may(volume, page, true))
+			region_evict_page(volume, page, 1);
+}
+
 /* From the hand on, one turn's worth; pages that went. */
 static uint64_t evict_sweep(struct region_volume *volume, uint64_t wanted, bool kept)
 {

@@ -28,10 +28,13 @@ struct order_head {
 /* On its way to or from a file. */
 struct region_order_work {
 	struct worker_item item;
+	STAILQ_ENTRY(region_order_work) link;
+	void (*run)(struct worker_item *item);
+	void (*done)(struct region_order_work *work);
 	struct regions *regions;
 	uint64_t id;
 	char path[PATH_LENGTH_MAX], other[PATH_LENGTH_MAX + 8];
-	struct region_run *run;
+	struct region_run *list;
 	uint32_t count;
 	int error;
 };
@@ -59,8 +62,40 @@ static struct region_order_work *order_work(struct regions *regions, uint64_t id
 
 static void order_free(struct region_order_work *work)
 {
-	free(work->run);
+	free(work->list);
 	free(work);
+}
+
+static void order_ended(struct worker_item *item);
+
+/* One after the other: what is read has been written. */
+static void order_next(struct regions *regions)
+{
+	struct region_order_work *work = STAILQ_FIRST(&regions->orders);
+	if (work)
+		worker_run(regions->peer, &work->item, work->run, order_ended);
+}
+
+static void order_ended(struct worker_item *item)
+{
+	struct region_order_work *work = (struct region_order_work *)item;
+	struct regions *regions = work->regions;
+	work->done(work);
+	STAILQ_REMOVE_HEAD(&regions->orders, link);
+	order_free(work);
+	order_next(regions);
+}
+
+static void order_begin(struct region_order_work *work, void (*run)(struct worker_item *item),
+	void (*done)(struct region_order_work *work))
+{
+	struct regions *regions = work->regions;
+	bool first = STAILQ_EMPTY(&regions->orders);
+	work->run = run;
+	work->done = done;
+	STAILQ_INSERT_TAIL(&regions->orders, work, link);
+	if (first)
+		order_next(regions);
 }
 
 /* --- what is touched ------------------------------------------------------------------------ */
@@ -98,11 +133,11 @@ static int order_check(struct region_order_work *work, FILE *file)
 	if (fread(&head, sizeof(head), 1, file) != 1 || head.magic != ORDER_MAGIC ||
 		head.volume != work->id || head.count > ORDER_RUNS_MAX)
 		return -EILSEQ;
-	work->run = calloc(head.count + 1, sizeof(*work->run));
-	if (!work->run)
+	work->list = calloc(head.count + 1, sizeof(*work->list));
+	if (!work->list)
 		return -ENOMEM;
 	work->count = head.count;
-	return fread(work->run, sizeof(*work->run), head.count, file) == head.count ? 0 : -EILSEQ;
+	return fread(work->list, sizeof(*work->list), head.count, file) == head.count ? 0 : -EILSEQ;
 }
 
 static void order_read(struct worker_item *item)
@@ -114,23 +149,47 @@ static void order_read(struct worker_item *item)
 		fclose(file);
 }
 
-/* Pages beyond the volume, or twice, are of no meaning: whoever fetches looks. */
-static void order_has_read(struct worker_item *item)
+/* Those of before need not be noted again. */
+static void order_mark(struct region_volume *volume, const struct region_run *run)
 {
-	struct region_order_work *work = (struct region_order_work *)item;
+	uint64_t end = run->first + run->count;
+	end = end < volume->high ? end : volume->high;
+	for (uint64_t page = run->first; page >= volume->low && page < end; page++)
+		region_volume_set(volume, page, region_state(volume, page) | REGION_NOTED);
+}
+
+/* Before what was touched while the file was read. Pages beyond the volume, or twice, are of no
+   meaning: whoever fetches looks. */
+static void order_join(struct region_volume *volume, struct region_order_work *work)
+{
+	struct region_order *order = &volume->order;
+	uint32_t count = order->count;
+	if (count > ORDER_RUNS_MAX - work->count)
+		count = ORDER_RUNS_MAX - work->count;
+	struct region_run *all = calloc((size_t)work->count + count + 1, sizeof(*all));
+	if (!all)
+		return;
+	for (uint32_t i = 0; i < work->count; i++) {
+		all[i] = work->list[i];
+		order_mark(volume, &all[i]);
+	}
+	for (uint32_t i = 0; i < count; i++)
+		all[work->count + i] = order->run[i];
+	free(order->run);
+	order->run = all;
+	order->count = order->room = work->count + count;
+	order->replays = work->count;
+}
+
+static void order_has_read(struct region_order_work *work)
+{
 	struct region_volume *volume = region_volume_find(work->regions, work->id);
 	if (work->error && work->error != -ENOENT)
 		log_warning(REGION_ROOM, "%s: '%s' is left aside: %s", work->regions->peer->name,
 			work->path, strerror(-work->error));
-	if (!work->error && volume && !volume->order.count) {
-		volume->order = (struct region_order){.run = work->run,
-			.count = work->count,
-			.room = work->count,
-			.replays = work->count};
-		work->run = NULL;
-		work->regions->again = true;
-	}
-	order_free(work);
+	if (!work->error && volume && !volume->order.replays)
+		order_join(volume, work);
+	work->regions->again = true;
 }
 
 void region_order_load(struct region_volume *volume)
@@ -139,7 +198,7 @@ void region_order_load(struct region_volume *volume)
 	struct region_order_work *work =
 		order_is_kept(regions) ? order_work(regions, volume->book->volume) : NULL;
 	if (work)
-		worker_run(regions->peer, &work->item, order_read, order_has_read);
+		order_begin(work, order_read, order_has_read);
 }
 
 bool region_order_next(struct region_volume *volume, uint64_t *first, uint64_t *end)
@@ -177,18 +236,16 @@ static void order_write(struct worker_item *item)
 		return;
 	}
 	bool good = fwrite(&head, sizeof(head), 1, file) == 1 &&
-		    fwrite(work->run, sizeof(*work->run), work->count, file) == work->count;
+		    fwrite(work->list, sizeof(*work->list), work->count, file) == work->count;
 	good = fclose(file) == 0 && good && rename(work->other, work->path) == 0;
 	work->error = good ? 0 : -errno;
 }
 
-static void order_has_written(struct worker_item *item)
+static void order_has_written(struct region_order_work *work)
 {
-	struct region_order_work *work = (struct region_order_work *)item;
 	if (work->error)
 		log_warning(REGION_ROOM, "%s: '%s' cannot be written: %s",
 			work->regions->peer->name, work->path, strerror(-work->error));
-	order_free(work);
 }
 
 void region_order_save(struct region_volume *volume)
@@ -198,10 +255,10 @@ void region_order_save(struct region_volume *volume)
 	struct region_order_work *work =
 		order->changed ? order_work(regions, volume->book->volume) : NULL;
 	if (work) {
-		work->run = order->run;
+		work->list = order->run;
 		work->count = order->count;
 		order->run = NULL;
-		worker_run(regions->peer, &work->item, order_write, order_has_written);
+		order_begin(work, order_write, order_has_written);
 	}
 	free(order->run);
 	*order = (struct region_order){.run = NULL};

@@ -350,8 +350,20 @@ void region_volume_adopt(struct region_volume *volume)
 		atomic_store(&volume->page[at], 0);
 }
 
+/* In which it was opened last; 0: not known, or never to be written to. */
+static uint64_t volume_term_of(const char *path)
+{
+	struct region_book book;
+	int fd = path_open(path, O_RDONLY, 0);
+	ssize_t got = fd < 0 ? -1 : pread(fd, &book, sizeof(book), 0);
+	if (fd >= 0)
+		close(fd);
+	bool sound = got == (ssize_t)sizeof(book) && atomic_load(&book.magic) == REGION_BOOK_MAGIC;
+	return sound ? book.term : 0;
+}
+
 void region_volume_leftovers(
-	struct regions *regions, void (*visit)(struct regions *regions, uint64_t id))
+	struct regions *regions, void (*visit)(struct regions *regions, uint64_t id, uint64_t term))
 {
 	char pattern[PATH_LENGTH_MAX];
 	glob_t found = {0};
@@ -364,7 +376,7 @@ void region_volume_leftovers(
 		/* 16 digits before ".book" */
 		uint64_t id = strtoull(path + strlen(path) - 21, &end, 16);
 		if (id && !strcmp(end, ".book"))
-			visit(regions, id);
+			visit(regions, id, volume_term_of(path));
 	}
 	globfree(&found);
 }

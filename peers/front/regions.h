@@ -226,7 +226,8 @@ struct region_attach {
 	bool writes;	   /* the volume is open for that */
 	bool flushed;	   /* ENDING: nothing is dirty, and that is durable */
 	uint64_t opened;   /* the volume, to be closed; 0: not */
-	uint64_t leftover; /* a predecessor's, to be opened by its id */
+	uint64_t leftover; /* a predecessor's, to be opened by its id, */
+	uint64_t term;	   /* as it was opened then */
 	int pid;
 	uint64_t looked_ns; /* fd is -1: was its process still there? */
 	bool hot;	    /* it had faults of late: looked at each turn */
@@ -251,6 +252,7 @@ struct regions {
 	struct front_volumes volumes;
 	struct event_base *base;
 	TAILQ_HEAD(, region_volume) list;
+	STAILQ_HEAD(, region_order_work) orders; /* on their way, in order */
 	struct region_attach_list attaches;
 	struct region_fill fill[REGION_FILLS];
 	struct region_write write[REGION_WRITES];
@@ -258,9 +260,10 @@ struct regions {
 	uint64_t resident, dirty, limit; /* pages, of all volumes; those being read are resident */
 	uint64_t evictable_ns;		 /* nothing could go: not looked again before */
 	bool again;
-	bool held;   /* writers wait */
-	bool ending; /* what is dirty is written, then all attachments end */
-	bool leaves; /* they do, and the files stay for a successor where they are needed */
+	unsigned leftovers; /* that are not open yet: before them no other volume is */
+	bool held;	    /* writers wait */
+	bool ending;	    /* what is dirty is written, then all attachments end */
+	bool leaves;	    /* they do, and the files stay for a successor where they are needed */
 };
 
 static inline struct regions *regions_of(const struct peer *peer) { return peer->state; }
@@ -280,8 +283,8 @@ int region_volume_admit(struct region_volume *volume, uint64_t first, uint64_t p
 /* keep: the files stay, for a successor. */
 void region_volume_close(struct region_volume *volume, bool keep);
 /* Each volume that predecessors have left something of. */
-void region_volume_leftovers(
-	struct regions *regions, void (*visit)(struct regions *regions, uint64_t id));
+void region_volume_leftovers(struct regions *regions,
+	void (*visit)(struct regions *regions, uint64_t id, uint64_t term));
 /* These pages come, each with all that it has at once: a program sees nothing else of it. `from`
    has `size` bytes of them; the rest is zeros. */
 int region_volume_bring(struct region_volume *volume, uint64_t page, const void *from, size_t size);
@@ -302,7 +305,7 @@ bool region_volume_misses(struct region_volume *volume);
 /* region_attach.c */
 void region_attach_create(struct regions *regions, int fd);
 /* Nobody's: until what a predecessor has left is written, and its programs are back. */
-void region_attach_leftover(struct regions *regions, uint64_t volume);
+void region_attach_leftover(struct regions *regions, uint64_t volume, uint64_t term);
 void region_attach_end(struct region_attach *attach, const char *why);
 /* Its socket is of no more use. As long as the program has the memory mapped it is served. */
 void region_attach_hang_up(struct region_attach *attach, const char *why);
@@ -370,7 +373,8 @@ bool region_write_turn(struct region_volume *volume);
 /* region_evict.c */
 /* So many more pages may come; false: not now. */
 bool region_evict_room(struct regions *regions, uint32_t pages);
-/* The page goes, if it may. */
+/* These go; they are clean. */
 bool region_evict_page(struct region_volume *volume, uint64_t page, uint32_t count);
+void region_evict_all(struct region_volume *volume);
 
 #endif

@@ -442,6 +442,7 @@ static int run_verify(const char *segment, const char *volume, unsigned seconds,
 	bool again = !memcmp(memory, copy, size);
 	struct region_status status = {0};
 	region_status(region, &status);
+	free(copy);
 	printf("%llu steps, %llu wrong, sync %d, same %d, drop %d, same again %d, reconnects %u\n",
 		(unsigned long long)steps, (unsigned long long)wrong, synced, same, dropped, again,
 		status.reconnects);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Regions of a program: what <xseg/region.h> promises. */
+#include <base/clock.h>
+#include <base/time.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -12,6 +14,9 @@
 #include "xseg/region/region_priv.h"
 
 #define REGION_PAGE 4096u
+#define PATIENCE_S 10u
+#define PATIENCE_NS (PATIENCE_S * 1000000000ull)
+#define NAP_NS 20000000u
 #define REGION_EXPORT __attribute__((visibility("default")))
 
 static _Thread_local char region_sentence[REGION_WHY_SIZE];
@@ -184,7 +189,7 @@ static int region_check(const char *segment, const char *volume, uint64_t offset
 	return 0;
 }
 
-REGION_EXPORT struct region *region_open(
+static struct region *region_try(
 	const char *segment, const char *volume, uint64_t offset, uint64_t size, unsigned flags)
 {
 	struct region *region = NULL;
@@ -215,29 +220,54 @@ REGION_EXPORT struct region *region_open(
 	return NULL;
 }
 
-/* Once: when the front is away it learns of it when the program has ended. */
+/* A front that dies in the middle has a successor soon. */
+REGION_EXPORT struct region *region_open(
+	const char *segment, const char *volume, uint64_t offset, uint64_t size, unsigned flags)
+{
+	const uint64_t until = clock_now_ns() + PATIENCE_NS;
+	bool met = false; /* there was one */
+	for (;;) {
+		struct region *region = region_try(segment, volume, offset, size, flags);
+		met = met || errno == ECONNRESET;
+		bool away = errno == ECONNRESET || (met && errno == ENOENT);
+		if (region || !away || clock_now_ns() > until)
+			return region;
+		time_nap(NAP_NS);
+	}
+}
+
+/* The thread has ended, so the socket is ours. */
 static int region_leave(struct region *region)
 {
-	struct region_wire wire = {.type = REGION_WIRE_LEAVE, .token = region->token};
-	pthread_mutex_lock(&region->lock);
-	while (region->asking)
-		pthread_cond_wait(&region->changed, &region->lock);
-	int error = region->lost ? region->lost : region->fd < 0 ? -ENOTCONN : 0;
-	region->closing = true;
-	if (!error) {
-		wire.serial = ++region->serial;
-		error = region_link_ask(region->fd, &wire, -1, NULL);
+	const uint64_t until = clock_now_ns() + PATIENCE_NS;
+	int error = region->lost;
+	while (!error) {
+		struct region_wire wire = {.type = REGION_WIRE_LEAVE,
+			.token = region->token,
+			.serial = ++region->serial};
+		region_link_limit(region->fd, PATIENCE_S);
+		error = region->fd < 0 ? -ECONNRESET : region_link_ask(region->fd, &wire, -1, NULL);
+		if (error != -ECONNRESET)
+			break;
+		if (region->fd >= 0)
+			close(region->fd);
+		error = region_link_connect(&region->address, &region->fd);
+		if (!error && region_link_open(region, region->fd) == -ESTALE)
+			break; /* there is nothing of ours any more */
+		if (error && clock_now_ns() < until) {
+			time_nap(NAP_NS);
+			error = 0;
+		}
 	}
-	pthread_mutex_unlock(&region->lock);
 	return error;
 }
 
 REGION_EXPORT int region_close(struct region *region)
 {
 	const uint64_t one = 1;
-	int error = region_leave(region);
 	must(write(region->stop_fd, &one, sizeof(one)) == (ssize_t)sizeof(one));
 	pthread_join(region->watcher, NULL);
+	int error = region_leave(region);
 	region_free(region);
 	return error;
 }

@@ -58,6 +58,12 @@ int region_link_connect(const struct sockaddr_un *address, int *fd)
 	return error;
 }
 
+void region_link_limit(int fd, unsigned seconds)
+{
+	struct timeval limit = {.tv_sec = seconds};
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+}
+
 /* --- one question ---------------------------------------------------------------------- */
 
 union link_control {
@@ -204,13 +210,11 @@ static int link_again(struct region *region, int *fd)
 	int error = region_link_connect(&region->address, fd);
 	if (error)
 		return error;
-	/* a front that hangs must not keep region_close() */
-	struct timeval limit = {.tv_sec = AGAIN_ANSWER_S}, none = {0};
-	setsockopt(*fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+	region_link_limit(*fd, AGAIN_ANSWER_S);
 	error = region_link_open(region, *fd);
 	if (!error)
 		error = region_link_arm(region, *fd);
-	setsockopt(*fd, SOL_SOCKET, SO_RCVTIMEO, &none, sizeof(none));
+	region_link_limit(*fd, 0);
 	if (!error)
 		return 0;
 	close(*fd);
@@ -256,10 +260,6 @@ void *region_link_watch(void *context)
 		if (!ready[0].revents)
 			continue;
 		pthread_mutex_lock(&region->lock);
-		if (region->closing) {
-			pthread_mutex_unlock(&region->lock);
-			break;
-		}
 		/* who waits for an answer sees the end, too */
 		shutdown(region->fd, SHUT_RDWR);
 		while (region->asking)

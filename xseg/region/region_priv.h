@@ -31,7 +31,6 @@ struct region {
 	pthread_cond_t changed;
 	int fd;		     /* -1: the front is away */
 	bool asking;	     /* a call is on its way */
-	bool closing;	     /* the front has been told, and hangs up */
 	int lost;	     /* -errno: the memory that the front has now is not ours */
 	uint32_t generation; /* of connections */
 	uint32_t serial;
@@ -43,6 +42,8 @@ struct region {
 /* The socket of the front: `segment` as region_open() has it. */
 int region_link_find(struct region *region, const char *segment);
 int region_link_connect(const struct sockaddr_un *address, int *fd);
+/* A front that hangs is as one that is gone, after so long; 0: it is waited for. */
+void region_link_limit(int fd, unsigned seconds);
 /* One question and its answer; give: a descriptor that goes along, or -1; take: one that comes, or
    NULL. -ECONNRESET: the front is gone. */
 int region_link_ask(int fd, struct region_wire *message, int give, int *take);
