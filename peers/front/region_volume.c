@@ -324,14 +324,14 @@ static bool volume_data(const struct region_volume *volume, uint64_t *page, uint
 /* There, and not in the book: it was being read, or it was on its way out. */
 static void volume_adopt_page(struct region_volume *volume, uint64_t page)
 {
-	unsigned was = region_state(volume, page), state = was & (REGION_STATE | REGION_KEPT);
-	bool known = page >= volume->low && page < volume->high && (was & REGION_STATE);
-	if (known) {
-		atomic_store(&volume->page[page], 0);
-		region_volume_set(volume, page, state);
-	} else {
+	bool noted = page >= volume->low && page < volume->high;
+	unsigned was = noted ? region_state(volume, page) : REGION_ABSENT;
+	if (noted)
+		atomic_store(&volume->page[page], REGION_ABSENT);
+	if (was & REGION_STATE)
+		region_volume_set(volume, page, was & (REGION_STATE | REGION_KEPT));
+	else
 		volume_punch(volume, page);
-	}
 }
 
 void region_volume_adopt(struct region_volume *volume)
