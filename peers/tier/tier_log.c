@@ -346,7 +346,9 @@ static void left(struct call *call)
 		return;
 	}
 	tier->state = TIER_STATE_OFF;
-	log_warning("tier", "%s: everything goes to the far store from now on, until a restart",
+	log_warning("tier",
+		"%s: everything goes to the far store, until the near one and the tier are "
+		"restarted",
 		tier->peer->name);
 	TAILQ_FOREACH (object, &tier->order, order) {
 		object->logged = 0;

@@ -248,8 +248,9 @@ if [ -e "$shim" ] && ! [[ $(ldd "$XSEGPEER") =~ lib[atu]+san ]]; then
     tap_run "... and the near store is left" scene_until 60 failed
     tap_like "... which status says" "$(health)" 'near store has failed'
     rm "$SYNC_FAULT"
-    scene_stop life
-    tier_start
+    # The near store, too: it goes on to fail for what it has lost.
+    for name in life near; do scene_stop "$name"; done
+    LD_PRELOAD=$shim near_start && tier_start
     tap_is "started anew, it has what was written" "$(op read 60 3 0 1048576 12)" ok
     tap_is "... and uses the near store again" "$(stats off)" 0
 else

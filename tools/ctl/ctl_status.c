@@ -48,7 +48,8 @@ static const struct {
 	const char *role, *counter, *reason;
 } needs[] = {
 	{"synapse_import", "down", "its link is down"},
-	{"tier", "off", "its near store has failed: all goes to the far one until it is restarted"},
+	{"tier", "off",
+		"its near store has failed: all goes to the far one until both are restarted"},
 };
 
 static void look_at_counter(const char *segment, json_t *peer, size_t which)
