@@ -2,7 +2,7 @@
 noinst_LTLIBRARIES += libxseg.la
 libxseg_la_SOURCES = \
 	xseg/base/must.c xseg/base/log.c xseg/base/size.c xseg/base/name.c \
-	xseg/base/notify.c xseg/base/path.c xseg/base/slab.c xseg/base/time.c \
+	xseg/base/notify.c xseg/base/pass.c xseg/base/path.c xseg/base/slab.c xseg/base/time.c \
 	xseg/base/bits.c xseg/base/histogram.c xseg/base/crc32c.c xseg/base/crash.c xseg/xseg_reap.c \
 	xseg/xseg_segment.c xseg/xseg_create.c xseg/xseg_layout.c xseg/xseg_layout.h xseg/xseg_map.c \
 	xseg/xseg_op.c xseg/xseg_page.c xseg/xseg_ring.c \

@@ -236,20 +236,11 @@ static bool adopt_try(struct peer *peer, void *context)
 {
 	struct files *files = files_of(peer);
 	struct files_handle *handle = context;
-	struct call *call;
-	if (files->volumes.reopening || call_begin(peer, &call))
+	const struct front_open open = {
+		.id = handle->volume, .term = handle->term, .writes = handle->writes};
+	if (files->volumes.reopening || !front_volume_ask_open(peer, &open, handle, adopt_done))
 		return false;
-	call->op = XSEG_OP_OPEN;
-	if (call_pages(call, XSEG_PAGE)) {
-		call_end(call);
-		return false;
-	}
-	call->key.volume = handle->volume;
-	call->arg1 = handle->term;
-	call->flags = handle->writes ? 0 : XSEG_F_READ_ONLY;
-	call->context = handle;
 	files->asked++;
-	call_submit(call, FRONT_EDGE_VOLUME, adopt_done);
 	return true;
 }
 
@@ -272,14 +263,11 @@ static bool drop_try(struct peer *peer, void *context)
 {
 	struct files *files = files_of(peer);
 	struct files_handle *handle = context;
-	struct call *call;
 	/* what is in flight looks at its volume */
-	if (files->inflight || files->volumes.reopening || call_begin(peer, &call))
+	if (files->inflight || files->volumes.reopening ||
+		!front_volume_ask_close(peer, handle->volume, NULL, dropped))
 		return false;
-	call->op = XSEG_OP_CLOSE;
-	call->key.volume = handle->volume;
 	handle_drop(files, handle);
-	call_submit(call, FRONT_EDGE_VOLUME, dropped);
 	return true;
 }
 

@@ -176,6 +176,16 @@ struct front_volume *front_volume_find(const struct front_volumes *volumes, uint
 /* What OPEN or INFO was answered with, if it makes sense. */
 int front_volume_info(const struct call *call, struct xseg_volume_info *info);
 void front_volume_add(struct front_volumes *volumes, struct front_volume *volume, uint64_t id);
+/* How it is opened: by name, or (NULL) by id; term: as OPEN's arg1, times: its arg0. */
+struct front_open {
+	const char *name;
+	uint64_t id, term, times;
+	bool writes;
+};
+/* OPEN, or CLOSE, is on its way; false: not now (peer_retry). */
+bool front_volume_ask_open(
+	struct peer *peer, const struct front_open *open, void *context, call_done_f *done);
+bool front_volume_ask_close(struct peer *peer, uint64_t id, void *context, call_done_f *done);
 /* It was opened, and is closed again; true: by its last user, so it is off the list. */
 void front_volume_use(struct front_volume *volume, uint64_t term, bool changes);
 bool front_volume_unuse(struct front_volume *volume, bool changed);

@@ -14,6 +14,7 @@
 
 #define PAUSE_NS 250000000u /* out of descriptors */
 #define HOLD_NS_MAX 60000000000u
+#define HOLD_FOREVER_NS (1ull << 62)
 
 static const struct peer_option region_option_table[] = {
 	OPTION_LIST(struct regions_options, listen, "listen",
@@ -174,28 +175,33 @@ static void region_stop(struct peer *peer)
 	regions->ending = regions->again = true;
 	if (notify_handover())
 		return;
-	regions->held = true;
-	TAILQ_FOREACH (volume, &regions->list, link)
-		region_write_task(volume, NULL, NULL, volume->low, volume->high - volume->low);
+	TAILQ_FOREACH (volume, &regions->list, link) {
+		region_fault_hold(volume, HOLD_FOREVER_NS);
+		region_write_all(volume, true);
+	}
 }
 
-/* Anybody may have it until we are back, so programs fetch all of it anew then. */
-static void region_leaves(struct region_volume *volume)
+/*
+ * Anybody may have a volume until we are back. So what was dirty is written, and nothing stays
+ * here: programs will fetch it anew, in whatever term. What a read has brought meanwhile goes, too.
+ */
+static bool region_has_left(struct region_volume *volume)
 {
-	if (!volume->regions->held || volume->dirty)
-		return;
-	region_evict_all(volume);
-	volume->book->term = 0;
+	if (!TAILQ_EMPTY(&volume->tasks) || volume->fills)
+		return false;
+	if (volume->resident && !volume->dirty && !notify_handover())
+		return !region_write_all(volume, true);
+	if (!volume->resident)
+		volume->book->term = 0;
+	return true;
 }
 
 static void region_ends(struct regions *regions)
 {
 	struct region_volume *volume;
 	TAILQ_FOREACH (volume, &regions->list, link)
-		if (!TAILQ_EMPTY(&volume->tasks))
+		if (!region_has_left(volume))
 			return;
-	TAILQ_FOREACH (volume, &regions->list, link)
-		region_leaves(volume);
 	regions->ending = false;
 	region_end_all(regions);
 }
@@ -203,8 +209,7 @@ static void region_ends(struct regions *regions)
 static bool region_idle(struct peer *peer)
 {
 	const struct regions *regions = regions_of(peer);
-	return !regions->ending && TAILQ_EMPTY(&regions->attaches) && !regions->volumes.reopening &&
-	       !regions->calls;
+	return !regions->ending && TAILQ_EMPTY(&regions->attaches) && !regions->volumes.reopening;
 }
 
 /* --- its turn ----------------------------------------------------------------------- */
@@ -219,7 +224,7 @@ static bool region_poll(struct peer *peer)
 	front_volumes_reopen(&regions->volumes);
 	for (attach = TAILQ_FIRST(&regions->attaches); attach; attach = next) {
 		next = TAILQ_NEXT(attach, link);
-		if (attach->hot)
+		if (attach->hot && !regions->ending)
 			moved |= region_fault_turn(attach);
 		moved |= region_attach_turn(attach);
 	}
@@ -279,13 +284,17 @@ static void region_dump(struct peer *peer, FILE *out)
 static void region_settle(struct regions *regions, struct job *job)
 {
 	struct region_volume *volume = region_volume_find(regions, job->key.volume);
-	int error = volume ? region_write_settle(volume, job) : 0;
-	if (error)
-		job_fail(job, error);
-	else if (!volume)
+	struct region_task *task = volume ? region_write_all(volume, false) : NULL;
+	if (task) {
+		task->job = job;
+		if (job->arg1)
+			region_fault_hold(
+				volume, job->arg1 < HOLD_NS_MAX ? job->arg1 : HOLD_NS_MAX);
+	} else if (volume) {
+		job_fail(job, -EBUSY);
+	} else {
 		job_complete(job, 0);
-	else if (job->arg1)
-		region_fault_hold(volume, job->arg1 < HOLD_NS_MAX ? job->arg1 : HOLD_NS_MAX);
+	}
 }
 
 static void region_go(struct regions *regions, struct job *job)

@@ -83,19 +83,50 @@ int front_volume_info(const struct call *call, struct xseg_volume_info *info)
 	return sound ? 0 : -EPROTO;
 }
 
+/* --- calls ------------------------------------------------------------------------- */
+
+bool front_volume_ask_open(
+	struct peer *peer, const struct front_open *open, void *context, call_done_f *done)
+{
+	struct call *call;
+	if (call_begin(peer, &call))
+		return false;
+	call->op = XSEG_OP_OPEN;
+	if (call_pages(call, XSEG_PAGE)) {
+		call_end(call);
+		return false;
+	}
+	call->context = context;
+	call->flags = open->writes ? 0 : XSEG_F_READ_ONLY;
+	call->key.volume = open->name ? 0 : open->id;
+	call->arg0 = open->times;
+	call->arg1 = open->term;
+	call->length = open->name ? (uint32_t)strlen(open->name) : 0;
+	if (open->name)
+		call_put_bytes(call, XSEG_NAME_AT, open->name, call->length + 1);
+	call_submit(call, FRONT_EDGE_VOLUME, done);
+	return true;
+}
+
+bool front_volume_ask_close(struct peer *peer, uint64_t id, void *context, call_done_f *done)
+{
+	struct call *call;
+	if (call_begin(peer, &call))
+		return false;
+	call->op = XSEG_OP_CLOSE;
+	call->key.volume = id;
+	call->context = context;
+	call_submit(call, FRONT_EDGE_VOLUME, done);
+	return true;
+}
+
 /* --- a new composer ---------------------------------------------------------------- */
 
 static void reopen_told(struct call *call) { call_end(call); }
 
 static bool reopen_tell(struct peer *peer, void *context)
 {
-	struct call *call;
-	(void)context;
-	if (call_begin(peer, &call))
-		return false;
-	call->op = XSEG_OP_CLOSE;
-	call_submit(call, FRONT_EDGE_VOLUME, reopen_told);
-	return true;
+	return front_volume_ask_close(peer, 0, context, reopen_told);
 }
 
 static void reopen_end_one(struct front_volumes *volumes)
@@ -127,21 +158,11 @@ static void reopen_opened(struct call *call)
 static bool reopen_open(struct peer *peer, void *context)
 {
 	const struct front_volume *volume = context;
-	struct call *call;
-	if (call_begin(peer, &call))
-		return false;
-	call->op = XSEG_OP_OPEN;
-	if (call_pages(call, XSEG_PAGE)) {
-		call_end(call);
-		return false;
-	}
-	call->context = volume->all;
-	call->key.volume = volume->id;
-	call->arg0 = volume->users;
-	call->arg1 = volume->term;
-	call->flags = volume->changers ? 0 : XSEG_F_READ_ONLY;
-	call_submit(call, FRONT_EDGE_VOLUME, reopen_opened);
-	return true;
+	const struct front_open open = {.id = volume->id,
+		.term = volume->term,
+		.times = volume->users,
+		.writes = volume->changers > 0};
+	return front_volume_ask_open(peer, &open, volume->all, reopen_opened);
 }
 
 void front_volumes_reopen(struct front_volumes *volumes)

@@ -4,7 +4,7 @@
 #include <base/log.h>
 #include <errno.h>
 #include <event2/event.h>
-#include <peer/notify.h>
+#include <peer/map.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -119,8 +119,6 @@ static void attach_leave_aside(const struct region_attach *attach, int error)
 		then);
 }
 
-static bool ask_open(struct peer *peer, void *context);
-
 static void attach_opened(struct call *call)
 {
 	struct region_attach *attach = call->context;
@@ -156,27 +154,15 @@ static void attach_opened(struct call *call)
 static bool ask_open(struct peer *peer, void *context)
 {
 	struct region_attach *attach = context;
-	struct call *call;
+	const struct regions *regions = attach->regions;
+	const struct front_open open = {.name = attach->leftover ? NULL : attach->wire.text,
+		.id = attach->leftover,
+		.term = attach->term,
+		.writes = attach->writes};
 	/* first what was left, in its term: it is stale if another host has had it since */
-	bool waits = attach->regions->leftovers && !attach->leftover;
-	if (waits || attach->regions->volumes.reopening || call_begin(peer, &call))
+	if (regions->volumes.reopening || (regions->leftovers && !attach->leftover))
 		return false;
-	call->op = XSEG_OP_OPEN;
-	if (call_pages(call, XSEG_PAGE)) {
-		call_end(call);
-		return false;
-	}
-	call->context = attach;
-	call->flags = attach->writes ? 0 : XSEG_F_READ_ONLY;
-	if (attach->leftover) {
-		call->key.volume = attach->leftover;
-		call->arg1 = attach->term;
-	} else {
-		call->length = (uint32_t)strlen(attach->wire.text);
-		call_put_bytes(call, XSEG_NAME_AT, attach->wire.text, call->length + 1);
-	}
-	call_submit(call, FRONT_EDGE_VOLUME, attach_opened);
-	return true;
+	return front_volume_ask_open(peer, &open, attach, attach_opened);
 }
 
 int region_attach_open(struct region_attach *attach)
@@ -189,7 +175,7 @@ int region_attach_open(struct region_attach *attach)
 	attach->shared = !(flags & (REGION_READ_ONLY | REGION_PRIVATE));
 	attach->writes = attach->shared;
 	attach_move(attach, REGION_OPENING);
-	attach->answering = attach->asked = true;
+	attach->asked = true;
 	if (!attach_offers(regions, attach->wire.text)) {
 		attach->asked = false;
 		attach_refuse(attach, -ENOENT, "this front does not serve it");
@@ -244,7 +230,6 @@ static void attach_readable(evutil_socket_t fd, short what, void *context)
 		return;
 	}
 	/* one question at a time: the next one is read when it has been answered */
-	attach->answering = true;
 	event_del(attach->event);
 	region_message_take(attach);
 }
@@ -389,20 +374,58 @@ static void attach_closed(struct call *call)
 static bool ask_close(struct peer *peer, void *context)
 {
 	struct region_attach *attach = context;
-	struct call *call;
-	if (attach->regions->volumes.reopening || call_begin(peer, &call))
-		return false;
-	call->op = XSEG_OP_CLOSE;
-	call->key.volume = attach->opened;
-	call->context = attach;
-	call_submit(call, FRONT_EDGE_VOLUME, attach_closed);
-	return true;
+	return !attach->regions->volumes.reopening &&
+	       front_volume_ask_close(peer, attach->opened, attach, attach_closed);
 }
 
-/* Another host has the volume now, or it is no more: it will never be written. */
-static bool attach_is_lost(const struct region_volume *volume)
+/* Another host has it, or has had it since it was opened here: what it wrote is newer. */
+static int attach_judge(const struct region_volume *volume, const struct call *call)
 {
-	return volume->failures && (volume->failed == -ESTALE || volume->failed == -ENOENT);
+	struct map_home_info home;
+	const uint64_t term = volume->front.term;
+	if (call->result == -ENOENT)
+		return -ENOENT;
+	if (call->result || call->answer_length < MAP_ANSWER_AT + sizeof(home) || !term)
+		return 0;
+	call_get_bytes(call, MAP_ANSWER_AT, &home, sizeof(home));
+	bool theirs = home.owner && home.owner != home.self && home.term > term;
+	return theirs || home.line > term ? -ESTALE : 0;
+}
+
+static void attach_probed(struct call *call)
+{
+	struct region_attach *attach = call->context;
+	struct region_volume *volume = attach->volume;
+	volume->lost = attach_judge(volume, call);
+	call_end(call);
+	attach->asked = false;
+	attach->regions->again = true;
+	if (volume->lost)
+		log_error(REGION_ROOM,
+			"%s: %llu bytes that programs have written to volume %016llx are lost: %s",
+			attach->regions->peer->name, (unsigned long long)volume->dirty * XSEG_PAGE,
+			(unsigned long long)volume->front.id,
+			volume->lost == -ESTALE ? "another host has had it since"
+						: strerror(-volume->lost));
+}
+
+/* A write that is refused does not say whether it always will be. */
+static bool ask_probe(struct peer *peer, void *context)
+{
+	struct region_attach *attach = context;
+	struct call *call;
+	if (call_begin(peer, &call))
+		return false;
+	call->op = XSEG_OP_CONTROL;
+	if (call_pages(call, MAP_ANSWER_AT + sizeof(struct map_home_info))) {
+		call_end(call);
+		return false;
+	}
+	call->key.volume = attach->opened;
+	call->arg0 = MAP_HOME;
+	call->context = attach;
+	call_submit(call, FRONT_EDGE_VOLUME, attach_probed);
+	return true;
 }
 
 /* The last that may write leaves when the volume has all of it. True: not yet. */
@@ -416,19 +439,18 @@ static bool attach_drains(struct region_attach *attach)
 		return false;
 	if (region_volume_misses(volume))
 		return true;
-	if (!volume->dirty && attach->flushed)
+	if (volume->lost || (!volume->dirty && attach->flushed))
 		return false;
-	if (volume->dirty && attach_is_lost(volume)) {
-		log_error(REGION_ROOM,
-			"%s: %llu bytes that programs have written to volume %016llx are lost: %s",
-			regions->peer->name, (unsigned long long)volume->dirty * XSEG_PAGE,
-			(unsigned long long)volume->front.id, strerror(-volume->failed));
-		return false;
-	}
 	uint64_t now = peer_now_ns(regions->peer);
-	if (TAILQ_EMPTY(&volume->tasks) && now >= volume->retry_ns) {
+	if (attach->asked || !TAILQ_EMPTY(&volume->tasks) || now < volume->retry_ns)
+		return true;
+	attach->probed = volume->failed && !attach->probed;
+	if (attach->probed) {
+		attach->asked = true;
+		attach_ask(attach, ask_probe);
+	} else {
 		attach->flushed = !volume->dirty;
-		region_write_task(volume, NULL, NULL, volume->low, volume->high - volume->low);
+		region_write_all(volume, false);
 	}
 	return true;
 }
@@ -439,9 +461,8 @@ static void attach_leave(struct region_attach *attach)
 	if (volume) {
 		TAILQ_REMOVE(&volume->attached, attach, volume_link);
 		if (front_volume_unuse(&volume->front, attach->writes))
-			region_volume_close(
-				volume, region_volume_misses(volume) ||
-						(volume->dirty && !attach_is_lost(volume)));
+			region_volume_close(volume,
+				region_volume_misses(volume) || (volume->dirty && !volume->lost));
 	}
 	attach_move(attach, REGION_CLOSING);
 	attach->asked = true;
@@ -451,7 +472,7 @@ static void attach_leave(struct region_attach *attach)
 static bool attach_may_leave(struct region_attach *attach)
 {
 	const struct region_volume *volume = attach->volume;
-	if (attach->regions->volumes.reopening)
+	if (attach->regions->volumes.reopening || attach->asked)
 		return false;
 	if (!volume)
 		return true;

@@ -7,24 +7,10 @@
  */
 #include <base/crash.h>
 #include <errno.h>
-#include <fcntl.h>
 
 #include "peers/front/regions.h"
 
 #define EVICT_AGAIN_NS 1000000u /* nothing could go: so long nobody looks */
-
-bool region_evict_page(struct region_volume *volume, uint64_t page, uint32_t count)
-{
-	for (uint64_t at = page; at < page + count; at++)
-		region_volume_set(volume, at, region_state(volume, at) & REGION_ASIDE);
-	crash_point("front_region.page.absent");
-	if (fallocate(volume->memory_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-		    (off_t)(page * XSEG_PAGE), (off_t)count * XSEG_PAGE))
-		return false;
-	volume->evicted += count;
-	peer_count(volume->regions->peer, REGION_COUNT_EVICTED, count);
-	return true;
-}
 
 static bool evict_may(const struct region_volume *volume, uint64_t page, bool kept)
 {
@@ -32,11 +18,19 @@ static bool evict_may(const struct region_volume *volume, uint64_t page, bool ke
 	return (state & ~REGION_ASIDE) == REGION_CLEAN && (kept || !(state & REGION_KEPT));
 }
 
-void region_evict_all(struct region_volume *volume)
+uint32_t region_evict_run(struct region_volume *volume, uint64_t page, uint64_t most, bool kept)
 {
-	for (uint64_t page = volume->low; page < volume->high; page++)
-		if (evict_may(volume, page, true))
-			region_evict_page(volume, page, 1);
+	uint32_t count = 0;
+	for (; count < REGION_RUN && count < most && evict_may(volume, page + count, kept); count++)
+		region_volume_set(
+			volume, page + count, region_state(volume, page + count) & REGION_ASIDE);
+	if (!count)
+		return 0;
+	crash_point("front_region.page.absent");
+	region_volume_punch(volume, page, count);
+	volume->evicted += count;
+	peer_count(volume->regions->peer, REGION_COUNT_EVICTED, count);
+	return count;
 }
 
 /* From the hand on, one turn's worth; pages that went. */
@@ -46,13 +40,10 @@ static uint64_t evict_sweep(struct region_volume *volume, uint64_t wanted, bool 
 	while (gone < wanted && looked < size && looked < REGION_EVICT_LOOK) {
 		if (volume->hand < volume->low || volume->hand >= volume->high)
 			volume->hand = volume->low;
-		uint64_t page = volume->hand;
-		uint32_t count = 0;
-		while (count < REGION_RUN && gone + count < wanted && page + count < volume->high &&
-			evict_may(volume, page + count, kept))
-			count++;
-		if (count && region_evict_page(volume, page, count))
-			gone += count;
+		uint64_t page = volume->hand, left = volume->high - page;
+		uint64_t most = wanted - gone < left ? wanted - gone : left;
+		uint32_t count = region_evict_run(volume, page, most, kept);
+		gone += count;
 		if (!count && (region_state(volume, page) & REGION_STATE) == REGION_DIRTY)
 			count = region_write_begin(volume, page, volume->high);
 		volume->hand += count ? count : 1;

@@ -169,11 +169,6 @@ void region_fault_poison(struct region_volume *volume, uint64_t first, uint64_t 
 
 /* --- what the kernel says ---------------------------------------------------------------- */
 
-static bool fault_held(const struct region_volume *volume)
-{
-	return volume->held_ns || volume->regions->held;
-}
-
 void region_fault_hold(struct region_volume *volume, uint64_t ns)
 {
 	struct region_attach *attach;
@@ -216,7 +211,7 @@ static uint64_t fault_write_ahead(struct region_attach *attach, uint64_t page)
 static void fault_write(struct region_attach *attach, uint64_t page)
 {
 	struct region_volume *volume = attach->volume;
-	if (fault_held(volume))
+	if (volume->held_ns)
 		return;
 	if (!(region_state(volume, page) & REGION_STATE)) {
 		region_fault_wake(attach, page, 1); /* it went meanwhile: touch it again */
@@ -242,7 +237,7 @@ static uint64_t fault_around(const struct region_attach *attach, uint64_t page)
 static void fault_minor(struct region_attach *attach, uint64_t page, bool writes)
 {
 	unsigned state = region_state(attach->volume, page);
-	const bool held = fault_held(attach->volume);
+	const bool held = attach->volume->held_ns != 0;
 	if (!attach->shared) {
 		region_fault_wake(attach, page, 1);
 	} else if (!held && (writes || (state & ~REGION_ASIDE) == REGION_DIRTY)) {

@@ -75,8 +75,6 @@ static void fill_failed(struct region_fill *fill, int error)
 	region_fault_poison(volume, first, count);
 }
 
-static bool fill_again(struct peer *peer, void *context);
-
 static void fill_answered(struct call *call)
 {
 	struct region_fill *fill = call->context;
@@ -86,7 +84,6 @@ static void fill_answered(struct call *call)
 	if (!error)
 		error = fill_store(fill, call);
 	call_end(call);
-	regions->calls--;
 	if (error) {
 		fill_failed(fill, error);
 		return;
@@ -95,7 +92,7 @@ static void fill_answered(struct call *call)
 	volume->fetched += fill->count;
 	peer_count(regions->peer, REGION_COUNT_FETCHED, fill->count);
 	/* whoever waits to write to it has been told of none yet, so this is what has changed */
-	bool writes = fill->writer && !regions->held && !volume->held_ns;
+	bool writes = fill->writer && !volume->held_ns;
 	fill_set(fill, REGION_CLEAN);
 	if (writes)
 		region_volume_set(volume, fill->first,
@@ -121,7 +118,6 @@ static int fill_submit(struct region_fill *fill)
 		call_end(call);
 		return -EAGAIN;
 	}
-	regions->calls++;
 	call_submit(call, FRONT_EDGE_VOLUME, fill_answered);
 	return 0;
 }
@@ -172,14 +168,8 @@ static struct region_fill *fill_begin(
 		.volume = volume, .first = first, .count = count, .urgent = urgent};
 	volume->fills++;
 	volume->regions->fills++;
+	fill_set(fill, REGION_FILLING);
 	return fill;
-}
-
-static void fill_begin_now(struct region_fill *fill)
-{
-	for (uint64_t page = fill->first; page < fill->first + fill->count; page++)
-		region_volume_set(fill->volume, page,
-			REGION_FILLING | (region_state(fill->volume, page) & REGION_ASIDE));
 }
 
 /* Touched upwards, page by page: twice as many each time, so that the reads stay ahead. */
@@ -211,7 +201,6 @@ static void fill_neighbours(struct region_attach *attach, uint64_t page)
 		!region_evict_room(regions, count))
 		return;
 	struct region_fill *fill = fill_begin(volume, page + 1, count, false);
-	fill_begin_now(fill);
 	region_order_note(volume, page + 1, count);
 	peer_count(regions->peer, REGION_COUNT_AHEAD, count);
 	fill_go(fill);
@@ -222,11 +211,9 @@ void region_fill_fault(struct region_attach *attach, uint64_t page, bool writes)
 	struct region_volume *volume = attach->volume;
 	if (region_state(volume, page) & REGION_FILLING)
 		return;
+	bool room = region_evict_room(attach->regions, 1);
 	struct region_fill *fill = fill_begin(volume, page, 1, true);
 	fill->writer = writes && attach->shared ? attach : NULL;
-	/* the mark comes after eviction, which must not count it */
-	bool room = region_evict_room(attach->regions, 1);
-	fill_begin_now(fill);
 	region_order_note(volume, page, 1);
 	if (room)
 		fill_go(fill);
@@ -271,7 +258,6 @@ static bool fill_fetch(struct region_volume *volume, uint64_t *at, uint64_t end)
 			break;
 		}
 		struct region_fill *fill = fill_begin(volume, *at, count, false);
-		fill_begin_now(fill);
 		*at += count;
 		fill_go(fill);
 		moved = true;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What programs say over their sockets, <xseg/region_wire.h>. */
+#include <base/pass.h>
 #include <errno.h>
 #include <event2/event.h>
 #include <stdio.h>
@@ -11,46 +12,16 @@
 
 /* --- the socket ---------------------------------------------------------------------- */
 
-union message_control {
-	struct cmsghdr header;
-	char bytes[CMSG_SPACE(4 * sizeof(int))];
-};
-
-/* One descriptor at a time; more are nobody's. */
-static void message_keep(struct region_attach *attach, struct msghdr *message)
-{
-	for (struct cmsghdr *control = CMSG_FIRSTHDR(message); control;
-		control = CMSG_NXTHDR(message, control)) {
-		if (control->cmsg_level != SOL_SOCKET || control->cmsg_type != SCM_RIGHTS)
-			continue;
-		size_t count = (control->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-		for (size_t i = 0; i < count; i++) {
-			int fd;
-			memcpy(&fd, CMSG_DATA(control) + i * sizeof(int), sizeof(fd));
-			if (attach->given < 0)
-				attach->given = fd;
-			else
-				close(fd);
-		}
-	}
-}
-
 int region_message_read(struct region_attach *attach)
 {
 	while (attach->got < sizeof(attach->wire)) {
-		union message_control control;
-		struct iovec iov = {
-			(char *)&attach->wire + attach->got, sizeof(attach->wire) - attach->got};
-		struct msghdr message = {.msg_iov = &iov,
-			.msg_iovlen = 1,
-			.msg_control = &control,
-			.msg_controllen = sizeof(control)};
-		ssize_t got = recvmsg(attach->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+		unsigned had = attach->given >= 0;
+		ssize_t got = pass_receive(attach->fd, (char *)&attach->wire + attach->got,
+			sizeof(attach->wire) - attach->got, &attach->given, &had, 1, MSG_DONTWAIT);
 		if (got < 0)
 			return errno == EINTR ? -EAGAIN : -errno;
 		if (!got)
 			return -ECONNRESET;
-		message_keep(attach, &message);
 		attach->got += (uint32_t)got;
 	}
 	attach->got = 0;
@@ -61,34 +32,15 @@ int region_message_read(struct region_attach *attach)
 	return sound ? 0 : -EPROTO;
 }
 
-/* A program has one question out, so its socket has room for the answer. */
-static int message_send(int fd, const struct region_wire *wire, int give)
-{
-	union message_control control = {.bytes = {0}};
-	struct iovec iov = {(void *)(uintptr_t)wire, sizeof(*wire)};
-	struct msghdr message = {.msg_iov = &iov, .msg_iovlen = 1};
-	if (give >= 0) {
-		message.msg_control = &control;
-		message.msg_controllen = CMSG_SPACE(sizeof(int));
-		struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-		*header = (struct cmsghdr){.cmsg_level = SOL_SOCKET,
-			.cmsg_type = SCM_RIGHTS,
-			.cmsg_len = CMSG_LEN(sizeof(int))};
-		memcpy(CMSG_DATA(header), &give, sizeof(give));
-	}
-	return sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)sizeof(*wire)
-		       ? 0
-		       : -EPIPE;
-}
-
 void region_message_answer(
 	struct region_attach *attach, struct region_wire *wire, int error, int give)
 {
+	const struct iovec iov = {wire, sizeof(*wire)};
 	wire->error = error;
-	attach->answering = false;
 	if (attach->fd < 0)
 		return;
-	if (message_send(attach->fd, wire, give))
+	/* it has one question out, so its socket has room for the answer */
+	if (pass_send(attach->fd, &iov, 1, give, MSG_DONTWAIT) != (ssize_t)sizeof(*wire))
 		region_attach_hang_up(attach, NULL);
 	else if (attach->event)
 		event_add(attach->event, NULL);
@@ -138,6 +90,17 @@ static int message_keeps(struct region_attach *attach, uint64_t first, uint64_t 
 	return 0;
 }
 
+/* It is answered when what is dirty there has been written. */
+static int message_write(struct region_attach *attach, uint64_t first, uint64_t count, bool drops)
+{
+	struct region_task *task = region_write_task(attach->volume, first, count, drops);
+	if (!task)
+		return -EBUSY;
+	task->attach = attach;
+	task->wire = attach->wire;
+	return -EINPROGRESS;
+}
+
 /* 0: done; -EINPROGRESS: it will be answered. */
 static int message_advise(struct region_attach *attach, uint64_t first, uint64_t count)
 {
@@ -146,11 +109,9 @@ static int message_advise(struct region_attach *attach, uint64_t first, uint64_t
 	case REGION_RANDOM: attach->random = true; return 0;
 	case REGION_KEEP: return message_keeps(attach, first, count, true);
 	case REGION_KEEP_NOT: return message_keeps(attach, first, count, false);
-	case REGION_DROP: break;
+	case REGION_DROP: return message_write(attach, first, count, true);
 	default: return -EINVAL;
 	}
-	int error = region_write_task(attach->volume, attach, &attach->wire, first, count);
-	return error ? error : -EINPROGRESS;
 }
 
 static int message_take_range(struct region_attach *attach)
@@ -167,8 +128,7 @@ static int message_take_range(struct region_attach *attach)
 		return 0;
 	case REGION_WIRE_SYNC:
 		peer_count(attach->regions->peer, REGION_COUNT_SYNCS, 1);
-		error = region_write_task(attach->volume, attach, &attach->wire, first, count);
-		return error ? error : -EINPROGRESS;
+		return message_write(attach, first, count, false);
 	default: return message_advise(attach, first, count);
 	}
 }

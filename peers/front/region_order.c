@@ -8,11 +8,9 @@
  */
 #include <base/log.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "peers/front/regions.h"
 
@@ -66,16 +64,7 @@ static void order_free(struct region_order_work *work)
 	free(work);
 }
 
-static void order_ended(struct worker_item *item);
-
 /* One after the other: what is read has been written. */
-static void order_next(struct regions *regions)
-{
-	struct region_order_work *work = STAILQ_FIRST(&regions->orders);
-	if (work)
-		worker_run(regions->peer, &work->item, work->run, order_ended);
-}
-
 static void order_ended(struct worker_item *item)
 {
 	struct region_order_work *work = (struct region_order_work *)item;
@@ -83,7 +72,9 @@ static void order_ended(struct worker_item *item)
 	work->done(work);
 	STAILQ_REMOVE_HEAD(&regions->orders, link);
 	order_free(work);
-	order_next(regions);
+	work = STAILQ_FIRST(&regions->orders);
+	if (work)
+		worker_run(regions->peer, &work->item, work->run, order_ended);
 }
 
 static void order_begin(struct region_order_work *work, void (*run)(struct worker_item *item),
@@ -95,7 +86,7 @@ static void order_begin(struct region_order_work *work, void (*run)(struct worke
 	work->done = done;
 	STAILQ_INSERT_TAIL(&regions->orders, work, link);
 	if (first)
-		order_next(regions);
+		worker_run(regions->peer, &work->item, run, order_ended);
 }
 
 /* --- what is touched ------------------------------------------------------------------------ */

@@ -6,7 +6,6 @@
 #include <fcntl.h>
 #include <glob.h>
 #include <linux/userfaultfd.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,6 +40,15 @@ static int volume_paths(const struct regions *regions, uint64_t id, char memory[
 	snprintf(which, sizeof(which), "%016llx", (unsigned long long)id);
 	int error = volume_path(regions, which, "memory", memory);
 	return error ? error : volume_path(regions, which, "book", book);
+}
+
+struct region_volume *region_volume_find(const struct regions *regions, uint64_t id)
+{
+	struct region_volume *volume;
+	TAILQ_FOREACH (volume, &regions->list, link)
+		if (volume->book->volume == id)
+			break;
+	return volume;
 }
 
 void region_volume_forget(const struct regions *regions, uint64_t id)
@@ -80,45 +88,51 @@ static void volume_close_inlet(struct region_volume *volume)
 
 /* write(2) would not do: a program that has not to ask us for a page which is there could see one
    that is half written. */
-static int volume_open_inlet(struct region_volume *volume)
+static int volume_open_inlet(struct region_volume *volume, uint64_t pages)
 {
-	volume_close_inlet(volume);
-	volume->inlet_size = volume->pages * XSEG_PAGE;
-	void *map = mmap(NULL, volume->inlet_size, PROT_NONE, MAP_SHARED | MAP_NORESERVE,
-		volume->memory_fd, 0);
+	size_t size = pages * XSEG_PAGE;
+	void *map = mmap(NULL, size, PROT_NONE, MAP_SHARED | MAP_NORESERVE, volume->memory_fd, 0);
 	if (map == MAP_FAILED)
 		return -errno;
-	volume->inlet = map;
-	volume->inlet_fd =
-		(int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
+	int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
 	struct uffdio_api api = {.api = UFFD_API, .features = UFFD_FEATURE_MISSING_SHMEM};
-	struct uffdio_register range = {
-		.range = {.start = (uintptr_t)map, .len = volume->inlet_size},
+	struct uffdio_register range = {.range = {.start = (uintptr_t)map, .len = size},
 		.mode = UFFDIO_REGISTER_MODE_MISSING};
-	return volume->inlet_fd < 0 || ioctl(volume->inlet_fd, UFFDIO_API, &api) ||
-			       ioctl(volume->inlet_fd, UFFDIO_REGISTER, &range)
-		       ? -errno
-		       : 0;
+	if (fd < 0 || ioctl(fd, UFFDIO_API, &api) || ioctl(fd, UFFDIO_REGISTER, &range)) {
+		int error = -errno;
+		munmap(map, size);
+		if (fd >= 0)
+			close(fd);
+		return error;
+	}
+	volume_close_inlet(volume);
+	volume->inlet = map;
+	volume->inlet_size = size;
+	volume->inlet_fd = fd;
+	return 0;
 }
 
-/* As large as the volume, which may have grown. */
-static int volume_map(struct region_volume *volume)
+/* So many pages: as large as the volume, which may have grown. On an error all is as it was. */
+static int volume_map(struct region_volume *volume, uint64_t pages)
 {
-	if (volume->book)
-		munmap(volume->book, volume->book_size);
-	volume->book = NULL;
-	volume->book_size = REGION_PAGES_AT + volume->pages;
-	if (ftruncate(volume->memory_fd, (off_t)(volume->pages * XSEG_PAGE)) ||
-		ftruncate(volume->book_fd, (off_t)volume->book_size) ||
+	size_t size = REGION_PAGES_AT + pages;
+	if (ftruncate(volume->memory_fd, (off_t)(pages * XSEG_PAGE)) ||
+		ftruncate(volume->book_fd, (off_t)size) ||
 		fallocate(volume->book_fd, 0, 0, REGION_PAGES_AT))
 		return -errno;
-	void *map = mmap(
-		NULL, volume->book_size, PROT_READ | PROT_WRITE, MAP_SHARED, volume->book_fd, 0);
-	if (map == MAP_FAILED)
-		return -errno;
-	volume->book = map;
-	volume->page = (_Atomic uint8_t *)map + REGION_PAGES_AT;
-	return volume_open_inlet(volume);
+	void *book = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, volume->book_fd, 0);
+	int error = book == MAP_FAILED ? -errno : volume_open_inlet(volume, pages);
+	if (error) {
+		if (book != MAP_FAILED)
+			munmap(book, size);
+		return error;
+	}
+	if (volume->book)
+		munmap(volume->book, volume->book_size);
+	volume->book = book;
+	volume->book_size = size;
+	volume->page = (_Atomic uint8_t *)book + REGION_PAGES_AT;
+	return 0;
 }
 
 static void volume_unmap(struct region_volume *volume)
@@ -157,97 +171,6 @@ static int volume_begin_book(struct region_volume *volume, uint64_t id)
 	return 0;
 }
 
-/* --- life --------------------------------------------------------------------------- */
-
-struct region_volume *region_volume_find(const struct regions *regions, uint64_t id)
-{
-	struct region_volume *volume;
-	TAILQ_FOREACH (volume, &regions->list, link)
-		if (volume->book->volume == id)
-			break;
-	return volume;
-}
-
-/* Of a volume that was made smaller the memory stays as it is: programs have mapped it. */
-static int volume_grow(struct region_volume *volume, uint64_t size)
-{
-	struct stat st;
-	if (fstat(volume->memory_fd, &st))
-		return -errno;
-	if (!volume->book && (uint64_t)st.st_size > size)
-		size = (uint64_t)st.st_size;
-	if (size <= volume->size)
-		return 0;
-	volume->size = size;
-	volume->pages = (size + XSEG_PAGE - 1) / XSEG_PAGE;
-	return volume_map(volume);
-}
-
-int region_volume_open(
-	struct regions *regions, uint64_t id, uint64_t size, struct region_volume **out)
-{
-	struct region_volume *volume = region_volume_find(regions, id);
-	*out = volume;
-	if (size > REGION_SIZE_MAX)
-		return -EFBIG;
-	if (volume)
-		return volume_grow(volume, size);
-	volume = calloc(1, sizeof(*volume));
-	if (!volume)
-		return -ENOMEM;
-	volume->regions = regions;
-	volume->memory_fd = volume->readers_fd = volume->book_fd = volume->inlet_fd = -1;
-	TAILQ_INIT(&volume->attached);
-	TAILQ_INIT(&volume->tasks);
-	int error = volume_paths(regions, id, volume->memory_path, volume->book_path);
-	error = error ? error : volume_open_files(volume);
-	error = error ? error : volume_grow(volume, size);
-	error = error ? error : volume_begin_book(volume, id);
-	if (error) {
-		volume_unmap(volume);
-		free(volume);
-		return error;
-	}
-	volume->book->size = size;
-	region_volume_adopt(volume);
-	TAILQ_INSERT_TAIL(&regions->list, volume, link);
-	region_order_load(volume);
-	*out = volume;
-	return 0;
-}
-
-int region_volume_admit(struct region_volume *volume, uint64_t first, uint64_t pages)
-{
-	bool none = volume->low == volume->high;
-	uint64_t low = none || first < volume->low ? first : volume->low;
-	uint64_t high = none || first + pages > volume->high ? first + pages : volume->high;
-	if (low == volume->low && high == volume->high)
-		return 0;
-	if (fallocate(volume->book_fd, 0, (off_t)(REGION_PAGES_AT + low), (off_t)(high - low)))
-		return -errno;
-	volume->book->low = volume->low = low;
-	volume->book->high = volume->high = high;
-	return 0;
-}
-
-void region_volume_close(struct region_volume *volume, bool keep)
-{
-	struct regions *regions = volume->regions;
-	must(TAILQ_EMPTY(&volume->attached) && !volume->fills && !volume->writes);
-	TAILQ_REMOVE(&regions->list, volume, link);
-	regions->resident -= volume->resident;
-	regions->dirty -= volume->dirty;
-	volume_show(regions);
-	region_order_save(volume);
-	if (!keep) {
-		/* without its book it is nobody's */
-		unlink(volume->book_path);
-		unlink(volume->memory_path);
-	}
-	volume_unmap(volume);
-	free(volume);
-}
-
 /* --- pages -------------------------------------------------------------------------- */
 
 void region_volume_set(struct region_volume *volume, uint64_t page, unsigned state)
@@ -266,10 +189,10 @@ void region_volume_set(struct region_volume *volume, uint64_t page, unsigned sta
 		volume_show(regions);
 }
 
-static void volume_punch(const struct region_volume *volume, uint64_t page)
+void region_volume_punch(const struct region_volume *volume, uint64_t page, uint32_t count)
 {
 	fallocate(volume->memory_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-		(off_t)(page * XSEG_PAGE), XSEG_PAGE);
+		(off_t)(page * XSEG_PAGE), (off_t)count * XSEG_PAGE);
 }
 
 static int volume_copy(struct region_volume *volume, uint64_t page, const void *from, size_t size)
@@ -288,7 +211,8 @@ static int volume_copy(struct region_volume *volume, uint64_t page, const void *
 		copy.len -= done;
 		/* one that nobody has noted is none */
 		if (error == EEXIST)
-			volume_punch(volume, (copy.dst - (uintptr_t)volume->inlet) / XSEG_PAGE);
+			region_volume_punch(
+				volume, (copy.dst - (uintptr_t)volume->inlet) / XSEG_PAGE, 1);
 		else if (error != EAGAIN && error != EINTR)
 			return -error;
 	}
@@ -331,10 +255,10 @@ static void volume_adopt_page(struct region_volume *volume, uint64_t page)
 	if (was & REGION_STATE)
 		region_volume_set(volume, page, was & (REGION_STATE | REGION_KEPT));
 	else
-		volume_punch(volume, page);
+		region_volume_punch(volume, page, 1);
 }
 
-void region_volume_adopt(struct region_volume *volume)
+static void volume_adopt(struct region_volume *volume)
 {
 	uint64_t page = 0, end, at = 0;
 	volume->low = volume->book->low;
@@ -348,6 +272,91 @@ void region_volume_adopt(struct region_volume *volume)
 	}
 	for (at = at > volume->low ? at : volume->low; at < volume->high; at++)
 		atomic_store(&volume->page[at], 0);
+}
+
+/* --- life --------------------------------------------------------------------------- */
+
+/* Of a volume that was made smaller the memory stays as it is: programs have mapped it. */
+static int volume_grow(struct region_volume *volume, uint64_t size)
+{
+	struct stat st;
+	if (fstat(volume->memory_fd, &st))
+		return -errno;
+	if (!volume->book && (uint64_t)st.st_size > size)
+		size = (uint64_t)st.st_size;
+	if (size <= volume->size)
+		return 0;
+	uint64_t pages = (size + XSEG_PAGE - 1) / XSEG_PAGE;
+	int error = volume_map(volume, pages);
+	if (error)
+		return error;
+	volume->size = size;
+	volume->pages = pages;
+	return 0;
+}
+
+int region_volume_open(
+	struct regions *regions, uint64_t id, uint64_t size, struct region_volume **out)
+{
+	struct region_volume *volume = region_volume_find(regions, id);
+	*out = volume;
+	if (size > REGION_SIZE_MAX)
+		return -EFBIG;
+	if (volume)
+		return volume_grow(volume, size);
+	volume = calloc(1, sizeof(*volume));
+	if (!volume)
+		return -ENOMEM;
+	volume->regions = regions;
+	volume->memory_fd = volume->readers_fd = volume->book_fd = volume->inlet_fd = -1;
+	TAILQ_INIT(&volume->attached);
+	TAILQ_INIT(&volume->tasks);
+	int error = volume_paths(regions, id, volume->memory_path, volume->book_path);
+	error = error ? error : volume_open_files(volume);
+	error = error ? error : volume_grow(volume, size);
+	error = error ? error : volume_begin_book(volume, id);
+	if (error) {
+		volume_unmap(volume);
+		free(volume);
+		return error;
+	}
+	volume_adopt(volume);
+	TAILQ_INSERT_TAIL(&regions->list, volume, link);
+	region_order_load(volume);
+	*out = volume;
+	return 0;
+}
+
+int region_volume_admit(struct region_volume *volume, uint64_t first, uint64_t pages)
+{
+	bool none = volume->low == volume->high;
+	uint64_t low = none || first < volume->low ? first : volume->low;
+	uint64_t high = none || first + pages > volume->high ? first + pages : volume->high;
+	if (low == volume->low && high == volume->high)
+		return 0;
+	if (fallocate(volume->book_fd, 0, (off_t)(REGION_PAGES_AT + low), (off_t)(high - low)))
+		return -errno;
+	volume->book->low = volume->low = low;
+	volume->book->high = volume->high = high;
+	return 0;
+}
+
+void region_volume_close(struct region_volume *volume, bool keep)
+{
+	struct regions *regions = volume->regions;
+	must(TAILQ_EMPTY(&volume->attached) && !volume->fills && !volume->writes);
+	TAILQ_REMOVE(&regions->list, volume, link);
+	regions->resident -= volume->resident;
+	regions->dirty -= volume->dirty;
+	volume_show(regions);
+	region_order_save(volume);
+	if (!keep) {
+		/* without its book it is nobody's */
+		unlink(volume->book_path);
+		unlink(volume->memory_path);
+	}
+	volume_unmap(volume);
+	free(volume);
 }
 
 /* In which it was opened last; 0: not known, or never to be written to. */

@@ -16,6 +16,9 @@
 
 #define PIECES 80u
 #define TASKS_MAX 256u
+/* In a turn of one task: a few hundred us. */
+#define WALK_PAGES 262144u
+#define DROP_RUNS 64u
 
 /* --- runs ------------------------------------------------------------------------------ */
 
@@ -45,33 +48,45 @@ static void write_unmark(struct region_write *write, bool keep)
 	}
 }
 
-static void write_answered(struct call *call)
+static void write_failed(const struct region_write *write, int error)
 {
-	struct region_write *write = call->context;
 	struct region_volume *volume = write->volume;
 	struct regions *regions = volume->regions;
-	int error = call->result;
-	call_end(call);
-	crash_point("front_region.page.written");
+	volume->failures++;
+	volume->failed = error;
+	volume->retry_ns = peer_now_ns(regions->peer) + REGION_RETRY_NS;
+	front_log(&regions->log, regions->peer, "volume",
+		"%016llx: %u pages from %llu on cannot be written: %s",
+		(unsigned long long)volume->front.id, write->count,
+		(unsigned long long)write->first, strerror(-error));
+}
+
+static void write_end(struct region_write *write, int error)
+{
+	struct region_volume *volume = write->volume;
+	struct regions *regions = volume->regions;
 	write_unmark(write, error || write->unprotected);
 	if (error) {
-		volume->failures++;
-		volume->failed = error;
-		volume->retry_ns = peer_now_ns(regions->peer) + REGION_RETRY_NS;
-		front_log(&regions->log, regions->peer, "volume",
-			"%016llx: %u pages from %llu on cannot be written: %s",
-			(unsigned long long)volume->front.id, write->count,
-			(unsigned long long)write->first, strerror(-error));
+		write_failed(write, error);
 	} else {
+		volume->failed = 0;
 		volume->written += write->count;
 		peer_count(regions->peer, REGION_COUNT_WRITTEN, write->count);
 	}
 	write->count = 0;
 	volume->writes--;
 	regions->writes--;
-	regions->calls--;
 	regions->evictable_ns = 0;
 	regions->again = true;
+}
+
+static void write_answered(struct call *call)
+{
+	struct region_write *write = call->context;
+	int error = call->result;
+	call_end(call);
+	crash_point("front_region.page.written");
+	write_end(write, error);
 }
 
 static uint32_t write_run(const struct region_volume *volume, uint64_t page, uint64_t end)
@@ -126,30 +141,28 @@ uint32_t region_write_begin(struct region_volume *volume, uint64_t page, uint64_
 	/* from here on a write to them is a fault; then they are copied */
 	write_mark(volume, page, count);
 	region_fault_protect(volume, page, count);
-	int error = write_load(volume, call);
 	*write = (struct region_write){.volume = volume,
 		.first = page,
 		.count = count,
 		.number = ++volume->begun,
 		.unprotected = region_volume_misses(volume)};
+	volume->writes++;
+	regions->writes++;
+	int error = write_load(volume, call);
 	if (error) {
 		call_end(call);
-		write_unmark(write, true);
-		write->count = 0;
+		write_end(write, error);
 		return 0;
 	}
 	call->context = write;
-	volume->writes++;
-	regions->writes++;
-	regions->calls++;
 	call_submit(call, FRONT_EDGE_VOLUME, write_answered);
 	return count;
 }
 
 /* --- tasks ------------------------------------------------------------------------------- */
 
-int region_write_task(struct region_volume *volume, struct region_attach *attach,
-	const struct region_wire *wire, uint64_t first, uint64_t count)
+struct region_task *region_write_task(
+	struct region_volume *volume, uint64_t first, uint64_t count, bool drops)
 {
 	struct region_task *task;
 	unsigned tasks = 0;
@@ -157,28 +170,22 @@ int region_write_task(struct region_volume *volume, struct region_attach *attach
 		tasks++;
 	task = tasks < TASKS_MAX ? calloc(1, sizeof(*task)) : NULL;
 	if (!task)
-		return -EBUSY;
+		return NULL;
 	*task = (struct region_task){.volume = volume,
-		.attach = attach,
 		.first = first,
 		.end = first + count,
 		.at = first,
-		.failures = volume->failures};
-	if (wire)
-		task->wire = *wire;
-	task->drops = wire && wire->type == REGION_WIRE_ADVISE;
+		.failures = volume->failures,
+		.drops = drops};
 	volume->retry_ns = 0; /* somebody waits: now */
 	TAILQ_INSERT_TAIL(&volume->tasks, task, link);
 	volume->regions->again = true;
-	return 0;
+	return task;
 }
 
-int region_write_settle(struct region_volume *volume, struct job *job)
+struct region_task *region_write_all(struct region_volume *volume, bool drops)
 {
-	int error = region_write_task(volume, NULL, NULL, volume->low, volume->high - volume->low);
-	if (!error)
-		TAILQ_LAST(&volume->tasks, region_task_list)->job = job;
-	return error;
+	return region_write_task(volume, volume->low, volume->high - volume->low, drops);
 }
 
 static void task_end(struct region_task *task, int error)
@@ -194,27 +201,19 @@ static void task_end(struct region_task *task, int error)
 	free(task);
 }
 
-static void task_drop(struct region_task *task)
-{
-	struct region_volume *volume = task->volume;
-	for (uint64_t page = task->first; page < task->end; page++)
-		if ((region_state(volume, page) & ~REGION_ASIDE) == REGION_CLEAN)
-			region_evict_page(volume, page, 1);
-}
-
 static void task_flushed(struct call *call)
 {
 	struct region_task *task = call->context;
-	struct regions *regions = task->volume->regions;
+	struct region_volume *volume = task->volume;
 	int error = call->result;
 	call_end(call);
-	regions->calls--;
-	regions->again = true;
-	if (!error && task->volume->failures != task->failures)
-		error = task->volume->failed;
-	if (!error && task->drops)
-		task_drop(task);
-	task_end(task, error);
+	volume->regions->again = true;
+	if (!error && volume->failures != task->failures)
+		error = volume->failed ? volume->failed : -EIO;
+	task->step = TASK_DROPS;
+	task->at = task->first;
+	if (error || !task->drops)
+		task_end(task, error);
 }
 
 static bool task_flush(struct peer *peer, void *context)
@@ -227,7 +226,6 @@ static bool task_flush(struct peer *peer, void *context)
 	call->key = (struct xseg_key){.volume = task->volume->front.id};
 	call->arg1 = task->volume->front.term;
 	call->context = task;
-	task->volume->regions->calls++;
 	call_submit(call, FRONT_EDGE_VOLUME, task_flushed);
 	return true;
 }
@@ -248,10 +246,10 @@ static bool task_is_written(const struct region_task *task)
 static bool task_walk(struct region_task *task)
 {
 	struct region_volume *volume = task->volume;
-	while (task->at < task->end && volume->failures == task->failures) {
+	for (unsigned i = 0; task->at < task->end && volume->failures == task->failures; i++) {
 		unsigned state = region_state(volume, task->at) & ~REGION_ASIDE;
-		if (state & REGION_CHANGED)
-			return true; /* once more, when it is written */
+		if (i == WALK_PAGES || state & REGION_CHANGED)
+			return true; /* once more: others wait; it is being written */
 		uint32_t count = 1;
 		if (state == REGION_DIRTY)
 			count = region_write_begin(volume, task->at, task->end);
@@ -262,17 +260,36 @@ static bool task_walk(struct region_task *task)
 	return false;
 }
 
+/* What is clean goes. */
+static void task_drop(struct region_task *task)
+{
+	for (unsigned i = 0; task->at < task->end && i < DROP_RUNS; i++) {
+		uint32_t count =
+			region_evict_run(task->volume, task->at, task->end - task->at, true);
+		task->at += count ? count : 1;
+	}
+	if (task->at == task->end)
+		task_end(task, 0);
+}
+
+/* True: it has come further, and may do so at once. */
 static bool task_turn(struct region_task *task)
 {
 	struct region_volume *volume = task->volume;
 	uint64_t at = task->at;
-	if (task->flushing || task_walk(task))
+	if (task->step == TASK_DROPS) {
+		task_drop(task);
+		return true;
+	}
+	if (task->step == TASK_FLUSHES)
+		return false;
+	if (task_walk(task))
 		return task->at != at;
 	if (!task->until)
 		task->until = volume->begun;
 	if (!task_is_written(task))
 		return false;
-	task->flushing = true;
+	task->step = TASK_FLUSHES;
 	if (!task_flush(volume->regions->peer, task))
 		peer_retry(volume->regions->peer, task_flush, task);
 	return true;

@@ -113,7 +113,7 @@ struct region_user {
 struct region_book {
 	_Atomic uint64_t magic; /* written last */
 	uint32_t version, reserved;
-	uint64_t volume, size;
+	uint64_t volume;
 	uint64_t term;	    /* in which it was last opened to be written to */
 	uint64_t low, high; /* pages that this file has room for */
 	struct region_user user[REGION_USERS];
@@ -139,14 +139,14 @@ struct region_volume {
 	size_t book_size;
 	_Atomic uint8_t *page; /* in the book */
 	TAILQ_HEAD(region_attach_list, region_attach) attached;
-	unsigned attaches; /* attachments, in whatever state */
 	uint64_t resident, dirty;
 	uint64_t fetched, written, evicted;
 	unsigned fills, writes; /* in flight */
 	uint64_t hand;		/* of eviction */
 	struct region_order order;
 	uint64_t failures; /* of writes */
-	int failed;	   /* the last one's */
+	int failed;	   /* the last one's, 0: it went well */
+	int lost;	   /* another host has it, or it is no more: nothing will be written */
 	uint64_t retry_ns; /* not before */
 	uint64_t begun;	   /* writes, ever */
 	uint64_t held_ns;  /* until then writers wait; 0: they do not */
@@ -154,6 +154,8 @@ struct region_volume {
 	uint64_t missing_ns;
 	TAILQ_HEAD(region_task_list, region_task) tasks;
 };
+
+enum region_task_step { TASK_WRITES, TASK_FLUSHES, TASK_DROPS };
 
 /* Something that takes more than a turn: SYNC, DROP, or, for nobody, all before it is closed. */
 struct region_task {
@@ -165,7 +167,8 @@ struct region_task {
 	uint64_t first, end, at; /* pages */
 	uint64_t failures;	 /* of the volume, when it began */
 	uint64_t until;		 /* the volume's last write that belongs to it; 0: not known yet */
-	bool drops, flushing;
+	uint8_t step;		 /* enum region_task_step */
+	bool drops;		 /* what is clean goes then */
 };
 
 /* --- requests ------------------------------------------------------------------------ */
@@ -218,13 +221,14 @@ struct region_attach {
 	struct event *event, *fault_event;
 	struct region_wire wire; /* the message that is coming in */
 	uint32_t got;
-	int given;	       /* a descriptor that came with it; -1: none */
-	bool asked, answering; /* OPEN or CLOSE is out; a message is under way: no other is read */
-	bool left;	       /* it has ended while OPEN was out */
-	bool listed;	       /* in regions->clients */
+	int given;   /* a descriptor that came with it; -1: none */
+	bool asked;  /* OPEN or CLOSE is out */
+	bool left;   /* it has ended while OPEN was out */
+	bool listed; /* in regions->clients */
 	bool shared, random;
 	bool writes;	   /* the volume is open for that */
 	bool flushed;	   /* ENDING: nothing is dirty, and that is durable */
+	bool probed;	   /* a write has failed, and the volume is still ours */
 	uint64_t opened;   /* the volume, to be closed; 0: not */
 	uint64_t leftover; /* a predecessor's, to be opened by its id, */
 	uint64_t term;	   /* as it was opened then */
@@ -256,12 +260,11 @@ struct regions {
 	struct region_attach_list attaches;
 	struct region_fill fill[REGION_FILLS];
 	struct region_write write[REGION_WRITES];
-	unsigned fills, writes, calls;
+	unsigned fills, writes;
 	uint64_t resident, dirty, limit; /* pages, of all volumes; those being read are resident */
 	uint64_t evictable_ns;		 /* nothing could go: not looked again before */
 	bool again;
 	unsigned leftovers; /* that are not open yet: before them no other volume is */
-	bool held;	    /* writers wait */
 	bool ending;	    /* what is dirty is written, then all attachments end */
 	bool leaves;	    /* they do, and the files stay for a successor where they are needed */
 };
@@ -290,8 +293,8 @@ void region_volume_leftovers(struct regions *regions,
 int region_volume_bring(struct region_volume *volume, uint64_t page, const void *from, size_t size);
 /* The files of one that is not open go. */
 void region_volume_forget(const struct regions *regions, uint64_t id);
-/* What they have noted is taken over. */
-void region_volume_adopt(struct region_volume *volume);
+/* They are in the memory file no more. */
+void region_volume_punch(const struct region_volume *volume, uint64_t page, uint32_t count);
 /* The page's state, with its flags. */
 void region_volume_set(struct region_volume *volume, uint64_t page, unsigned state);
 int region_volume_add_user(struct region_volume *volume, uint64_t token, int pid);
@@ -363,18 +366,18 @@ void region_order_stop(struct region_volume *volume);
 /* region_write.c */
 /* Begins to write a run of dirty pages from `page` on, not beyond `end`; pages, 0: not now. */
 uint32_t region_write_begin(struct region_volume *volume, uint64_t page, uint64_t end);
-/* 0, or -EBUSY: too many of them. wire: what is answered; attach may be NULL. */
-int region_write_task(struct region_volume *volume, struct region_attach *attach,
-	const struct region_wire *wire, uint64_t first, uint64_t count);
-/* All of it, for whoever sent the job. */
-int region_write_settle(struct region_volume *volume, struct job *job);
+/* All that is dirty there is written, that is durable, then (drops) what is clean goes. Who waits
+   for it is noted in the task. NULL: too many of them. */
+struct region_task *region_write_task(
+	struct region_volume *volume, uint64_t first, uint64_t count, bool drops);
+struct region_task *region_write_all(struct region_volume *volume, bool drops);
 bool region_write_turn(struct region_volume *volume);
 
 /* region_evict.c */
 /* So many more pages may come; false: not now. */
 bool region_evict_room(struct regions *regions, uint32_t pages);
-/* These go; they are clean. */
-bool region_evict_page(struct region_volume *volume, uint64_t page, uint32_t count);
-void region_evict_all(struct region_volume *volume);
+/* Of `most` pages from there on those go that may, as many as there are in a row; kept: also
+   REGION_KEEP. */
+uint32_t region_evict_run(struct region_volume *volume, uint64_t page, uint64_t most, bool kept);
 
 #endif

@@ -2,6 +2,7 @@
 /* A device: its socket, its volume, its life. */
 #include <base/crash.h>
 #include <base/log.h>
+#include <base/pass.h>
 #include <errno.h>
 #include <event2/event.h>
 #include <stdlib.h>
@@ -116,22 +117,11 @@ static void device_opened(struct call *call)
 static bool ask_open(struct peer *peer, void *context)
 {
 	struct vhost_device *device = context;
-	const char *name = device->vhost->options->volume;
-	struct call *call;
-	if (device->vhost->volumes.reopening || call_begin(peer, &call))
-		return false;
-	call->op = XSEG_OP_OPEN;
-	if (call_pages(call, XSEG_PAGE)) {
-		call_end(call);
-		return false;
-	}
-	call->context = device;
-	call->length = (uint32_t)strlen(name);
-	call->flags = device->read_only ? XSEG_F_READ_ONLY : 0;
-	call_put_bytes(call, XSEG_NAME_AT, name, call->length + 1);
-	device->asked = true;
-	call_submit(call, FRONT_EDGE_VOLUME, device_opened);
-	return true;
+	const struct front_open open = {
+		.name = device->vhost->options->volume, .writes = !device->read_only};
+	device->asked = !device->vhost->volumes.reopening &&
+			front_volume_ask_open(peer, &open, device, device_opened);
+	return device->asked;
 }
 
 static void device_closed(struct call *call)
@@ -145,15 +135,9 @@ static void device_closed(struct call *call)
 static bool ask_close(struct peer *peer, void *context)
 {
 	struct vhost_device *device = context;
-	struct call *call;
-	if (device->vhost->volumes.reopening || call_begin(peer, &call))
-		return false;
-	call->op = XSEG_OP_CLOSE;
-	call->key.volume = device->volume;
-	call->context = device;
-	device->asked = true;
-	call_submit(call, FRONT_EDGE_VOLUME, device_closed);
-	return true;
+	device->asked = !device->vhost->volumes.reopening &&
+			front_volume_ask_close(peer, device->volume, device, device_closed);
+	return device->asked;
 }
 
 bool vhost_device_busy(const struct peer *peer)
@@ -205,41 +189,6 @@ void vhost_device_look(struct vhost *vhost)
 
 /* --- the socket ------------------------------------------------------------------ */
 
-static void keep_fds(struct vhost_device *device, struct msghdr *message)
-{
-	for (struct cmsghdr *control = CMSG_FIRSTHDR(message); control;
-		control = CMSG_NXTHDR(message, control)) {
-		if (control->cmsg_level != SOL_SOCKET || control->cmsg_type != SCM_RIGHTS)
-			continue;
-		size_t count = (control->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-		for (size_t i = 0; i < count; i++) {
-			int fd;
-			memcpy(&fd, CMSG_DATA(control) + i * sizeof(int), sizeof(fd));
-			if (device->fd_count < VHOST_FDS_MAX)
-				device->fds[device->fd_count++] = fd;
-			else
-				close(fd);
-		}
-	}
-}
-
-static ssize_t receive(struct vhost_device *device, void *to, size_t size)
-{
-	union {
-		struct cmsghdr header;
-		char bytes[CMSG_SPACE(VHOST_FDS_MAX * sizeof(int))];
-	} control;
-	struct iovec iov = {to, size};
-	struct msghdr message = {.msg_iov = &iov,
-		.msg_iovlen = 1,
-		.msg_control = &control,
-		.msg_controllen = sizeof(control)};
-	ssize_t got = recvmsg(device->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-	if (got > 0)
-		keep_fds(device, &message);
-	return got;
-}
-
 /* Bytes of the message that are still to come. */
 static size_t missing(struct vhost_device *device, void **to)
 {
@@ -264,7 +213,8 @@ static int receive_message(struct vhost_device *device)
 {
 	void *to;
 	for (size_t size; (size = missing(device, &to)) > 0;) {
-		ssize_t got = receive(device, to, size);
+		ssize_t got = pass_receive(device->fd, to, size, device->fds, &device->fd_count,
+			VHOST_FDS_MAX, MSG_DONTWAIT);
 		if (got < 0)
 			return errno == EINTR ? -EAGAIN : -errno;
 		if (!got)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the machine's monitor says, message by message. */
+#include <base/pass.h>
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -21,20 +22,8 @@
 
 static int send_message(int socket, const struct vhost_header *header, const void *payload, int fd)
 {
-	union {
-		struct cmsghdr header;
-		char bytes[CMSG_SPACE(sizeof(int))];
-	} control = {.header = {.cmsg_len = CMSG_LEN(sizeof(int)),
-			     .cmsg_level = SOL_SOCKET,
-			     .cmsg_type = SCM_RIGHTS}};
 	struct iovec iov[2] = {{(void *)header, sizeof(*header)}, {(void *)payload, header->size}};
-	struct msghdr message = {.msg_iov = iov, .msg_iovlen = 2};
-	if (fd >= 0) {
-		memcpy(CMSG_DATA(&control.header), &fd, sizeof(fd));
-		message.msg_control = &control;
-		message.msg_controllen = sizeof(control);
-	}
-	ssize_t sent = sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+	ssize_t sent = pass_send(socket, iov, 2, fd, MSG_DONTWAIT);
 	return sent == (ssize_t)(sizeof(*header) + header->size) ? 0 : -EPIPE;
 }
 

@@ -1,32 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Programs that use a volume as memory:
+ * Programs that use a volume as memory: region_check VERB SEGMENT VOLUME ..., 0 when all went well:
  *
- *   region_check laws SEGMENT VOLUME       TAP: what <xseg/region.h> promises; of a volume
- *                                          of zeros, which it leaves so
- *   region_check kernel SEGMENT VOLUME     TAP: with limits of user `nobody`, see there
- *   region_check verify SEGMENT VOLUME SECONDS SEED
- *                                          writes, reads back and syncs at random; says "started";
- *                                          SIGUSR1 ends it sooner: then all is compared
- *   region_check count SEGMENT VOLUME SECONDS LEDGER INDEX
- *                                          adds one to counters at random, in memory that others
- *                                          share, and then to its own in the file LEDGER
- *   region_check zero SEGMENT VOLUME       all of it
- *   region_check sum SEGMENT VOLUME        the sum of all counters, fetched anew
- *   region_check sumfile FILE              the same of a copy of the volume
- *   region_check ledger FILE               the sum of what all noted
- *   region_check touch SEGMENT VOLUME [FLAGS]    reads each page; its sum
- *   region_check write SEGMENT VOLUME OFFSET TEXT sync|close|die    and ends that way;
- *                                          wait: says "started", and closes at SIGUSR1;
- *                                          exec: becomes sleep(1)
- *   region_check twice SEGMENT VOLUME OFFSET            syncs 1, and meanwhile 2; says so; waits
- *   region_check pauses SEGMENT VOLUME FILE             counts in the first page, and writes down
- *                                          each count after which it had to wait a millisecond;
- *                                          says "started", and closes at SIGUSR1
- *   region_check value FILE                that count, in a copy of the volume
- *   region_check read SEGMENT VOLUME OFFSET LENGTH      as text
- *   region_check resident SEGMENT VOLUME BYTES          touches nothing until so many are there
- *   region_check hold SEGMENT VOLUME       opens it, says "started", waits to be killed
+ *   laws                  TAP: what <xseg/region.h> promises; of a volume of zeros, left so
+ *   kernel                TAP: without the right to the kernel's own faults
+ *   verify SEED           writes, reads back and syncs at random; at the end compares all of it
+ *   count LEDGER INDEX    adds one to counters at random, in memory that others share, and then
+ *                         to its own in the file LEDGER
+ *   pauses FILE           counts in the first page, and writes down each count after which it had
+ *                         to wait a millisecond
+ *   twice OFFSET          syncs 1, and meanwhile 2; says so, and stays
+ *   write OFFSET TEXT sync|close|die|exec|wait          and ends that way: killed, as sleep(1), at
+ *                         the signal
+ *   read OFFSET LENGTH    as text; zero: all of it; sum: of the counters; touch: each page
+ *   resident BYTES        touches nothing until so many are there
+ *
+ * Those that go on say "started", and end at SIGUSR1. Of a file: region_check
+ *
+ *   sumfile FILE          the sum of the counters in a copy of the volume
+ *   ledger FILE           the sum of what all noted
+ *   value FILE            what `pauses` had counted, in a copy of the volume
  */
 #include <base/clock.h>
 #include <base/hash.h>
@@ -72,6 +65,12 @@ static void on_end(int signal)
 {
 	(void)signal;
 	ended = 1;
+}
+
+static void started(void)
+{
+	printf("started\n");
+	fflush(stdout);
 }
 
 static struct region *open_or_end(const char *segment, const char *volume, unsigned flags)
@@ -291,10 +290,10 @@ static void laws_kernel(const char *segment, const char *volume)
 	law("close", !region_close(region));
 }
 
-/* The library's, which nobody else has. */
+/* Of the region that was opened last. */
 static int socket_of_region(void)
 {
-	for (int fd = 3; fd < 1024; fd++) {
+	for (int fd = 1023; fd > 2; fd--) {
 		int domain = 0;
 		socklen_t size = sizeof(domain);
 		if (!getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) && domain == AF_UNIX)
@@ -372,12 +371,10 @@ static void laws_threads(const char *segment, const char *volume)
 	law("close", !region_close(threads_region));
 }
 
-static int run_laws(const char *segment, const char *volume)
+static int run_laws(struct region *region, char **words)
 {
-	struct region *region = open_or_end(segment, volume, 0);
-	uint64_t size = region_size(region);
-	law("open and close", !region_close(region));
-	laws_refusals(segment, volume, size);
+	const char *segment = words[2], *volume = words[3];
+	laws_refusals(segment, volume, region_size(region));
 	laws_shared(segment, volume);
 	laws_fetch(segment, volume);
 	laws_private(segment, volume);
@@ -388,11 +385,11 @@ static int run_laws(const char *segment, const char *volume)
 }
 
 /* As who may not have the kernel's own faults. */
-static int run_kernel(const char *segment, const char *volume)
+static int run_kernel(struct region *region, char **words)
 {
-	struct region *region = open_or_end(segment, volume, 0);
 	struct region_status status;
 	uint8_t *memory = region_memory(region);
+	(void)words;
 	law("which the status says", !region_status(region, &status) && !status.kernel_faults);
 	memory[5 * PAGE] = 1;
 	law("its own touches are served", !region_sync(region, 0, 0) && memory[5 * PAGE] == 1);
@@ -402,25 +399,22 @@ static int run_kernel(const char *segment, const char *volume)
 	memory[9 * PAGE] = 1;
 	law("and not what is", read(fd, memory + 9 * PAGE, 8) == 8 && !memory[9 * PAGE]);
 	memory[5 * PAGE] = 0;
-	law("close", !region_close(region));
 	return laws_end();
 }
 
 /* --- load ------------------------------------------------------------------------------ */
 
+static uint64_t number(const char *word) { return strtoull(word, NULL, 10); }
+
 /* Our own copy of what must be there, the whole of it. */
-static int run_verify(const char *segment, const char *volume, unsigned seconds, uint64_t seed)
+static int run_verify(struct region *region, char **words)
 {
-	struct region *region = open_or_end(segment, volume, 0);
-	uint64_t size = region_size(region), until = clock_now_ns() + seconds * 1000000000ull;
-	uint8_t *memory = region_memory(region);
-	uint8_t *copy = malloc(size);
-	uint64_t random = hash_u64(seed), steps = 0, wrong = 0;
+	uint64_t size = region_size(region), random = number(words[4]), steps = 0, wrong = 0;
+	uint8_t *memory = region_memory(region), *copy = malloc(size);
 	must(copy);
 	memcpy(copy, memory, size);
-	printf("started\n");
-	fflush(stdout);
-	for (; !ended && !wrong && clock_now_ns() < until; steps++) {
+	started();
+	for (; !ended && !wrong; steps++) {
 		random = hash_u64(random);
 		uint64_t at = random % size, what = random >> 56;
 		uint64_t length = 1 + (random >> 32) % 10000;
@@ -446,224 +440,176 @@ static int run_verify(const char *segment, const char *volume, unsigned seconds,
 	printf("%llu steps, %llu wrong, sync %d, same %d, drop %d, same again %d, reconnects %u\n",
 		(unsigned long long)steps, (unsigned long long)wrong, synced, same, dropped, again,
 		status.reconnects);
-	return wrong || synced || !same || dropped || !again || region_close(region) ? 1 : 0;
+	return wrong || synced || !same || dropped || !again;
 }
 
-static int run_count(char **words, unsigned seconds, const char *path, unsigned index)
+static int run_count(struct region *region, char **words)
 {
-	struct region *region = open_or_end(words[0], words[1], 0);
-	uint64_t count = region_size(region) / PAGE,
-		 until = clock_now_ns() + seconds * 1000000000ull;
+	uint64_t count = region_size(region) / PAGE, index = number(words[5]);
 	_Atomic uint64_t *cells = region_memory(region);
-	int fd = open(path, O_RDWR | O_CREAT, 0600);
+	int fd = open(words[4], O_RDWR | O_CREAT, 0600);
 	must(fd >= 0 && index < LEDGER_ENTRIES && ftruncate(fd, LEDGER_ENTRIES * 8) == 0);
 	_Atomic uint64_t *ledger =
 		mmap(NULL, LEDGER_ENTRIES * 8, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	must(ledger != MAP_FAILED);
 	uint64_t random = hash_u64((uint64_t)getpid() + clock_now_ns());
-	printf("started\n");
-	fflush(stdout);
-	while (!ended && clock_now_ns() < until) {
+	started();
+	while (!ended) {
 		random = hash_u64(random);
 		atomic_fetch_add(&cells[random % count * (PAGE / 8)], 1);
 		atomic_fetch_add(&ledger[index], 1);
 		if (random >> 52 == 0 && region_sync(region, 0, 0))
 			return 1;
 	}
-	return region_close(region) ? 1 : 0;
-}
-
-static int run_zero(const char *segment, const char *volume)
-{
-	struct region *region = open_or_end(segment, volume, 0);
-	memset(region_memory(region), 0, region_size(region));
-	return region_sync(region, 0, 0) || region_close(region) ? 1 : 0;
-}
-
-static int run_sum(const char *segment, const char *volume)
-{
-	struct region *region = open_or_end(segment, volume, REGION_READ_ONLY);
-	printf("%llu\n",
-		(unsigned long long)sum_of(region_memory(region), region_size(region), PAGE));
-	return region_close(region) ? 1 : 0;
-}
-
-static void *map_file(const char *path, size_t *size)
-{
-	struct stat st;
-	int fd = open(path, O_RDONLY);
-	must(fd >= 0 && fstat(fd, &st) == 0);
-	void *map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
-	must(map != MAP_FAILED);
-	*size = (size_t)st.st_size;
-	return map;
-}
-
-static int run_sumfile(const char *path, uint64_t step)
-{
-	size_t size;
-	const void *map = map_file(path, &size);
-	printf("%llu\n", (unsigned long long)sum_of(map, size, step));
 	return 0;
 }
 
-/* --- one thing ---------------------------------------------------------------------------- */
-
-static int run_touch(const char *segment, const char *volume, unsigned flags)
-{
-	struct region *region = open_or_end(segment, volume, flags);
-	const volatile uint8_t *memory = region_memory(region);
-	uint64_t sum = 0;
-	for (uint64_t at = 0; at < region_size(region); at += PAGE) {
-		if (faults(memory + at, SIGBUS)) {
-			printf("SIGBUS at %llu\n", (unsigned long long)at);
-			return 2;
-		}
-		sum += memory[at];
-	}
-	printf("%llu\n", (unsigned long long)sum);
-	return region_close(region) ? 1 : 0;
-}
-
-static int wait_and_close(struct region *region)
-{
-	printf("started\n");
-	fflush(stdout);
-	while (!ended)
-		pause();
-	return region_close(region) ? 1 : 0;
-}
-
-static int run_write(char **words, uint64_t offset, const char *text, const char *end)
-{
-	struct region *region = open_or_end(words[0], words[1], 0);
-	memcpy((char *)region_memory(region) + offset, text, strlen(text));
-	if (!strcmp(end, "die"))
-		raise(SIGKILL);
-	if (!strcmp(end, "exec"))
-		execlp("sleep", "sleep", "600", (char *)NULL);
-	if (!strcmp(end, "sync") && region_sync(region, 0, 0))
-		return 1;
-	if (!strcmp(end, "wait"))
-		return wait_and_close(region);
-	return region_close(region) ? 1 : 0;
-}
-
-static void *sync_one(void *region) { return region_sync(region, 0, 0) ? region : NULL; }
-
-static int run_twice(char **words, uint64_t offset)
-{
-	struct region *one = open_or_end(words[0], words[1], 0);
-	struct region *two =
-		open_or_end(words[0], words[1], 0); /* its sync does not wait for ours */
-	volatile char *at = (char *)region_memory(one) + offset;
-	pthread_t first;
-	void *failed;
-	*at = '1';
-	must(pthread_create(&first, NULL, sync_one, one) == 0);
-	usleep(100000); /* it is on its way: the store is slow */
-	*at = '2';
-	int error = region_sync(two, 0, 0);
-	must(pthread_join(first, &failed) == 0);
-	return error || failed || region_close(two) || wait_and_close(one) ? 1 : 0;
-}
-
 /* Counts, and notes before which counts it had to wait. */
-static int run_pauses(char **words, const char *path)
+static int run_pauses(struct region *region, char **words)
 {
-	struct region *region = open_or_end(words[0], words[1], 0);
 	_Atomic uint64_t *cell = (_Atomic uint64_t *)region_memory(region) + 1;
-	uint64_t last = clock_now_ns(), value = 0;
-	FILE *file = fopen(path, "w");
+	uint64_t last = clock_now_ns();
+	FILE *file = fopen(words[4], "w");
 	must(file);
-	printf("started\n");
-	fflush(stdout);
-	while (!ended) {
+	started();
+	for (uint64_t value = 0; !ended; value++) {
 		atomic_store(cell, value + 1);
 		uint64_t now = clock_now_ns();
 		if (now - last >= PAUSE_NS)
 			fprintf(file, "%llu\n", (unsigned long long)value);
 		last = now;
-		value++;
 	}
-	return fclose(file) || region_close(region) ? 1 : 0;
+	return fclose(file) != 0;
 }
 
-static int run_value(const char *path)
+/* --- one thing ---------------------------------------------------------------------------- */
+
+static int run_zero(struct region *region, char **words)
 {
-	size_t size;
-	printf("%llu\n", (unsigned long long)((uint64_t *)map_file(path, &size))[1]);
+	(void)words;
+	memset(region_memory(region), 0, region_size(region));
+	return region_sync(region, 0, 0) != 0;
+}
+
+static int run_sum(struct region *region, char **words)
+{
+	(void)words;
+	printf("%llu\n",
+		(unsigned long long)sum_of(region_memory(region), region_size(region), PAGE));
 	return 0;
 }
 
-static int run_read(char **words, uint64_t offset, uint64_t length)
+static int run_touch(struct region *region, char **words)
 {
-	struct region *region = open_or_end(words[0], words[1], REGION_READ_ONLY);
-	printf("%.*s\n", (int)length, (char *)region_memory(region) + offset);
-	return region_close(region) ? 1 : 0;
+	const volatile uint8_t *memory = region_memory(region);
+	(void)words;
+	for (uint64_t at = 0; at < region_size(region); at += PAGE)
+		if (faults(memory + at, SIGBUS)) {
+			printf("SIGBUS at %llu\n", (unsigned long long)at);
+			return 2;
+		}
+	printf("all\n");
+	return 0;
 }
 
-static int run_resident(const char *segment, const char *volume, uint64_t bytes)
+static int stay(void)
 {
-	struct region *region = open_or_end(segment, volume, 0);
-	bool there = resident_reaches(region, bytes);
-	return region_close(region) || !there ? 1 : 0;
+	started();
+	while (!ended)
+		pause();
+	return 0;
 }
 
-static int run_hold(const char *segment, const char *volume)
+static int run_write(struct region *region, char **words)
 {
-	struct region *region = open_or_end(segment, volume, 0);
-	*(volatile uint8_t *)region_memory(region) = 0;
-	return wait_and_close(region);
+	const char *text = words[5], *end = words[6];
+	memcpy((char *)region_memory(region) + number(words[4]), text, strlen(text));
+	if (!strcmp(end, "die"))
+		raise(SIGKILL);
+	if (!strcmp(end, "exec"))
+		execlp("sleep", "sleep", "600", (char *)NULL);
+	if (!strcmp(end, "wait"))
+		return stay();
+	return !strcmp(end, "sync") && region_sync(region, 0, 0);
 }
 
-static int usage(void)
+static void *sync_one(void *region) { return region_sync(region, 0, 0) ? region : NULL; }
+
+static int run_twice(struct region *region, char **words)
 {
-	fprintf(stderr, "region_check: see the head of its source\n");
-	return 2;
+	/* its sync does not wait for ours */
+	struct region *other = open_or_end(words[2], words[3], 0);
+	volatile char *at = (char *)region_memory(region) + number(words[4]);
+	pthread_t first;
+	void *failed;
+	*at = '1';
+	must(pthread_create(&first, NULL, sync_one, region) == 0);
+	usleep(100000); /* it is on its way: the store is slow */
+	*at = '2';
+	int error = region_sync(other, 0, 0);
+	must(pthread_join(first, &failed) == 0);
+	return error || failed || region_close(other) || stay();
+}
+
+static int run_read(struct region *region, char **words)
+{
+	printf("%.*s\n", (int)number(words[5]), (char *)region_memory(region) + number(words[4]));
+	return 0;
+}
+
+static int run_resident(struct region *region, char **words)
+{
+	return !resident_reaches(region, number(words[4]));
+}
+
+static const struct verb {
+	const char *name;
+	int words; /* of the command, with its name */
+	unsigned flags;
+	int (*run)(struct region *region, char **words);
+} verbs[] = {
+	{"laws", 4, 0, run_laws},
+	{"kernel", 4, 0, run_kernel},
+	{"verify", 5, 0, run_verify},
+	{"count", 6, 0, run_count},
+	{"pauses", 5, 0, run_pauses},
+	{"twice", 5, 0, run_twice},
+	{"write", 7, 0, run_write},
+	{"read", 6, REGION_READ_ONLY, run_read},
+	{"zero", 4, 0, run_zero},
+	{"sum", 4, REGION_READ_ONLY, run_sum},
+	{"touch", 4, 0, run_touch},
+	{"resident", 5, 0, run_resident},
+};
+
+static int run_file(const char *verb, const char *path)
+{
+	struct stat st;
+	int fd = open(path, O_RDONLY);
+	must(fd >= 0 && fstat(fd, &st) == 0);
+	const uint64_t *map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
+	must(map != MAP_FAILED);
+	uint64_t value = map[1];
+	if (strcmp(verb, "value") != 0)
+		value = sum_of(map, (uint64_t)st.st_size, !strcmp(verb, "ledger") ? 8 : PAGE);
+	printf("%llu\n", (unsigned long long)value);
+	return 0;
 }
 
 int main(int count, char **words)
 {
 	struct sigaction action = {.sa_handler = on_end};
-	const char *verb = count > 1 ? words[1] : "";
 	sigaction(SIGUSR1, &action, NULL);
-	if (count == 3 && !strcmp(verb, "sumfile"))
-		return run_sumfile(words[2], PAGE);
-	if (count == 3 && !strcmp(verb, "value"))
-		return run_value(words[2]);
-	if (count == 3 && !strcmp(verb, "ledger"))
-		return run_sumfile(words[2], 8);
-	if (count < 4)
-		return usage();
-	if (!strcmp(verb, "laws"))
-		return run_laws(words[2], words[3]);
-	if (!strcmp(verb, "kernel"))
-		return run_kernel(words[2], words[3]);
-	if (!strcmp(verb, "zero"))
-		return run_zero(words[2], words[3]);
-	if (!strcmp(verb, "sum"))
-		return run_sum(words[2], words[3]);
-	if (!strcmp(verb, "pauses") && count == 5)
-		return run_pauses(words + 2, words[4]);
-	if (!strcmp(verb, "twice") && count == 5)
-		return run_twice(words + 2, strtoull(words[4], NULL, 10));
-	if (!strcmp(verb, "hold"))
-		return run_hold(words[2], words[3]);
-	if (!strcmp(verb, "resident") && count == 5)
-		return run_resident(words[2], words[3], strtoull(words[4], NULL, 10));
-	if (!strcmp(verb, "touch"))
-		return run_touch(words[2], words[3], count > 4 ? (unsigned)atoi(words[4]) : 0);
-	if (!strcmp(verb, "verify") && count == 6)
-		return run_verify(
-			words[2], words[3], (unsigned)atoi(words[4]), strtoull(words[5], NULL, 10));
-	if (!strcmp(verb, "count") && count == 7)
-		return run_count(
-			words + 2, (unsigned)atoi(words[4]), words[5], (unsigned)atoi(words[6]));
-	if (!strcmp(verb, "write") && count == 7)
-		return run_write(words + 2, strtoull(words[4], NULL, 10), words[5], words[6]);
-	if (!strcmp(verb, "read") && count == 6)
-		return run_read(
-			words + 2, strtoull(words[4], NULL, 10), strtoull(words[5], NULL, 10));
-	return usage();
+	if (count == 3)
+		return run_file(words[1], words[2]);
+	for (size_t i = 0; i < countof(verbs); i++) {
+		const struct verb *verb = &verbs[i];
+		if (count != verb->words || strcmp(words[1], verb->name) != 0)
+			continue;
+		struct region *region = open_or_end(words[2], words[3], verb->flags);
+		int rc = verb->run(region, words);
+		return region_close(region) && !rc ? 1 : rc;
+	}
+	fprintf(stderr, "region_check: see the head of its source\n");
+	return 2;
 }

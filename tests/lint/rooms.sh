@@ -47,7 +47,7 @@ iscsi/           peers/blocker/tape/ bench/bench_tape
 '
 
 # The staircase inside xseg/: a step uses only itself and what stands left of it.
-STAIRS='segment resident page ring request bell registry port stats lane'
+STAIRS='segment resident page ring request bell registry port stats lane region'
 # Files that belong to a step by another name. Making a segment lays out the table of every step.
 STEP_OF='op:segment layout:segment map:segment create:lane usage:lane data:lane reap:lane'
 

@@ -58,7 +58,7 @@ ctl_exits 0 "it comes back" rehome -s b disk --to back0
 
 # --- there --------------------------------------------------------------------------------------
 program writer write a disk 100 unsynced wait
-program count count a disk 3600 "$SCENE_DIR/ledger" 1
+program count count a disk "$SCENE_DIR/ledger" 1
 before=$(ledger)
 tap_run "it counts" scene_until 60 ledger_grows "$before"
 ctl_exits 0 "it goes to b" rehome -s a disk --to far0 --json
@@ -100,4 +100,27 @@ program_ends count "nor who counts"
 tap_is "each count is there" "$(check sum b disk)" "$(ledger)"
 at_b
 tap_is "at the volume" "$(check sumfile "$SCENE_DIR/copy")" "$(ledger)"
+
+# --- past the re-homer: what comes too late -------------------------------------------------------
+ctl_exits 0 "it comes back" rehome -s b disk --to back0
+past=$SCENE_DIR/past
+ctl_exits 0 "another front" peer start -s a \
+    "past0=front_region,listen=unix:$past,edge.volume=vol0"
+program late pauses "unix:$past" disk "$SCENE_DIR/pauses"
+ctl_exits 0 "it goes to b" rehome -s a disk --to far0
+ctl_exits 0 "and the front past the re-homer" edge set -s a past0:volume vol0
+at_b
+sum=$(check sumfile "$SCENE_DIR/copy") value=$(check value "$SCENE_DIR/copy")
+
+sleep 0.2 # it writes on
+scene_kill KILL late
+wait "$(scene_pid late)"
+unset 'SCENE_PIDS[late]'
+is_lost() { grep -q 'are lost: another host has had it since' "$SKERRY_RUN_DIR/a/past0.log"; }
+tap_run "what a program writes there is lost, and that is said" scene_until 60 is_lost
+nothing_left() { ! ls "$SKERRY_SHM_DIR"/region:a:past0:* >"$SCENE_DIR/null" 2>&1; }
+tap_run "and is not kept" scene_until 60 nothing_left
+at_b
+tap_is "b has what it had" "$(check sumfile "$SCENE_DIR/copy") $(check value "$SCENE_DIR/copy")" \
+    "$sum $value"
 tap_end

@@ -7,11 +7,12 @@
 #include <xseg/registry.h>
 
 #include "tools/ctl/ctl_call.h"
+#include "tools/ctl/ctl_front.h"
 
 #define HOLD_LIMIT_NS 30000000000u /* one front's answer */
 #define HOLD_NS 10000000000u
 
-/* Of each front that keeps anything; how many there are. */
+/* Of each front; how many keep anything. */
 static unsigned hold_ask(
 	const struct xseg *seg, uint64_t volume, enum front_control what, uint64_t number)
 {
@@ -19,7 +20,7 @@ static unsigned hold_ask(
 	unsigned count = 0;
 	for (uint32_t i = 0; i < XSEG_PEERS_MAX; i++) {
 		if (!xseg_peer_view(seg, i, &view) || view.life != XSEG_LIFE_ALIVE ||
-			strcmp(view.role, "front_region") != 0)
+			!ctl_front_is(view.role))
 			continue;
 		struct ctl_call call = {.what = what, .volume = volume, .number = number};
 		count += ctl_call_once(seg->name, view.name, HOLD_LIMIT_NS, &call) == 0;

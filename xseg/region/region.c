@@ -237,28 +237,34 @@ REGION_EXPORT struct region *region_open(
 }
 
 /* The thread has ended, so the socket is ours. */
+static int region_leave_now(struct region *region)
+{
+	struct region_wire wire = {
+		.type = REGION_WIRE_LEAVE, .token = region->token, .serial = ++region->serial};
+	int error = 0;
+	if (region->fd < 0) {
+		error = region_link_connect(&region->address, &region->fd);
+		error = error ? error : region_link_open(region, region->fd);
+	}
+	if (error == -ESTALE)
+		return 0; /* there is nothing of ours any more */
+	if (!error) {
+		region_link_limit(region->fd, PATIENCE_S);
+		error = region_link_ask(region->fd, &wire, -1, NULL);
+	}
+	if (error && region->fd >= 0) {
+		close(region->fd);
+		region->fd = -1;
+	}
+	return error;
+}
+
 static int region_leave(struct region *region)
 {
 	const uint64_t until = clock_now_ns() + PATIENCE_NS;
 	int error = region->lost;
-	while (!error) {
-		struct region_wire wire = {.type = REGION_WIRE_LEAVE,
-			.token = region->token,
-			.serial = ++region->serial};
-		region_link_limit(region->fd, PATIENCE_S);
-		error = region->fd < 0 ? -ECONNRESET : region_link_ask(region->fd, &wire, -1, NULL);
-		if (error != -ECONNRESET)
-			break;
-		if (region->fd >= 0)
-			close(region->fd);
-		error = region_link_connect(&region->address, &region->fd);
-		if (!error && region_link_open(region, region->fd) == -ESTALE)
-			break; /* there is nothing of ours any more */
-		if (error && clock_now_ns() < until) {
-			time_nap(NAP_NS);
-			error = 0;
-		}
-	}
+	while (!region->lost && (error = region_leave_now(region)) && clock_now_ns() < until)
+		time_nap(NAP_NS);
 	return error;
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The socket to the front, and the thread that finds it again. */
+#include <base/pass.h>
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -66,27 +67,11 @@ void region_link_limit(int fd, unsigned seconds)
 
 /* --- one question ---------------------------------------------------------------------- */
 
-union link_control {
-	struct cmsghdr header;
-	char bytes[CMSG_SPACE(sizeof(int))];
-};
-
 static int link_send(int fd, const struct region_wire *wire, int give)
 {
-	union link_control control = {.bytes = {0}};
 	for (size_t sent = 0; sent < sizeof(*wire);) {
-		struct iovec iov = {(char *)(uintptr_t)wire + sent, sizeof(*wire) - sent};
-		struct msghdr message = {.msg_iov = &iov, .msg_iovlen = 1};
-		if (give >= 0 && !sent) {
-			message.msg_control = &control;
-			message.msg_controllen = sizeof(control);
-			struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-			*header = (struct cmsghdr){.cmsg_level = SOL_SOCKET,
-				.cmsg_type = SCM_RIGHTS,
-				.cmsg_len = CMSG_LEN(sizeof(int))};
-			memcpy(CMSG_DATA(header), &give, sizeof(give));
-		}
-		ssize_t done = sendmsg(fd, &message, MSG_NOSIGNAL);
+		const struct iovec iov = {(char *)(uintptr_t)wire + sent, sizeof(*wire) - sent};
+		ssize_t done = pass_send(fd, &iov, 1, sent ? -1 : give, 0);
 		if (done < 0 && errno == EINTR)
 			continue;
 		if (done <= 0)
@@ -96,34 +81,16 @@ static int link_send(int fd, const struct region_wire *wire, int give)
 	return 0;
 }
 
-static void link_keep(struct msghdr *message, int *take)
-{
-	struct cmsghdr *header = CMSG_FIRSTHDR(message);
-	int fd;
-	if (!header || header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS)
-		return;
-	memcpy(&fd, CMSG_DATA(header), sizeof(fd));
-	if (take && *take < 0)
-		*take = fd;
-	else
-		close(fd);
-}
-
 static int link_receive(int fd, struct region_wire *wire, int *take)
 {
+	unsigned had = 0;
 	for (size_t got = 0; got < sizeof(*wire);) {
-		union link_control control;
-		struct iovec iov = {(char *)wire + got, sizeof(*wire) - got};
-		struct msghdr message = {.msg_iov = &iov,
-			.msg_iovlen = 1,
-			.msg_control = &control,
-			.msg_controllen = sizeof(control)};
-		ssize_t done = recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
+		ssize_t done = pass_receive(
+			fd, (char *)wire + got, sizeof(*wire) - got, take, &had, take != NULL, 0);
 		if (done < 0 && errno == EINTR)
 			continue;
 		if (done <= 0)
 			return -ECONNRESET;
-		link_keep(&message, take);
 		got += (size_t)done;
 	}
 	return 0;
