@@ -34,6 +34,7 @@ struct region_order_work {
 	char path[PATH_LENGTH_MAX], other[PATH_LENGTH_MAX + 8];
 	struct region_run *list;
 	uint32_t count;
+	bool joins; /* to be written behind what is in the file */
 	int error;
 };
 
@@ -178,8 +179,11 @@ static void order_has_read(struct region_order_work *work)
 	if (work->error && work->error != -ENOENT)
 		log_warning(REGION_ROOM, "%s: '%s' is left aside: %s", work->regions->peer->name,
 			work->path, strerror(-work->error));
-	if (!work->error && volume && !volume->order.replays)
+	bool ours = volume && volume->order.loading == work; /* it may have been opened anew */
+	if (ours && !work->error)
 		order_join(volume, work);
+	if (ours)
+		volume->order.loading = NULL;
 	work->regions->again = true;
 }
 
@@ -188,6 +192,7 @@ void region_order_load(struct region_volume *volume)
 	struct regions *regions = volume->regions;
 	struct region_order_work *work =
 		order_is_kept(regions) ? order_work(regions, volume->book->volume) : NULL;
+	volume->order.loading = work;
 	if (work)
 		order_begin(work, order_read, order_has_read);
 }
@@ -216,9 +221,33 @@ void region_order_stop(struct region_volume *volume) { volume->order.at = volume
 
 /* --- to the file ------------------------------------------------------------------------------ */
 
+/* The last program had left before they were read. */
+static void order_prepend(struct region_order_work *work)
+{
+	struct region_order_work before = {.id = work->id};
+	FILE *file = fopen(work->path, "re");
+	int error = file ? order_check(&before, file) : -errno;
+	if (file)
+		fclose(file);
+	uint32_t room = ORDER_RUNS_MAX - (error ? 0 : before.count);
+	uint32_t count = work->count < room ? work->count : room;
+	struct region_run *all =
+		error ? NULL : calloc((size_t)before.count + count + 1, sizeof(*all));
+	if (all) {
+		memcpy(all, before.list, before.count * sizeof(*all));
+		memcpy(all + before.count, work->list, count * sizeof(*all));
+		free(work->list);
+		work->list = all;
+		work->count = before.count + count;
+	}
+	free(before.list);
+}
+
 static void order_write(struct worker_item *item)
 {
 	struct region_order_work *work = (struct region_order_work *)item;
+	if (work->joins)
+		order_prepend(work);
 	const struct order_head head = {
 		.magic = ORDER_MAGIC, .volume = work->id, .count = work->count};
 	FILE *file = fopen(work->other, "we");
@@ -248,6 +277,7 @@ void region_order_save(struct region_volume *volume)
 	if (work) {
 		work->list = order->run;
 		work->count = order->count;
+		work->joins = order->loading != NULL;
 		order->run = NULL;
 		order_begin(work, order_write, order_has_written);
 	}

@@ -98,6 +98,7 @@ struct region_order {
 	uint32_t count, room;
 	uint32_t replays;  /* runs of before */
 	uint32_t at, done; /* of them: where the fetch is; pages of that one */
+	const struct region_order_work *loading; /* those of before are being read */
 	bool changed;
 };
 

@@ -4,8 +4,8 @@
 # What the keeper scenarios share, on top of xsegctl_lib.sh.
 #
 #   keeper_begin LABEL       ctl_begin and what is needed
-#   keeper_file FILE         writes a pipeline k: nbd0, vol0, map0 and file0 in a process each;
-#                            further lines on stdin
+#   keeper_file FILE         writes a pipeline $SKERRY_SEGMENT (k): nbd0, vol0, map0 and file0 in a
+#                            process each; further lines on stdin
 #   keeper_may_fail PEER     its program does what $SCENE_DIR/fail says first, when there is one
 #   restart PEER [--exec]    peer restart; what it says is in $SCENE_DIR/restart.out
 #   event_count KIND PEER    how many so far;  event_last KIND PEER JQ
@@ -32,7 +32,7 @@ keeper_begin() {
 keeper_file() {
     mkdir -p "$SCENE_DIR/store"
     {
-        printf '[segment]\nname = k\nsize = 64M\n\n'
+        printf "[segment]\nname = %s\nsize = 64M\n\n" "${SKERRY_SEGMENT:-k}"
         printf '[peer nbd0]\nrole = front_nbd\nlisten = unix:%s\nedge.volume = vol0\n\n' "$socket"
         printf '[peer vol0]\nrole = volume\nedge.store = file0\nedge.map = map0\n\n'
         printf '[peer map0]\nrole = mapperd\nedge.store = file0\n\n'
@@ -82,7 +82,7 @@ load_end() {
     tap_note "$(tail -n 1 "$SCENE_DIR/$1.out")"
 }
 
-pid_of() { peer_pid k "$1"; }
+pid_of() { peer_pid "$SKERRY_SEGMENT" "$1"; }
 
 kill_peer() {
     local peer pids=()

@@ -19,11 +19,12 @@ scene_need jq python3 qemu-io mountpoint losetup
 [ "$(id -u)" -eq 0 ] || tap_skip_all "only root mounts"
 [ -c /dev/fuse ] || tap_skip_all "there is no /dev/fuse"
 CHECK=$(dirname "$0")/files_check.py
-export SKERRY_SEGMENT=k
-socket=$SCENE_DIR/k.sock conf=$SCENE_DIR/k.conf
+# of no other test: whoever takes down a segment ends what the kernel has mounted under its name
+export SKERRY_SEGMENT=here
+socket=$SCENE_DIR/here.sock conf=$SCENE_DIR/here.conf
 # shellcheck disable=SC2034  # of keeper_lib.sh
-events=$SKERRY_RUN_DIR/k/events.jsonl
-run=$SKERRY_RUN_DIR/k dir=$SCENE_DIR/dir root=$SCENE_DIR/root
+events=$SKERRY_RUN_DIR/here/events.jsonl
+run=$SKERRY_RUN_DIR/here dir=$SCENE_DIR/dir root=$SCENE_DIR/root
 mkdir "$dir" "$root" "$SCENE_DIR/other"
 # Devices are everybody's: those that lead into this test's folders are ours.
 our_loops() { losetup --list --noheadings --output NAME,BACK-FILE | awk -v at="$SCENE_DIR/" \
@@ -52,7 +53,7 @@ restart-delay-max = 0
 restart-limit = 0
 END_FILE
 sed -i '/^\[host/,$d; s/^size = 64M/size = 256M/' "$conf"
-down_at_exit k
+down_at_exit here
 ctl_exits 0 "up" up --unguarded "$conf"
 ctl_exits 0 "a volume" volume create disk --size 64M
 
@@ -82,7 +83,7 @@ ctl_exits 0 "once more" mount disk --json
 json_is "... changes nothing" .changed false
 ctl_exits 4 "... but not elsewhere" mount disk "$dir"
 ctl_exits 4 "... nor read-only" mount disk --read-only
-tap_is "it is listed" "$(listed '[.volume, .segment, .peer]')" '[["disk","k","mount0"]]'
+tap_is "it is listed" "$(listed '[.volume, .segment, .peer]')" '[["disk","here","mount0"]]'
 exec 7<"$run/mount0/disk"
 ctl_exits 5 "a file that is open keeps it" umount disk
 ctl_exits 0 "... unless one insists" umount disk --yes
@@ -92,7 +93,7 @@ ctl_exits 0 "in a folder of one's own" mount disk "$dir" --read-only
 tap_run "... which one cannot write to" test ! -w "$dir/disk" -o "$(stat -c %A "$dir/disk")" = \
     -r--------
 tap_is "... is there" "$(head -c 7 "$dir/disk")" "by hand"
-tap_is "... and says whose it is" "$(findmnt -no SOURCE "$dir")" "skerry:k/mount0/disk"
+tap_is "... and says whose it is" "$(findmnt -no SOURCE "$dir")" "skerry:here/mount0/disk"
 ctl_exits 0 "it ends by its file's name" umount "$dir/disk"
 gone_all "... with all"
 tap_run "the folder stays" test -d "$dir"
@@ -193,7 +194,7 @@ rc=0
 wait "$(scene_pid user)" || rc=$?
 unset 'SCENE_PIDS[user]'
 tap_is "the user saw nothing of it" "$rc $(cat "$SCENE_DIR/user.err")" "0 "
-old=$(keeper_pid k)
+old=$(keeper_pid here)
 kill -s KILL "$old"
 tap_run "the keeper is killed" scene_until 60 gone "$old"
 tap_is "it goes on" "$(cat "$root/words")" words
@@ -237,8 +238,8 @@ gone_all "... leave nothing in the end"
 # --- everything ends ------------------------------------------------------------------------------
 ctl_exits 0 "a file system" mount disk "$root" --fs
 echo last >"$root/last"
-ctl_exits 5 "a segment that is in use stays" down k
-ctl_exits 0 "... unless one insists" down k --yes
+ctl_exits 5 "a segment that is in use stays" down here
+ctl_exits 0 "... unless one insists" down here --yes
 tap_is "... and leaves nothing mounted" "$(our_loops; our_mounts)" ""
 ctl_exits 0 "up again" up --unguarded "$conf"
 ctl_exits 0 "a file system" mount disk "$root" --fs
