@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Re-homing: its table and its record in schedules of a model, two real hosts over one store
-# or with one each, and a machine that moves.
+# or with one each, three in a ring, and a machine that moves.
 if HAVE_CRITERION
 check_PROGRAMS += theory_rehome
 TESTS += theory_rehome
@@ -10,6 +10,8 @@ theory_rehome_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 theory_rehome_LDADD = libmaptest.la libfixture.la libxseg.la $(CRITERION_LIBS)
 endif
 
-rehome_scenarios = tests/scenario/rehome.sh tests/scenario/rehome_store.sh tests/scenario/rehome_guest.sh
+rehome_scenarios = tests/scenario/rehome.sh tests/scenario/rehome_store.sh tests/scenario/rehome_guest.sh \
+	tests/scenario/rehome_hosts.sh
 TESTS += $(rehome_scenarios)
-EXTRA_DIST += $(rehome_scenarios) tests/scenario/rehome_lib.sh
+EXTRA_DIST += $(rehome_scenarios) tests/scenario/rehome_lib.sh tests/scenario/hosts_lib.sh \
+	tests/scenario/rehome_stamps.py

@@ -30,6 +30,7 @@
 #define REHOME_BUCKETS 1024u
 #define REHOME_RETRY_NS 200000000u  /* what could not be done is tried again after that */
 #define REHOME_ASK_NS 500000000u    /* between two looks for hosts behind the edges */
+#define REHOME_KNOWN_NS 2000000000u /* one that has answered is asked again: it may be another */
 #define REHOME_KEEP_NS 60000000000u /* a volume is kept so long for those attached elsewhere */
 #define REHOME_LEFT_NS 3000000000u  /* the last of them has gone; there may be others */
 #define REHOME_LEFT_TIMES 3u	    /* that is said: a request may come after the first of them */
@@ -95,6 +96,7 @@ struct rehome {
 		uint32_t port;	/* where it leads; XSEG_NONE: nowhere */
 		uint64_t owner; /* behind it; 0: none that is known */
 		bool asking, answered;
+		uint64_t again_ns;
 	} edges[1 + REHOME_EDGES];
 	uint64_t ask_ns;      /* when they are asked again */
 	bool listed, listing; /* what was open when we were started */
@@ -124,6 +126,9 @@ void rehome_volume_event(
 void rehome_volume_watch(struct rehome *rehome, struct rehome_volume *volume);
 /* Its record is read; false: no room now. */
 bool rehome_volume_read(struct rehome *rehome, struct rehome_volume *volume, call_done_f *done);
+/* It is HOME or AWAY: is its owner another one than that says, whom we know how to reach? */
+bool rehome_volume_elsewhere(
+	const struct rehome *rehome, const struct rehome_volume *volume, uint64_t owner);
 /* The answer, and the call's end; 0 or -errno. */
 int rehome_volume_record(struct call *call, struct map_home_info *home);
 /* MAP_KEEP; false: no room now. */
@@ -147,6 +152,8 @@ struct rehome_volume *rehome_volume_of(const struct call *call);
 /* --- rehome_route.c -------------------------------------------------------------------------- */
 
 void rehome_route_serve(struct peer *peer, struct job *job);
+/* To where it is by its state, or it waits. */
+void rehome_route(struct rehome *rehome, struct rehome_volume *volume, struct job *job);
 /* Until its state says where to. */
 void rehome_route_wait(struct rehome *rehome, struct rehome_volume *volume, struct job *job);
 /* Those that waited for it are served again. */
@@ -170,6 +177,9 @@ static inline void rehome_open_works(struct rehome *rehome, struct rehome_volume
 		rehome_volume_watch(rehome, volume);
 	}
 }
+/* OPEN by who has not had it open: if it is still where we think, he is sent there. False: no room
+   to look now. */
+bool rehome_open_looks(struct rehome *rehome, struct job *job);
 /* OPEN of a volume that is away. */
 void rehome_open_there(struct rehome_volume *volume, struct job *job);
 /* CLOSE of one that was away when he opened it: he has it open no more. */

@@ -52,6 +52,40 @@ bool rehome_open_any(const struct rehome_volume *volume)
 
 /* --- opening ---------------------------------------------------------------------------------- */
 
+/* Nobody tells us what becomes of a volume that nobody here has open. */
+static void found(struct call *call)
+{
+	struct job *job = call->context;
+	struct rehome *rehome = rehome_of(job->peer);
+	struct rehome_volume *volume = rehome_volume_find(rehome, job->key.volume);
+	struct map_home_info home;
+	int rc = rehome_volume_record(call, &home);
+	bool away = volume->state == REHOME_AWAY;
+	bool is_free = away && !volume->attached && home.owner == 0 && home.next == 0;
+	bool settled = away || volume->state == REHOME_HOME;
+	if (rc == 0 && settled && (is_free || rehome_volume_elsewhere(rehome, volume, home.owner)))
+		rehome_volume_event(rehome, volume, REHOME_EV_ELSEWHERE, 0);
+	rehome_route(rehome, volume, job);
+}
+
+bool rehome_open_looks(struct rehome *rehome, struct job *job)
+{
+	struct call *call = NULL;
+	int rc = call_begin(rehome->peer, &call);
+	if (rc != 0)
+		return false;
+	call->op = XSEG_OP_CONTROL;
+	call->key.volume = job->key.volume;
+	call->arg0 = MAP_HOME;
+	call->context = job;
+	rc = call_pages(call, MAP_ANSWER_AT + sizeof(struct map_home_info));
+	if (rc == 0)
+		call_submit(call, REHOME_HERE, found);
+	else
+		call_end(call);
+	return rc == 0;
+}
+
 static void ended(struct call *call) { call_end(call); }
 
 /* Kept for him there, it need not be open any more. */
@@ -147,14 +181,23 @@ static void asked(struct call *call)
 	call_submit(call, volume->edge, kept);
 }
 
-/* The other host. */
-static bool tell_them(struct rehome *rehome, struct rehome_volume *volume)
+/* The one it went to has given it to a third: that one is told from now on, and asked, too, if one
+   of our edges leads there. So the one in between is not needed. */
+static void looked(struct call *call)
 {
-	struct call *call = rehome_volume_call(
-		rehome, volume, XSEG_OP_INFO, 0, sizeof(struct xseg_volume_info));
+	struct rehome *rehome = rehome_of(call->peer);
+	struct rehome_volume *volume = rehome_volume_of(call);
+	struct map_home_info home;
+	int rc = rehome_volume_record(call, &home);
+	if (!volume)
+		return;
+	if (rc == 0 && rehome_volume_elsewhere(rehome, volume, home.owner)) {
+		rehome_volume_event(rehome, volume, REHOME_EV_ELSEWHERE, 0);
+		return;
+	}
+	call = rehome_volume_call(rehome, volume, XSEG_OP_INFO, 0, sizeof(struct xseg_volume_info));
 	if (call)
 		call_submit(call, REHOME_HERE, asked);
-	return call != NULL;
 }
 
 /* Our composer. Of one that was handed over, somebody elsewhere may say soon that he has it. */
@@ -173,5 +216,5 @@ bool rehome_open_turn(struct rehome *rehome, struct rehome_volume *volume)
 	if (now < volume->count_ns || (!away && !here) || rehome->peer->stopping)
 		return false;
 	volume->count_ns = now + REHOME_COUNT_NS;
-	return away ? tell_them(rehome, volume) : tell_it(rehome, volume);
+	return away ? rehome_volume_read(rehome, volume, looked) : tell_it(rehome, volume);
 }

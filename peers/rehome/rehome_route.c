@@ -43,7 +43,7 @@ void rehome_route_wait(struct rehome *rehome, struct rehome_volume *volume, stru
 	rehome_volume_event(rehome, volume, REHOME_EV_ASKED, 0);
 }
 
-static void route(struct rehome *rehome, struct rehome_volume *volume, struct job *job)
+void rehome_route(struct rehome *rehome, struct rehome_volume *volume, struct job *job)
 {
 	enum rehome_way way = rehome_table_way(volume->state);
 	if (job->op == XSEG_OP_CLOSE && rehome_open_closes(volume, job)) {
@@ -93,9 +93,15 @@ void rehome_route_open_here(struct rehome *rehome, struct rehome_volume *volume)
 static void by_id(struct rehome *rehome, struct job *job)
 {
 	struct rehome_volume *volume = rehome_volume_get(rehome, job->key.volume);
-	if (volume)
-		route(rehome, volume, job);
-	else
+	if (!volume) {
+		rehome_route_later(job);
+		return;
+	}
+	bool settled = volume->state == REHOME_HOME || volume->state == REHOME_AWAY;
+	bool opens = job->op == XSEG_OP_OPEN && job->arg0 == 0 && job->arg1 == 0;
+	if (!opens || !settled)
+		rehome_route(rehome, volume, job);
+	else if (!rehome_open_looks(rehome, job))
 		rehome_route_later(job);
 }
 

@@ -34,6 +34,8 @@ static const struct rehome_rule rules[] = {
 	RULE(SETTLING, FAILED, SETTLING, ACQUIRE),
 	/* it may have become somebody else's without us */
 	RULE(AWAY, CANCEL, LOOKING, LOOK),
+	RULE(AWAY, ELSEWHERE, LOOKING, LOOK),
+	RULE(HOME, ELSEWHERE, LOOKING, LOOK),
 	/* destination */
 	RULE(UNKNOWN, OFFERED, TAKING, ACQUIRE),
 	RULE(HOME, OFFERED, TAKING, ACQUIRE),

@@ -32,7 +32,8 @@ enum rehome_event {
 	REHOME_EV_QUIET, /* no request is on its way any more */
 	REHOME_EV_GIVEN, /* it is the destination's to take, or ours again */
 	REHOME_EV_CANCEL,
-	REHOME_EV_OFFERED, /* by its owner: TAKE, or by its record */
+	REHOME_EV_OFFERED,   /* by its owner: TAKE, or by its record */
+	REHOME_EV_ELSEWHERE, /* by its record it is not where we thought, or may not be */
 	REHOME_EVENTS
 };
 

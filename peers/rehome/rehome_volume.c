@@ -53,6 +53,14 @@ static uint32_t edge_to(const struct rehome *rehome, uint64_t owner, bool *sure)
 	return 0;
 }
 
+bool rehome_volume_elsewhere(
+	const struct rehome *rehome, const struct rehome_volume *volume, uint64_t owner)
+{
+	bool sure, away = volume->state == REHOME_AWAY;
+	uint64_t known = away ? rehome->edges[volume->edge].owner : rehome->owner;
+	return owner != 0 && owner != known && edge_to(rehome, owner, &sure) != 0;
+}
+
 /* --- what happens to it --------------------------------------------------------------------- */
 
 void rehome_volume_again(
@@ -261,8 +269,28 @@ static void acquire(struct rehome *rehome, struct rehome_volume *volume)
 
 /* --- who is behind the edges ------------------------------------------------------------------ */
 
+/* What went over it is looked for anew. */
+static void edge_looks_anew(struct rehome *rehome, uint32_t edge)
+{
+	struct rehome_volume *volume;
+	for (unsigned i = 0; i < REHOME_BUCKETS; i++)
+		LIST_FOREACH (volume, &rehome->volumes[i], link)
+			if (volume->state == REHOME_AWAY && volume->edge == edge)
+				rehome_volume_event(rehome, volume, REHOME_EV_ELSEWHERE, 0);
+}
+
+/* A host that was started anew is another owner. */
+static void edge_is(struct rehome *rehome, struct rehome_edge *edge, uint64_t owner)
+{
+	bool changed = edge->owner != 0 && edge->owner != owner;
+	edge->owner = owner;
+	if (changed)
+		edge_looks_anew(rehome, (uint32_t)(edge - rehome->edges));
+}
+
 static void heard(struct call *call)
 {
+	struct rehome *rehome = rehome_of(call->peer);
 	struct rehome_edge *edge = call->context;
 	uint32_t port = (uint32_t)(uintptr_t)call->context2;
 	struct rehome_offer offer = {0};
@@ -273,9 +301,10 @@ static void heard(struct call *call)
 	edge->asking = false;
 	if (port != edge->port)
 		return;
-	edge->owner = offer.owner;
 	/* one that cannot be reached may be anybody; what is no re-homer has no volume for us */
 	edge->answered = rc == 0 || rc == -EOPNOTSUPP || rc == -EPROTO || rc == -ELOOP;
+	if (edge->answered)
+		edge_is(rehome, edge, offer.owner);
 }
 
 /* OFFER of no volume asks just that. */
@@ -296,21 +325,17 @@ static bool introduce(struct rehome *rehome, uint32_t edge)
 	}
 	call_put_bytes(call, 0, &ask, sizeof(ask));
 	rehome->edges[edge].asking = true;
+	rehome->edges[edge].again_ns = peer_now_ns(rehome->peer) + REHOME_KNOWN_NS;
 	call_submit(call, edge, heard);
 	return true;
 }
 
-/* What went over it is looked for anew. */
 static void edge_changed(struct rehome *rehome, uint32_t edge, uint32_t port)
 {
-	struct rehome_volume *volume;
 	rehome->edges[edge].port = port;
 	rehome->edges[edge].owner = 0;
 	rehome->edges[edge].answered = false;
-	for (unsigned i = 0; i < REHOME_BUCKETS; i++)
-		LIST_FOREACH (volume, &rehome->volumes[i], link)
-			if (volume->state == REHOME_AWAY && volume->edge == edge)
-				rehome_volume_event(rehome, volume, REHOME_EV_CANCEL, 0);
+	edge_looks_anew(rehome, edge);
 }
 
 bool rehome_volume_edges(struct rehome *rehome)
@@ -337,10 +362,12 @@ static bool introductions(struct rehome *rehome, uint64_t now)
 		return moved;
 	rehome->ask_ns = now + REHOME_ASK_NS;
 	moved |= list_open(rehome);
-	for (uint32_t edge = 1; edge <= REHOME_EDGES; edge++)
-		if (rehome->edges[edge].port != XSEG_NONE && rehome->edges[edge].owner == 0 &&
-			!rehome->edges[edge].asking)
-			moved |= introduce(rehome, edge);
+	for (uint32_t i = 1; i <= REHOME_EDGES; i++) {
+		const struct rehome_edge *edge = &rehome->edges[i];
+		bool is_due = edge->owner == 0 || now >= edge->again_ns;
+		if (edge->port != XSEG_NONE && is_due && !edge->asking)
+			moved |= introduce(rehome, i);
+	}
 	return moved;
 }
 

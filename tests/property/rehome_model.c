@@ -709,8 +709,8 @@ static void step(struct world *w)
 		time_passes(w);
 	else if (what < 82)
 		begin(w);
-	else if (what < 86)
-		event(w, host, REHOME_EV_CANCEL);
+	else if (what < 86) /* who opens it may look at any time, at a record of before */
+		event(w, host, any(w, 2) ? REHOME_EV_CANCEL : REHOME_EV_ELSEWHERE);
 	else if (what < 90)
 		re_homer_dies(w, host);
 	else if (what < 94)

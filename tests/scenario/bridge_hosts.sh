@@ -6,49 +6,22 @@
 # address, and one of the two dies with the volume open.
 
 # shellcheck source-path=SCRIPTDIR
-. "$(dirname "$0")/xsegctl_lib.sh"
+. "$(dirname "$0")/hosts_lib.sh"
 ctl_begin "three hosts"
 ctl_need mapperd volume front_nbd cached synapse_import synapse_export blocker_file tier
-scene_need qemu-io jq ip
-"$XSEGCTL" cert list --help >/dev/null 2>&1 || tap_skip_all "this build has no TLS"
-for host in store one two; do
-    ip netns add "$host$$" 2>/dev/null || tap_skip_all "no network name spaces here"
-    # shellcheck disable=SC2317
-    scene_at_exit "ip netns pids $host$$ | xargs -r kill -9; ip netns del $host$$
-        rm -rf /etc/netns/$host$$; rmdir /etc/netns 2>/dev/null"
-    mkdir -p "$SCENE_DIR/$host/run" "$SKERRY_SHM_DIR/$host" "/etc/netns/$host$$"
-done
-link() { # HOST NUMBER: a cable from the store's host
-    ip link add "to$2" netns "store$$" type veth peer name eth0 netns "$1$$" &&
-        ip -n "store$$" addr add "10.77.$2.1/24" dev "to$2" &&
-        ip -n "store$$" link set "to$2" up &&
-        ip -n "$1$$" addr add "10.77.$2.2/24" dev eth0 && ip -n "$1$$" link set eth0 up &&
-        ip -n "$1$$" link set lo up
-}
-# In place: a name space's processes have the file itself in the place of /etc/hosts.
-knows() { printf '127.0.0.1 localhost\n%s store.example.net\n' "$2" >"/etc/netns/$1$$/hosts"; }
-knows one 10.77.1.1 && knows two 10.77.2.1 && knows store 127.0.0.1
-link one 1 && link two 2 || tap_skip_all "no cables between name spaces here"
-on() { # HOST COMMAND...
-    SKERRY_RUN_DIR=$SCENE_DIR/$1/run SKERRY_SHM_DIR=$SKERRY_SHM_DIR/$1 \
-        timeout -k 5 240 ip netns exec "$1$$" "${@:2}" </dev/null
-}
+hosts_begin store one two
+hosts_link store one 1
+hosts_link store two 2
+hosts_know one '10.77.1.1 store.example.net'
+hosts_know two '10.77.2.1 store.example.net'
 uri_of() { echo "nbd+unix:///disk?socket=$SCENE_DIR/$1/run/disk/nbd.sock"; } # HOST
 io() { scene_io "$(uri_of "$1")" "${@:2}"; } # HOST COMMAND...
-tls=$SCENE_DIR/tls
 mounts() { # HOST OPTION...
-    on "$1" "$XSEGCTL" mount skerry+tls://store.example.net/disk --tls "$tls" --cert "$1" \
+    on "$1" "$XSEGCTL" mount skerry+tls://store.example.net/disk --tls "$TLS" --cert "$1" \
         --memory 192M "${@:2}" >"$SCENE_DIR/mount.$1" 2>&1
 }
-dies() { ip netns pids "$1$$" | xargs -r kill -9; }
+hosts_certs store one two
 
-tap_run "an authority" "$XSEGCTL" cert init --dir "$tls"
-tap_run "a certificate for the store" "$XSEGCTL" cert issue store --dir "$tls" \
-    --host store.example.net
-for host in one two; do
-    tap_run "and one for $host" "$XSEGCTL" cert issue "$host" --dir "$tls" \
-        --uri "skerry://hosts/$host"
-done
 cat >"$SCENE_DIR/store.conf" <<END
 [segment]
 name=store
@@ -62,9 +35,9 @@ dir=$SCENE_DIR/files
 role=synapse_export
 listen=tcp:0.0.0.0:7070
 allow=skerry://hosts/*
-tls-ca=$tls/ca.crt
-tls-cert=$tls/store.crt
-tls-key=$tls/store.key
+tls-ca=$TLS/ca.crt
+tls-cert=$TLS/store.crt
+tls-key=$TLS/store.key
 state=$SCENE_DIR/state
 edge.store=file0
 END
@@ -73,20 +46,20 @@ tap_run "one mounts a volume" mounts one --near "$SCENE_DIR/near" --create 128M 
 client_attach "$(uri_of one)"
 tap_run "... writes" say 'write -P 1 0 20M' 'write -f -P 2 100M 4k'
 tap_run "... and reads" say 'read -P 1 0 20M' 'read -P 2 100M 4k'
-ip -n "store$$" link set to1 down
+hosts_cut store one
 tap_run "with the cable out it reads" say 'read -P 1 5M 5M'
 tap_run "... and writes" say 'write -f -P 3 5M 5M' 'read -P 3 5M 5M'
-ip -n "store$$" link set to1 up
+hosts_mend store one
 flushed() { # what it has is at the store
     on one "$XSEGCTL" stats -s disk --json cache0 | jq -e '[.peers[].counters.dirty] | add == 0' \
         >"$SCENE_DIR/flushed"
 }
 tap_run "with the cable in it goes to the store" scene_until 240 flushed
-dies store
+hosts_die store
 tap_run "the store's host dies; one reads" say 'read -P 3 5M 5M'
-ip -n "store$$" addr del 10.77.1.1/24 dev to1
-ip -n "store$$" addr add 10.77.1.9/24 dev to1
-knows one 10.77.1.9
+ip -n "store$$" addr del 10.77.1.1/24 dev toone
+ip -n "store$$" addr add 10.77.1.9/24 dev toone
+hosts_know one '10.77.1.9 store.example.net'
 tap_run "it comes back with another address" on store "$XSEGCTL" up "$SCENE_DIR/store.conf"
 tap_run "... one writes" say 'write -f -P 4 30M 5M'
 tap_run "... which comes there" scene_until 240 flushed
@@ -102,7 +75,7 @@ client_attach "$(uri_of two)"
 tap_run "... writes" say 'write -f -P 5 0 1M'
 leaves() { on two "$XSEGCTL" cache flush -s disk cache0 >/dev/null 2>&1; }
 tap_run "... to the store" leaves
-dies two
+hosts_die two
 client_leave
 # the lease of a host that is gone has to run out
 again() { mounts one --near "$SCENE_DIR/near" --wait; }

@@ -8,6 +8,7 @@
 #                             a pipeline file: front, composer, mapper, cache, store
 #   out SEGMENT [LINE]        the same, its second part: a re-homer (LINE: of its section), and
 #                             an exporting end of a bridge that leads to it
+#   on SEGMENT COMMAND...     on the host that has it; here there is but one
 #   owner SEGMENT, state SEGMENT
 #                             the home of 'disk', as that host knows it; 'home', 'away', ...
 #   load NAME SEGMENT [OPTION]...
@@ -68,9 +69,13 @@ listen=unix:$SCENE_DIR/$1.out
 edge.volume=home0
 END
 }
-owner() { "$XSEGCTL" -s "$1" volume info disk --json | jq -r '.home.host' | sed 's|.*/||'; }
+on() { "${@:2}"; }
+owner() {
+    on "$1" "$XSEGCTL" -s "$1" volume info disk --json | jq -r '.home.host' | sed 's|.*/||'
+}
 state() {
-    "$XSEGCTL" rehome status -s "$1" --json | jq -r '.volumes[] | select(.name == "disk").state'
+    on "$1" "$XSEGCTL" rehome status -s "$1" --json |
+        jq -r '.volumes[] | select(.name == "disk").state'
 }
 load() { # NAME SEGMENT [OPTION]...; of VOLUME
     scene_spawn "$1" /usr/bin/python3 "$(dirname "${BASH_SOURCE[0]}")/keeper_load.py" \

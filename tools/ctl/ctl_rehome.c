@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rehome, rehome status, rehome cancel, and evacuate: volumes become another host's while they are
- * used. A re-homer comes in front of the composer (docs/rehoming.md), is told where to, and does
- * it; nothing is remembered here.
+ * rehome and evacuate: volumes become another host's while they are used. A re-homer comes in front
+ * of the composer (docs/rehoming.md), is told where to, and does it; nothing is remembered here.
  */
+#include "tools/ctl/ctl_rehome.h"
+
 #include <base/must.h>
 #include <base/time.h>
 #include <errno.h>
@@ -16,15 +17,12 @@
 #include "tools/ctl/ctl_call.h"
 #include "tools/ctl/ctl_hold.h"
 #include "tools/ctl/ctl_map.h"
-#include "tools/ctl/ctl_plug.h"
 #include "tools/ctl/ctl_volume.h"
 #include "tools/ctl/ctl_work.h"
 
 #define LOOK_NS 20000000u
 #define AGAIN_MAX 5u /* a re-homer that was killed is told again so often */
-#define LIST_MAX 512u
 #define NAMES_MAX 100u
-#define NAMES_NS 1000000000u /* a composer that stands still has no names to say */
 #define AT_ONCE 4u
 #define AT_ONCE_MAX 64u
 
@@ -54,7 +52,7 @@ static const struct ctl_column all_columns[] = {{"to", "to", CTL_TEXT},
 	{"pause_ns", "longest pause", CTL_TIME}, {"duration_ns", "time", CTL_TIME},
 	{"changed", "changed", CTL_TEXT}};
 
-static const char *const edge_names[REHOME_EDGES] = {"volume-to", "volume-to2", "volume-to3"};
+const char *const ctl_rehome_edges[REHOME_EDGES] = {"volume-to", "volume-to2", "volume-to3"};
 
 struct move {
 	struct xseg_volume_info info;
@@ -86,9 +84,7 @@ static bool leads_to(const struct xseg *seg, const char *name, const char *compo
 	return !ctl_plug_target(seg, edge, to) && !strcmp(to, composer);
 }
 
-/* The re-homer in front of that composer, or (NULL) the first one, "": none. As the keeper knows
-   it: one that was killed is there again soon. */
-static int find_rehomer(struct ctl_plug *plug, const char *composer)
+int ctl_rehome_find(struct ctl_plug *plug, const char *composer)
 {
 	json_t *list = NULL;
 	const json_t *row;
@@ -120,7 +116,7 @@ static int choose_edge(struct rehome *rehome)
 	char edge[2 * NAME_LENGTH_MAX + 16], to[NAME_LENGTH_MAX + 1];
 	int spare = -1;
 	for (uint32_t i = 0; i < REHOME_EDGES; i++) {
-		snprintf(edge, sizeof(edge), "%s:%s", rehome->plug.name, edge_names[i]);
+		snprintf(edge, sizeof(edge), "%s:%s", rehome->plug.name, ctl_rehome_edges[i]);
 		bool leads = !ctl_plug_target(&rehome->plug.seg, edge, to) && to[0];
 		rehome->ask.edge = i;
 		if (leads && strcmp(to, rehome->to) == 0)
@@ -132,7 +128,7 @@ static int choose_edge(struct rehome *rehome)
 			"'xsegctl edge set' lets one of them lead elsewhere",
 			"'%s' leads to %u other hosts already", rehome->plug.name, REHOME_EDGES);
 	rehome->ask.edge = (uint32_t)spare;
-	snprintf(edge, sizeof(edge), "%s:%s", rehome->plug.name, edge_names[spare]);
+	snprintf(edge, sizeof(edge), "%s:%s", rehome->plug.name, ctl_rehome_edges[spare]);
 	return ask_keeper(
 		rehome, "edge.set", json_pack("{s:s, s:s}", "edge", edge, "to", rehome->to));
 }
@@ -198,7 +194,7 @@ static int look(struct rehome *rehome)
 			"'xsegctl bridge add' makes one, to an exporting end whose edge.volume "
 			"leads to a re-homer",
 			"'%s' is no importing end of a bridge", rehome->to);
-	rc = find_rehomer(plug, rehome->composer);
+	rc = ctl_rehome_find(plug, rehome->composer);
 	rehome->there = plug->name[0];
 	for (unsigned i = 0; !rehome->there && i < NAMES_MAX; i++) {
 		snprintf(plug->name, sizeof(plug->name), "home%u", i);
@@ -641,159 +637,4 @@ const struct ctl_verb ctl_evacuate_verb = {
 		&ctl_option_detach, &ctl_option_dry_run},
 	.examples = "xsegctl evacuate --to far0 --dry-run\n"
 		    "xsegctl evacuate --to far0 --at-once 8\n",
-};
-
-/* --- status, cancel --------------------------------------------------------------------------- */
-
-static const struct ctl_column status_columns[] = {{"name", "NAME", CTL_TEXT},
-	{"volume", "VOLUME", CTL_TEXT}, {"state", "STATE", CTL_TEXT},
-	{"rounds", "ROUNDS", CTL_COUNT}, {"round_ns", "REST", CTL_TIME},
-	{"pause_ns", "PAUSE", CTL_TIME}, {"waiting", "WAITING", CTL_COUNT},
-	{"moves", "MOVES", CTL_COUNT}, {"error", "ERROR", CTL_TEXT}};
-
-/* As our composer knows it; it may not be ours to read. */
-static const char *name_of(const struct ctl_map_nodes *nodes, uint64_t id)
-{
-	for (size_t i = 0; i < nodes->count; i++)
-		if (nodes->all[i].info.id == id)
-			return nodes->all[i].info.name;
-	return NULL;
-}
-
-static json_t *row_of(const struct ctl_map_nodes *nodes, const struct rehome_info *info)
-{
-	char volume[24];
-	snprintf(volume, sizeof(volume), "%016llx", (unsigned long long)info->volume);
-	return json_pack("{s:s?, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:s}", "name",
-		name_of(nodes, info->volume), "volume", volume, "state",
-		rehome_state_name(info->state), "rounds", (json_int_t)info->rounds, "round_ns",
-		(json_int_t)info->round_ns, "pause_ns", (json_int_t)info->pause_ns, "waiting",
-		(json_int_t)info->waiting, "moves", (json_int_t)info->moves, "error",
-		info->error ? strerror(-info->error) : "");
-}
-
-/* None where the composer does not answer. */
-static struct ctl_map_nodes names_of(struct ctl *ctl)
-{
-	struct ctl_map_nodes nodes = {0};
-	struct client composer;
-	if (ctl_join_composer(ctl, &composer) != 0)
-		return nodes;
-	if (composer.timeout_ns > NAMES_NS)
-		composer.timeout_ns = NAMES_NS;
-	if (ctl_map_tree_list(&composer, &nodes) != 0)
-		nodes.count = 0;
-	client_close(&composer);
-	return nodes;
-}
-
-static int open_rehomer(
-	struct ctl *ctl, char segment[NAME_LENGTH_MAX + 1], char name[NAME_LENGTH_MAX + 1])
-{
-	struct ctl_plug plug = {.ctl = ctl};
-	int rc = ctl_join(ctl, &plug.seg);
-	if (rc)
-		return rc;
-	snprintf(segment, NAME_LENGTH_MAX + 1, "%s", plug.seg.name);
-	rc = find_rehomer(&plug, NULL);
-	snprintf(name, NAME_LENGTH_MAX + 1, "%s", plug.name);
-	xseg_segment_leave(&plug.seg);
-	return rc || name[0] ? rc
-			     : fault_set(&ctl->fault, FAULT_NOT_FOUND, segment,
-				       "'xsegctl rehome VOLUME --to PEER' starts one",
-				       "segment '%s' has no re-homer", segment);
-}
-
-static int run_status(struct ctl *ctl)
-{
-	static struct rehome_info infos[LIST_MAX];
-	char segment[NAME_LENGTH_MAX + 1], name[NAME_LENGTH_MAX + 1];
-	int rc = open_rehomer(ctl, segment, name);
-	struct ctl_map_nodes nodes = rc ? (struct ctl_map_nodes){0} : names_of(ctl);
-	json_t *rows = json_array();
-	struct ctl_call call = {.what = REHOME_STATE,
-		.answer_at = REHOME_ANSWER_AT,
-		.out = infos,
-		.out_size = sizeof(infos)};
-	while (!rc) {
-		int error = ctl_call_once(segment, name, ctl->timeout_ns, &call);
-		if (error)
-			rc = fault_set(&ctl->fault, fault_code_of_errno(error), name, NULL,
-				"'%s': %s", name, strerror(-error));
-		for (uint32_t i = 0; !error && i < call.got / sizeof(*infos); i++)
-			json_array_append_new(rows, row_of(&nodes, &infos[i]));
-		call.number = call.value;
-		if (error || call.value == 0)
-			break;
-	}
-	if (rc)
-		json_decref(rows);
-	else
-		ctl_output_rows(ctl, "volumes", rows, status_columns, countof(status_columns));
-	free(nodes.all);
-	return rc;
-}
-
-const struct ctl_verb ctl_rehome_status = {
-	"rehome",
-	"status",
-	"",
-	0,
-	0,
-	"where volumes are, and how moves get on",
-	"\tOf all that the re-homer has seen. STATE: *home* here; *export* being written back, "
-	"REST "
-	"is how long the last round took; *frozen* and *committing*: requests wait; *away* at the "
-	"other host. PAUSE is how long requests waited at the last move, ERROR why it stayed.\n",
-	run_status,
-	{0},
-	.examples = "xsegctl rehome status --json\n",
-};
-
-static int run_cancel(struct ctl *ctl)
-{
-	static const struct ctl_column cancelled[] = {{"name", "name", CTL_TEXT},
-		{"state", "state", CTL_TEXT}, {"dry_run", "dry run", CTL_TEXT}};
-	char segment[NAME_LENGTH_MAX + 1], name[NAME_LENGTH_MAX + 1];
-	struct client composer;
-	struct xseg_volume_info info;
-	struct rehome_info state = {0};
-	int rc = ctl_map_open(ctl, ctl->argv[0], &composer, &info);
-	if (rc)
-		return rc;
-	client_close(&composer);
-	rc = open_rehomer(ctl, segment, name);
-	if (rc)
-		return rc;
-	bool dry = ctl_option_given(ctl, "dry-run");
-	struct ctl_call call = {.what = REHOME_CANCEL, .volume = info.id};
-	struct ctl_call look = {.what = REHOME_STATE,
-		.volume = info.id,
-		.answer_at = REHOME_ANSWER_AT,
-		.out = &state,
-		.out_size = sizeof(state)};
-	int error = dry ? 0 : ctl_call_once(segment, name, ctl->timeout_ns, &call);
-	if (!error)
-		error = ctl_call_once(segment, name, ctl->timeout_ns, &look);
-	if (error && error != -ENOENT) /* it has not seen it */
-		return fault_set(&ctl->fault, fault_code_of_errno(error), info.name, NULL,
-			"'%s': %s", info.name, strerror(-error));
-	ctl_output_one(ctl,
-		json_pack("{s:s, s:s, s:b}", "name", info.name, "state",
-			rehome_state_name(state.state), "dry_run", (int)dry),
-		cancelled, countof(cancelled));
-	return 0;
-}
-
-const struct ctl_verb ctl_rehome_cancel = {
-	"rehome",
-	"cancel",
-	"VOLUME",
-	1,
-	1,
-	"leave it where it is, if that is still possible",
-	"\tOf one that is *away*, the re-homer looks anew whose it is.\n",
-	run_cancel,
-	{&ctl_option_via, &ctl_option_dry_run},
-	.examples = "xsegctl rehome cancel vm1\n",
 };
