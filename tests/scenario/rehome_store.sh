@@ -52,8 +52,12 @@ tap_is "all is here" "$(objects b)" 0
 
 # --- there, and back ----------------------------------------------------------------------------
 tap_run "a client of a's" load first a
-ctl_exits 0 "it goes to b" rehome -s a disk --to far0 --store store1 --json
+ctl_exits 2 "no limit to nothing" rehome -s a disk --to far0 --bandwidth 16M
+ctl_exits 2 "no size" rehome -s a disk --to far0 --store store1 --bandwidth fast
+ctl_exits 0 "it goes to b" rehome -s a disk --to far0 --store store1 --bandwidth 16M --json
 json_is "with its data" '.bytes >= 17 * 1048576 and .changed' true
+# but for the last eight objects, which may take no time
+json_is "no faster than it may" '.duration_ns >= (.bytes - 8 * 262144) * 1000000000 / 16777216' true
 tap_is "b has it" "$(owner b) $(owner a) $(state a) $(state b)" "b b away home"
 tap_is "and nothing of it is left" "$(objects a)" 0
 ctl_exits 0 "said again" rehome -s a disk --to far0 --store store1 --json

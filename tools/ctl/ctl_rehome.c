@@ -66,8 +66,8 @@ struct rehome {
 	struct ctl_plug plug; /* .name: the re-homer */
 	struct ctl_uri uri;   /* remote "": a bridge was named */
 	char to[NAME_LENGTH_MAX + 1], composer[NAME_LENGTH_MAX + 1];
-	char store[NAME_LENGTH_MAX + 1]; /* --store, or "" */
-	uint64_t bytes;			 /* copied there */
+	struct ctl_volume_data data; /* --store, or "" */
+	uint64_t bytes;		     /* copied there */
 	struct rehome_ask ask;
 	bool there; /* the re-homer is */
 	struct move *moves;
@@ -359,7 +359,7 @@ static int copy(struct rehome *rehome, struct ctl_work *work)
 			move->step = move->error == -EALREADY ? MOVE_WAITS : MOVE_ENDED;
 			continue;
 		}
-		int failed = ctl_volume_move_data(work, move->info.name, rehome->store,
+		int failed = ctl_volume_move_data(work, move->info.name, &rehome->data,
 			rehome->plug.until_ns, &rehome->bytes);
 		if (!failed)
 			continue;
@@ -474,7 +474,7 @@ static int body(struct ctl_work *work, void *context)
 	int rc = begin(rehome);
 	if (rehome->count > 0) {
 		rc = rc ? rc : put_in(rehome);
-		rc = rc ? rc : rehome->store[0] ? copy(rehome, work) : follow(rehome, work);
+		rc = rc ? rc : rehome->data.to[0] ? copy(rehome, work) : follow(rehome, work);
 		rc = rc ? rc : judge(rehome);
 	}
 	if (rehome->plug.seg.ports)
@@ -498,7 +498,7 @@ static int plan(struct rehome *rehome)
 		json_array_append_new(
 			rows, json_pack("{s:s, s:s, s:s?, s:s, s:b, s:b, s:b}", "name",
 				      rehome->moves[i].info.name, "to", rehome->to, "store",
-				      rehome->store[0] ? rehome->store : NULL, "rehomer",
+				      rehome->data.to[0] ? rehome->data.to : NULL, "rehomer",
 				      rehome->plug.name, "starts", !rehome->there, "changed", 0,
 				      "dry_run", 1));
 	if (rc)
@@ -545,7 +545,13 @@ static int read_options(struct ctl *ctl, struct rehome *rehome)
 			"e.g. xsegctl rehome vm1 --to far0 --store store1",
 			"'%s' is no name for a peer", store);
 	if (store)
-		snprintf(rehome->store, sizeof(rehome->store), "%s", store);
+		snprintf(rehome->data.to, sizeof(rehome->data.to), "%s", store);
+	rc = ctl_option_size(ctl, "bandwidth", &rehome->data.bandwidth);
+	if (!rc && !store && ctl_option_given(ctl, "bandwidth"))
+		rc = fault_set(&ctl->fault, FAULT_USAGE, "bandwidth", "say --store, too",
+			"--bandwidth is of the data, which do not move without --store");
+	if (rc)
+		return rc;
 	if (pause && time_parse(pause, &rehome->ask.pause_ns))
 		return fault_set(&ctl->fault, FAULT_USAGE, pause, "e.g. --downtime 50ms",
 			"'%s' is no time", pause);
@@ -610,9 +616,9 @@ const struct ctl_verb ctl_rehome_verb = {
 	"the pipeline (*config save*). The exit status is 0 when the other host has it; else it is "
 	"still here. Killed anywhere, one of the two has it, and both know which.\n",
 	run,
-	{&option_to, &option_store, &option_pause, &option_stall, &ctl_uri_option_tls,
-		&ctl_uri_option_cert, &ctl_uri_option_clear, &ctl_option_via, &ctl_option_detach,
-		&ctl_option_dry_run},
+	{&option_to, &option_store, &ctl_volume_option_bandwidth, &option_pause, &option_stall,
+		&ctl_uri_option_tls, &ctl_uri_option_cert, &ctl_uri_option_clear, &ctl_option_via,
+		&ctl_option_detach, &ctl_option_dry_run},
 	.examples = "xsegctl rehome vm1 --to skerry+tls://host2.example.net\n"
 		    "xsegctl rehome vm1 --to far0\n"
 		    "xsegctl rehome vm1 --to laptop --store laptop-store\n"
@@ -632,9 +638,9 @@ const struct ctl_verb ctl_evacuate_verb = {
 	"this host is up. The exit status is 0 when none is left here; those that stay are named, "
 	"and the others are moved all the same. Said again, it goes on with what is left.\n",
 	run,
-	{&option_to, &option_store, &option_at_once, &option_pause, &option_stall,
-		&ctl_uri_option_tls, &ctl_uri_option_cert, &ctl_uri_option_clear, &ctl_option_via,
-		&ctl_option_detach, &ctl_option_dry_run},
+	{&option_to, &option_store, &ctl_volume_option_bandwidth, &option_at_once, &option_pause,
+		&option_stall, &ctl_uri_option_tls, &ctl_uri_option_cert, &ctl_uri_option_clear,
+		&ctl_option_via, &ctl_option_detach, &ctl_option_dry_run},
 	.examples = "xsegctl evacuate --to far0 --dry-run\n"
 		    "xsegctl evacuate --to far0 --at-once 8\n",
 };

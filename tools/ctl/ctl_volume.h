@@ -36,11 +36,16 @@ json_t *ctl_volume_json(const struct xseg_volume_info *info);
 int ctl_snap_clone(struct ctl *ctl, const char *source, const char *name);
 
 struct ctl_work;
-/* volume move, as a part of another job: its group's data lie in `to` then, a mover stays in front
-   of both stores, and what was copied is added to *bytes. `until_ns`: as in ctl_plug.h. */
-int ctl_volume_move_data(struct ctl_work *work, const char *name, const char *to, uint64_t until_ns,
-	uint64_t *bytes);
+struct ctl_volume_data {
+	char to[NAME_LENGTH_MAX + 1]; /* the store, or "" */
+	uint64_t bandwidth;	      /* bytes a second at most; 0: no limit */
+};
+/* volume move, as a part of another job: its group's data lie in data->to then, a mover stays in
+   front of both stores, and what was copied is added to *bytes. `until_ns`: as in ctl_plug.h. */
+int ctl_volume_move_data(struct ctl_work *work, const char *name,
+	const struct ctl_volume_data *data, uint64_t until_ns, uint64_t *bytes);
 
-extern const struct ctl_option ctl_volume_option_size, ctl_volume_option_object_size;
+extern const struct ctl_option ctl_volume_option_size, ctl_volume_option_object_size,
+	ctl_volume_option_bandwidth;
 
 #endif

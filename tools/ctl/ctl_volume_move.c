@@ -21,9 +21,12 @@
 #define LIST_KEYS 16384u
 #define BATCH_NS (600ull * 1000000000u) /* of one step: as slow as the stores are */
 #define NAMES_MAX 100u
+#define NAP_NS 50000000u
 
 static const struct ctl_option option_to = {
 	"to", 0, "STORE", "the peer that keeps its objects from then on; it runs already", NULL};
+const struct ctl_option ctl_volume_option_bandwidth = {"bandwidth", 0, "SIZE",
+	"copy so many bytes a second at most, on average, e.g. 50M (default: no limit)", NULL};
 
 static const struct ctl_column columns[] = {{"name", "name", CTL_TEXT}, {"to", "store", CTL_TEXT},
 	{"volumes", "volumes and snapshots moved", CTL_COUNT}, {"bytes", "copied", CTL_SIZE},
@@ -43,6 +46,7 @@ struct move {
 	bool finished;			     /* the mover went: nothing was left behind it */
 	bool stays;			     /* it is to stay, whatever is left */
 	uint32_t which;			     /* enum mover_store: what --to is to the mover */
+	uint64_t bandwidth;		     /* bytes a second; 0: no limit */
 	struct mover_ask ask;
 	struct mover_state state, first;
 };
@@ -365,9 +369,18 @@ static int put_in(struct move *move)
 	return rc ? rc : ctl_settle(plug, plug->store, false);
 }
 
+/* A step copies as fast as it can; there may be a while to the next one. */
+static void pace(const struct move *move, uint64_t begin_ns)
+{
+	double bytes = (double)(move->state.bytes - move->first.bytes);
+	double due_ns = move->bandwidth ? bytes * 1e9 / (double)move->bandwidth : 0;
+	while (due_ns > (double)(clock_now_ns() - begin_ns) && !ctl_ask_interrupted())
+		time_nap(NAP_NS);
+}
+
 static int steps(struct move *move, struct ctl_work *work)
 {
-	uint64_t size = move->info.object_size;
+	uint64_t size = move->info.object_size, begin_ns = clock_now_ns();
 	struct client mover;
 	int rc = reach(move, &mover);
 	if (rc)
@@ -378,6 +391,7 @@ static int steps(struct move *move, struct ctl_work *work)
 		uint64_t left = move->state.left, first = move->first.left;
 		uint64_t total = first > left ? first : left;
 		ctl_work_progress(work, (total - left) * size, total * size);
+		pace(move, begin_ns);
 		rc = ctl_ask_interrupted()
 			     ? ctl_ask_interrupted_fault(move->plug.ctl, move->info.name)
 			     : tell(move, &mover, MOVER_STEP);
@@ -530,14 +544,15 @@ static int body(struct ctl_work *work, void *context)
 	return rc;
 }
 
-int ctl_volume_move_data(
-	struct ctl_work *work, const char *name, const char *to, uint64_t until_ns, uint64_t *bytes)
+int ctl_volume_move_data(struct ctl_work *work, const char *name,
+	const struct ctl_volume_data *data, uint64_t until_ns, uint64_t *bytes)
 {
 	struct move *move = calloc(1, sizeof(*move));
 	must(move);
-	*move = (struct move){.plug.ctl = work->ctl, .name = name, .stays = true};
+	*move = (struct move){
+		.plug.ctl = work->ctl, .name = name, .stays = true, .bandwidth = data->bandwidth};
 	move->plug.until_ns = until_ns;
-	snprintf(move->to, sizeof(move->to), "%s", to);
+	memcpy(move->to, data->to, sizeof(move->to));
 	int rc = move_all(move, work);
 	*bytes += move->state.bytes - move->first.bytes;
 	free(move);
@@ -581,6 +596,9 @@ static int run(struct ctl *ctl)
 			"e.g. xsegctl volume move vm1 --to ceph0",
 			to ? "'%s' is no name for a peer" : "say where: --to STORE", to);
 	snprintf(move.to, sizeof(move.to), "%s", to);
+	int rc = ctl_option_size(ctl, "bandwidth", &move.bandwidth);
+	if (rc)
+		return rc;
 	if (ctl->timeout_given)
 		move.plug.until_ns = clock_now_ns() + ctl->timeout_ns;
 	if (ctl_option_given(ctl, "dry-run"))
@@ -605,9 +623,10 @@ const struct ctl_verb ctl_volume_move = {
 	"the old store brings it back. Until nothing is left in the old store a peer 'mover0' "
 	"stands in front of both, and belongs into the pipeline (*config save*).\n",
 	run,
-	{&option_to, &ctl_option_progress, &ctl_option_via, &ctl_option_detach,
-		&ctl_option_dry_run},
+	{&option_to, &ctl_volume_option_bandwidth, &ctl_option_progress, &ctl_option_via,
+		&ctl_option_detach, &ctl_option_dry_run},
 	.examples = "xsegctl volume move vm1 --to ceph0 --dry-run\n"
+		    "xsegctl volume move vm1 --to ceph0 --bandwidth 50M\n"
 		    "xsegctl volume move vm1 --to ceph0 --progress=plain\n"
 		    "xsegctl volume move vm1 --to file0\n",
 };
