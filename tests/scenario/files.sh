@@ -151,6 +151,9 @@ tap_run "and flushes what was written" test "$(counter file0 flushes)" -gt "$bef
 tap_run "a snapshot has nothing to be flushed" sync "$folder/.snapshots/disk@then"
 ctl_exits 0 "a volume for who opens and closes" volume create spare --size 8M
 scene_spawn opens /usr/bin/python3 "$CHECK" open "$folder/spare" "$SCENE_DIR/user.stop"
+ctl_exits 0 "one that two processes have mapped" volume create both --size 4M
+scene_spawn both /usr/bin/python3 "$CHECK" both "$folder/both" "$SCENE_DIR/user.stop"
+tap_run "they are there" scene_wait_line both started 60
 scene_spawn user /usr/bin/python3 "$CHECK" until "$disk" 2 "$SCENE_DIR/user.stop"
 tap_run "a user that stays" scene_wait_line user started 60
 ctl_exits 0 "who is attached" client list --json
@@ -170,6 +173,10 @@ user_end() { # WHAT
         unset 'SCENE_PIDS[opens]'
         tap_is "nor of who opened and closed" "$rc $(cat "$SCENE_DIR/opens.err")" "0 "
         tap_note "$(tail -n 1 "$SCENE_DIR/opens.out")"
+        wait "$(scene_pid both)" || rc=$?
+        unset 'SCENE_PIDS[both]'
+        tap_is "nor in who had mapped the same" "$rc $(cat "$SCENE_DIR/both.err")" "0 "
+        tap_note "$(tail -n 1 "$SCENE_DIR/both.out")"
     fi
     rm -f "$SCENE_DIR/user.stop"
 }
@@ -290,7 +297,7 @@ exec 7<&-
 tap_is "killed without a keeper" "$(said ls "$SCENE_DIR/other")" \
     "Transport endpoint is not connected"
 other read-only=yes || tap_not_ok "it starts"
-tap_is "the next one clears it away" "$(cd "$SCENE_DIR/other" && echo ./*)" "./disk ./spare"
+tap_is "the next one clears it away" "$(cd "$SCENE_DIR/other" && echo ./*)" "./both ./disk ./spare"
 tap_is "read-only" "$(said dd if=/dev/zero of="$SCENE_DIR/other/disk" count=1 conv=notrunc \
     status=none)" "Read-only file system"
 scene_stop other

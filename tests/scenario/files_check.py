@@ -9,11 +9,13 @@ places of any alignment, and after each step a look at what a copy in memory say
     files_check.py open FILE STOP          opened, written to and closed until there is STOP
     files_check.py late FILE OFFSET GO     opened, and written to when there is a file GO
     files_check.py map FILE OFFSET TEXT    written through a shared mapping, msync(2), and left
+    files_check.py both FILE STOP          mapped by two processes that count in the same pages
 """
 import ctypes
 import mmap
 import os
 import random
+import struct
 import sys
 import time
 
@@ -169,6 +171,50 @@ def opens(path, stop):
     print(f"{count} times")
 
 
+class Counter:
+    """One of two; what each has counted in each page is in memory that they share."""
+
+    def __init__(self, path, me, counted):
+        self.file = os.open(path, os.O_RDWR)
+        self.map, self.me, self.counted = mmap.mmap(self.file, 0), me, counted
+        self.pages, self.random = len(self.map) // mmap.PAGESIZE, random.Random(me)
+
+    def step(self):
+        page = self.random.randrange(self.pages)
+        at, mine = page * mmap.PAGESIZE + self.me * 8, self.me * self.pages + page
+        if struct.unpack_from("<Q", self.map, at)[0] != self.counted[mine]:
+            raise SystemExit(f"page {page}: a count was lost")
+        self.counted[mine] += 1
+        struct.pack_into("<Q", self.map, at, self.counted[mine])
+        if self.random.random() < 0.02:
+            self.map.flush(page * mmap.PAGESIZE, mmap.PAGESIZE)
+
+    def until(self, stop):
+        while not os.path.exists(stop):
+            self.step()
+        self.map.flush()
+
+
+def both(path, stop):
+    pages = os.stat(path).st_size // mmap.PAGESIZE
+    counted = memoryview(mmap.mmap(-1, 2 * 8 * pages)).cast("Q")
+    child = os.fork()
+    counter = Counter(path, 0 if child else 1, counted)
+    if not child:
+        counter.until(stop)
+        os._exit(0)
+    print("started", flush=True)
+    counter.until(stop)
+    if os.waitpid(child, 0)[1]:
+        raise SystemExit(f"{path}: a count of the other process was not there")
+    direct, page = os.open(path, os.O_RDWR | os.O_DIRECT), mmap.mmap(-1, mmap.PAGESIZE)
+    for number in range(pages):
+        os.preadv(direct, [page], number * mmap.PAGESIZE)
+        if struct.unpack_from("<QQ", page) != (counted[number], counted[pages + number]):
+            raise SystemExit(f"{path}: page {number} has not what both have counted")
+    print(f"{sum(counted)} counts")
+
+
 def late(path, offset, go):
     file = os.open(path, os.O_RDWR)
     print("started", flush=True)
@@ -191,8 +237,8 @@ def main(argv):
         mapping[at : at + len(text)] = text
         mapping.flush()
         return
-    if verb == "open":
-        opens(path, argv[3])
+    if verb in ("open", "both"):
+        (opens if verb == "open" else both)(path, argv[3])
         return
     if verb == "late":
         late(path, int(argv[3]), argv[4])
