@@ -128,10 +128,11 @@ done
 kept() { [ "$(stat -c %s "$SCENE_DIR"/orders/*.order 2>/dev/null)" = "$1" ]; }
 tap_run "three touches are kept" scene_until 60 kept $((24 + 3 * 16))
 tap_run "they are fetched for who comes next" check resident "unix:$SCENE_DIR/o" disk $((3 * 4096))
+tap_run "... who leaves" scene_until 60 nothing_left # else it is not read again
 echo nonsense >"$(echo "$SCENE_DIR"/orders/*.order)"
 tap_is "a file that makes no sense" "$(check read "unix:$SCENE_DIR/o" disk 4096 6)" later!
-tap_like "is left aside" "$(cat "$SCENE_DIR/again.err")" 'order. is left aside'
-tap_run "and another takes its place" scene_until 60 kept $((24 + 16))
+tap_run "is replaced by another" scene_until 60 kept $((24 + 16))
+tap_like "and left aside" "$(cat "$SCENE_DIR/again.err")" 'order. is left aside'
 scene_stop again
 tap_like "a folder that is not there" "$(one_only "listen=unix:$SCENE_DIR/o,orders=/nowhere")" \
     'orders=/nowhere: No such file'
