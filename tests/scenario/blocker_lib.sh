@@ -99,6 +99,7 @@ killed_under_load() { # LABEL SPEC
             "$(op verify 9 $((NEXT - 1)))" ok
         [ "$i" -lt "${ROUNDS:-3}" ] || break
         hammer_begins "$NEXT"
+        scene_until 60 more_than "$SCENE_DIR/hammer.out" 5 # however slow the disk is
         sleep "0.$((RANDOM % 5 + 1))$((RANDOM % 10))"
         scene_kill KILL life
         hammer_ends
