@@ -150,26 +150,34 @@ static void order_mark(struct region_volume *volume, const struct region_run *ru
 		region_volume_set(volume, page, region_state(volume, page) | REGION_NOTED);
 }
 
+/* One list behind the other, as much as fits; NULL: no memory. */
+static struct region_run *order_concat(
+	const struct region_order_work *before, const struct region_run *after, uint32_t *count)
+{
+	uint32_t room = ORDER_RUNS_MAX - before->count, more = *count < room ? *count : room;
+	struct region_run *all = calloc((size_t)before->count + more + 1, sizeof(*all));
+	if (!all)
+		return NULL;
+	memcpy(all, before->list, before->count * sizeof(*all));
+	if (more)
+		memcpy(all + before->count, after, more * sizeof(*all));
+	*count = before->count + more;
+	return all;
+}
+
 /* Before what was touched while the file was read. Pages beyond the volume, or twice, are of no
    meaning: whoever fetches looks. */
-static void order_join(struct region_volume *volume, struct region_order_work *work)
+static void order_join(struct region_volume *volume, const struct region_order_work *work)
 {
 	struct region_order *order = &volume->order;
-	uint32_t count = order->count;
-	if (count > ORDER_RUNS_MAX - work->count)
-		count = ORDER_RUNS_MAX - work->count;
-	struct region_run *all = calloc((size_t)work->count + count + 1, sizeof(*all));
+	struct region_run *all = order_concat(work, order->run, &order->count);
 	if (!all)
 		return;
-	for (uint32_t i = 0; i < work->count; i++) {
-		all[i] = work->list[i];
+	for (uint32_t i = 0; i < work->count; i++)
 		order_mark(volume, &all[i]);
-	}
-	for (uint32_t i = 0; i < count; i++)
-		all[work->count + i] = order->run[i];
 	free(order->run);
 	order->run = all;
-	order->count = order->room = work->count + count;
+	order->room = order->count;
 	order->replays = work->count;
 }
 
@@ -229,16 +237,10 @@ static void order_prepend(struct region_order_work *work)
 	int error = file ? order_check(&before, file) : -errno;
 	if (file)
 		fclose(file);
-	uint32_t room = ORDER_RUNS_MAX - (error ? 0 : before.count);
-	uint32_t count = work->count < room ? work->count : room;
-	struct region_run *all =
-		error ? NULL : calloc((size_t)before.count + count + 1, sizeof(*all));
+	struct region_run *all = error ? NULL : order_concat(&before, work->list, &work->count);
 	if (all) {
-		memcpy(all, before.list, before.count * sizeof(*all));
-		memcpy(all + before.count, work->list, count * sizeof(*all));
 		free(work->list);
 		work->list = all;
-		work->count = before.count + count;
 	}
 	free(before.list);
 }

@@ -96,7 +96,7 @@ struct rehome {
 		uint32_t port;	/* where it leads; XSEG_NONE: nowhere */
 		uint64_t owner; /* behind it; 0: none that is known */
 		bool asking, answered;
-		uint64_t again_ns;
+		uint64_t again_ns; /* when one that is known is asked again */
 	} edges[1 + REHOME_EDGES];
 	uint64_t ask_ns;      /* when they are asked again */
 	bool listed, listing; /* what was open when we were started */
@@ -126,6 +126,8 @@ void rehome_volume_event(
 void rehome_volume_watch(struct rehome *rehome, struct rehome_volume *volume);
 /* Its record is read; false: no room now. */
 bool rehome_volume_read(struct rehome *rehome, struct rehome_volume *volume, call_done_f *done);
+/* The same for a job about it, the call's context; 0 or -errno. */
+int rehome_volume_read_for(struct rehome *rehome, struct job *job, call_done_f *done);
 /* It is HOME or AWAY: is its owner another one than that says, whom we know how to reach? */
 bool rehome_volume_elsewhere(
 	const struct rehome *rehome, const struct rehome_volume *volume, uint64_t owner);
@@ -141,6 +143,8 @@ void rehome_volume_close(struct rehome *rehome);
 /* The action is tried again in a while, unless something else happens. */
 void rehome_volume_again(
 	struct rehome *rehome, struct rehome_volume *volume, enum rehome_action action);
+/* Who is behind an edge, as he says; a host that was started anew is another owner. */
+void rehome_volume_edge_is(struct rehome *rehome, uint32_t edge, uint64_t owner);
 /* Do the edges lead where they did? What is known of those that do not is forgotten. */
 bool rehome_volume_edges(struct rehome *rehome);
 /* A control of ours about a volume, context and serial set; NULL: no room now. */

@@ -70,20 +70,7 @@ static void found(struct call *call)
 
 bool rehome_open_looks(struct rehome *rehome, struct job *job)
 {
-	struct call *call = NULL;
-	int rc = call_begin(rehome->peer, &call);
-	if (rc != 0)
-		return false;
-	call->op = XSEG_OP_CONTROL;
-	call->key.volume = job->key.volume;
-	call->arg0 = MAP_HOME;
-	call->context = job;
-	rc = call_pages(call, MAP_ANSWER_AT + sizeof(struct map_home_info));
-	if (rc == 0)
-		call_submit(call, REHOME_HERE, found);
-	else
-		call_end(call);
-	return rc == 0;
+	return rehome_volume_read_for(rehome, job, found) == 0;
 }
 
 static void ended(struct call *call) { call_end(call); }

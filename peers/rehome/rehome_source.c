@@ -75,7 +75,7 @@ static void offered(struct call *call)
 		give_up(rehome, volume, rc);
 		return;
 	}
-	rehome->edges[volume->move.edge].owner = offer.owner;
+	rehome_volume_edge_is(rehome, volume->move.edge, offer.owner);
 	volume->is_preparing = false;
 	answer(volume, 0);
 	rehome_volume_event(rehome, volume, REHOME_EV_BEGIN, 0);

@@ -39,30 +39,18 @@ static void looked(struct call *call)
 void rehome_target_offer(struct rehome *rehome, struct job *job)
 {
 	struct rehome_ask ask;
-	struct call *call = NULL;
 	int rc = !ask_of(job, &ask)		 ? -EINVAL
 		 : ask.version != REHOME_VERSION ? -EPROTO
 		 : ask.owner == rehome->owner	 ? -ELOOP
-		 : job->key.volume == 0		 ? 0
-						 : call_begin(rehome->peer, &call);
-	if (rc == 0 && !call) {
+						 : 0;
+	if (rc == 0 && job->key.volume == 0) {
 		answer(rehome, job, 0); /* we are here */
 		return;
 	}
-	if (rc == 0) {
-		call->op = XSEG_OP_CONTROL;
-		call->key.volume = job->key.volume;
-		call->arg0 = MAP_HOME;
-		call->context = job;
-		rc = call_pages(call, MAP_ANSWER_AT + sizeof(struct map_home_info));
-	}
-	if (rc == 0) {
-		call_submit(call, REHOME_HERE, looked);
-		return;
-	}
-	if (call)
-		call_end(call);
-	job_fail(job, rc);
+	if (rc == 0)
+		rc = rehome_volume_read_for(rehome, job, looked);
+	if (rc != 0)
+		job_fail(job, rc);
 }
 
 /* --- it comes ----------------------------------------------------------------------------- */

@@ -155,6 +155,24 @@ bool rehome_volume_read(struct rehome *rehome, struct rehome_volume *volume, cal
 	return call != NULL;
 }
 
+int rehome_volume_read_for(struct rehome *rehome, struct job *job, call_done_f *done)
+{
+	struct call *call;
+	int rc = call_begin(rehome->peer, &call);
+	if (rc != 0)
+		return rc;
+	call->op = XSEG_OP_CONTROL;
+	call->key.volume = job->key.volume;
+	call->arg0 = MAP_HOME;
+	call->context = job;
+	rc = call_pages(call, MAP_ANSWER_AT + sizeof(struct map_home_info));
+	if (rc == 0)
+		call_submit(call, REHOME_HERE, done);
+	else
+		call_end(call);
+	return rc;
+}
+
 int rehome_volume_record(struct call *call, struct map_home_info *home)
 {
 	int rc = call->result;
@@ -279,13 +297,12 @@ static void edge_looks_anew(struct rehome *rehome, uint32_t edge)
 				rehome_volume_event(rehome, volume, REHOME_EV_ELSEWHERE, 0);
 }
 
-/* A host that was started anew is another owner. */
-static void edge_is(struct rehome *rehome, struct rehome_edge *edge, uint64_t owner)
+void rehome_volume_edge_is(struct rehome *rehome, uint32_t edge, uint64_t owner)
 {
-	bool changed = edge->owner != 0 && edge->owner != owner;
-	edge->owner = owner;
+	bool changed = rehome->edges[edge].owner != 0 && rehome->edges[edge].owner != owner;
+	rehome->edges[edge].owner = owner;
 	if (changed)
-		edge_looks_anew(rehome, (uint32_t)(edge - rehome->edges));
+		edge_looks_anew(rehome, edge);
 }
 
 static void heard(struct call *call)
@@ -304,7 +321,7 @@ static void heard(struct call *call)
 	/* one that cannot be reached may be anybody; what is no re-homer has no volume for us */
 	edge->answered = rc == 0 || rc == -EOPNOTSUPP || rc == -EPROTO || rc == -ELOOP;
 	if (edge->answered)
-		edge_is(rehome, edge, offer.owner);
+		rehome_volume_edge_is(rehome, (uint32_t)(edge - rehome->edges), offer.owner);
 }
 
 /* OFFER of no volume asks just that. */

@@ -147,6 +147,12 @@ tap_run "b is started anew, and a day ahead" on b "${ahead[@]}" "$XSEGCTL" up "$
 tap_run "its client is led to c" stamps b
 other() { echo "nbd+unix:///other?socket=$SCENE_DIR/$1.sock"; } # HOST
 tap_run "another volume" xsegctl b volume create other --size 8M
+ahead_of_us() { # it was made on b tomorrow
+    local made
+    made=$(xsegctl b volume info other --json | jq '.created_ns / 1000000000 | floor')
+    test "$made" -gt $(($(date +%s) + 43200))
+}
+[ ${#ahead[@]} -eq 0 ] || tap_run "by a clock that is wrong" ahead_of_us
 client_attach "$(other b)"
 tap_run "which b has" say 'write -P 3 0 64k'
 led() { scene_io "$(other a)" -c 'read -P 3 0 64k' -c 'write -P 4 0 64k' -c flush; }
