@@ -230,6 +230,13 @@ UNIT(test_request_words)
 	rig_teardown();
 }
 
+static int turn(void *lane)
+{
+	for (;;)
+		atomic_fetch_add(&rig_seg.lanes[((struct xseg_lane *)lane)->index].heartbeat, 1);
+	return 0;
+}
+
 /* A hint that is lost: the lane sleeps, or goes on and on, and does not know. */
 UNIT(test_request_hint)
 {
@@ -245,6 +252,9 @@ UNIT(test_request_hint)
 	atomic_store(&rig_seg.lanes[b->index].bell.asleep, 1);
 	expect_found(FSCK_REQUEST_HINT, 1);
 	atomic_store(&rig_seg.lanes[b->index].bell.asleep, 0);
+	pid_t pid = child_start(turn, b);
+	expect_found(FSCK_REQUEST_HINT, 1);
+	child_kill(pid);
 	atomic_store(&request->word,
 		xseg_word(XSEG_REQUEST_DONE, 0, a->index, a->epoch, xseg_word_generation(word)));
 	atomic_store(&rig_seg.lanes[a->index].bell.asleep, 1);

@@ -9,12 +9,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 #include <xseg/page.h>
 #include <xseg/reap.h>
 #include <xseg/request.h>
 
 #define LOOKS 4u
 #define NAP_NS 25000000u
+/* How long a lane in the middle of something is waited for: longer, and it hangs, or is stopped. */
+#define MIDDLE_NS 10000000000u
 
 const char *const fsck_kind_names[FSCK_KINDS] = {
 	[FSCK_SUPERBLOCK] = "superblock",
@@ -85,31 +88,52 @@ static void beats(const struct xseg *seg, uint64_t out[XSEG_LANES_MAX])
 		out[i] = atomic_load(&seg->lanes[i].heartbeat);
 }
 
+/* Some lane neither sleeps nor has made turns since `first`: on a machine that gives it no time it
+   still may be in the middle of what it did then. Lanes of our own process are where we are. */
+static bool in_the_middle(
+	const struct xseg *seg, const uint64_t first[XSEG_LANES_MAX], const struct fsck *fsck)
+{
+	for (uint32_t i = 0; i < seg->lane_count; i++) {
+		const struct fsck_owner *owner = &fsck->owners[i];
+		if (owner->alive && owner->pid != getpid() &&
+			!atomic_load(&seg->lanes[i].bell.asleep) &&
+			atomic_load(&seg->lanes[i].heartbeat) - first[i] < FSCK_TURNS_ENOUGH)
+			return true;
+	}
+	return false;
+}
+
 int fsck_run(const struct xseg *seg, unsigned looks, struct fsck *fsck)
 {
 	struct fsck before = {0};
 	uint64_t first[XSEG_LANES_MAX], began = clock_now_ns();
 	unsigned done = 0;
+	bool last;
 	int error;
-	beats(seg, first);
+	looks = looks ? looks : LOOKS;
 	do {
-		if (done)
+		last = done + 1 >= looks;
+		if (done) {
 			time_nap(NAP_NS);
-		error = fsck_look(seg, first, fsck);
+			last = last && (clock_now_ns() - began > MIDDLE_NS ||
+					       !in_the_middle(seg, first, &before));
+		}
+		error = fsck_look(seg, done && last ? first : NULL, fsck);
 		if (error) {
 			fsck_free(&before);
 			break;
 		}
 		check_super(seg, fsck);
-		/* a lane that is to have made some turns since the first look may not have yet */
-		keep_common(fsck, done > 0 ? &before : NULL);
+		keep_common(fsck, done ? &before : NULL);
 		if (fsck->problem_count)
 			qsort(fsck->problems, fsck->problem_count, sizeof(*fsck->problems),
 				compare);
 		fsck_free(&before);
 		before = *fsck;
-		done++;
-	} while (done < (looks ? looks : LOOKS) && fsck->problem_count);
+		/* what moves from here on has left behind whatever the first look saw of it */
+		if (!done++)
+			beats(seg, first);
+	} while (fsck->problem_count && !last);
 	fsck->looks = done;
 	fsck->took_ns = clock_now_ns() - began;
 	return error;

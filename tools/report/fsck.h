@@ -4,10 +4,12 @@
  * exactly one state and has exactly one owner.
  *
  * A segment that is used changes while it is looked at, so one look proves nothing: only what is
- * the same in each of several looks is told (the same word, the same generation).
+ * the same in each of several looks is told (the same word, the same generation). There are more
+ * looks while a lane that is awake has not made some turns since the first.
  *
  * Units: counts, ns. Errors: 0 or -errno. Ownership: fsck_free(). Threads: any; several at once.
- * Blocking: some tens of milliseconds between looks; reads /proc.
+ * Blocking: some tens of milliseconds between looks, some seconds for a lane that hangs; reads
+ * /proc.
  */
 #ifndef SKERRY_TOOLS_FSCK_H
 #define SKERRY_TOOLS_FSCK_H
@@ -70,7 +72,7 @@ struct fsck {
 	uint64_t took_ns;
 };
 
-/* Looks until what is wrong stays the same, `looks` times at most (0: as usual). */
+/* Looks `looks` times (0: as usual), or until nothing is wrong. */
 int fsck_run(const struct xseg *seg, unsigned looks, struct fsck *fsck);
 void fsck_free(struct fsck *fsck);
 
@@ -83,8 +85,10 @@ int fsck_repair(const struct xseg *seg, const struct fsck *fsck, uint64_t limit_
 
 /* --- fsck_look.c ----------------------------------------------------------------------- */
 
-/* One look; what is found may be on its way somewhere else. `first`: the beats of all lanes at
-   the first look. */
+/* A lane that is awake looks at all hints it keeps for itself within so many turns. */
+#define FSCK_TURNS_ENOUGH 64u
+/* One look; what is found may be on its way somewhere else. `first`: the beats of all lanes after
+   the first look, when this is the last one, which clears lanes that have not moved since. */
 int fsck_look(const struct xseg *seg, const uint64_t first[XSEG_LANES_MAX], struct fsck *fsck);
 void fsck_look_say(struct fsck *fsck, enum fsck_kind kind, uint32_t index, uint64_t word,
 	const char *format, ...) __attribute__((format(printf, 5, 6)));

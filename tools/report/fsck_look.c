@@ -14,15 +14,13 @@
 
 #define LIST_EXTENTS (XSEG_PAGE / sizeof(struct xseg_extent))
 #define EXTENTS_MAX (XSEG_EXTENTS + XSEG_LIST_PAGES * LIST_EXTENTS)
-/* A lane that is awake looks at all hints it keeps for itself within so many turns. */
-#define TURNS_ENOUGH 64u
 #define PROBLEMS_MAX 100000u
 /* Free slots that a living lane may keep ready (xseg/request.h). */
 #define SLOTS_KEPT(seg) ((seg)->request_count / (4 * (seg)->lane_count))
 
 struct look {
 	const struct xseg *seg;
-	const uint64_t *first;
+	const uint64_t *first; /* may be NULL */
 	struct fsck *fsck;
 	struct fsck_refs refs;
 };
@@ -193,8 +191,8 @@ static void look_hint(
 {
 	const struct xseg *seg = look->seg;
 	const struct xseg_lane_record *lane = &seg->lanes[to];
-	uint64_t turns = atomic_load(&lane->heartbeat) - look->first[to];
-	if (!atomic_load(&lane->bell.asleep) && turns < TURNS_ENOUGH)
+	if (look->first && !atomic_load(&lane->bell.asleep) &&
+		atomic_load(&lane->heartbeat) - look->first[to] < FSCK_TURNS_ENOUGH)
 		return;
 	for (uint32_t from = 0; from < seg->lane_count; from++)
 		if (in_ring(&seg->rings[(uint64_t)to * seg->lane_count + from], slot, kind))
