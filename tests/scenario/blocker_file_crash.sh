@@ -6,6 +6,7 @@
 
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/blocker_lib.sh"
+scene_own_mounts "$@"
 blocker_begin "blocker_file and a crash" 64M
 scene_need mkfs.ext4 losetup
 

@@ -6,6 +6,7 @@
 
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/blocker_lib.sh"
+scene_own_mounts "$@"
 blocker_begin "blocker_file on a full disk" 64M
 
 # NAME IO DIR

@@ -5,6 +5,7 @@
 
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/blocker_lib.sh"
+scene_own_mounts "$@"
 blocker_begin "the folder of blocker_file" 32M
 
 refused() { tap_like "$1" "$(blocker_refusal "new=blocker_file,$2")" "$3"; }

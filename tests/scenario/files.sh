@@ -4,15 +4,10 @@
 # Volumes as files in a folder: names and rights, a file that behaves as a disk, reads, writes and
 # mappings of any alignment, a file system on a loop device, each process killed and the front
 # restarted under them, and what is left when somebody unmounts it or dies.
-#
-# In a name space of its own: a mount that another one has copied lives on there when it is
-# unmounted.
 
-if [ -z "${FILES_INSIDE:-}" ] && unshare -m true 2>/dev/null; then
-    exec env FILES_INSIDE=1 unshare -m bash "$0"
-fi
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/keeper_lib.sh"
+scene_own_mounts "$@"
 ctl_begin "volumes as files"
 ctl_need front_fuse front_nbd mapperd volume blocker_file cached
 scene_need jq python3 qemu-io mountpoint

@@ -7,6 +7,7 @@
 
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/kill_lib.sh"
+scene_own_mounts "$@"
 
 disk_mount() { mount -o loop,errors=remount-ro "$SCENE_DIR/image" "$SCENE_DIR/disk" 2>/dev/null; }
 disk_free() { ! losetup -nO NAME -j "$SCENE_DIR/image" | grep -q .; }

@@ -22,6 +22,9 @@
 #   The last command's output is in $TAP_OUT (stdout and stderr, one file).
 #   TAP_LIMIT seconds (default 120) is the time limit of one command.
 #
+#   scene_own_mounts "$@"   before that, for who mounts something: begins the script anew in a name
+#                           space of its own, where that may be. A test that makes one copies all
+#                           mounts that it sees, and there they live on when they are unmounted
 #   scene_begin [LABEL]     makes SCENE_DIR (files, sockets), SKERRY_RUN_DIR and SKERRY_SHM_DIR of
 #                           our own, exports them, finds the binaries, sets the traps
 #   scene_at_exit CMDLINE   evaluated on exit, last given first, before processes are stopped
@@ -200,6 +203,12 @@ scene_find_build() {
         fi
     done
     echo "${SKERRY_BUILD:-/nonexistent}"
+}
+
+scene_own_mounts() {
+    [ -z "${SCENE_OWN_MOUNTS:-}" ] || return 0
+    export SCENE_OWN_MOUNTS=tried
+    if unshare -m true 2>/dev/null; then exec unshare -m bash "$0" "$@"; fi
 }
 
 # shellcheck disable=SC2034  # XSEGD and others are for the scripts that read this file

@@ -7,6 +7,7 @@
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/xsegctl_lib.sh"
 . "$(dirname "$0")/relay_lib.sh"
+scene_own_mounts "$@"
 ctl_begin "a volume of another host, mounted"
 ctl_need mapperd volume front_nbd cached synapse_import synapse_export blocker_file tier
 scene_need qemu-io jq

@@ -4,15 +4,10 @@
 # A volume of this host is mounted by one command: as a file, as a device, with its file system; as
 # often as one likes, from wherever it has got to; and ended by any of its names. What is in use
 # stays, what fails or is killed half way leaves nothing, and file systems outlive kills.
-#
-# In a name space of its own: a mount that another one has copied lives on there when it is
-# unmounted.
 
-if [ -z "${MOUNT_INSIDE:-}" ] && unshare -m true 2>/dev/null; then
-    exec env MOUNT_INSIDE=1 unshare -m bash "$0"
-fi
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/keeper_lib.sh"
+scene_own_mounts "$@"
 ctl_begin "a volume of this host, mounted"
 ctl_need front_fuse front_nbd mapperd volume blocker_file
 scene_need jq python3 qemu-io mountpoint losetup

@@ -6,6 +6,7 @@
 
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/rehome_lib.sh"
+scene_own_mounts "$@"
 ctl_begin "re-homing with the data"
 rehome_need
 ctl_need mover

@@ -7,6 +7,7 @@
 
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/synapse_lib.sh"
+scene_own_mounts "$@"
 blocker_begin "a tier and its faults" 256M
 reason=$(scene_has_module tier) || tap_skip_all "$reason"
 synapse_far

@@ -7,6 +7,7 @@
 
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
+scene_own_mounts "$@"
 scene_begin "volumes on a full disk"
 scene_need mount qemu-img jq
 scene_need_skerry

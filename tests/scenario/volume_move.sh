@@ -7,6 +7,7 @@
 
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/keeper_lib.sh"
+scene_own_mounts "$@"
 keeper_begin "volume move"
 "$XSEGPEER" --describe-role mover >/dev/null 2>&1 || tap_skip_all "there is no mover here"
 conf=$SCENE_DIR/k.conf
