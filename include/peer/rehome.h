@@ -35,6 +35,8 @@ enum rehome_control {
 	REHOME_TAKE,  /* it has been given to you; out: struct rehome_offer */
 	REHOME_KEEP, /* somebody has it open there: it is to be kept for ask.pause_ns, though nobody
 			has it open where it is */
+	/* of people: to the peer on the host that has it */
+	REHOME_GO, /* whoever said ask.hold is ready */
 };
 
 #define REHOME_EDGES 3u /* to other hosts */
@@ -47,12 +49,17 @@ struct rehome_ask {
 	uint32_t version;  /* REHOME_VERSION */
 	uint32_t edge;	   /* BEGIN: 0 to REHOME_EDGES - 1 */
 	uint32_t stall;	   /* BEGIN: enum rehome_stall */
-	uint32_t only_ask; /* BEGIN: 1: do not; could it? -EALREADY: it is there */
+	uint16_t only_ask; /* BEGIN: 1: do not; could it? -EALREADY: it is there */
+	uint16_t hold;	   /* BEGIN: 1: requests do not wait before GO; see REHOME_HOLD_NS */
 	uint64_t pause_ns; /* BEGIN: allowed; KEEP */
 	uint64_t owner, term;
 	uint64_t since; /* TAKE: who opened it in this term or later may go on */
 };
 fixed(sizeof(struct rehome_ask) == 48);
+
+/* Whoever said ask.hold asks for STATE of that volume now and then, until info.ready and then until
+   GO. If he has not for so long, he is gone, and it stays (-ECANCELED). */
+#define REHOME_HOLD_NS 10000000000u
 
 #define REHOME_ANSWER_AT 64u
 struct rehome_offer {
@@ -91,7 +98,8 @@ struct rehome_info {
 	uint64_t pause_ns; /* of the last move: so long requests had to wait */
 	uint64_t waiting;  /* requests */
 	uint64_t moves;	   /* of it, from here, since this peer was started */
+	uint64_t ready;	   /* 1: the rest is short enough; GO is waited for */
 };
-fixed(sizeof(struct rehome_info) == 56);
+fixed(sizeof(struct rehome_info) == 64);
 
 #endif

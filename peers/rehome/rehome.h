@@ -49,11 +49,12 @@ struct rehome_move {
 	uint32_t edge;	/* of the peer's: 1 to REHOME_EDGES; 0: it comes here */
 	uint64_t owner; /* the destination's */
 	enum rehome_stall stall;
-	bool only_ask;
+	bool only_ask, hold;
 	unsigned offers; /* that were made again */
 	uint64_t pause_ns;
 	uint64_t rtt_ns;
 	uint64_t asked_ns;  /* the call on its way: since then */
+	uint64_t heard_ns;  /* hold: of whoever does */
 	uint64_t best_ns;   /* the shortest round so far */
 	uint32_t stalled;   /* rounds since then */
 	uint64_t frozen_ns; /* 0: not */
@@ -196,6 +197,7 @@ bool rehome_open_turn(struct rehome *rehome, struct rehome_volume *volume);
 /* --- rehome_source.c, rehome_target.c -------------------------------------------------------- */
 
 void rehome_source_begin(struct rehome *rehome, struct job *job);
+void rehome_source_go(struct rehome *rehome, struct job *job);
 void rehome_source_do(
 	struct rehome *rehome, struct rehome_volume *volume, enum rehome_action action);
 /* What another host is asked; keep_ns: KEEP. NULL: no room now. */

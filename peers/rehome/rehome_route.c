@@ -198,6 +198,7 @@ static void tell(struct rehome *rehome, struct job *job)
 	} else if (!volume) {
 		job_fail(job, -ENOENT);
 	} else {
+		volume->move.heard_ns = peer_now_ns(rehome->peer);
 		put_info(job, volume, REHOME_ANSWER_AT);
 		job_complete(job, size);
 	}
@@ -208,6 +209,7 @@ static void control(struct peer *peer, struct job *job)
 	struct rehome *rehome = rehome_of(peer);
 	switch (job->arg0) {
 	case REHOME_BEGIN: rehome_source_begin(rehome, job); break;
+	case REHOME_GO: rehome_source_go(rehome, job); break;
 	case REHOME_CANCEL: cancel(rehome, job); break;
 	case REHOME_STATE: tell(rehome, job); break;
 	case REHOME_OFFER: rehome_target_offer(rehome, job); break;

@@ -147,6 +147,8 @@ static int begin(struct rehome *rehome, struct rehome_volume *volume, const stru
 	volume->move = (struct rehome_move){.edge = edge,
 		.stall = (enum rehome_stall)ask->stall,
 		.only_ask = ask->only_ask,
+		.hold = ask->hold,
+		.heard_ns = now_of(rehome),
 		.pause_ns = ask->pause_ns};
 	volume->info = (struct rehome_info){.moves = volume->info.moves};
 	return 0;
@@ -194,6 +196,29 @@ static int stalls(struct rehome_move *move, uint64_t took_ns)
 	return ++move->stalled >= STALLED;
 }
 
+/* Whoever holds it gets something ready: round for round meanwhile, and the rest stays short. */
+static bool held(struct rehome *rehome, struct rehome_volume *volume)
+{
+	bool hold = volume->move.hold;
+	volume->info.ready = hold;
+	if (hold && now_of(rehome) - volume->move.heard_ns > REHOME_HOLD_NS)
+		rehome_volume_event(rehome, volume, REHOME_EV_FAILED, -ECANCELED);
+	else if (hold)
+		rehome_volume_again(rehome, volume, REHOME_DO_PUSH);
+	return hold;
+}
+
+void rehome_source_go(struct rehome *rehome, struct job *job)
+{
+	struct rehome_volume *volume = rehome_volume_find(rehome, job->key.volume);
+	if (volume)
+		volume->move.hold = false;
+	if (volume)
+		job_complete(job, 0);
+	else
+		job_fail(job, -ENOENT);
+}
+
 static void pushed(struct call *call)
 {
 	struct rehome *rehome = rehome_of(call->peer);
@@ -212,10 +237,10 @@ static void pushed(struct call *call)
 		rc = -EAGAIN;
 	if (rc != 0)
 		rehome_volume_event(rehome, volume, REHOME_EV_FAILED, rc);
-	else if (fits || (stalled && move->stall == REHOME_STALL_FORCE))
-		rehome_volume_event(rehome, volume, REHOME_EV_SHORT, 0);
-	else
+	else if (!fits && !(stalled && move->stall == REHOME_STALL_FORCE))
 		rehome_volume_event(rehome, volume, REHOME_EV_LONG, 0);
+	else if (!held(rehome, volume))
+		rehome_volume_event(rehome, volume, REHOME_EV_SHORT, 0);
 }
 
 static struct call *push(struct rehome *rehome, struct rehome_volume *volume)
@@ -304,6 +329,7 @@ void rehome_source_end(struct rehome *rehome, struct rehome_volume *volume, int 
 	struct rehome_move *move = &volume->move;
 	bool from_here = move->edge != 0;
 	volume->info.error = error;
+	volume->info.ready = 0;
 	if (move->frozen_ns != 0)
 		volume->info.pause_ns = now_of(rehome) - move->frozen_ns;
 	volume->attached = volume->state == REHOME_AWAY;

@@ -120,7 +120,13 @@ ctl_exits 2 "none at a time" evacuate -s a --to far0 --at-once 0
 ctl_exits 3 "to nobody" evacuate -s a --to far1
 ctl_exits 0 "what would go" evacuate -s a --to far0 --dry-run --json
 json_is "all that a has" '[.volumes[].name] | sort | join(" ")' "disk one three two"
-ctl_exits 0 "all go" evacuate -s a --to far0 --at-once 2 --json
+hooks=$SCENE_DIR/hooks
+ctl_exits 2 "nothing to undo" evacuate -s a --to far0 --thaw-cmd true
+ctl_exits 0 "all go" evacuate -s a --to far0 --at-once 2 --json \
+    --freeze-cmd "echo freeze \$SKERRY_VOLUME >>'$hooks'" \
+    --thaw-cmd "echo thaw \$SKERRY_VOLUME >>'$hooks'"
+tap_is "commands of ours before and after each" "$(sort "$hooks" | xargs)" \
+    "freeze disk freeze one freeze three freeze two thaw disk thaw one thaw three thaw two"
 json_is "there are four" '.moved, (.volumes | length)' "4
 4"
 tap_is "b has them" "$("$XSEGCTL" rehome status -s b --json |
@@ -137,6 +143,42 @@ for name in one two three; do
     load_ends "$name" "the client of $name saw no error"
     tap_run "volume $name goes" scene_until 60 "$XSEGCTL" volume rm -s a "$name" --yes
 done
+
+# --- with commands of the user's ------------------------------------------------------------------
+# FREEZE, THAW: what they do besides saying whether b has it
+hooked() {
+    local at="\$('$XSEGCTL' rehome status -s b --json |
+        jq -r '.volumes[] | select(.name == \"disk\").state') >>'$hooks'"
+    : >"$hooks"
+    ctl rehome -s a disk --to far0 --json --freeze-cmd "echo freeze $at; $1" \
+        --thaw-cmd "echo thaw $at; $2"
+}
+heard() { tap_is "$1" "$RC $(xargs <"$hooks")" "$2"; }
+io_a="qemu-io -f raw 'nbd+unix:///disk?socket=$SCENE_DIR/a.sock'"
+hooked "sleep 1; $io_a -c 'write -P 10 22M 64k' -c flush" "$io_a -c 'write -P 11 23M 64k'"
+heard "what we do first is done here, what we do then is done there" \
+    "0 freeze away thaw home"
+tap_run "it is there" io b -c 'read -P 10 22M 64k' -c 'read -P 11 23M 64k'
+ctl_exits 0 "home again" rehome -s b disk --to back0
+hooked "exit 3" true
+heard "what cannot be done keeps it here" "1 freeze away thaw away"
+err_like "says so" "volume 'disk' stays here: --freeze-cmd failed \(exit status 3\)"
+tap_is "a has it" "$(owner a) $(state a) $(state b)" "a home away"
+hooked "kill -9 $(peer_pid a home0); sleep 0.5" "exit 4"
+heard "a re-homer that is killed meanwhile is told again, once it is there" \
+    "0 freeze away thaw home"
+err_like "what cannot be undone is said" "--thaw-cmd of volume 'disk' failed \(exit status 4\)"
+ctl_exits 0 "home again" rehome -s b disk --to back0
+hooked "'$XSEGCTL' rehome cancel -s a disk; sleep 1; echo freeze done >>'$hooks'" true
+heard "cancelled meanwhile, it is undone after that" "1 freeze away freeze done thaw away"
+# the hook's parent is the job
+hooked 'kill -INT $PPID; sleep 60; echo too late' true
+heard "interrupted, it is undone" "1 freeze away thaw away"
+tap_is "a has it" "$(owner a) $(state a) $(state b)" "a home away"
+hooked 'kill -9 $PPID' true
+heard "killed, nothing is" "1 freeze away"
+is_home() { [ "$(state a) $(state b)" = "home away" ]; }
+tap_run "but the volume does not wait for it" scene_until 60 is_home
 
 # --- killed, and cut off ------------------------------------------------------------------------
 is_settled() {

@@ -16,6 +16,7 @@
 
 #include "tools/ctl/ctl_call.h"
 #include "tools/ctl/ctl_hold.h"
+#include "tools/ctl/ctl_hook.h"
 #include "tools/ctl/ctl_map.h"
 #include "tools/ctl/ctl_volume.h"
 #include "tools/ctl/ctl_work.h"
@@ -33,6 +34,13 @@ static const struct ctl_option option_pause = {
 	"downtime", 0, "TIME", "requests may wait so long (default 50ms)", NULL};
 static const struct ctl_option option_stall = {
 	"on-stall", 0, "WHAT", "if that cannot be reached: force (default), wait or cancel", NULL};
+
+static const struct ctl_option option_freeze = {"freeze-cmd", 0, "COMMAND",
+	"run by the shell just before requests wait, and waited for; SKERRY_VOLUME is the volume. "
+	"Does it fail, the volume stays here",
+	NULL};
+static const struct ctl_option option_thaw = {"thaw-cmd", 0, "COMMAND",
+	"the same, after *--freeze-cmd* when requests go on, wherever the volume is then", NULL};
 
 static const struct ctl_option option_at_once = {
 	"at-once", 0, "COUNT", "so many volumes on their way at a time, 1 to 64 (default 4)", NULL};
@@ -57,9 +65,12 @@ const char *const ctl_rehome_edges[REHOME_EDGES] = {"volume-to", "volume-to2", "
 struct move {
 	struct xseg_volume_info info;
 	struct rehome_info state;
-	enum { MOVE_WAITS, MOVE_GOES, MOVE_ENDED } step;
+	enum { MOVE_WAITS, MOVE_GOES, MOVE_THAWS, MOVE_ENDED } step;
 	unsigned again; /* so often it was told to begin once more */
 	int error;
+	struct ctl_hook hook; /* --freeze-cmd, then --thaw-cmd */
+	bool frozen, thawing; /* that was started */
+	int refused;	      /* the exit status of the first, when it failed */
 };
 
 struct rehome {
@@ -69,7 +80,8 @@ struct rehome {
 	struct ctl_volume_data data; /* --store, or "" */
 	uint64_t bytes;		     /* copied there */
 	struct rehome_ask ask;
-	bool there; /* the re-homer is */
+	const char *freeze, *thaw; /* commands, or NULL */
+	bool there;		   /* the re-homer is */
 	struct move *moves;
 	size_t count;
 	uint64_t at_once;
@@ -235,12 +247,18 @@ static int told(const struct rehome *rehome, const struct move *move, size_t sta
 	struct ctl *ctl = rehome->plug.ctl;
 	enum fault_code code = fault_code_of_errno(move->error);
 	const char *name = move->info.name, *text = strerror(-move->error), *hint = NULL;
+	char why[64];
 	for (size_t i = 0; i < countof(known); i++) {
 		if (known[i].error != move->error)
 			continue;
 		code = known[i].code;
 		text = known[i].text;
 		hint = known[i].hint;
+	}
+	if (move->refused) {
+		snprintf(why, sizeof(why), "--freeze-cmd failed (exit status %d)", move->refused);
+		text = why;
+		hint = "what it said is above";
 	}
 	if (rehome->count > 1)
 		return fault_set(&ctl->fault, code, name, hint,
@@ -265,10 +283,41 @@ static int say(struct rehome *rehome, struct move *move, enum rehome_control wha
 
 static bool is_under_way(uint32_t state) { return state != REHOME_HOME && state != REHOME_AWAY; }
 
+/* Whoever was frozen goes on, in any case. */
 static void end_move(const struct rehome *rehome, struct move *move)
 {
-	move->step = MOVE_ENDED;
+	move->step = move->frozen && rehome->thaw ? MOVE_THAWS : MOVE_ENDED;
 	ctl_hold_end(&rehome->plug.seg, move->info.id);
+}
+
+/* Where the volume is does not depend on it. */
+static void thaw(const struct rehome *rehome, struct move *move)
+{
+	if (!ctl_hook_ended(&move->hook))
+		return;
+	if (!move->thawing) {
+		move->thawing = true;
+		ctl_hook_start(&move->hook, rehome->thaw, move->info.name);
+		return;
+	}
+	move->step = MOVE_ENDED;
+	if (move->hook.status != 0)
+		fprintf(stderr,
+			"xsegctl: --thaw-cmd of volume '%s' failed (exit status %d); the rest is "
+			"done\n",
+			move->info.name, move->hook.status);
+}
+
+/* The rest is short enough. Once told to go on, a re-homer that was killed since is told again. */
+static void freeze(struct rehome *rehome, struct move *move)
+{
+	if (!move->frozen)
+		ctl_hook_start(&move->hook, rehome->freeze, move->info.name);
+	move->frozen = true;
+	if (!ctl_hook_ended(&move->hook))
+		return;
+	move->refused = move->hook.status;
+	say(rehome, move, move->refused ? REHOME_CANCEL : REHOME_GO);
 }
 
 static void begin_move(struct rehome *rehome, struct move *move)
@@ -293,6 +342,8 @@ static void look_at(struct rehome *rehome, struct move *move)
 		end_move(rehome, move);
 		if (!move->error && move->state.state == REHOME_HOME)
 			move->error = move->state.error ? move->state.error : -ECANCELED;
+	} else if (move->state.ready) {
+		freeze(rehome, move);
 	}
 }
 
@@ -306,6 +357,8 @@ static size_t go_on(struct rehome *rehome)
 			begin_move(rehome, move);
 		else if (move->step == MOVE_GOES)
 			look_at(rehome, move);
+		else if (move->step == MOVE_THAWS)
+			thaw(rehome, move);
 		going += move->step == MOVE_GOES;
 		ended += move->step == MOVE_ENDED;
 	}
@@ -314,10 +367,18 @@ static size_t go_on(struct rehome *rehome)
 
 static int interrupted(struct rehome *rehome)
 {
+	for (size_t i = 0; i < rehome->count; i++) {
+		struct move *move = &rehome->moves[i];
+		if (move->step == MOVE_GOES) {
+			say(rehome, move, REHOME_CANCEL);
+			ctl_hook_wait(&move->hook, true);
+			end_move(rehome, move);
+		}
+	}
 	for (size_t i = 0; i < rehome->count; i++)
-		if (rehome->moves[i].step == MOVE_GOES) {
-			say(rehome, &rehome->moves[i], REHOME_CANCEL);
-			end_move(rehome, &rehome->moves[i]);
+		while (rehome->moves[i].step == MOVE_THAWS) {
+			ctl_hook_wait(&rehome->moves[i].hook, false);
+			thaw(rehome, &rehome->moves[i]);
 		}
 	return ctl_ask_interrupted_fault(
 		rehome->plug.ctl, rehome->count == 1 ? rehome->moves[0].info.name : NULL);
@@ -535,7 +596,13 @@ static int read_options(struct ctl *ctl, struct rehome *rehome)
 	const char *store = ctl_option_value(ctl, "store");
 	const char *pause = ctl_option_value(ctl, "downtime");
 	const char *stall = ctl_option_value(ctl, "on-stall");
-	rehome->ask = (struct rehome_ask){.version = REHOME_VERSION, .pause_ns = 50000000};
+	rehome->freeze = ctl_option_value(ctl, "freeze-cmd");
+	rehome->thaw = ctl_option_value(ctl, "thaw-cmd");
+	if (rehome->thaw && !rehome->freeze)
+		return fault_set(&ctl->fault, FAULT_USAGE, "thaw-cmd", "say --freeze-cmd, too",
+			"--thaw-cmd would undo what nothing has done");
+	rehome->ask = (struct rehome_ask){
+		.version = REHOME_VERSION, .pause_ns = 50000000, .hold = rehome->freeze != NULL};
 	rehome->at_once = AT_ONCE;
 	int rc = read_to(ctl, rehome, ctl_option_value(ctl, "to"));
 	if (rc)
@@ -617,8 +684,8 @@ const struct ctl_verb ctl_rehome_verb = {
 	"still here. Killed anywhere, one of the two has it, and both know which.\n",
 	run,
 	{&option_to, &option_store, &ctl_volume_option_bandwidth, &option_pause, &option_stall,
-		&ctl_uri_option_tls, &ctl_uri_option_cert, &ctl_uri_option_clear, &ctl_option_via,
-		&ctl_option_detach, &ctl_option_dry_run},
+		&option_freeze, &option_thaw, &ctl_uri_option_tls, &ctl_uri_option_cert,
+		&ctl_uri_option_clear, &ctl_option_via, &ctl_option_detach, &ctl_option_dry_run},
 	.examples = "xsegctl rehome vm1 --to skerry+tls://host2.example.net\n"
 		    "xsegctl rehome vm1 --to far0\n"
 		    "xsegctl rehome vm1 --to laptop --store laptop-store\n"
@@ -639,8 +706,9 @@ const struct ctl_verb ctl_evacuate_verb = {
 	"and the others are moved all the same. Said again, it goes on with what is left.\n",
 	run,
 	{&option_to, &option_store, &ctl_volume_option_bandwidth, &option_at_once, &option_pause,
-		&option_stall, &ctl_uri_option_tls, &ctl_uri_option_cert, &ctl_uri_option_clear,
-		&ctl_option_via, &ctl_option_detach, &ctl_option_dry_run},
+		&option_stall, &option_freeze, &option_thaw, &ctl_uri_option_tls,
+		&ctl_uri_option_cert, &ctl_uri_option_clear, &ctl_option_via, &ctl_option_detach,
+		&ctl_option_dry_run},
 	.examples = "xsegctl evacuate --to far0 --dry-run\n"
 		    "xsegctl evacuate --to far0 --at-once 8\n",
 };
