@@ -464,7 +464,8 @@ static int run_count(struct region *region, char **words)
 	return 0;
 }
 
-/* Counts, and notes before which counts it had to wait. */
+/* Counts, and notes between which counts it had to wait: before one was written, or (without a CPU)
+   after that and before the clock was read. */
 static int run_pauses(struct region *region, char **words)
 {
 	_Atomic uint64_t *cell = (_Atomic uint64_t *)region_memory(region) + 1;
@@ -476,7 +477,8 @@ static int run_pauses(struct region *region, char **words)
 		atomic_store(cell, value + 1);
 		uint64_t now = clock_now_ns();
 		if (now - last >= PAUSE_NS)
-			fprintf(file, "%llu\n", (unsigned long long)value);
+			fprintf(file, "%llu\n%llu\n", (unsigned long long)value,
+				(unsigned long long)value + 1);
 		last = now;
 	}
 	return fclose(file) != 0;

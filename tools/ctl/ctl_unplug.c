@@ -444,15 +444,27 @@ static int look_patiently(struct unplug *unplug)
 	return rc;
 }
 
+/* Killed before we looked, it can die after that: a busy machine takes its time. */
+static bool has_died(struct unplug *unplug)
+{
+	bool served = unplug->serves;
+	struct fault why = unplug->plug.ctl->fault;
+	if (served && !look(unplug) && !unplug->serves && unplug->comes)
+		return true;
+	unplug->plug.ctl->fault = why;
+	return false;
+}
+
 static int steps(struct unplug *unplug)
 {
 	struct ctl_plug *plug = &unplug->plug;
 	bool changed;
-	int rc = look_patiently(unplug);
-	if (!rc)
-		rc = kill_check(unplug);
-	if (!rc)
-		rc = empty_it(unplug);
+	int rc;
+	do {
+		rc = look_patiently(unplug);
+		rc = rc ? rc : kill_check(unplug);
+		rc = rc ? rc : empty_it(unplug);
+	} while (rc && has_died(unplug));
 	if (!rc && plug->edge_count)
 		rc = ctl_plug_switch(plug, plug->store, &changed);
 	bool kill = unplug->discarding || !unplug->serves;
