@@ -10,17 +10,21 @@
  *
  *   IDLE -> LOADING     at the start: what the groups' records say
  *   IDLE -> CHANGING    BEGIN: records hidden, the objects of the store that is left listed
- *   IDLE -> QUIETING    STEP, or who deletes an object of which part of a copy may be in the other
- *                       store: who changes the batch's objects waits; those on their way end
- *        -> COPYING     the worker copies and flushes
- *        -> CLOSING     who reads them waits, too; those on their way end
- *        -> DELETING    the worker deletes what was copied, and flushes that
+ *   IDLE -> MOVING      STEP, or who deletes an object of which part of a copy may be in the other
+ *                       store: objects are moved, in batches that know nothing of each other
  *   IDLE -> SETTLING    STEP, none is left: records shown in the store it has gone to
  *   IDLE -> JOINING     a snapshot or clone of a volume of a group belongs to it
  *   IDLE -> NAMING      MOVER_NAMES
  *
- * Threads: the lane, and one worker at a time (mover_work.c); what it works on is in
- * struct mover_task, and groups do not change while it is out. Blocking: the worker.
+ * A batch (mover_batch.c), so that one is read while another is written and a third deleted:
+ *
+ *   FREE -> QUIETING    who changes its objects waits; those on their way end
+ *        -> COPYING     a worker copies and flushes
+ *        -> CLOSING     who reads them waits, too; those on their way end
+ *        -> DELETING    a worker deletes what was copied, and flushes that
+ *
+ * Threads: the lane, and a worker for each batch, or one for all else (mover_work.c); what that one
+ * works on is in struct mover_task, and groups do not change while it is out. Blocking: the workers.
  */
 #ifndef SKERRY_PEERS_MOVER_MOVER_H
 #define SKERRY_PEERS_MOVER_MOVER_H
@@ -47,6 +51,7 @@
 #define MOVER_OWNERS_COUNT 128u
 
 #define MOVER_BATCH_MAX 32u
+#define MOVER_BATCHES 4u
 #define MOVER_BUCKETS 65536u /* of objects that are known */
 #define MOVER_ID_BUCKETS 1024u
 
@@ -54,14 +59,20 @@ struct mover_options {
 	uint64_t batch; /* objects */
 };
 
+enum mover_batch_step {
+	BATCH_FREE,
+	BATCH_QUIETING,
+	BATCH_COPYING,
+	BATCH_CLOSING,
+	BATCH_DELETING,
+	BATCH_STEPS
+};
+
 enum mover_step {
 	STEP_IDLE,
 	STEP_LOADING,
 	STEP_CHANGING,
-	STEP_QUIETING,
-	STEP_COPYING,
-	STEP_CLOSING,
-	STEP_DELETING,
+	STEP_MOVING,
 	STEP_SETTLING,
 	STEP_JOINING,
 	STEP_NAMING,
@@ -89,6 +100,7 @@ struct mover_group {
 	bool counting;		  /* all of its requests are counted: a list is made */
 	bool held;		  /* its records are on their way: who asks for them waits */
 	struct mover_order order; /* all objects that are known */
+	uint32_t batches;	  /* under way */
 	uint64_t members, objects, bytes;
 	uint64_t ids[MOVER_IDS_MAX];
 };
@@ -129,9 +141,7 @@ struct mover_task {
 	struct job *job; /* to be answered, or (JOINING) to go on */
 	uint32_t to;
 	int error;
-	uint64_t id; /* JOINING */
-	struct mover_piece pieces[MOVER_BATCH_MAX];
-	unsigned count;
+	uint64_t id;		   /* JOINING */
 	struct mover_keys members; /* out: in the store that is left from now on */
 	struct mover_keys copies;  /* out: what the other store has of the group already */
 	struct mover_keys litter;  /* in: what has to be deleted before */
@@ -139,7 +149,7 @@ struct mover_task {
 	struct mover_keys residents; /* .volume of each */
 };
 
-/* A request of the worker's. */
+/* A request of a worker's. */
 struct mover_call {
 	enum xseg_op op;
 	struct xseg_key key;
@@ -154,6 +164,7 @@ struct mover_call {
 	uint64_t value;
 };
 struct mover_row {
+	struct mover *mover;
 	pthread_mutex_t lock;
 	pthread_cond_t answered;
 	atomic_bool waits; /* to be sent */
@@ -161,6 +172,18 @@ struct mover_row {
 	unsigned store, count;
 	unsigned sent;	  /* the lane's */
 	unsigned pending; /* under the lock */
+};
+
+struct mover_batch {
+	struct worker_item item; /* first */
+	struct mover *mover;
+	struct mover_group *group;
+	uint8_t step; /* enum mover_batch_step */
+	uint32_t to;
+	int error;
+	struct mover_piece pieces[MOVER_BATCH_MAX];
+	unsigned count;
+	struct mover_row row;
 };
 
 LIST_HEAD(mover_chain, mover_object);
@@ -181,6 +204,7 @@ struct mover {
 	struct job_queue
 		waiting; /* for something to end; each is served again from the beginning */
 	struct job_queue controls; /* asked for, one after the other */
+	struct job_queue steps;	   /* STEP: each waits for a batch of its group to end */
 	struct job_queue joins;
 	struct job_queue names; /* one at a time; the first is being looked up */
 	struct xseg_key wanted; /* object that somebody waits to delete; volume 0: none */
@@ -188,6 +212,7 @@ struct mover {
 	struct mover_task task;
 	atomic_bool stopping;
 	struct mover_row row;
+	struct mover_batch batches[MOVER_BATCHES];
 };
 
 enum { MOVER_C_OBJECTS, MOVER_C_BYTES, MOVER_C_WAITS };
@@ -260,11 +285,24 @@ void mover_step_settled(struct mover *mover);
 /* The object's litter is in somebody's way, and perhaps nobody says STEP any more. */
 void mover_step_want(struct mover *mover, const struct mover_object *object);
 
-/* --- what the worker asks (mover_call.c): 0, or the first error --- */
+/* A batch has ended. */
+void mover_step_ended(struct mover *mover, struct mover_group *group, int error);
 
+/* --- batches (mover_batch.c) --- */
+
+/* Objects of the group's that are in no batch yet, as many as may be under way; `only`: that one
+   alone. False: none, now. */
+bool mover_batch_start(struct mover *mover, struct mover_group *group, struct mover_object *only);
+bool mover_batch_any(const struct mover *mover);
+bool mover_batch_turn(struct mover *mover);
+
+/* --- what a worker asks (mover_call.c): 0, or the first error --- */
+
+void mover_call_open(struct mover *mover);
+void mover_call_close(struct mover *mover);
+/* Who works on the mover's task; all at once: on whatever the row belongs to. */
 int mover_call_do(struct mover *mover, unsigned store, struct mover_call *call);
-/* All at once. */
-int mover_call_all(struct mover *mover, unsigned store, struct mover_call *calls, unsigned count);
+int mover_call_all(struct mover_row *row, unsigned store, struct mover_call *calls, unsigned count);
 /* The lane's part. */
 bool mover_call_turn(struct mover *mover);
 

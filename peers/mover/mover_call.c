@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The worker's requests to the stores: the lane sends them, and wakes the worker when all are
-   answered. There is one worker at a time, so one row of requests. */
+/* The workers' requests to the stores: the lane sends them, and wakes a worker when all of his row
+   are answered. */
 #include <peer/keep.h>
 
 #include "peers/mover/mover.h"
 
 /* --- the worker's side ------------------------------------------------------------------------ */
 
-int mover_call_all(struct mover *mover, unsigned store, struct mover_call *calls, unsigned count)
+int mover_call_all(struct mover_row *row, unsigned store, struct mover_call *calls, unsigned count)
 {
-	struct mover_row *row = &mover->row;
 	if (count == 0)
 		return 0;
 	pthread_mutex_lock(&row->lock);
@@ -19,7 +18,7 @@ int mover_call_all(struct mover *mover, unsigned store, struct mover_call *calls
 	row->sent = 0;
 	atomic_store(&row->waits, true);
 	pthread_mutex_unlock(&row->lock);
-	peer_wake(mover->peer, 0);
+	peer_wake(row->mover->peer, 0);
 	pthread_mutex_lock(&row->lock);
 	while (row->pending > 0)
 		pthread_cond_wait(&row->answered, &row->lock);
@@ -32,7 +31,7 @@ int mover_call_all(struct mover *mover, unsigned store, struct mover_call *calls
 
 int mover_call_do(struct mover *mover, unsigned store, struct mover_call *call)
 {
-	return mover_call_all(mover, store, call, 1);
+	return mover_call_all(&mover->row, store, call, 1);
 }
 
 /* --- the lane's side -------------------------------------------------------------------------- */
@@ -60,10 +59,10 @@ static void call_answered(struct call *asked)
 }
 
 /* -EAGAIN: no slot or page now. */
-static int call_send(struct mover *mover, struct mover_call *call)
+static int call_send(struct mover_row *row, struct mover_call *call)
 {
 	struct call *asked;
-	int rc = call_begin(mover->peer, &asked);
+	int rc = call_begin(row->mover->peer, &asked);
 	if (rc != 0)
 		return rc;
 	asked->op = call->op;
@@ -74,7 +73,7 @@ static int call_send(struct mover *mover, struct mover_call *call)
 	asked->arg0 = call->arg0;
 	asked->arg1 = call->arg1;
 	asked->context = call;
-	asked->context2 = &mover->row;
+	asked->context2 = row;
 	rc = call_pages(asked, call->room);
 	if (rc != 0) {
 		call_end(asked);
@@ -82,17 +81,17 @@ static int call_send(struct mover *mover, struct mover_call *call)
 	}
 	if (call->send)
 		call_put_bytes(asked, 0, call->send, call->room);
-	call_submit(asked, mover->row.store, call_answered);
+	call_submit(asked, row->store, call_answered);
 	return 0;
 }
 
 static bool call_send_rest(struct peer *peer, void *context)
 {
-	struct mover *mover = mover_of(peer);
 	struct mover_row *row = context;
+	(void)peer;
 	for (; row->sent < row->count; row->sent++) {
 		struct mover_call *call = &row->calls[row->sent];
-		int rc = call_send(mover, call);
+		int rc = call_send(row, call);
 		if (rc == -EAGAIN)
 			return false;
 		call->result = rc;
@@ -102,13 +101,52 @@ static bool call_send_rest(struct peer *peer, void *context)
 	return true;
 }
 
-bool mover_call_turn(struct mover *mover)
+static bool row_turn(struct mover_row *row)
 {
-	struct mover_row *row = &mover->row;
-	if (likely(!atomic_load_explicit(&row->waits, memory_order_acquire)))
+	struct peer *peer = row->mover->peer;
+	if (!atomic_load_explicit(&row->waits, memory_order_acquire))
 		return false;
 	atomic_store(&row->waits, false);
-	if (!call_send_rest(mover->peer, row))
-		peer_retry(mover->peer, call_send_rest, row);
+	if (!call_send_rest(peer, row))
+		peer_retry(peer, call_send_rest, row);
 	return true;
+}
+
+bool mover_call_turn(struct mover *mover)
+{
+	if (likely(mover->step == STEP_IDLE)) /* no worker is out */
+		return false;
+	bool moved = row_turn(&mover->row);
+	for (unsigned i = 0; i < MOVER_BATCHES; i++)
+		moved |= row_turn(&mover->batches[i].row);
+	return moved;
+}
+
+/* --- begin and end ---------------------------------------------------------------------------- */
+
+static void row_open(struct mover_row *row, struct mover *mover)
+{
+	row->mover = mover;
+	must(pthread_mutex_init(&row->lock, NULL) == 0);
+	must(pthread_cond_init(&row->answered, NULL) == 0);
+}
+
+static void row_close(struct mover_row *row)
+{
+	pthread_cond_destroy(&row->answered);
+	pthread_mutex_destroy(&row->lock);
+}
+
+void mover_call_open(struct mover *mover)
+{
+	row_open(&mover->row, mover);
+	for (unsigned i = 0; i < MOVER_BATCHES; i++)
+		row_open(&mover->batches[i].row, mover);
+}
+
+void mover_call_close(struct mover *mover)
+{
+	row_close(&mover->row);
+	for (unsigned i = 0; i < MOVER_BATCHES; i++)
+		row_close(&mover->batches[i].row);
 }

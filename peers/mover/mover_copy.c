@@ -11,8 +11,7 @@
 #define AGAIN_NS 1000000000u
 
 struct copies {
-	struct mover *mover;
-	struct mover_task *task;
+	struct mover_batch *batch;
 	unsigned from, to;
 	struct mover_call requests[MOVER_BATCH_MAX * PARTS];
 	struct xseg_object_info info[MOVER_BATCH_MAX];
@@ -22,15 +21,15 @@ struct copies {
 static struct mover_call *request_of(struct copies *copies, unsigned i, enum xseg_op op)
 {
 	struct mover_call *request = &copies->requests[i];
-	*request = (struct mover_call){.op = op, .key = copies->task->pieces[i].key};
+	*request = (struct mover_call){.op = op, .key = copies->batch->pieces[i].key};
 	return request;
 }
 
 /* The same of each; -ENOENT is an answer like another. */
 static int ask_each(struct copies *copies, unsigned store, enum xseg_op op)
 {
-	struct mover_task *task = copies->task;
-	for (unsigned i = 0; i < task->count; i++) {
+	struct mover_batch *batch = copies->batch;
+	for (unsigned i = 0; i < batch->count; i++) {
 		struct mover_call *request = request_of(copies, i, op);
 		if (op != XSEG_OP_INFO)
 			continue;
@@ -38,10 +37,10 @@ static int ask_each(struct copies *copies, unsigned store, enum xseg_op op)
 		request->room = sizeof(copies->info[i]);
 		request->receive = &copies->info[i];
 	}
-	int rc = mover_call_all(copies->mover, store, copies->requests, task->count);
+	int rc = mover_call_all(&copies->batch->row, store, copies->requests, batch->count);
 	if (rc != -ENOENT)
 		return rc;
-	for (unsigned i = 0; i < task->count; i++)
+	for (unsigned i = 0; i < batch->count; i++)
 		if (copies->requests[i].result != 0 && copies->requests[i].result != -ENOENT)
 			return copies->requests[i].result;
 	return 0;
@@ -51,14 +50,14 @@ static int ask_each(struct copies *copies, unsigned store, enum xseg_op op)
 static int flush(struct copies *copies, unsigned store)
 {
 	int rc = 0;
-	for (unsigned i = 0; i < copies->task->count && rc == 0; i++) {
-		const struct mover_piece *pieces = copies->task->pieces;
+	for (unsigned i = 0; i < copies->batch->count && rc == 0; i++) {
+		const struct mover_piece *pieces = copies->batch->pieces;
 		bool known = false;
 		for (unsigned k = 0; k < i; k++)
 			known |= pieces[k].key.volume == pieces[i].key.volume;
 		struct mover_call request = {
 			.op = XSEG_OP_FLUSH, .key = {.volume = pieces[i].key.volume}};
-		rc = known ? 0 : mover_call_do(copies->mover, store, &request);
+		rc = known ? 0 : mover_call_all(&copies->batch->row, store, &request, 1);
 	}
 	return rc;
 }
@@ -66,8 +65,8 @@ static int flush(struct copies *copies, unsigned store)
 static int read_all(struct copies *copies)
 {
 	unsigned count = 0;
-	for (unsigned i = 0; i < copies->task->count; i++) {
-		struct mover_piece *piece = &copies->task->pieces[i];
+	for (unsigned i = 0; i < copies->batch->count; i++) {
+		struct mover_piece *piece = &copies->batch->pieces[i];
 		uint64_t size = copies->info[i].size;
 		piece->size = size < XSEG_OBJECT_MAX ? size : XSEG_OBJECT_MAX;
 		piece->size = (piece->size + XSEG_SECTOR - 1) / XSEG_SECTOR * XSEG_SECTOR;
@@ -81,13 +80,13 @@ static int read_all(struct copies *copies)
 			.room = (uint32_t)piece->size,
 			.receive = copies->bytes[i]};
 	}
-	return mover_call_all(copies->mover, copies->from, copies->requests, count);
+	return mover_call_all(&copies->batch->row, copies->from, copies->requests, count);
 }
 
 /* Stretches of parts that are not all zeros, and the last sector, so that it is as long. */
 static unsigned write_parts(struct copies *copies, unsigned i, unsigned count)
 {
-	const struct mover_piece *piece = &copies->task->pieces[i];
+	const struct mover_piece *piece = &copies->batch->pieces[i];
 	const char *bytes = copies->bytes[i];
 	uint32_t begin = 0, size = (uint32_t)piece->size;
 	for (uint32_t at = 0; at < size; at = at + PART < size ? at + PART : size) {
@@ -120,20 +119,20 @@ static int write_all(struct copies *copies)
 {
 	unsigned count = 0, before;
 	bool holes = false;
-	for (unsigned i = 0; i < copies->task->count; i++) {
+	for (unsigned i = 0; i < copies->batch->count; i++) {
 		before = count;
 		count = write_parts(copies, i, count);
 		holes |= count > before + 1;
 	}
-	int rc = mover_call_all(copies->mover, copies->to, copies->requests, count);
+	int rc = mover_call_all(&copies->batch->row, copies->to, copies->requests, count);
 	return rc == 0 && holes ? flush(copies, copies->to) : rc;
 }
 
 static int copy(struct copies *copies)
 {
 	bool litter = false;
-	for (unsigned i = 0; i < copies->task->count; i++)
-		litter |= copies->task->pieces[i].litter;
+	for (unsigned i = 0; i < copies->batch->count; i++)
+		litter |= copies->batch->pieces[i].litter;
 	int rc = litter ? ask_each(copies, copies->to, XSEG_OP_DELETE) : 0;
 	if (rc == 0)
 		rc = ask_each(copies, copies->from, XSEG_OP_INFO);
@@ -145,52 +144,51 @@ static int copy(struct copies *copies)
 	return rc;
 }
 
-static void set_litter(struct mover_task *task, bool litter)
+static void set_litter(struct mover_batch *batch, bool litter)
 {
-	for (unsigned i = 0; i < task->count; i++)
-		task->pieces[i].litter = litter;
+	for (unsigned i = 0; i < batch->count; i++)
+		batch->pieces[i].litter = litter;
 }
 
-static struct copies *copies_new(struct mover_task *task)
+static struct copies *copies_new(struct mover_batch *batch)
 {
 	struct copies *copies = calloc(1, sizeof(*copies));
 	must(copies);
-	copies->mover = task->mover;
-	copies->task = task;
-	copies->from = !task->to;
-	copies->to = task->to;
+	copies->batch = batch;
+	copies->from = !batch->to;
+	copies->to = batch->to;
 	return copies;
 }
 
 static void copies_free(struct copies *copies)
 {
-	for (unsigned i = 0; i < copies->task->count; i++)
+	for (unsigned i = 0; i < copies->batch->count; i++)
 		free(copies->bytes[i]);
 	free(copies);
 }
 
 void mover_copy_run(struct worker_item *item)
 {
-	struct mover_task *task = (struct mover_task *)item;
-	struct copies *copies = copies_new(task);
-	task->error = copy(copies);
-	if (task->error != 0)
-		set_litter(task, ask_each(copies, copies->to, XSEG_OP_DELETE) != 0);
+	struct mover_batch *batch = (struct mover_batch *)item;
+	struct copies *copies = copies_new(batch);
+	batch->error = copy(copies);
+	if (batch->error != 0)
+		set_litter(batch, ask_each(copies, copies->to, XSEG_OP_DELETE) != 0);
 	else
-		set_litter(task, false);
+		set_litter(batch, false);
 	copies_free(copies);
 }
 
 /* Who knows whether a deletion that failed was done? The store that is left. */
 static void find_out(struct copies *copies)
 {
-	struct mover_task *task = copies->task;
+	struct mover_batch *batch = copies->batch;
 	int rc;
 	while ((rc = ask_each(copies, copies->from, XSEG_OP_INFO)) != 0 &&
-		!atomic_load(&task->mover->stopping))
+		!atomic_load(&batch->mover->stopping))
 		time_nap(AGAIN_NS);
-	for (unsigned i = 0; i < task->count; i++) {
-		struct mover_piece *piece = &task->pieces[i];
+	for (unsigned i = 0; i < batch->count; i++) {
+		struct mover_piece *piece = &batch->pieces[i];
 		piece->moved = rc == 0 && copies->requests[i].result == -ENOENT;
 		piece->litter = !piece->moved;
 	}
@@ -200,15 +198,15 @@ static void find_out(struct copies *copies)
    durable yet can do no harm before. */
 void mover_copy_delete(struct worker_item *item)
 {
-	struct mover_task *task = (struct mover_task *)item;
-	struct copies *copies = copies_new(task);
-	task->error = ask_each(copies, copies->from, XSEG_OP_DELETE);
+	struct mover_batch *batch = (struct mover_batch *)item;
+	struct copies *copies = copies_new(batch);
+	batch->error = ask_each(copies, copies->from, XSEG_OP_DELETE);
 	crash_point("mover.copy.deleted");
-	if (task->error == 0)
-		task->error = flush(copies, copies->from);
-	if (task->error != 0)
+	if (batch->error == 0)
+		batch->error = flush(copies, copies->from);
+	if (batch->error != 0)
 		find_out(copies);
-	for (unsigned i = 0; i < task->count && task->error == 0; i++)
-		task->pieces[i].moved = true;
+	for (unsigned i = 0; i < batch->count && batch->error == 0; i++)
+		batch->pieces[i].moved = true;
 	copies_free(copies);
 }

@@ -7,8 +7,8 @@
 static const struct peer_option options[] = {
 	OPTION_COUNT(struct mover_options, batch, "batch", .min = 1, .max = MOVER_BATCH_MAX,
 		.initial = "8",
-		.help = "objects that are moved at a time; who writes to one of them waits so "
-			"long"),
+		.help = "objects that are on their way at a time; who writes to one of them waits "
+			"so long"),
 	OPTION_END,
 };
 
@@ -37,8 +37,8 @@ static int mover_start(struct peer *peer, char *why, size_t why_size)
 	TAILQ_INIT(&mover->controls);
 	TAILQ_INIT(&mover->joins);
 	TAILQ_INIT(&mover->names);
-	must(pthread_mutex_init(&mover->row.lock, NULL) == 0);
-	must(pthread_cond_init(&mover->row.answered, NULL) == 0);
+	TAILQ_INIT(&mover->steps);
+	mover_call_open(mover);
 	return 0;
 }
 
@@ -57,8 +57,7 @@ static void mover_finish(struct peer *peer)
 {
 	struct mover *mover = mover_of(peer);
 	mover_group_close(mover);
-	pthread_cond_destroy(&mover->row.answered);
-	pthread_mutex_destroy(&mover->row.lock);
+	mover_call_close(mover);
 }
 
 static void mover_dump(struct peer *peer, FILE *out)
@@ -66,6 +65,10 @@ static void mover_dump(struct peer *peer, FILE *out)
 	const struct mover *mover = mover_of(peer);
 	const struct mover_group *group;
 	fprintf(out, "%s, step %u\n", mover->loaded ? "loaded" : "not loaded", mover->step);
+	for (unsigned i = 0; i < MOVER_BATCHES; i++)
+		if (mover->batches[i].step != BATCH_FREE)
+			fprintf(out, "%u objects, step %u\n", mover->batches[i].count,
+				mover->batches[i].step);
 	LIST_FOREACH (group, &mover->groups, link)
 		fprintf(out, "group of %016llx and %u more: phase %u, to the %s store, %llu left\n",
 			(unsigned long long)group->ids[0], group->count - 1, group->phase,

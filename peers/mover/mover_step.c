@@ -8,17 +8,14 @@
 #define AGAIN_NS 1000000000u
 
 #define FROM_IDLE \
-	(SM(STEP_LOADING) | SM(STEP_CHANGING) | SM(STEP_QUIETING) | SM(STEP_SETTLING) | \
+	(SM(STEP_LOADING) | SM(STEP_CHANGING) | SM(STEP_MOVING) | SM(STEP_SETTLING) | \
 		SM(STEP_JOINING) | SM(STEP_NAMING))
 
 static const struct sm_state steps[] = {
 	[STEP_IDLE] = {"idle", FROM_IDLE},
 	[STEP_LOADING] = {"loading", SM(STEP_IDLE)},
 	[STEP_CHANGING] = {"changing", SM(STEP_IDLE)},
-	[STEP_QUIETING] = {"quieting", SM(STEP_COPYING)},
-	[STEP_COPYING] = {"copying", SM(STEP_CLOSING) | SM(STEP_IDLE)},
-	[STEP_CLOSING] = {"closing", SM(STEP_DELETING)},
-	[STEP_DELETING] = {"deleting", SM(STEP_IDLE)},
+	[STEP_MOVING] = {"moving", SM(STEP_IDLE)},
 	[STEP_SETTLING] = {"settling", SM(STEP_IDLE)},
 	[STEP_JOINING] = {"joining", SM(STEP_IDLE)},
 	[STEP_NAMING] = {"naming", SM(STEP_IDLE)},
@@ -108,10 +105,7 @@ static void answer_task(struct mover *mover)
 {
 	struct job *job = mover->task.job;
 	mover->task.job = NULL;
-	if (job)
-		answer(mover, job, mover->task.error);
-	else if (mover->task.error != 0) /* what was wanted will be again */
-		mover->wanted_ns = peer_now_ns(mover->peer) + AGAIN_NS;
+	answer(mover, job, mover->task.error);
 }
 
 /* --- which objects are members ---------------------------------------------------------------- */
@@ -314,67 +308,19 @@ static void settle_done(struct worker_item *item)
 	idle(mover);
 }
 
-static void batch_release(struct mover *mover)
-{
-	for (unsigned i = 0; i < mover->task.count; i++) {
-		struct mover_piece *piece = &mover->task.pieces[i];
-		struct mover_object *object = piece->object;
-		object->busy = object->closing = false;
-		object->litter = piece->litter;
-		if (!piece->moved)
-			continue;
-		mover->task.group->objects++;
-		mover->task.group->bytes += piece->size;
-		peer_count(mover->peer, MOVER_C_OBJECTS, 1);
-		peer_count(mover->peer, MOVER_C_BYTES, piece->size);
-		mover_group_object_forget(mover, object);
-	}
-}
-
-static void delete_done(struct worker_item *item)
-{
-	struct mover *mover = mover_of_item(item);
-	batch_release(mover);
-	answer_task(mover);
-	idle(mover);
-}
-
-static void copy_done(struct worker_item *item)
-{
-	struct mover *mover = mover_of_item(item);
-	if (mover->task.error != 0) {
-		batch_release(mover);
-		answer_task(mover);
-		idle(mover);
-		return;
-	}
-	for (unsigned i = 0; i < mover->task.count; i++)
-		mover->task.pieces[i].object->closing = true;
-	move(mover, STEP_CLOSING);
-}
-
-static void piece_take(struct mover_task *task, struct mover_object *object)
-{
-	object->busy = true;
-	task->pieces[task->count++] = (struct mover_piece){
-		.object = object, .key = object->key, .litter = object->litter};
-}
-
-static void batch_take(struct mover *mover, struct mover_group *group)
-{
-	const struct mover_options *options = mover->peer->options;
-	struct mover_object *object;
-	TAILQ_FOREACH (object, &group->order, order) {
-		if (mover->task.count == options->batch)
-			break;
-		if (object->member)
-			piece_take(&mover->task, object);
-	}
-}
-
 void mover_step_want(struct mover *mover, const struct mover_object *object)
 {
 	mover->wanted = object->key;
+}
+
+/* From the first batch on; what is no batch waits until the last has ended. */
+static bool start_batch(struct mover *mover, struct mover_group *group, struct mover_object *only)
+{
+	if (!mover_batch_start(mover, group, only))
+		return false;
+	if (mover->step == STEP_IDLE)
+		move(mover, STEP_MOVING);
+	return true;
 }
 
 /* That object goes alone; its copy is made anew, and then there is no litter. */
@@ -384,42 +330,61 @@ static bool take_wanted(struct mover *mover)
 		return false;
 	struct mover_group *group = mover_group_find(mover, mover->wanted.volume);
 	struct mover_object *object = group ? mover_group_object(mover, &mover->wanted) : NULL;
-	mover->wanted.volume = 0;
-	if (!object || !object->member || group->phase != MOVER_COPYING)
-		return false; /* whoever wanted it was served meanwhile */
-	mover->task = (struct mover_task){.mover = mover, .group = group, .to = group->to};
-	piece_take(&mover->task, object);
-	move(mover, STEP_QUIETING);
+	bool served = !object || !object->member || object->busy || group->phase != MOVER_COPYING;
+	bool started = !served && start_batch(mover, group, object);
+	if (served || started)
+		mover->wanted.volume = 0;
+	return started;
+}
+
+/* False: it has to wait for batches of other groups. */
+static bool step(struct mover *mover, struct job *job)
+{
+	struct mover_group *group = mover_group_find(mover, job->key.volume);
+	bool moving = group && group->phase == MOVER_COPYING;
+	while (moving && start_batch(mover, group, NULL)) {
+	}
+	bool settles = moving && group->members == 0;
+	if (moving && group->batches == 0 && (!settles || mover->step != STEP_IDLE))
+		return false;
+	TAILQ_REMOVE(&mover->controls, job, link);
+	if (!moving) {
+		answer(mover, job, 0);
+	} else if (group->batches > 0) {
+		TAILQ_INSERT_TAIL(&mover->steps, job, link);
+	} else {
+		mover->task = (struct mover_task){
+			.mover = mover, .group = group, .job = job, .to = group->to};
+		group->held = mover->names_held = true;
+		work(mover, STEP_SETTLING, mover_work_settle, settle_done);
+	}
 	return true;
 }
 
-static void step(struct mover *mover, struct job *job)
+/* Whoever said STEP of that group first knows now; nobody is left behind. */
+static void answer_steps(struct mover *mover, const struct mover_group *group, int error)
 {
-	struct mover_group *group = mover_group_find(mover, job->key.volume);
-	if (!group || group->phase != MOVER_COPYING) {
-		answer(mover, job, 0);
-		return;
+	struct job *job, *next;
+	for (job = TAILQ_FIRST(&mover->steps); job; job = next) {
+		next = TAILQ_NEXT(job, link);
+		if (mover_group_find(mover, job->key.volume) != group)
+			continue;
+		TAILQ_REMOVE(&mover->steps, job, link);
+		answer(mover, job, error);
+		if (group->batches > 0)
+			break;
 	}
-	mover->task =
-		(struct mover_task){.mover = mover, .group = group, .job = job, .to = group->to};
-	if (group->members > 0) {
-		batch_take(mover, group);
-		move(mover, STEP_QUIETING);
-		return;
-	}
-	group->held = mover->names_held = true;
-	work(mover, STEP_SETTLING, mover_work_settle, settle_done);
 }
 
-/* Has what was on its way ended? */
-static bool batch_is_quiet(const struct mover *mover, bool reads)
+void mover_step_ended(struct mover *mover, struct mover_group *group, int error)
 {
-	uint32_t out = 0;
-	for (unsigned i = 0; i < mover->task.count; i++) {
-		const struct mover_object *object = mover->task.pieces[i].object;
-		out += object->changes + (reads ? object->reads : 0);
-	}
-	return out == 0;
+	if (error != 0) /* what was wanted will be again */
+		mover->wanted_ns = peer_now_ns(mover->peer) + AGAIN_NS;
+	answer_steps(mover, group, error);
+	if (mover_batch_any(mover))
+		mover_route_wake(mover);
+	else
+		idle(mover);
 }
 
 /* --- others --------------------------------------------------------------------------------- */
@@ -489,25 +454,31 @@ void mover_step_control(struct mover *mover, struct job *job)
 		TAILQ_INSERT_TAIL(&mover->controls, job, link);
 }
 
+/* While batches are under way others may begin, unless something waits for all of them to end. */
 static bool next_one(struct mover *mover)
 {
+	bool is_idle = mover->step == STEP_IDLE;
 	struct job *job = TAILQ_FIRST(&mover->joins);
-	if (job) {
+	if (job && is_idle) {
 		TAILQ_REMOVE(&mover->joins, job, link);
 		join(mover, job, mover_route_joins(mover, job));
-		return true;
 	}
+	if (job)
+		return is_idle;
 	job = TAILQ_FIRST(&mover->controls);
-	if (!job && mover->wanted.volume != 0)
+	if (!job && is_idle && mover->wanted.volume != 0)
 		peer_wake_at(mover->peer, mover->wanted_ns);
 	if (!job)
 		return take_wanted(mover);
+	if (job->arg0 == MOVER_STEP)
+		return step(mover, job);
+	if (!is_idle)
+		return false;
 	TAILQ_REMOVE(&mover->controls, job, link);
-	switch (job->arg0) {
-	case MOVER_BEGIN: begin(mover, job); break;
-	case MOVER_STEP: step(mover, job); break;
-	default: names(mover, job);
-	}
+	if (job->arg0 == MOVER_BEGIN)
+		begin(mover, job);
+	else
+		names(mover, job);
 	return true;
 }
 
@@ -517,18 +488,8 @@ bool mover_step_turn(struct mover *mover)
 		work(mover, STEP_LOADING, mover_work_load, load_done);
 		return true;
 	}
-	switch (mover->step) {
-	case STEP_IDLE: return next_one(mover);
-	case STEP_QUIETING:
-		if (!batch_is_quiet(mover, false))
-			return false;
-		work(mover, STEP_COPYING, mover_copy_run, copy_done);
-		return true;
-	case STEP_CLOSING:
-		if (!batch_is_quiet(mover, true))
-			return false;
-		work(mover, STEP_DELETING, mover_copy_delete, delete_done);
-		return true;
-	default: return false;
-	}
+	if (mover->step != STEP_IDLE && mover->step != STEP_MOVING)
+		return false;
+	bool moved = mover->step == STEP_MOVING && mover_batch_turn(mover);
+	return next_one(mover) || moved;
 }
