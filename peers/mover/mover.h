@@ -23,8 +23,8 @@
  *        -> CLOSING     who reads them waits, too; those on their way end
  *        -> DELETING    a worker deletes what was copied, and flushes that
  *
- * Threads: the lane, and a worker for each batch, or one for all else (mover_work.c); what that one
- * works on is in struct mover_task, and groups do not change while it is out. Blocking: the workers.
+ * Threads: the lane, and a worker for each batch, or one for all else (mover_work.c), which works on
+ * struct mover_task; groups do not change while that is out. Blocking: the workers.
  */
 #ifndef SKERRY_PEERS_MOVER_MOVER_H
 #define SKERRY_PEERS_MOVER_MOVER_H
@@ -46,6 +46,7 @@
 #define MOVER_HOME_OWNER 32u
 #define MOVER_HOME_LINE 128u
 #define MOVER_HOME_SIZE 512u
+#define MOVER_GENERATION 48u
 #define MOVER_PARENT 320u
 #define MOVER_OWNERS 512u
 #define MOVER_OWNERS_COUNT 128u
@@ -142,6 +143,8 @@ struct mover_task {
 	uint32_t to;
 	int error;
 	uint64_t id;		   /* JOINING */
+	bool complete;		   /* nobody else belongs to it */
+	struct mover_keys family;  /* out: .volume of each that belongs to the group, too */
 	struct mover_keys members; /* out: in the store that is left from now on */
 	struct mover_keys copies;  /* out: what the other store has of the group already */
 	struct mover_keys litter;  /* in: what has to be deleted before */

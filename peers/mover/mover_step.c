@@ -61,6 +61,7 @@ void mover_step_settled(struct mover *mover)
 /* What waited may go on. */
 static void idle(struct mover *mover)
 {
+	free(mover->task.family.all);
 	free(mover->task.members.all);
 	free(mover->task.copies.all);
 	free(mover->task.litter.all);
@@ -198,11 +199,38 @@ static void load_done(struct worker_item *item)
 
 /* --- MOVER_BEGIN ------------------------------------------------------------------------------ */
 
+/* 0, or why an id cannot belong to it. What lies where the group goes stays there. */
+static int grow(struct mover *mover, struct mover_group *group, uint32_t to, uint64_t id)
+{
+	struct mover_group *found = mover_group_find(mover, id);
+	bool resident = found && mover_group_is_resident(mover, found);
+	if (found == group)
+		return 0;
+	if (found && !resident)
+		return mover_group_is_astray(mover, found) ? -EBUSY : -EEXIST;
+	if (resident == (to == MOVER_NEW))
+		return 0;
+	if (group->count == MOVER_IDS_MAX)
+		return -E2BIG;
+	mover_group_add_id(mover, group, id);
+	return 0;
+}
+
+/* The same again, until nobody is found any more. */
 static void change_done(struct worker_item *item)
 {
 	struct mover *mover = mover_of_item(item);
 	struct mover_task *task = &mover->task;
 	struct mover_group *group = task->group;
+	uint32_t count = group->count;
+	for (size_t i = 0; i < task->family.count && task->error == 0; i++)
+		task->error = grow(mover, group, task->to, task->family.all[i].volume);
+	if (task->family.count > 0 && task->error == 0) {
+		task->complete = group->count == count;
+		task->family.count = 0;
+		worker_run(mover->peer, &task->item, mover_work_change, change_done);
+		return;
+	}
 	group->counting = group->held = false;
 	if (task->error == 0) {
 		members_turn(mover, group, &task->members);

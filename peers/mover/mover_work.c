@@ -275,6 +275,34 @@ static void wait_handed_on(const struct mover *mover, const struct mover_group *
 		time_nap(LOOK_NS);
 }
 
+static bool is_record_handed_on(
+	const struct mover *mover, const struct xseg_request *request, uint64_t word)
+{
+	unsigned state = xseg_word_state(word), frames = xseg_word_frame(word);
+	bool found = false;
+	for (unsigned k = 0; k < frames && k < XSEG_FRAMES; k++)
+		found |= request->frame[k].port == mover->peer->port &&
+			 store_record_is(&request->frame[k].key);
+	return found && (state == XSEG_REQUEST_SUBMITTED || state == XSEG_REQUEST_TAKEN);
+}
+
+/* Until what was handed on so far about records of any volume has been answered. */
+static void wait_records(const struct mover *mover)
+{
+	const struct xseg *seg = peer_segment(mover->peer);
+	for (uint32_t i = 0; i < seg->request_count; i++) {
+		const struct xseg_request *request = &seg->requests[i];
+		uint64_t first = atomic_load_explicit(&request->word, memory_order_acquire);
+		uint64_t word = first;
+		while (is_record_handed_on(mover, request, word) &&
+			xseg_word_generation(word) == xseg_word_generation(first) &&
+			!atomic_load(&mover->stopping)) {
+			time_nap(LOOK_NS);
+			word = atomic_load_explicit(&request->word, memory_order_acquire);
+		}
+	}
+}
+
 /* What a killed predecessor had sent, or handed on, to either store: nothing is asked for now. */
 static void wait_stores(const struct mover *mover, const struct mover_group *group)
 {
@@ -369,12 +397,66 @@ static void take_back(struct mover *mover, const struct mover_group *group)
 	}
 }
 
+/* With which volumes it shares objects, as the half that counts says. */
+static int relatives_of(struct mover *mover, unsigned store, uint64_t id, uint64_t *ids)
+{
+	struct record half[2];
+	uint64_t generation[2] = {0, 0};
+	for (unsigned i = 0; i < 2; i++) {
+		struct xseg_key key = {.volume = id, .epoch = XSEG_EPOCH_VOLUME, .object = i};
+		int rc = record_get(mover, store, key, &half[i]);
+		if (rc != 0 && rc != -ENOENT && rc != -EILSEQ)
+			return rc;
+		if (rc == 0 && half[i].size == XSEG_RECORD_MAX)
+			memcpy(&generation[i], half[i].bytes + MOVER_GENERATION,
+				sizeof(*generation));
+	}
+	unsigned last = generation[1] > generation[0];
+	memset(ids, 0, (1 + MOVER_OWNERS_COUNT) * sizeof(*ids));
+	if (generation[last] == 0)
+		return 0;
+	memcpy(ids, half[last].bytes + MOVER_PARENT, sizeof(*ids));
+	memcpy(ids + 1, half[last].bytes + MOVER_OWNERS, MOVER_OWNERS_COUNT * sizeof(*ids));
+	return 0;
+}
+
+/* Who was made after whoever asks for it had put the group together, and with whom that one shares
+   objects. From now on such join it. */
+static int find_family(struct mover *mover, struct mover_task *task, unsigned from)
+{
+	uint64_t ids[1 + MOVER_OWNERS_COUNT];
+	struct mover_keys keys = {0};
+	wait_records(mover);
+	int rc = list_all(mover, from, (struct xseg_key){.epoch = XSEG_EPOCH_VOLUME}, &keys);
+	for (size_t i = 0; i < keys.count && rc == 0; i++) {
+		uint64_t id = keys.all[i].volume;
+		bool related = false;
+		/* the first writing is in that half */
+		if (keys.all[i].object != 1 || has_id(task->group, id))
+			continue;
+		rc = relatives_of(mover, from, id, ids);
+		for (unsigned k = 0; k < 1 + MOVER_OWNERS_COUNT && rc == 0; k++)
+			related |= ids[k] != 0 && has_id(task->group, ids[k]);
+		if (related)
+			mover_group_keys_add(&task->family, keys.all[i]);
+		for (unsigned k = 0; k < 1 + MOVER_OWNERS_COUNT && related; k++)
+			if (ids[k] != 0 && !has_id(task->group, ids[k]))
+				mover_group_keys_add(
+					&task->family, (struct xseg_key){.volume = ids[k]});
+	}
+	free(keys.all);
+	return rc;
+}
+
 static int change_from_rest(struct mover *mover, struct mover_task *task)
 {
 	const struct mover_group *group = task->group;
 	unsigned from = !task->to;
 	wait_handed_on(mover, group, false);
-	int rc = check_records(mover, group, from);
+	int rc = task->complete ? 0 : find_family(mover, task, from);
+	if (rc != 0 || task->family.count > 0)
+		return rc;
+	rc = check_records(mover, group, from);
 	if (rc == 0)
 		rc = move_names(mover, group, from, task->to, true);
 	if (rc == 0)

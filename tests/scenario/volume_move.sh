@@ -111,13 +111,20 @@ if [ -n "${MOVE_STORE:-}" ]; then
 fi
 
 # --- what comes while it lasts ------------------------------------------------------------------
+made=
+make_one() {
+    "$XSEGCTL" volume snapshot "big@s$1" >/dev/null && "$XSEGCTL" volume clone "big@s$1" "c$1" \
+        >/dev/null || made+="c$1 "
+}
+# who shares objects with it is known by then, and the mover asked for, but not there
+keeper=$(keeper_pid k)
+scene_freeze "$keeper"
 ctl_exits 0 "back, and not waited for" volume move big --to file0 --detach --json
 job=$(jq .job "$SCENE_DIR/ctl.out")
-made=
-for ((i = 0; i < 6; i++)); do
-    "$XSEGCTL" volume snapshot "big@s$i" >/dev/null && "$XSEGCTL" volume clone "big@s$i" "c$i" \
-        >/dev/null || made+="c$i "
-done
+sleep 1
+make_one 0
+kill -s CONT "$keeper"
+for ((i = 1; i < 6; i++)); do make_one "$i"; done
 tap_is "snapshots and clones of it" "$made" ""
 ctl_exits 0 "it ends" job wait "$job"
 tap_run "what was made meanwhile holds what it should" holds c5
