@@ -28,7 +28,7 @@ enum mover_control {
 	MOVER_STEP,   /* some more of them; when none is left, the records appear in their place */
 	MOVER_STATE,  /* what is answered to all */
 	MOVER_GROUPS, /* the answer's `left`: how many groups there are; `objects`: how many
-			 volumes the new store has besides */
+			 volumes the new store has besides; `bytes`: how many are on their way */
 	MOVER_NAMES,  /* all names of volumes that are left go to the new store: for whoever takes
 			the mover out; no group is needed, and nothing answered */
 };

@@ -23,8 +23,8 @@
  *        -> CLOSING     who reads them waits, too; those on their way end
  *        -> DELETING    a worker deletes what was copied, and flushes that
  *
- * Threads: the lane, and a worker for each batch, or one for all else (mover_work.c), which works on
- * struct mover_task; groups do not change while that is out. Blocking: the workers.
+ * Threads: the lane, and a worker for each batch, or one for all else (mover_work.c), which works
+ * on struct mover_task; groups do not change while that is out. Blocking: the workers.
  */
 #ifndef SKERRY_PEERS_MOVER_MOVER_H
 #define SKERRY_PEERS_MOVER_MOVER_H

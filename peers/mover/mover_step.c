@@ -82,8 +82,10 @@ static void answer(struct mover *mover, struct job *job, int error)
 	if (job->arg0 == MOVER_GROUPS)
 		state.objects = mover->residents;
 	if (job->arg0 == MOVER_GROUPS)
-		LIST_FOREACH (any, &mover->groups, link)
+		LIST_FOREACH (any, &mover->groups, link) {
 			state.left += any->phase != MOVER_NONE;
+			state.bytes += any->phase != MOVER_NONE && any->phase != MOVER_DONE;
+		}
 	else if (group)
 		state = (struct mover_state){.phase = group->phase,
 			.to = group->to,

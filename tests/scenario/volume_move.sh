@@ -228,6 +228,25 @@ ctl -s t volume create theirs --size 1M
 ctl_exits 0 "all back" volume move big --to file0
 ctl_exits 0 "all back" volume move another --to file0 --json
 json_is "the mover goes" .mover null
+
+# --- one that has stopped half way --------------------------------------------------------------
+ctl_exits 0 "slowly" volume move big --to new0 --bandwidth 64K --detach --json
+job=$(jq .job "$SCENE_DIR/ctl.out")
+has_begun() {
+    "$XSEGCTL" stats mover0 --json | jq -e '[.peers[].counters.moved_objects] | add > 0'
+}
+tap_run "it begins" scene_until 60 has_begun
+ctl_exits 0 "cancelled" job cancel "$job"
+ctl job wait "$job"
+for volume in disk another; do ctl_exits 0 "$volume goes" volume move "$volume" --to new0; done
+tap_is "nobody else is left, but the mover is" "$(edges_to)" "mover0 mover0"
+tap_run "which knows where it is" holds kid
+ctl_exits 0 "it goes on" volume move big --to new0 --json
+json_is "then the mover goes" .mover null
+for volume in big disk another; do
+    ctl_exits 0 "$volume is back" volume move "$volume" --to file0
+done
+
 ctl_exits 0 "their store, here as well" peer start \
     "shared0=blocker_file,shared=yes,dir=$SCENE_DIR/theirs"
 ctl_exits 4 "one of the same name" volume move another --to shared0

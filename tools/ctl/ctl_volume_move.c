@@ -429,18 +429,31 @@ static int count_records(struct move *move, const char *store, uint32_t *count)
 	return rc;
 }
 
+/* What only the mover finds: volumes in the old store, and those on their way, which neither
+   shows. */
+static int count_left(struct move *move, uint64_t *left)
+{
+	uint32_t records = 0;
+	int rc = tell_once(move, MOVER_GROUPS);
+	*left = rc ? 0 : move->state.bytes;
+	if (!rc)
+		rc = count_records(move, move->plug.store, &records);
+	*left += records;
+	return rc;
+}
+
 static int take_out(struct move *move, const char *last, bool is_new)
 {
 	struct ctl_plug *plug = &move->plug;
 	bool changed;
-	uint32_t left = 0;
+	uint64_t left = 0;
 	ctl_plug_edges(plug);
 	int rc = ctl_plug_switch(plug, last, &changed);
 	if (!rc)
 		rc = ctl_settle(plug, plug->name, true);
 	if (!rc && is_new)
-		rc = count_records(move, plug->store, &left);
-	if (!rc && left) /* made in this moment */
+		rc = count_left(move, &left);
+	if (!rc && left) /* made, or begun, in this moment */
 		return ctl_plug_switch(plug, plug->name, &changed);
 	snprintf(plug->store, sizeof(plug->store), "%s", last);
 	if (!rc)
@@ -466,11 +479,10 @@ static void undo(struct move *move)
 /* To the new store: nothing is in the old one. Back: no group is in the new one. */
 static int leave(struct move *move)
 {
-	uint32_t left = 0;
-	int rc = move->which == MOVER_OLD ? tell_once(move, MOVER_GROUPS)
-					  : count_records(move, move->plug.store, &left);
+	uint64_t left = 0;
+	int rc = move->which == MOVER_OLD ? tell_once(move, MOVER_GROUPS) : count_left(move, &left);
 	if (move->which == MOVER_OLD)
-		left = (uint32_t)(move->state.left + move->state.objects);
+		left = move->state.left + move->state.objects;
 	if (!rc && !left && move->which == MOVER_NEW)
 		rc = tell_once(move, MOVER_NAMES);
 	return rc || left ? rc : take_out(move, move->to, move->which == MOVER_NEW);
