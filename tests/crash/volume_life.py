@@ -339,8 +339,8 @@ class World:
             try:
                 volume.verify_after_death()
                 return
-            except Failed:
-                check(len(new) == size, f"'{volume.name}' was to be resized, but not this way")
+            except Failed as e:
+                check(len(new) == size, f"'{volume.name}' was to become {len(new)} bytes long: {e}")
         volume.now, volume.sure, volume.maybe = bytearray(new), bytearray(new), volume.maybe
         volume.verify_after_death()
 
