@@ -27,8 +27,8 @@ enum mover_control {
 				  said; its records are taken from both stores' sight */
 	MOVER_STEP,   /* some more of them; when none is left, the records appear in their place */
 	MOVER_STATE,  /* what is answered to all */
-	MOVER_GROUPS, /* the answer's `left`: how many groups there are; `objects`: how many
-			 volumes the new store has besides; `bytes`: how many are on their way */
+	MOVER_GROUPS, /* the answer's `left`: how many groups there are, `moving`: on their way;
+			 `objects`: how many volumes the new store has besides */
 	MOVER_NAMES,  /* all names of volumes that are left go to the new store: for whoever takes
 			the mover out; no group is needed, and nothing answered */
 };
@@ -57,8 +57,9 @@ struct mover_state {
 	uint32_t phase, to;	 /* enum mover_phase, enum mover_store */
 	uint64_t left;		 /* objects where they shall not stay */
 	uint64_t objects, bytes; /* moved since this mover was started */
+	uint64_t moving;	 /* MOVER_GROUPS alone */
 };
-fixed(sizeof(struct mover_state) == 32);
+fixed(sizeof(struct mover_state) == 40);
 
 /*
  * What a mover keeps in the new store: a record for each group, of the group's first id, and

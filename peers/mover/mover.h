@@ -179,10 +179,8 @@ struct mover_row {
 
 struct mover_batch {
 	struct worker_item item; /* first */
-	struct mover *mover;
 	struct mover_group *group;
 	uint8_t step; /* enum mover_batch_step */
-	uint32_t to;
 	int error;
 	struct mover_piece pieces[MOVER_BATCH_MAX];
 	unsigned count;

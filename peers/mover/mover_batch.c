@@ -22,9 +22,9 @@ static void piece_release(struct mover_batch *batch, const struct mover_piece *p
 		return;
 	batch->group->objects++;
 	batch->group->bytes += piece->size;
-	peer_count(batch->mover->peer, MOVER_C_OBJECTS, 1);
-	peer_count(batch->mover->peer, MOVER_C_BYTES, piece->size);
-	mover_group_object_forget(batch->mover, object);
+	peer_count(batch->row.mover->peer, MOVER_C_OBJECTS, 1);
+	peer_count(batch->row.mover->peer, MOVER_C_BYTES, piece->size);
+	mover_group_object_forget(batch->row.mover, object);
 }
 
 static void end(struct mover_batch *batch)
@@ -33,7 +33,7 @@ static void end(struct mover_batch *batch)
 		piece_release(batch, &batch->pieces[i]);
 	batch->group->batches--;
 	sm_move(steps, &batch->step, BATCH_FREE);
-	mover_step_ended(batch->mover, batch->group, batch->error);
+	mover_step_ended(batch->row.mover, batch->group, batch->error);
 }
 
 static void delete_done(struct worker_item *item) { end((struct mover_batch *)item); }
@@ -93,9 +93,7 @@ bool mover_batch_start(struct mover *mover, struct mover_group *group, struct mo
 		}
 	if (batch->count == 0)
 		return false;
-	batch->mover = mover;
 	batch->group = group;
-	batch->to = group->to;
 	batch->error = 0;
 	group->batches++;
 	sm_move(steps, &batch->step, BATCH_QUIETING);
@@ -122,8 +120,8 @@ static bool turn(struct mover_batch *batch)
 	if (!copies && !deletes)
 		return false;
 	sm_move(steps, &batch->step, copies ? BATCH_COPYING : BATCH_DELETING);
-	worker_run(batch->mover->peer, &batch->item, copies ? mover_copy_run : mover_copy_delete,
-		copies ? copy_done : delete_done);
+	worker_run(batch->row.mover->peer, &batch->item,
+		copies ? mover_copy_run : mover_copy_delete, copies ? copy_done : delete_done);
 	return true;
 }
 

@@ -155,8 +155,8 @@ static struct copies *copies_new(struct mover_batch *batch)
 	struct copies *copies = calloc(1, sizeof(*copies));
 	must(copies);
 	copies->batch = batch;
-	copies->from = !batch->to;
-	copies->to = batch->to;
+	copies->from = !batch->group->to;
+	copies->to = batch->group->to;
 	return copies;
 }
 
@@ -185,7 +185,7 @@ static void find_out(struct copies *copies)
 	struct mover_batch *batch = copies->batch;
 	int rc;
 	while ((rc = ask_each(copies, copies->from, XSEG_OP_INFO)) != 0 &&
-		!atomic_load(&batch->mover->stopping))
+		!atomic_load(&batch->row.mover->stopping))
 		time_nap(AGAIN_NS);
 	for (unsigned i = 0; i < batch->count; i++) {
 		struct mover_piece *piece = &batch->pieces[i];

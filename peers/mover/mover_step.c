@@ -84,7 +84,7 @@ static void answer(struct mover *mover, struct job *job, int error)
 	if (job->arg0 == MOVER_GROUPS)
 		LIST_FOREACH (any, &mover->groups, link) {
 			state.left += any->phase != MOVER_NONE;
-			state.bytes += any->phase != MOVER_NONE && any->phase != MOVER_DONE;
+			state.moving += any->phase != MOVER_NONE && any->phase != MOVER_DONE;
 		}
 	else if (group)
 		state = (struct mover_state){.phase = group->phase,

@@ -16,6 +16,7 @@
 #define LOOK_NS 200000u
 #define AGAIN_NS 1000000000u
 #define LIST_BYTES (1u << 20)
+#define RELATIVES (1u + MOVER_OWNERS_COUNT)
 
 static struct mover_task *task_of(struct worker_item *item) { return (struct mover_task *)item; }
 
@@ -397,6 +398,13 @@ static void take_back(struct mover *mover, const struct mover_group *group)
 	}
 }
 
+/* Its parent and all owners. */
+static void relatives_in(const struct record *record, uint64_t ids[RELATIVES])
+{
+	memcpy(ids, record->bytes + MOVER_PARENT, sizeof(*ids));
+	memcpy(ids + 1, record->bytes + MOVER_OWNERS, MOVER_OWNERS_COUNT * sizeof(*ids));
+}
+
 /* With which volumes it shares objects, as the half that counts says. */
 static int relatives_of(struct mover *mover, unsigned store, uint64_t id, uint64_t *ids)
 {
@@ -412,11 +420,9 @@ static int relatives_of(struct mover *mover, unsigned store, uint64_t id, uint64
 				sizeof(*generation));
 	}
 	unsigned last = generation[1] > generation[0];
-	memset(ids, 0, (1 + MOVER_OWNERS_COUNT) * sizeof(*ids));
-	if (generation[last] == 0)
-		return 0;
-	memcpy(ids, half[last].bytes + MOVER_PARENT, sizeof(*ids));
-	memcpy(ids + 1, half[last].bytes + MOVER_OWNERS, MOVER_OWNERS_COUNT * sizeof(*ids));
+	memset(ids, 0, RELATIVES * sizeof(*ids));
+	if (generation[last] != 0)
+		relatives_in(&half[last], ids);
 	return 0;
 }
 
@@ -424,7 +430,7 @@ static int relatives_of(struct mover *mover, unsigned store, uint64_t id, uint64
    objects. From now on such join it. */
 static int find_family(struct mover *mover, struct mover_task *task, unsigned from)
 {
-	uint64_t ids[1 + MOVER_OWNERS_COUNT];
+	uint64_t ids[RELATIVES];
 	struct mover_keys keys = {0};
 	wait_records(mover);
 	int rc = list_all(mover, from, (struct xseg_key){.epoch = XSEG_EPOCH_VOLUME}, &keys);
@@ -435,11 +441,11 @@ static int find_family(struct mover *mover, struct mover_task *task, unsigned fr
 		if (keys.all[i].object != 1 || has_id(task->group, id))
 			continue;
 		rc = relatives_of(mover, from, id, ids);
-		for (unsigned k = 0; k < 1 + MOVER_OWNERS_COUNT && rc == 0; k++)
+		for (unsigned k = 0; k < RELATIVES && rc == 0; k++)
 			related |= ids[k] != 0 && has_id(task->group, ids[k]);
 		if (related)
 			mover_group_keys_add(&task->family, keys.all[i]);
-		for (unsigned k = 0; k < 1 + MOVER_OWNERS_COUNT && related; k++)
+		for (unsigned k = 0; k < RELATIVES && related; k++)
 			if (ids[k] != 0 && !has_id(task->group, ids[k]))
 				mover_group_keys_add(
 					&task->family, (struct xseg_key){.volume = ids[k]});
@@ -610,13 +616,11 @@ static int load_one(struct mover *mover, struct mover_task *task, struct xseg_ke
 static int load_resident(struct mover *mover, struct mover_task *task, struct xseg_key key)
 {
 	struct record record;
-	uint64_t ids[2 + MOVER_OWNERS_COUNT] = {key.volume};
+	uint64_t ids[1 + RELATIVES] = {key.volume};
 	int rc = record_get(mover, MOVER_NEW, key, &record);
-	if (rc == 0 && record.size == XSEG_RECORD_MAX) {
-		memcpy(ids + 1, record.bytes + MOVER_PARENT, sizeof(*ids));
-		memcpy(ids + 2, record.bytes + MOVER_OWNERS, MOVER_OWNERS_COUNT * sizeof(*ids));
-	}
-	for (unsigned i = 0; i < 2 + MOVER_OWNERS_COUNT; i++)
+	if (rc == 0 && record.size == XSEG_RECORD_MAX)
+		relatives_in(&record, ids + 1);
+	for (unsigned i = 0; i < 1 + RELATIVES; i++)
 		if (ids[i] != 0)
 			mover_group_keys_add(&task->residents, (struct xseg_key){.volume = ids[i]});
 	return rc == -ENOENT || rc == -EILSEQ ? 0 : rc;

@@ -211,12 +211,12 @@ static bool held(struct rehome *rehome, struct rehome_volume *volume)
 void rehome_source_go(struct rehome *rehome, struct job *job)
 {
 	struct rehome_volume *volume = rehome_volume_find(rehome, job->key.volume);
-	if (volume)
-		volume->move.hold = false;
-	if (volume)
-		job_complete(job, 0);
-	else
+	if (!volume) {
 		job_fail(job, -ENOENT);
+		return;
+	}
+	volume->move.hold = false;
+	job_complete(job, 0);
 }
 
 static void pushed(struct call *call)

@@ -435,7 +435,7 @@ static int count_left(struct move *move, uint64_t *left)
 {
 	uint32_t records = 0;
 	int rc = tell_once(move, MOVER_GROUPS);
-	*left = rc ? 0 : move->state.bytes;
+	*left = rc ? 0 : move->state.moving;
 	if (!rc)
 		rc = count_records(move, move->plug.store, &records);
 	*left += records;
