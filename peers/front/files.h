@@ -2,11 +2,12 @@
 /*
  * The FUSE front, private to its files: volumes as files in a folder.
  *
- *   /dev/fuse -> slot -> request -> calls -> answer              files_slot.c, files_data.c
- *                          `-> names, attributes, open files     files_tree.c, files_open.c
+ *   /dev/fuse -> pipe -> slot -> request -> calls -> answer      files_device.c, files_slot.c,
+ *                                  |                             files_data.c
+ *                                  `-> names, attributes, open files     files_tree.c, files_open.c
  *
  * A message is read into a slot of a memory file, and its slot is free again when it is answered.
- * Whoever started us keeps that file and the connection: when this process is killed its successor
+ * Whoever started us keeps that file, the pipe and the connection: when we are killed our successor
  * finds in the slots what was not answered, and does it (again), and finds which files are open.
  * Only one lane reads messages, or a write that has been answered could be done again over a later
  * one. An inode's number is its volume's id, which is never used again: nothing need be kept of it.
@@ -81,7 +82,7 @@ struct files_handle {
 #define FILES_INIT_MAX 512u
 struct files_memory {
 	uint64_t magic;
-	uint32_t reserved;
+	uint32_t taking;	      /* the slot that a message in the pipe is for */
 	uint32_t init_length;	      /* the first message, in which all is agreed; 0: not yet */
 	uint8_t init[FILES_INIT_MAX]; /* said to libfuse again by a successor */
 	struct files_handle handle[FILES_HANDLES];
@@ -174,6 +175,7 @@ struct files {
 	struct fuse_session *session;
 	struct files_memory *memory;
 	int memory_fd;
+	int message_pipe[2], answer_pipe[2];
 	struct event *event;
 	struct front_client_entry client[FILES_HANDLES];
 	struct files_request request[FILES_SLOTS];
@@ -201,8 +203,33 @@ void files_mount_close(struct files *files);
 void files_mount_end(struct files *files);
 /* Where it should be? */
 bool files_mount_is_there(const struct files *files);
+/* Descriptors that outlive us, by names of ours. */
+void files_mount_keep(const struct files *files, const char *what, int fd);
+int files_mount_take(const struct files *files, const char *what);
+void files_mount_drop(const struct files *files, const char *what);
+
+/* files_device.c */
+/* From here on libfuse reads messages from fd and answers there; it goes on with a predecessor's
+   connection, or has one of its own. */
+int files_device_open(struct files *files, int fd, bool goes_on);
+void files_device_close(struct files *files, bool leave);
+/* The most that a message or an answer carries. */
+uint32_t files_device_data_max(const struct files *files);
+/* A message that a predecessor has not drawn from the pipe, or not whole, goes into its slot. */
+void files_device_resume(struct files *files);
 
 /* files_slot.c */
+static inline struct files_head *files_slot_head(const struct files *files, uint32_t index)
+{
+	return (void *)((char *)files->memory + FILES_SLOTS_AT + (size_t)index * FILES_SLOT_SIZE);
+}
+
+static inline uint32_t files_slot_index(const struct files *files, const struct files_head *head)
+{
+	ptrdiff_t at = (const char *)head - (const char *)files->memory - FILES_SLOTS_AT;
+	return (uint32_t)((size_t)at / FILES_SLOT_SIZE);
+}
+
 extern const struct fuse_lowlevel_ops files_operations;
 int files_slot_start(struct files *files);
 void files_slot_stop(struct files *files);

@@ -185,7 +185,7 @@ static struct fuse_session *new_session(struct files *files)
 	return session;
 }
 
-static void keep(const struct files *files, const char *what, int fd)
+void files_mount_keep(const struct files *files, const char *what, int fd)
 {
 	char name[FRONT_FDSTORE_LENGTH];
 	kept_name(files, what, name);
@@ -219,8 +219,8 @@ static int mount_new(struct files *files, char *why, size_t size)
 		return -EPERM;
 	}
 	crash_point("front_fuse.mount.mounted");
-	keep(files, "state", files->memory_fd);
-	keep(files, "device", fuse_session_fd(files->session));
+	files_mount_keep(files, "state", files->memory_fd);
+	files_mount_keep(files, "device", fuse_session_fd(files->session));
 	log_info(FILES_ROOM, "%s: mounted on %s", files->peer->name, path);
 	return 0;
 }
@@ -239,43 +239,37 @@ static void agree_again(struct files *files)
 	fuse_session_process_buf(files->session, &buffer);
 }
 
-static int take_fd(const struct files *files, const char *what)
+int files_mount_take(const struct files *files, const char *what)
 {
 	char name[FRONT_FDSTORE_LENGTH];
 	kept_name(files, what, name);
 	return notify_take_fd(name);
 }
 
-static void drop_fd(const struct files *files, const char *what)
+void files_mount_drop(const struct files *files, const char *what)
 {
 	char name[FRONT_FDSTORE_LENGTH];
 	kept_name(files, what, name);
 	notify_drop_fd(name);
 }
 
-/* -ENOENT: there is nothing that could be taken over. */
+/* The connection; -ENOENT: there is nothing that could be taken over. */
 static int take_over(struct files *files)
 {
-	char path[32];
-	int device = take_fd(files, "device");
-	files->memory_fd = take_fd(files, "state");
+	int device = files_mount_take(files, "device");
+	files->memory_fd = files_mount_take(files, "state");
 	bool there = device >= 0 && files->memory_fd >= 0 && is_mount(files->options->path);
 	int error = there ? map_memory(files) : -ENOENT;
 	if (!error && (files->memory->magic != FILES_MAGIC ||
 			      files->memory->init_length > FILES_INIT_MAX))
 		error = -ENOENT;
-	snprintf(path, sizeof(path), "/dev/fd/%d", device);
-	if (!error && fuse_session_mount(files->session, path))
-		error = -ENOENT;
-	if (!error) {
-		agree_again(files);
-		return 0;
-	}
+	if (!error)
+		return device;
 	if (device >= 0)
 		close(device);
 	close_memory(files);
-	drop_fd(files, "device");
-	drop_fd(files, "state");
+	files_mount_drop(files, "device");
+	files_mount_drop(files, "state");
 	return -ENOENT;
 }
 
@@ -286,14 +280,20 @@ int files_mount_open(struct files *files, char *why, size_t size)
 		snprintf(why, size, "libfuse makes no session");
 		return -ENOMEM;
 	}
-	int error = take_over(files);
-	if (error)
-		error = mount_new(files, why, size);
+	int fd = take_over(files);
+	bool goes_on = fd >= 0;
+	int error = goes_on ? 0 : mount_new(files, why, size);
+	if (!error) {
+		fd = goes_on ? fd : fuse_session_fd(files->session);
+		error = files_device_open(files, fd, goes_on);
+		if (error)
+			snprintf(why, size, "no pipes for what is in flight: %s", strerror(-error));
+	}
 	if (error) {
 		files_mount_close(files);
 		return error;
 	}
-	int fd = fuse_session_fd(files->session);
+	agree_again(files);
 	fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
 	/* memory that we need must not wait for what we have to write */
 	prctl(PR_SET_IO_FLUSHER, 1, 0, 0, 0);
@@ -308,9 +308,10 @@ void files_mount_close(struct files *files)
 	if (files->session)
 		fuse_session_destroy(files->session);
 	close_memory(files);
+	files_device_close(files, leave);
 	if (!leave) {
-		drop_fd(files, "device");
-		drop_fd(files, "state");
+		files_mount_drop(files, "device");
+		files_mount_drop(files, "state");
 	}
 	files->session = NULL;
 }

@@ -12,11 +12,6 @@
 #define TAKE_MAX 32u	/* in a turn */
 #define OPCODE_INIT 26u /* FUSE_INIT of <linux/fuse.h>, which does not go with libfuse's headers */
 
-static struct files_head *slot_of(const struct files *files, unsigned index)
-{
-	return (void *)((char *)files->memory + FILES_SLOTS_AT + (size_t)index * FILES_SLOT_SIZE);
-}
-
 /* --- requests ---------------------------------------------------------------------- */
 
 struct files_request *files_slot_request(fuse_req_t req, fuse_ino_t inode)
@@ -107,12 +102,11 @@ void files_slot_ask(struct files_request *request, const struct files_question *
 
 static void slot_init(void *context, struct fuse_conn_info *connection)
 {
-	(void)context;
 	/* into slots, not pipes; and that a file has changed is not news to who has written it */
 	connection->want &= ~(unsigned)(FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE |
 					FUSE_CAP_SPLICE_MOVE | FUSE_CAP_AUTO_INVAL_DATA);
 	connection->want |= connection->capable & (FUSE_CAP_ATOMIC_O_TRUNC | FUSE_CAP_ASYNC_DIO);
-	connection->max_write = FILES_DATA_MAX;
+	connection->max_write = files_device_data_max(context);
 	connection->max_background = FILES_SLOTS - FILES_SLOTS / 4;
 	connection->congestion_threshold = FILES_SLOTS / 2;
 }
@@ -213,6 +207,7 @@ static bool has_room(struct files *files)
 static void slot_again(struct files *files)
 {
 	files->serving = true;
+	files_device_resume(files);
 	for (unsigned i = 0; i < FILES_SLOTS; i++) {
 		struct files_head *head = files->request[i].head;
 		if (!head->unique)
@@ -254,7 +249,7 @@ static void slot_readable(evutil_socket_t fd, short what, void *context)
 int files_slot_start(struct files *files)
 {
 	for (unsigned i = 0; i < FILES_SLOTS; i++)
-		files->request[i].head = slot_of(files, i);
+		files->request[i].head = files_slot_head(files, i);
 	files->ready = true;
 	files->event = event_new(peer_event_base(files->peer), fuse_session_fd(files->session),
 		EV_READ | EV_ET | EV_PERSIST, slot_readable, files);

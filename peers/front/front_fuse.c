@@ -54,6 +54,8 @@ static int fuse_start(struct peer *peer, char *why, size_t size)
 	files->peer = peer;
 	files->options = peer->options;
 	files->memory_fd = -1;
+	files->message_pipe[0] = files->message_pipe[1] = -1;
+	files->answer_pipe[0] = files->answer_pipe[1] = -1;
 	front_clients_init(&files->clients);
 	front_volumes_init(&files->volumes, peer, fuse_busy);
 	if (peer->shards > 1) {

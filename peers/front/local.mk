@@ -34,8 +34,8 @@ front_region_la_CFLAGS = $(AM_CFLAGS) $(EVENT_CFLAGS)
 front_region_la_LDFLAGS = $(AM_LDFLAGS) $(MODULE_LDFLAGS)
 front_region_la_LIBADD = $(EVENT_LIBS)
 
-front_fuse_sources = peers/front/files.h peers/front/files_data.c peers/front/files_mount.c \
-	peers/front/files_open.c peers/front/files_slot.c peers/front/files_tree.c peers/front/front_fuse.c
+front_fuse_sources = peers/front/files.h peers/front/files_data.c peers/front/files_device.c \
+	peers/front/files_mount.c peers/front/files_open.c peers/front/files_slot.c peers/front/files_tree.c peers/front/front_fuse.c
 EXTRA_DIST += $(front_fuse_sources)
 if HAVE_FUSE
 pkglib_LTLIBRARIES += front_fuse.la

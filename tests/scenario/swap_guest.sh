@@ -67,7 +67,12 @@ killed() {
     local old
     old=$(pid_of "$1") && kill -s KILL "$old" && soon another "$1" "$old"
 }
-hog_ends() { wait "$HOG_PID" && cat /run/hog && grep -q 'all of it' /run/hog; }
+hog_ends() {
+    wait "$HOG_PID" && grep -q 'all of it' /run/hog && return
+    cat /run/hog
+    dmesg | tail -n 8
+    return 1
+}
 main() {
     step "load the fuse module" module fuse || return
     step "load the loop module" module loop || return
