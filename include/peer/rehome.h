@@ -36,14 +36,22 @@ enum rehome_control {
 	REHOME_KEEP, /* somebody has it open there: it is to be kept for ask.pause_ns, though nobody
 			has it open where it is */
 	/* of people: to the peer on the host that has it */
-	REHOME_GO, /* whoever said ask.hold is ready */
+	REHOME_GO,	 /* whoever said ask.hold is ready */
+	REHOME_PROGRESS, /* out: struct rehome_progress of key.volume */
 };
 
 #define REHOME_EDGES 3u /* to other hosts */
 
 /* While writes go on, what is dirty is written back, round for round, until the rest would take
-   less than the pause that is allowed. What if it never does? */
-enum rehome_stall { REHOME_STALL_FORCE, REHOME_STALL_WAIT, REHOME_STALL_CANCEL };
+   less than the pause that is allowed. What if it never does? THROTTLE: who writes is slowed down,
+   to half of what the cache writes back, then half of that, and so on; at last as FORCE. */
+enum rehome_stall {
+	REHOME_STALL_FORCE,
+	REHOME_STALL_WAIT,
+	REHOME_STALL_CANCEL,
+	REHOME_STALL_THROTTLE,
+	REHOME_STALLS
+};
 
 struct rehome_ask {
 	uint32_t version;  /* REHOME_VERSION */
@@ -101,5 +109,15 @@ struct rehome_info {
 	uint64_t ready;	   /* 1: the rest is short enough; GO is waited for */
 };
 fixed(sizeof(struct rehome_info) == 64);
+
+/* Of a move from here that is under way, or of the last one. All 0 where nothing caches. */
+struct rehome_progress {
+	uint64_t rest;	      /* bytes that the cache has to write back */
+	uint64_t dirty_rate;  /* bytes a second that become dirty */
+	uint64_t bandwidth;   /* bytes a second that are written back */
+	uint64_t expected_ns; /* the pause, if it began now: rest / bandwidth, and a round trip */
+	uint64_t limit;	      /* bytes a second that may be written; 0: as many as there are */
+};
+fixed(sizeof(struct rehome_progress) == 40);
 
 #endif

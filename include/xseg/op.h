@@ -119,6 +119,8 @@ enum xseg_cas { XSEG_CAS_GET, XSEG_CAS_PUT, XSEG_CAS_DELETE };
  *           higher one; -ETIMEDOUT: writes of another one's do not come to an end.
  *   LEAVE   somebody else may be the next one to write to it: all that was written is at the
  *           store when it is answered. To a composer: hands it on; nothing stops meanwhile
+ *   DIRTY   out: struct xseg_dirty: what the first cache on the way has of key.volume alone. To a
+ *           composer: hands it on. -EOPNOTSUPP: there is no cache
  *   DIGEST  out: what identifies the bytes from `offset` on, `length` of them, as a READ would
  *           return them: a digest of XSEG_DIGEST bytes for each `arg1` of them, and for what is
  *           left. Whoever has kept them learns whether they are still the same. Only a bridge
@@ -132,7 +134,14 @@ enum xseg_cas { XSEG_CAS_GET, XSEG_CAS_PUT, XSEG_CAS_DELETE };
 #define XSEG_CONTROL_LEAVE 0x10001u
 #define XSEG_CONTROL_REFENCE 0x10002u
 #define XSEG_CONTROL_DIGEST 0x10003u
+#define XSEG_CONTROL_DIRTY 0x10004u
 #define XSEG_DIGEST 16u /* XXH3 of 128 bits, big-endian */
+
+struct xseg_dirty {
+	uint64_t bytes;	  /* not at the store yet */
+	uint64_t written; /* to the store, since the cache was started */
+};
+fixed(sizeof(struct xseg_dirty) == 16);
 
 enum xseg_volume_state { XSEG_VOLUME_READY = 1, XSEG_VOLUME_IMPORTING, XSEG_VOLUME_REMOVING };
 

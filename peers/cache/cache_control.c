@@ -417,6 +417,22 @@ static void control_volumes(struct peer *peer, struct job *job)
 	job_complete_value(job, at, i < CACHE_VOLUME_SLOTS ? i + 1 : 0);
 }
 
+static void control_dirty(struct peer *peer, struct job *job)
+{
+	const struct cache_volume *volume = cache_volume_find(peer, job->key.volume);
+	struct xseg_dirty dirty = {0};
+	if (job->data_size < sizeof(dirty)) {
+		job_fail(job, -EINVAL);
+		return;
+	}
+	if (volume) {
+		dirty.bytes = atomic_load(&volume->dirty) * XSEG_PAGE;
+		dirty.written = atomic_load(&volume->written);
+	}
+	job_put_bytes(job, 0, &dirty, sizeof(dirty));
+	job_complete(job, sizeof(dirty));
+}
+
 /* --- asked: settings --------------------------------------------------------------------- */
 
 static void setting_store(struct cache_volume *volume, const struct cache_setting *setting)
@@ -679,6 +695,7 @@ void cache_control(struct peer *peer, struct job *job)
 	case CACHE_FLUSH: control_flush(peer, job); break;
 	case XSEG_CONTROL_FENCE: control_fence(peer, job); break;
 	case XSEG_CONTROL_LEAVE: cache_sync_leave(peer, job); break;
+	case XSEG_CONTROL_DIRTY: control_dirty(peer, job); break;
 	case CACHE_SET:
 		error = control_set(peer, job);
 		if (error)

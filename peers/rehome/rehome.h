@@ -7,6 +7,7 @@
  *   rehome_volume.c   what is known of each volume, and whose it is by its record
  *   rehome_open.c     who has one open here, wherever it is
  *   rehome_source.c   from here to another host
+ *   rehome_pace.c     how that gets on, and writers that are slowed down for it
  *   rehome_target.c   from another host to here
  *
  * Nothing is remembered outside of the home record: killed, its successor looks there.
@@ -61,6 +62,17 @@ struct rehome_move {
 	struct job *job;    /* BEGIN, or TAKE: to be answered */
 };
 
+/* How a move gets on. */
+struct rehome_pace {
+	struct rehome_progress progress;
+	struct xseg_dirty dirty; /* as the cache said last */
+	uint64_t measured_ns;	 /* when; 0: not in this move */
+	uint64_t ask_ns;	 /* when it is asked again */
+	bool asking;
+	uint64_t next_ns;      /* progress.limit: no write before */
+	struct job_queue held; /* writes that wait for that, in order */
+};
+
 struct rehome_volume {
 	LIST_ENTRY(rehome_volume) link, at_work;
 	bool is_active; /* something is to be looked at each turn */
@@ -79,6 +91,7 @@ struct rehome_volume {
 	uint64_t due_ns;      /* 0: no; when the step has taken too long */
 	uint8_t again;	      /* enum rehome_action */
 	struct rehome_move move;
+	struct rehome_pace pace;
 	struct rehome_info info;
 	struct job_queue waiting;
 	struct rehome_opener {
@@ -110,7 +123,8 @@ enum {
 	REHOME_C_STAYED,
 	REHOME_C_WAITS,
 	REHOME_C_AWAY,
-	REHOME_C_WARMED
+	REHOME_C_WARMED,
+	REHOME_C_HELD
 };
 
 static inline struct rehome *rehome_of(struct peer *peer) { return peer->state; }
@@ -159,6 +173,8 @@ struct rehome_volume *rehome_volume_of(const struct call *call);
 void rehome_route_serve(struct peer *peer, struct job *job);
 /* To where it is by its state, or it waits. */
 void rehome_route(struct rehome *rehome, struct rehome_volume *volume, struct job *job);
+/* To our composer. */
+void rehome_route_here(const struct rehome_volume *volume, struct job *job);
 /* Until its state says where to. */
 void rehome_route_wait(struct rehome *rehome, struct rehome_volume *volume, struct job *job);
 /* Those that waited for it are served again. */
@@ -212,6 +228,19 @@ void rehome_target_take(struct rehome *rehome, struct job *job);
 /* TAKING has ended: whoever asked for it is answered. */
 void rehome_target_decided(struct rehome *rehome, struct rehome_volume *volume, int error);
 void rehome_target_keep(struct rehome *rehome, struct job *job);
+
+/* --- rehome_pace.c ---------------------------------------------------------------------------- */
+
+/* Of a volume in the state EXPORT: its beginning, each turn, its end. */
+void rehome_pace_begin(struct rehome_volume *volume);
+bool rehome_pace_turn(struct rehome *rehome, struct rehome_volume *volume, uint64_t now);
+void rehome_pace_end(struct rehome *rehome, struct rehome_volume *volume);
+/* When a turn has something to do; UINT64_MAX: not because of us. */
+uint64_t rehome_pace_wake(const struct rehome_volume *volume);
+/* Writers are slowed down more; false: they are slow enough. */
+bool rehome_pace_tighten(struct rehome_volume *volume);
+/* To our composer, now or when progress.limit allows it. */
+void rehome_pace_write(struct rehome *rehome, struct rehome_volume *volume, struct job *job);
 
 /* --- rehome_warm.c --------------------------------------------------------------------------- */
 

@@ -26,6 +26,7 @@ static const struct xseg_counter counters[] = {
 	[REHOME_C_AWAY] = {"away", "", "requests that went on to another host"},
 	[REHOME_C_WARMED] = {"warmed", "bytes",
 		"cached here of volumes that went, and asked for at the other host"},
+	[REHOME_C_HELD] = {"held", "", "writes that were slowed down so that a volume can move"},
 	{NULL, NULL, NULL},
 };
 

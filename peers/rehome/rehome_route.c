@@ -43,6 +43,12 @@ void rehome_route_wait(struct rehome *rehome, struct rehome_volume *volume, stru
 	rehome_volume_event(rehome, volume, REHOME_EV_ASKED, 0);
 }
 
+void rehome_route_here(const struct rehome_volume *volume, struct job *job)
+{
+	go_on(volume, job);
+	job_forward(job, REHOME_HERE);
+}
+
 void rehome_route(struct rehome *rehome, struct rehome_volume *volume, struct job *job)
 {
 	enum rehome_way way = rehome_table_way(volume->state);
@@ -54,11 +60,15 @@ void rehome_route(struct rehome *rehome, struct rehome_volume *volume, struct jo
 		rehome_route_wait(rehome, volume, job);
 		return;
 	}
-	go_on(volume, job);
-	if (way == REHOME_WAY_THERE)
+	if (unlikely(volume->state == REHOME_EXPORT) && volume->pace.progress.limit != 0 &&
+		job->op == XSEG_OP_WRITE) {
+		rehome_pace_write(rehome, volume, job);
+	} else if (way == REHOME_WAY_HERE) {
+		rehome_route_here(volume, job);
+	} else {
+		go_on(volume, job);
 		go_there(rehome, volume, job);
-	else
-		job_forward(job, REHOME_HERE);
+	}
 }
 
 void rehome_route_wake(struct rehome *rehome, struct rehome_volume *volume)
@@ -204,6 +214,19 @@ static void tell(struct rehome *rehome, struct job *job)
 	}
 }
 
+static void tell_progress(const struct rehome *rehome, struct job *job)
+{
+	const struct rehome_volume *volume = rehome_volume_find(rehome, job->key.volume);
+	const struct rehome_progress *progress = volume ? &volume->pace.progress : NULL;
+	uint32_t size = REHOME_ANSWER_AT + (uint32_t)sizeof(*progress);
+	if (!progress || job->data_size < size) {
+		job_fail(job, progress ? -EINVAL : -ENOENT);
+		return;
+	}
+	job_put_bytes(job, REHOME_ANSWER_AT, progress, sizeof(*progress));
+	job_complete(job, size);
+}
+
 static void control(struct peer *peer, struct job *job)
 {
 	struct rehome *rehome = rehome_of(peer);
@@ -212,6 +235,7 @@ static void control(struct peer *peer, struct job *job)
 	case REHOME_GO: rehome_source_go(rehome, job); break;
 	case REHOME_CANCEL: cancel(rehome, job); break;
 	case REHOME_STATE: tell(rehome, job); break;
+	case REHOME_PROGRESS: tell_progress(rehome, job); break;
 	case REHOME_OFFER: rehome_target_offer(rehome, job); break;
 	case REHOME_TAKE: rehome_target_take(rehome, job); break;
 	case REHOME_KEEP: rehome_target_keep(rehome, job); break;

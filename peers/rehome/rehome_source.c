@@ -133,7 +133,7 @@ static int begin(struct rehome *rehome, struct rehome_volume *volume, const stru
 	uint32_t edge = 1 + ask->edge;
 	if (ask->version != REHOME_VERSION)
 		return -EPROTO;
-	if (ask->edge >= REHOME_EDGES || ask->stall > REHOME_STALL_CANCEL)
+	if (ask->edge >= REHOME_EDGES || ask->stall >= REHOME_STALLS)
 		return -EINVAL;
 	rehome_volume_edges(rehome);
 	if (rehome->edges[edge].port == XSEG_NONE)
@@ -151,6 +151,7 @@ static int begin(struct rehome *rehome, struct rehome_volume *volume, const stru
 		.heard_ns = now_of(rehome),
 		.pause_ns = ask->pause_ns};
 	volume->info = (struct rehome_info){.moves = volume->info.moves};
+	rehome_pace_begin(volume);
 	return 0;
 }
 
@@ -196,6 +197,16 @@ static int stalls(struct rehome_move *move, uint64_t took_ns)
 	return ++move->stalled >= STALLED;
 }
 
+/* The pause may be longer than was asked for. */
+static bool forces(struct rehome_volume *volume)
+{
+	struct rehome_move *move = &volume->move;
+	if (move->stall != REHOME_STALL_THROTTLE)
+		return move->stall == REHOME_STALL_FORCE;
+	move->best_ns = 0; /* counted anew from here */
+	return !rehome_pace_tighten(volume);
+}
+
 /* Whoever holds it gets something ready: round for round meanwhile, and the rest stays short. */
 static bool held(struct rehome *rehome, struct rehome_volume *volume)
 {
@@ -237,7 +248,7 @@ static void pushed(struct call *call)
 		rc = -EAGAIN;
 	if (rc != 0)
 		rehome_volume_event(rehome, volume, REHOME_EV_FAILED, rc);
-	else if (!fits && !(stalled && move->stall == REHOME_STALL_FORCE))
+	else if (!fits && !(stalled && forces(volume)))
 		rehome_volume_event(rehome, volume, REHOME_EV_LONG, 0);
 	else if (!held(rehome, volume))
 		rehome_volume_event(rehome, volume, REHOME_EV_SHORT, 0);
@@ -357,5 +368,7 @@ bool rehome_source_turn(struct rehome *rehome, struct rehome_volume *volume)
 		rehome_volume_event(rehome, volume, REHOME_EV_QUIET, 0);
 		return true;
 	}
+	if (volume->state == REHOME_EXPORT)
+		return rehome_pace_turn(rehome, volume, now_of(rehome));
 	return rehome_open_turn(rehome, volume);
 }

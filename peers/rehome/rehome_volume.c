@@ -25,6 +25,7 @@ struct rehome_volume *rehome_volume_get(struct rehome *rehome, uint64_t id)
 		return volume;
 	volume->id = id;
 	TAILQ_INIT(&volume->waiting);
+	TAILQ_INIT(&volume->pace.held);
 	LIST_INSERT_HEAD(bucket_of(rehome, id), volume, link);
 	return volume;
 }
@@ -112,6 +113,8 @@ void rehome_volume_event(
 	log_debug("rehome", "%s: volume %016llx: %s -> %s", rehome->peer->name,
 		(unsigned long long)volume->id, rehome_state_name(before),
 		rehome_state_name(rule->next));
+	if (before == REHOME_EXPORT && rule->next != REHOME_EXPORT)
+		rehome_pace_end(rehome, volume);
 	act(rehome, volume, rule->action);
 	if (rule->action == REHOME_DO_SERVE || rule->action == REHOME_DO_FORWARD) {
 		rehome_source_end(rehome, volume, error);
@@ -479,6 +482,8 @@ bool rehome_volume_turn(struct rehome *rehome)
 		} else if (volume->state == REHOME_FROZEN) {
 			wake_ns = now + REHOME_LOOK_NS;
 		}
+		if (rehome_pace_wake(volume) < wake_ns)
+			wake_ns = rehome_pace_wake(volume);
 	}
 	if (!LIST_EMPTY(&rehome->active) && wake_ns > now + REHOME_RETRY_NS)
 		wake_ns = now + REHOME_RETRY_NS;

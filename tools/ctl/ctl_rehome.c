@@ -32,8 +32,8 @@ static const struct ctl_option option_to = {"to", 0, "HOST",
 	NULL};
 static const struct ctl_option option_pause = {
 	"downtime", 0, "TIME", "requests may wait so long (default 50ms)", NULL};
-static const struct ctl_option option_stall = {
-	"on-stall", 0, "WHAT", "if that cannot be reached: force (default), wait or cancel", NULL};
+static const struct ctl_option option_stall = {"on-stall", 0, "WHAT",
+	"if that cannot be reached: force (default), throttle, wait or cancel", NULL};
 
 static const struct ctl_option option_freeze = {"freeze-cmd", 0, "COMMAND",
 	"run by the shell just before requests wait, and waited for; SKERRY_VOLUME is the volume. "
@@ -237,7 +237,7 @@ static int told(const struct rehome *rehome, const struct move *move, size_t sta
 		{-ELOOP, FAULT_USAGE, "that bridge leads back to this host", NULL},
 		{-EROFS, FAULT_USAGE, "it is read-only", "every host can read a snapshot as it is"},
 		{-EAGAIN, FAULT_FAILED, "it is written to faster than its cache writes back",
-			"--on-stall=force accepts a longer pause, --downtime says how long"},
+			"--on-stall force accepts a longer pause, throttle slows writers down"},
 		{-ECANCELED, FAULT_FAILED, "it was cancelled", NULL},
 		{-ETIME, FAULT_TIMEOUT, "requests on their way did not end in time",
 			"its drain-timeout= sets the limit; 'xsegctl trace' shows them"},
@@ -592,7 +592,12 @@ static int read_to(struct ctl *ctl, struct rehome *rehome, const char *to)
 
 static int read_options(struct ctl *ctl, struct rehome *rehome)
 {
-	static const char *const stalls[] = {"force", "wait", "cancel"};
+	static const char *const stalls[REHOME_STALLS] = {
+		[REHOME_STALL_FORCE] = "force",
+		[REHOME_STALL_WAIT] = "wait",
+		[REHOME_STALL_CANCEL] = "cancel",
+		[REHOME_STALL_THROTTLE] = "throttle",
+	};
 	const char *store = ctl_option_value(ctl, "store");
 	const char *pause = ctl_option_value(ctl, "downtime");
 	const char *stall = ctl_option_value(ctl, "on-stall");
@@ -626,7 +631,7 @@ static int read_options(struct ctl *ctl, struct rehome *rehome)
 		strcmp(stall, stalls[rehome->ask.stall]) != 0)
 		rehome->ask.stall++;
 	if (rehome->ask.stall == countof(stalls))
-		return fault_set(&ctl->fault, FAULT_USAGE, stall, "force, wait or cancel",
+		return fault_set(&ctl->fault, FAULT_USAGE, stall, "force, throttle, wait or cancel",
 			"--on-stall knows no '%s'", stall);
 	if (ctl->argc == 0)
 		rc = ctl_option_number(ctl, "at-once", AT_ONCE_MAX, &rehome->at_once);

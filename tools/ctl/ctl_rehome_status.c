@@ -14,9 +14,11 @@
 
 static const struct ctl_column status_columns[] = {{"name", "NAME", CTL_TEXT},
 	{"volume", "VOLUME", CTL_TEXT}, {"state", "STATE", CTL_TEXT}, {"to", "TO", CTL_TEXT},
-	{"rounds", "ROUNDS", CTL_COUNT}, {"round_ns", "REST", CTL_TIME},
-	{"pause_ns", "PAUSE", CTL_TIME}, {"waiting", "WAITING", CTL_COUNT},
-	{"moves", "MOVES", CTL_COUNT}, {"error", "ERROR", CTL_TEXT}};
+	{"rounds", "ROUNDS", CTL_COUNT}, {"rest", "REST", CTL_SIZE},
+	{"dirty_rate", "DIRTIED/S", CTL_SIZE}, {"limit", "LIMIT/S", CTL_SIZE},
+	{"expected_ns", "EXPECTED", CTL_TIME}, {"pause_ns", "PAUSE", CTL_TIME},
+	{"waiting", "WAITING", CTL_COUNT}, {"moves", "MOVES", CTL_COUNT},
+	{"error", "ERROR", CTL_TEXT}};
 
 struct rehomer {
 	char segment[NAME_LENGTH_MAX + 1], name[NAME_LENGTH_MAX + 1];
@@ -32,19 +34,44 @@ static const char *name_of(const struct ctl_map_nodes *nodes, uint64_t id)
 	return NULL;
 }
 
-static json_t *row_of(const struct ctl_map_nodes *nodes, const struct rehome_info *info,
-	const struct rehomer *rehomer)
+/* All 0 of one that does not move. */
+static struct rehome_progress progress_of(
+	const struct ctl *ctl, const struct rehomer *rehomer, const struct rehome_info *info)
+{
+	struct rehome_progress progress = {0};
+	struct ctl_call call = {.what = REHOME_PROGRESS,
+		.volume = info->volume,
+		.answer_at = REHOME_ANSWER_AT,
+		.out = &progress,
+		.out_size = sizeof(progress)};
+	bool moves = info->state == REHOME_EXPORT || info->state == REHOME_FROZEN ||
+		     info->state == REHOME_COMMITTING;
+	if (!moves || ctl_call_once(rehomer->segment, rehomer->name, ctl->timeout_ns, &call) != 0)
+		return (struct rehome_progress){0};
+	return progress;
+}
+
+static json_t *row_of(const struct ctl *ctl, const struct ctl_map_nodes *nodes,
+	const struct rehome_info *info, const struct rehomer *rehomer)
 {
 	char volume[24];
+	struct rehome_progress progress = progress_of(ctl, rehomer, info);
 	snprintf(volume, sizeof(volume), "%016llx", (unsigned long long)info->volume);
 	bool leads = info->edge > 0 && info->edge <= REHOME_EDGES;
 	const char *to = leads ? rehomer->to[info->edge - 1] : "";
-	return json_pack("{s:s?, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:s}", "name",
+	json_t *row = json_pack("{s:s?, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:s}", "name",
 		name_of(nodes, info->volume), "volume", volume, "state",
 		rehome_state_name(info->state), "to", to, "rounds", (json_int_t)info->rounds,
 		"round_ns", (json_int_t)info->round_ns, "pause_ns", (json_int_t)info->pause_ns,
 		"waiting", (json_int_t)info->waiting, "moves", (json_int_t)info->moves, "error",
 		info->error ? strerror(-info->error) : "");
+	json_t *more = json_pack("{s:I, s:I, s:I, s:I, s:I}", "rest", (json_int_t)progress.rest,
+		"dirty_rate", (json_int_t)progress.dirty_rate, "bandwidth",
+		(json_int_t)progress.bandwidth, "limit", (json_int_t)progress.limit, "expected_ns",
+		(json_int_t)progress.expected_ns);
+	json_object_update(row, more);
+	json_decref(more);
+	return row;
 }
 
 /* None where the composer does not answer. */
@@ -102,7 +129,7 @@ static int run_status(struct ctl *ctl)
 			rc = fault_set(&ctl->fault, fault_code_of_errno(error), rehomer.name, NULL,
 				"'%s': %s", rehomer.name, strerror(-error));
 		for (uint32_t i = 0; !error && i < call.got / sizeof(*infos); i++)
-			json_array_append_new(rows, row_of(&nodes, &infos[i], &rehomer));
+			json_array_append_new(rows, row_of(ctl, &nodes, &infos[i], &rehomer));
 		call.number = call.value;
 		if (error || call.value == 0)
 			break;
@@ -122,11 +149,12 @@ const struct ctl_verb ctl_rehome_status = {
 	0,
 	0,
 	"where volumes are, and how moves get on",
-	"\tOf all that the re-homer has seen. STATE: *home* here; *export* being written back, "
+	"\tOf all that the re-homer has seen. STATE: *home* here; *export* being written back: "
 	"REST "
-	"is how long the last round took; *frozen* and *committing*: requests wait; *away* at the "
-	"host behind the bridge TO. PAUSE is how long requests waited at the last move, ERROR why "
-	"it stayed.\n",
+	"is left, DIRTIED/S comes anew each second, LIMIT/S is what writers are slowed down to, "
+	"EXPECTED how long requests would wait now; *frozen* and *committing*: they do; *away* at "
+	"the host behind the bridge TO. PAUSE is how long requests waited at the last move, ERROR "
+	"why it stayed.\n",
 	run_status,
 	{0},
 	.examples = "xsegctl rehome status --json\n",
