@@ -20,16 +20,8 @@
 
 #define PIPE_SIZE (2u * FILES_DATA_MAX)
 #define PIPE_SIZE_ANYBODY (1u << 20) /* what may have who is not root, see pipe(7) */
-#define PIPE_SLOTS_SPARE 4u	     /* a message's beginning, and data that begin within a page */
-
-static int new_pipe(int fds[2])
-{
-	if (pipe2(fds, O_CLOEXEC | O_NONBLOCK))
-		return -errno;
-	if (fcntl(fds[1], F_SETPIPE_SZ, PIPE_SIZE) < 0)
-		fcntl(fds[1], F_SETPIPE_SZ, PIPE_SIZE_ANYBODY);
-	return 0;
-}
+#define PIPE_SIZE_MIN (64u << 10)    /* who has very many gets smaller ones */
+#define PIPE_SPARE (4u * XSEG_PAGE)  /* a message's beginning, and data that begin within a page */
 
 static void close_pipe(int fds[2])
 {
@@ -40,12 +32,24 @@ static void close_pipe(int fds[2])
 	}
 }
 
+static int new_pipe(int fds[2])
+{
+	if (pipe2(fds, O_CLOEXEC | O_NONBLOCK))
+		return -errno;
+	if (fcntl(fds[1], F_SETPIPE_SZ, PIPE_SIZE) < 0)
+		fcntl(fds[1], F_SETPIPE_SZ, PIPE_SIZE_ANYBODY);
+	if (fcntl(fds[1], F_GETPIPE_SZ) >= (int)PIPE_SIZE_MIN)
+		return 0;
+	close_pipe(fds);
+	return -ENFILE;
+}
+
 uint32_t files_device_data_max(const struct files *files)
 {
 	int size = fcntl(files->message_pipe[1], F_GETPIPE_SZ);
-	must(size > (int)(PIPE_SLOTS_SPARE * XSEG_PAGE));
+	must(size >= (int)PIPE_SIZE_MIN);
 	uint32_t max = FILES_DATA_MAX;
-	while (max > (uint32_t)size - PIPE_SLOTS_SPARE * XSEG_PAGE)
+	while (max > (uint32_t)size - PIPE_SPARE)
 		max /= 2;
 	return max;
 }

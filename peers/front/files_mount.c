@@ -287,7 +287,10 @@ int files_mount_open(struct files *files, char *why, size_t size)
 		fd = goes_on ? fd : fuse_session_fd(files->session);
 		error = files_device_open(files, fd, goes_on);
 		if (error)
-			snprintf(why, size, "no pipes for what is in flight: %s", strerror(-error));
+			snprintf(why, size,
+				"no pipe for what is in flight: %s; see "
+				"/proc/sys/fs/pipe-user-pages-soft and -hard",
+				strerror(-error));
 	}
 	if (error) {
 		files_mount_close(files);
