@@ -12,7 +12,8 @@ came about, beside reading the folder's files. data: each host has a store of it
 volume holds goes along; beside a TCP stream, and beside qemu-img, which copies the same volume to
 qemu-nbd at the other end of the same link while nobody may write to it; and the longest read and
 write of a client that reads and writes 4 KiB a thousand times a second all the while (half of the
-rounds).
+rounds). dirtied: 800 MiB in the cache, six tenths of it written anew, and on while the volume moves,
+by one who writes 64 KiB after 64 KiB; over one store, with --on-stall force and throttle.
 """
 
 import json
@@ -42,11 +43,13 @@ except ImportError:
 RTTS = (0, 1, 10, 40)  # ms
 SIZE = 192 * MIB
 DATA = 1024 * MIB
+DIRTIED = 800 * MIB
+SHARE = 0.6
 MARGIN = 20  # ms
 
 HOST = """[segment]
 name={name}
-size=768M
+size={segment}
 [peer nbd0]
 role=front_nbd
 listen=unix:{folder}/{name}.sock
@@ -61,7 +64,7 @@ edge.store=file0
 [peer cache0]
 role=cached
 edge.store=file0
-size=256M
+size={cache}
 [peer file0]
 role=blocker_file
 dir={folder}/{store}
@@ -117,6 +120,8 @@ class Hosts:
             with open(path, "w", encoding="utf-8") as file:
                 for part in (HOST, STORES) if self.own else (HOST,):
                     file.write(part.format(name=name, folder=self.folder, port=ends[name, part],
+                                           segment=self.size // 2 * 3 + 512 * MIB,
+                                           cache=self.size // 4 * 5 if not self.own else "256M",
                                            relay=relays[other, part],
                                            store=f"store-{name}" if self.own else "store"))
             self.up.append(name)
@@ -166,11 +171,15 @@ class Hosts:
         handle.connect_uri(f"nbd+unix:///disk?socket={self.folder}/{name}.sock")
         return handle
 
-    def move(self, name):
+    def move(self, name, *more):
         """To the other one: it says what it took."""
         store = ("--store", "store1") if self.own else ()
         return json.loads(self.control("rehome", "-s", name, "disk", "--to", "far0", *store,
-                                       "--json"))
+                                       *more, "--json"))
+
+    def dirty(self, name):
+        found = json.loads(self.control("cache", "list", "-s", name, "--json"))
+        return found["caches"][0]["dirty"]
 
     def counter(self, name, peer, which):
         found = json.loads(self.control("stats", peer, "-s", name, "--json"))
@@ -409,7 +418,57 @@ def data(table, options):
             table.row(f"read, {kind}, RTT {rtt}", "ms")
 
 
-TABLES = {"pause": pause, "warm": warm, "data": data}
+# --- dirtied --------------------------------------------------------------------------------------
+
+def dirtied_round(table, hosts, rtt, way):
+    handles = [hosts.client("a") for _ in range(3)]
+    fill(handles[0], hosts.size)
+    clients = [Client(handles[0]), Client(handles[1], reads=True), Client(handles[2], 65536, 0)]
+    for client in clients:
+        client.start()
+    try:
+        while len(clients[2].took) * clients[2].block < SHARE * hosts.size:
+            time.sleep(0.01)
+        before = hosts.dirty("a")
+        begun = time.monotonic()
+        said = hosts.move("a", "--on-stall", way)
+        ended = time.monotonic()
+    finally:
+        for client in clients:
+            client.end()
+        for handle in handles:
+            handle.shutdown()
+    written = len(clients[2].between(begun, ended)) * clients[2].block
+    table.add(f"dirty before, {way}, RTT {rtt}", before)
+    table.add(f"written, {way}, RTT {rtt}", written)
+    table.add(f"whole, {way}, RTT {rtt}", ended - begun)
+    table.add(f"volume, {way}, RTT {rtt}", said["pause_ns"] / 1e6)
+    table.add(f"write, {way}, RTT {rtt}", clients[0].between(begun, ended)[-1])
+    table.add(f"read, {way}, RTT {rtt}", clients[1].between(begun, ended)[-1])
+    hosts.move("b")
+
+
+def dirtied(table, options):
+    size = SIZE if options.quick else DIRTIED
+    table.head(f"dirtied: {size // MIB} MiB in the cache, {SHARE * 100:.0f} % of it written anew")
+    with Hosts(options.disk, size) as hosts:
+        for _ in range(options.rounds):
+            for rtt in RTTS:
+                hosts.delay(rtt)
+                for way in ("force", "throttle"):
+                    dirtied_round(table, hosts, rtt, way)
+    for rtt in RTTS:
+        for way in ("force", "throttle"):
+            name = f"{way}, RTT {rtt}"
+            table.row(f"dirty before, {name}", "MB", scale=1e-6)
+            table.row(f"written, {name}", "MB", scale=1e-6)
+            table.row(f"whole, {name}", "s")
+            table.row(f"volume, {name}", "ms")
+            table.row(f"write, {name}", "ms", value_goal=("at most", 100))
+            table.row(f"read, {name}", "ms")
+
+
+TABLES = {"pause": pause, "warm": warm, "data": data, "dirtied": dirtied}
 
 
 def main():
