@@ -12,8 +12,8 @@ came about, beside reading the folder's files. data: each host has a store of it
 volume holds goes along; beside a TCP stream, and beside qemu-img, which copies the same volume to
 qemu-nbd at the other end of the same link while nobody may write to it; and the longest read and
 write of a client that reads and writes 4 KiB a thousand times a second all the while (half of the
-rounds). dirtied: 800 MiB in the cache, six tenths of it written anew, and on while the volume moves,
-by one who writes 64 KiB after 64 KiB; over one store, with --on-stall force and throttle.
+rounds). dirtied: 800 MiB in the cache, six tenths of it written anew, and on while the volume
+moves, by one who writes 64 KiB after 64 KiB; over one store, with --on-stall force and throttle.
 """
 
 import json

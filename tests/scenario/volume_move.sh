@@ -229,6 +229,18 @@ ctl_exits 0 "all back" volume move big --to file0
 ctl_exits 0 "all back" volume move another --to file0 --json
 json_is "the mover goes" .mover null
 
+# --- one that was being taken out -----------------------------------------------------------------
+ctl_exits 0 "a mover" peer start mover0=mover,edge.store=new0,edge.store-to=file0
+ctl_exits 0 "of which somebody was killed as he had stopped it" peer stop mover0
+ctl_exits 0 "is taken out" volume move disk --to file0
+tap_is "altogether" "$("$XSEGCTL" peer list --json |
+    jq -c '[.peers[] | select(.role == "mover")]')" "[]"
+ctl_exits 0 "another" peer start mover0=mover,edge.store=new0,edge.store-to=file0
+ctl_exits 0 "is stopped, too" peer stop mover0
+ctl_exits 0 "and in nobody's way" volume move disk --to new0
+ctl_exits 0 "nor on the way back" volume move disk --to file0 --json
+json_is "the mover goes" .mover null
+
 # --- one that has stopped half way --------------------------------------------------------------
 ctl_exits 0 "slowly" volume move big --to new0 --bandwidth 64K --detach --json
 job=$(jq .job "$SCENE_DIR/ctl.out")

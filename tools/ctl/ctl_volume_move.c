@@ -324,6 +324,34 @@ static int bring_back(struct move *move)
 	return rc ? rc : ctl_settle(plug, to, false);
 }
 
+static bool row_is(const json_t *row, const char *key, const char *text)
+{
+	const char *value = json_string_value(json_object_get(row, key));
+	return value && !strcmp(value, text);
+}
+
+/* Whoever was killed as he took a mover out may have stopped it, and the keeper knows it still. */
+static int finish_taking_out(struct move *move)
+{
+	json_t *list = NULL;
+	const json_t *row;
+	size_t i;
+	int rc = ctl_plug_ask(&move->plug, "peer.list", NULL, &list);
+	json_array_foreach (json_object_get(list, "peers"), i, row) {
+		struct ctl_plug left = move->plug;
+		bool stopped = row_is(row, "state", "stopped") || row_is(row, "state", "stopping");
+		if (rc || !stopped || !row_is(row, "role", MOVER_ROLE))
+			continue;
+		snprintf(left.name, sizeof(left.name), "%s",
+			json_string_value(json_object_get(row, "name")));
+		snprintf(left.store, sizeof(left.store), "%s", move->below);
+		ctl_plug_edges(&left);
+		rc = left.edge_count ? 0 : ctl_unplug_rest(&left, false);
+	}
+	json_decref(list);
+	return rc;
+}
+
 /* The mover's own edge goes on leading to the old store; and if it stays, that of who offers the
    store to other hosts: each of them looks into both stores itself, and not through the other. */
 static bool keeps(const struct move *move, const char *edge)
@@ -537,6 +565,8 @@ static int move_all(struct move *move, struct ctl_work *work)
 	int rc = begin(move);
 	if (!move->plug.seg.ports)
 		return rc;
+	if (!rc && !move->there)
+		rc = finish_taking_out(move);
 	if (!rc && !move->in_place)
 		rc = find_group(move);
 	client_close(&move->composer);
