@@ -12,6 +12,7 @@
  *   vhost_check load SOCKET read|write SIZE DEPTH MS    at random; MS 0: all, in order;
  *                                      "OPERATIONS/S P50_US KICKS", the last for each operation
  *   vhost_check status SOCKET TYPE SECTOR LENGTH        one request: its status, a number
+ *   vhost_check writes SOCKET COUNT 0|1  one after the other; 0: with its write cache turned off
  */
 #include "tests/lib/vhost_check.h"
 
@@ -197,6 +198,13 @@ static void laws_of_refusals(struct driver *driver)
 		driver_do(driver, 0, 77, 0, data, SECTOR) == VIRTIO_BLK_S_UNSUPP);
 }
 
+static bool sets_cache(struct driver *driver, uint8_t on)
+{
+	union vhost_payload wce = {.config = {32, 1, 0, {on}}};
+	return driver_tell(driver, VHOST_SET_CONFIG, &wce, VHOST_CONFIG_HEADER + 1, -1) == 0 &&
+	       driver_get_config(driver) == 0 && driver->disk.wce == on;
+}
+
 static int check_laws(const char *socket)
 {
 	struct driver driver;
@@ -219,12 +227,9 @@ static int check_laws(const char *socket)
 	printf("# '%.20s'\n", id);
 	laws_of_ranges(&driver);
 	laws_of_refusals(&driver);
-	union vhost_payload wce = {.config = {32, 1, 0, {0}}};
 	check_law("its write cache is turned off",
-		driver_tell(&driver, VHOST_SET_CONFIG, &wce, VHOST_CONFIG_HEADER + 1, -1) == 0 &&
-			driver_get_config(&driver) == 0 && driver.disk.wce == 0 &&
-			check_writes_and_reads(&driver, 0, 8, 4096));
-	wce.config.offset = 0;
+		sets_cache(&driver, 0) && check_writes_and_reads(&driver, 0, 8, 4096));
+	union vhost_payload wce = {.config = {0, 1, 0, {0}}};
 	check_law("nothing else of it can be changed",
 		driver_tell(&driver, VHOST_SET_CONFIG, &wce, VHOST_CONFIG_HEADER + 1, -1) != 0);
 	driver_close(&driver);
@@ -643,6 +648,19 @@ static int run_status(const char *socket, char **word)
 	return 0;
 }
 
+static int run_writes(const char *socket, unsigned count, bool cached)
+{
+	struct driver driver;
+	if (!check_open(&driver, socket, (struct driver_config){0}))
+		return 1;
+	bool good = sets_cache(&driver, cached);
+	for (unsigned i = 0; good && i < count; i++)
+		good = driver_do(&driver, 0, VIRTIO_BLK_T_OUT, 8, driver.data, 4096) ==
+		       VIRTIO_BLK_S_OK;
+	driver_close(&driver);
+	return !good;
+}
+
 int main(int argc, char **argv)
 {
 	const char *what = argc > 2 ? argv[1] : "", *socket = argc > 2 ? argv[2] : "";
@@ -663,6 +681,8 @@ int main(int argc, char **argv)
 			(unsigned)atoi(argv[5]), strtoull(argv[6], NULL, 0));
 	if (!strcmp(what, "status") && argc == 6)
 		return run_status(socket, argv + 3);
+	if (!strcmp(what, "writes") && argc == 5)
+		return run_writes(socket, (unsigned)atoi(argv[3]), atoi(argv[4]));
 	fprintf(stderr, "vhost_check: see the head of tests/lib/vhost_check.c\n");
 	return 2;
 }

@@ -48,6 +48,19 @@ laws "laws" laws
 laws "rude" rude
 laws "moves" moves
 
+# --- its write cache -------------------------------------------------------------------------
+syncs() { # how many files were synced for a hundred writes
+    local before after
+    before=$("$XSEGCTL" stats file0 --json | jq '[.peers[].counters.syncs] | add')
+    "$CHECK" writes "$disk" 100 "$1" || return
+    after=$("$XSEGCTL" stats file0 --json | jq '[.peers[].counters.syncs] | add')
+    echo $((after - before))
+}
+many=$(syncs 0) few=$(syncs 1)
+tap_run "turned off, each write is durable when it is answered" test "$many" -ge 100
+tap_run "turned on, none of them need be" test "$few" -lt 100
+tap_note "synced $many and $few times"
+
 # --- one volume, several doors ---------------------------------------------------------------
 tap_is "a write" "$("$CHECK" status "$disk" 1 64 65536)" 0
 nbd() { scene_io "nbd+unix:///disk?socket=$socket" "$@"; }
