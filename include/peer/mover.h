@@ -27,8 +27,7 @@ enum mover_control {
 				  said; its records are taken from both stores' sight */
 	MOVER_STEP,   /* some more of them; when none is left, the records appear in their place */
 	MOVER_STATE,  /* what is answered to all */
-	MOVER_GROUPS, /* the answer's `left`: how many groups there are, `moving`: on their way;
-			 `objects`: how many volumes the new store has besides */
+	MOVER_GROUPS, /* the answer's `left`: how many groups there are, `moving`: on their way */
 	MOVER_NAMES,  /* all names of volumes that are left go to the new store: for whoever takes
 			the mover out; no group is needed, and nothing answered */
 };

@@ -199,7 +199,6 @@ struct mover {
 	struct mover_group resident;  /* volumes that lie in the new store, and are on no way */
 	struct mover_group astray[2]; /* those that another host's mover has on its way; by the
 					 store where they were before */
-	uint64_t residents;
 	struct mover_id_chain *ids;
 	struct mover_chain *objects;
 	struct job_queue

@@ -59,7 +59,6 @@ static void id_forget(struct mover *mover, uint64_t id)
 	struct mover_id *entry;
 	LIST_FOREACH (entry, ids_of(mover, id), chain)
 		if (entry->id == id) {
-			mover->residents -= mover_group_is_resident(mover, entry->group);
 			LIST_REMOVE(entry, chain);
 			free(entry);
 			return;
@@ -76,10 +75,8 @@ void mover_group_add_id(struct mover *mover, struct mover_group *group, uint64_t
 
 void mover_group_reside(struct mover *mover, uint64_t id)
 {
-	if (mover_group_find(mover, id))
-		return;
-	id_note(mover, &mover->resident, id);
-	mover->residents++;
+	if (!mover_group_find(mover, id))
+		id_note(mover, &mover->resident, id);
 }
 
 void mover_group_remove(struct mover *mover, struct mover_group *group)

@@ -80,8 +80,6 @@ static void answer(struct mover *mover, struct job *job, int error)
 	struct mover_state state = {0};
 	struct mover_group *any;
 	if (job->arg0 == MOVER_GROUPS)
-		state.objects = mover->residents;
-	if (job->arg0 == MOVER_GROUPS)
 		LIST_FOREACH (any, &mover->groups, link) {
 			state.left += any->phase != MOVER_NONE;
 			state.moving += any->phase != MOVER_NONE && any->phase != MOVER_DONE;

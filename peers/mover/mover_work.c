@@ -615,15 +615,12 @@ static int load_one(struct mover *mover, struct mover_task *task, struct xseg_ke
    time that these are added. */
 static int load_resident(struct mover *mover, struct mover_task *task, struct xseg_key key)
 {
-	struct record record;
 	uint64_t ids[1 + RELATIVES] = {key.volume};
-	int rc = record_get(mover, MOVER_NEW, key, &record);
-	if (rc == 0 && record.size == XSEG_RECORD_MAX)
-		relatives_in(&record, ids + 1);
+	int rc = relatives_of(mover, MOVER_NEW, key.volume, ids + 1);
 	for (unsigned i = 0; i < 1 + RELATIVES; i++)
 		if (ids[i] != 0)
 			mover_group_keys_add(&task->residents, (struct xseg_key){.volume = ids[i]});
-	return rc == -ENOENT || rc == -EILSEQ ? 0 : rc;
+	return rc;
 }
 
 static void unload(struct mover_task *task)

@@ -241,6 +241,15 @@ ctl_exits 0 "and in nobody's way" volume move disk --to new0
 ctl_exits 0 "nor on the way back" volume move disk --to file0 --json
 json_is "the mover goes" .mover null
 
+# --- what was removed over there ------------------------------------------------------------------
+ctl_exits 0 "a volume" volume create extra --size 1M
+ctl_exits 0 "is moved" volume move extra --to new0
+ctl_exits 0 "and removed there" volume rm extra --yes
+ctl_exits 0 "altogether" volume gc --wait
+ctl_exits 0 "another goes there" volume move disk --to new0
+ctl_exits 0 "and comes back" volume move disk --to file0 --json
+json_is "nothing is left there: the mover goes" .mover null
+
 # --- one that has stopped half way --------------------------------------------------------------
 ctl_exits 0 "slowly" volume move big --to new0 --bandwidth 64K --detach --json
 job=$(jq .job "$SCENE_DIR/ctl.out")

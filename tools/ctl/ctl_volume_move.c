@@ -457,15 +457,19 @@ static int count_records(struct move *move, const char *store, uint32_t *count)
 	return rc;
 }
 
-/* What only the mover finds: volumes in the old store, and those on their way, which neither
-   shows. */
+/* What only the mover finds: volumes in the store that they are to leave, and those on their way,
+   which neither shows. */
 static int count_left(struct move *move, uint64_t *left)
 {
+	char store[NAME_LENGTH_MAX + 1];
 	uint32_t records = 0;
-	int rc = tell_once(move, MOVER_GROUPS);
+	bool old = move->which == MOVER_NEW;
+	int rc = target(move, move->plug.name, old ? "store" : "store-to", store);
+	if (!rc)
+		rc = tell_once(move, MOVER_GROUPS);
 	*left = rc ? 0 : move->state.moving;
 	if (!rc)
-		rc = count_records(move, move->plug.store, &records);
+		rc = count_records(move, store, &records);
 	*left += records;
 	return rc;
 }
@@ -504,13 +508,10 @@ static void undo(struct move *move)
 	ctl_ask_interrupt_resume(signal);
 }
 
-/* To the new store: nothing is in the old one. Back: no group is in the new one. */
 static int leave(struct move *move)
 {
 	uint64_t left = 0;
-	int rc = move->which == MOVER_OLD ? tell_once(move, MOVER_GROUPS) : count_left(move, &left);
-	if (move->which == MOVER_OLD)
-		left = move->state.left + move->state.objects;
+	int rc = count_left(move, &left);
 	if (!rc && !left && move->which == MOVER_NEW)
 		rc = tell_once(move, MOVER_NAMES);
 	return rc || left ? rc : take_out(move, move->to, move->which == MOVER_NEW);
