@@ -61,6 +61,12 @@ void xseg_resident_apply(const struct xseg *seg)
 
 void xseg_resident_begin(const struct xseg *seg)
 {
-	atomic_store_explicit(&xseg_resident.seg, seg, memory_order_release);
+	const struct xseg *none = NULL;
+	atomic_compare_exchange_strong(&xseg_resident.seg, &none, seg);
 	xseg_resident_look();
+}
+
+void xseg_resident_end(const struct xseg *seg)
+{
+	atomic_compare_exchange_strong(&xseg_resident.seg, &seg, NULL);
 }

@@ -19,8 +19,9 @@
 
 void xseg_resident_ask(const struct xseg *seg, bool on);
 
-/* Which segment this process is of; NULL: of none any more. */
+/* The process is of that segment, unless it is of another one already; until the end. */
 void xseg_resident_begin(const struct xseg *seg);
+void xseg_resident_end(const struct xseg *seg);
 
 /* Private to what is inline here. */
 struct xseg_resident {

@@ -613,7 +613,7 @@ void host_fini(struct host *host)
 		spec_peer_free(&host->peers[i]);
 	if (host->joined) {
 		xseg_ringer_fini(&host->ringer);
-		xseg_resident_begin(NULL);
+		xseg_resident_end(&host->seg);
 		xseg_segment_leave(&host->seg);
 	}
 	host->joined = false;

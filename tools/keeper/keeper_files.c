@@ -285,7 +285,7 @@ bool keeper_files_remove(struct keeper *keeper, bool destroy)
 {
 	char why[XSEG_WHY_SIZE] = "", path[PATH_LENGTH_MAX];
 	bool destroyed = false;
-	xseg_resident_begin(NULL);
+	xseg_resident_end(&keeper->seg);
 	if (keeper->joined)
 		xseg_segment_leave(&keeper->seg);
 	keeper->joined = false;
