@@ -96,11 +96,11 @@ port=out1
 class Hosts:
     """a and b, over one store or with one of its own each; `with` ends all that was started."""
 
-    def __init__(self, disk=None, size=SIZE, own=False):
+    def __init__(self, disk=None, size=SIZE, own=False, segment="768M", cache="256M"):
         self.folder = tempfile.mkdtemp(prefix="rehome.", dir=disk)
         self.memory = tempfile.mkdtemp(prefix="rehome.", dir="/dev/shm")
         self.place = Place(self.folder, self.memory, size)
-        self.size, self.own = size, own
+        self.size, self.own, self.segment, self.cache = size, own, segment, cache
         self.up, self.relays = [], []
 
     def __enter__(self):
@@ -120,8 +120,7 @@ class Hosts:
             with open(path, "w", encoding="utf-8") as file:
                 for part in (HOST, STORES) if self.own else (HOST,):
                     file.write(part.format(name=name, folder=self.folder, port=ends[name, part],
-                                           segment=self.size // 2 * 3 + 512 * MIB,
-                                           cache=self.size // 4 * 5 if not self.own else "256M",
+                                           segment=self.segment, cache=self.cache,
                                            relay=relays[other, part],
                                            store=f"store-{name}" if self.own else "store"))
             self.up.append(name)
@@ -451,7 +450,7 @@ def dirtied_round(table, hosts, rtt, way):
 def dirtied(table, options):
     size = SIZE if options.quick else DIRTIED
     table.head(f"dirtied: {size // MIB} MiB in the cache, {SHARE * 100:.0f} % of it written anew")
-    with Hosts(options.disk, size) as hosts:
+    with Hosts(options.disk, size, segment="2G", cache="1G") as hosts:
         for _ in range(options.rounds):
             for rtt in RTTS:
                 hosts.delay(rtt)

@@ -2,9 +2,9 @@
 /*
  * The FUSE front, private to its files: volumes as files in a folder.
  *
- *   /dev/fuse -> pipe -> slot -> request -> calls -> answer      files_device.c, files_slot.c,
- *                                  |                             files_data.c
- *                                  `-> names, attributes, open files     files_tree.c, files_open.c
+ *   /dev/fuse -> pipe                                            files_device.c
+ *         -> slot -> request -> calls -> answer                  files_slot.c, files_data.c
+ *                      `-> names, attributes, open files         files_tree.c, files_open.c
  *
  * A message is read into a slot of a memory file, and its slot is free again when it is answered.
  * Whoever started us keeps that file, the pipe and the connection: when we are killed our successor

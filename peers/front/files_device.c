@@ -7,7 +7,6 @@
  * the kernel looks at it.
  */
 #include <base/crash.h>
-#include <base/log.h>
 #include <base/must.h>
 #include <errno.h>
 #include <fcntl.h>

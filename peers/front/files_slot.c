@@ -102,7 +102,8 @@ void files_slot_ask(struct files_request *request, const struct files_question *
 
 static void slot_init(void *context, struct fuse_conn_info *connection)
 {
-	/* into slots, not pipes; and that a file has changed is not news to who has written it */
+	/* libfuse's pipes would not outlive us, files_device.c has ours; and that a file has
+	   changed is not news to who has written it */
 	connection->want &= ~(unsigned)(FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE |
 					FUSE_CAP_SPLICE_MOVE | FUSE_CAP_AUTO_INVAL_DATA);
 	connection->want |= connection->capable & (FUSE_CAP_ATOMIC_O_TRUNC | FUSE_CAP_ASYNC_DIO);

@@ -101,9 +101,7 @@ void mover_group_found(struct mover *mover, uint64_t id, unsigned store, bool hi
 	if (now == group)
 		return;
 	id_forget(mover, id);
-	if (mover_group_is_resident(mover, now))
-		mover_group_reside(mover, id);
-	else if (now)
+	if (now)
 		id_note(mover, now, id);
 }
 

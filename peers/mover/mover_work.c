@@ -398,15 +398,8 @@ static void take_back(struct mover *mover, const struct mover_group *group)
 	}
 }
 
-/* Its parent and all owners. */
-static void relatives_in(const struct record *record, uint64_t ids[RELATIVES])
-{
-	memcpy(ids, record->bytes + MOVER_PARENT, sizeof(*ids));
-	memcpy(ids + 1, record->bytes + MOVER_OWNERS, MOVER_OWNERS_COUNT * sizeof(*ids));
-}
-
-/* With which volumes it shares objects, as the half that counts says. */
-static int relatives_of(struct mover *mover, unsigned store, uint64_t id, uint64_t *ids)
+/* With which volumes it shares objects, as the half that counts says: its parent and all owners. */
+static int relatives_of(struct mover *mover, unsigned store, uint64_t id, uint64_t ids[RELATIVES])
 {
 	struct record half[2];
 	uint64_t generation[2] = {0, 0};
@@ -421,8 +414,10 @@ static int relatives_of(struct mover *mover, unsigned store, uint64_t id, uint64
 	}
 	unsigned last = generation[1] > generation[0];
 	memset(ids, 0, RELATIVES * sizeof(*ids));
-	if (generation[last] != 0)
-		relatives_in(&half[last], ids);
+	if (generation[last] == 0)
+		return 0;
+	memcpy(ids, half[last].bytes + MOVER_PARENT, sizeof(*ids));
+	memcpy(ids + 1, half[last].bytes + MOVER_OWNERS, MOVER_OWNERS_COUNT * sizeof(*ids));
 	return 0;
 }
 
@@ -613,10 +608,10 @@ static int load_one(struct mover *mover, struct mover_task *task, struct xseg_ke
 
 /* A volume in the new store, with whoever it shares objects with. Those of groups are known by the
    time that these are added. */
-static int load_resident(struct mover *mover, struct mover_task *task, struct xseg_key key)
+static int load_resident(struct mover *mover, struct mover_task *task, uint64_t id)
 {
-	uint64_t ids[1 + RELATIVES] = {key.volume};
-	int rc = relatives_of(mover, MOVER_NEW, key.volume, ids + 1);
+	uint64_t ids[1 + RELATIVES] = {id};
+	int rc = relatives_of(mover, MOVER_NEW, id, ids + 1);
 	for (unsigned i = 0; i < 1 + RELATIVES; i++)
 		if (ids[i] != 0)
 			mover_group_keys_add(&task->residents, (struct xseg_key){.volume = ids[i]});
@@ -645,8 +640,8 @@ static int load(struct mover *mover, struct mover_task *task)
 	for (size_t i = 0; i < keys.count && rc == 0; i++)
 		if (keys.all[i].object & MOVER_GROUP_OBJECT)
 			rc = load_one(mover, task, keys.all[i]);
-		else if (!(keys.all[i].object & MOVER_HIDDEN))
-			rc = load_resident(mover, task, keys.all[i]);
+		else if (keys.all[i].object == 1) /* the first writing is in that half */
+			rc = load_resident(mover, task, keys.all[i].volume);
 	free(keys.all);
 	return rc;
 }

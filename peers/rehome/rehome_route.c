@@ -25,6 +25,7 @@ static void go_on(const struct rehome_volume *volume, struct job *job)
 
 static void go_there(struct rehome *rehome, struct rehome_volume *volume, struct job *job)
 {
+	go_on(volume, job);
 	peer_count(rehome->peer, REHOME_C_AWAY, 1);
 	rehome_open_works(rehome, volume);
 	if (job->op == XSEG_OP_OPEN)
@@ -61,14 +62,12 @@ void rehome_route(struct rehome *rehome, struct rehome_volume *volume, struct jo
 		return;
 	}
 	if (unlikely(volume->state == REHOME_EXPORT) && volume->pace.progress.limit != 0 &&
-		job->op == XSEG_OP_WRITE) {
+		job->op == XSEG_OP_WRITE)
 		rehome_pace_write(rehome, volume, job);
-	} else if (way == REHOME_WAY_HERE) {
+	else if (way == REHOME_WAY_HERE)
 		rehome_route_here(volume, job);
-	} else {
-		go_on(volume, job);
+	else
 		go_there(rehome, volume, job);
-	}
 }
 
 void rehome_route_wake(struct rehome *rehome, struct rehome_volume *volume)

@@ -18,6 +18,7 @@
 #   guest_end NAME [S]               waits until it has ended by itself
 #   guest_said NAME                  prints what it has said on its console
 #   guest_report NAME                its steps as tests; fails when it has not come to its end
+#   guest_ends NAME [S]              both, as tests
 #
 # In the guest: step NAME CMD... says 'STEP ok NAME' or 'STEP failed NAME' and why; module NAME;
 # network; attach EXPORT [DEVICE] (nbd0) over TCP.
@@ -145,6 +146,14 @@ guest_end() {
     [ "$rc" -eq 0 ] || guest_power_cut "$1"
     scene_stop "$1"
     return "$rc"
+}
+
+guest_ends() {
+    guest_end "$@" || tap_not_ok "$1 ends in time"
+    guest_report "$1" || {
+        tap_not_ok "$1 comes to its end"
+        tail -n 20 "$SCENE_DIR/$1".{out,err} | sed 's/^/#   /'
+    }
 }
 
 guest_said() { tr -d '\r' <"$SCENE_DIR/$1.out"; }

@@ -91,7 +91,7 @@ tap_is "it is b's" "$(owner b) $(state a)" "b away"
 tap_note "$(jq -c '{rounds, pause_ns, duration_ns}' "$SCENE_DIR/ctl.out"), $(held) writes held up"
 tap_run "and back" back
 to_b throttle >"$SCENE_DIR/ctl.out" 2>&1 &
-tap_run "under way" scene_until 60 moving_is '.limit > 0 or .state == "away"'
+tap_run "under way" scene_until 600 moving_is '.limit > 0 or .state == "away"'
 tap_run "the re-homer is killed then" kill -s KILL "$(peer_pid a home0)"
 wait $!
 tap_is "it goes all the same" "$? $(owner b)" "0 b"
@@ -99,7 +99,7 @@ is_away() { [ "$(state a)" = away ]; }
 tap_run "as its successor sees" scene_until 60 is_away
 tap_run "and back" back
 to_b throttle >"$SCENE_DIR/ctl.out" 2>&1 &
-tap_run "under way" scene_until 60 moving_is '.limit > 0 or .state == "away"'
+tap_run "under way" scene_until 600 moving_is '.limit > 0 or .state == "away"'
 ctl_exits 0 "it is cancelled" rehome cancel -s a disk
 wait $!
 is_settled() { [[ $(state a) = home || $(state a) = away ]]; }

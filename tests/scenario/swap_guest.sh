@@ -127,9 +127,5 @@ EOF_GUEST
 truncate -s 1G "$SCENE_DIR/disk.img"
 tap_run "a disk" mkfs.ext4 -q "$SCENE_DIR/disk.img"
 scene_spawn guest guest_boot "$SCENE_DIR/init.guest" "ubda=$SCENE_DIR/disk.img"
-guest_end guest 300 || tap_not_ok "the guest ends in time"
-guest_report guest || {
-    tap_not_ok "the guest comes to its end"
-    tail -n 20 "$SCENE_DIR"/guest.{out,err} | sed 's/^/#   /'
-}
+guest_ends guest 300
 tap_end

@@ -88,11 +88,7 @@ if scene_have linux.uml; then
     kill_peer cache0
     tap_run "it is killed, and back" back cache0 "$old" 60
     ctl_exits 0 "it goes" unplug cache0
-    guest_end guest 300 || tap_not_ok "the guest ends in time"
-    guest_report guest || {
-        tap_not_ok "the guest comes to its end"
-        tail -n 20 "$SCENE_DIR"/guest.{out,err} | sed 's/^/#   /'
-    }
+    guest_ends guest 300
     tap_run "NBD reads it all" image small
     tap_run "the file system is clean there, too" fsck.ext4 -fn "$SCENE_DIR/small.raw"
 else
@@ -144,8 +140,7 @@ guest_report writer && tap_not_ok "the machine ends before its power is cut"
 tap_is "it saw no error" "$(guest_said writer | grep -ac "I/O error")" 0
 QEMU_MORE=()
 scene_spawn again qemu_boot "$machine" /sbin/boot check root
-guest_end again 300 || tap_not_ok "the second machine ends in time"
-guest_report again || tap_not_ok "the second machine comes to its end"
+guest_ends again 300
 db_check again root
 tap_run "NBD reads it all" image root
 tap_run "the file system is clean" fsck.ext4 -fn "$SCENE_DIR/root.raw"

@@ -84,6 +84,12 @@ int ctl_plug_check(struct ctl_plug *plug, const char *what)
 		what);
 }
 
+bool ctl_plug_row_is(const json_t *row, const char *key, const char *text)
+{
+	const char *value = json_string_value(json_object_get(row, key));
+	return value && text && !strcmp(value, text);
+}
+
 int ctl_plug_ask(struct ctl_plug *plug, const char *method, json_t *params, json_t **result)
 {
 	return ctl_rpc_insist(plug->ctl, plug->seg.name, method, params, plug->until_ns, result);
@@ -178,11 +184,9 @@ static json_t *row_of(const json_t *list, const char *peer)
 {
 	json_t *row;
 	size_t i;
-	json_array_foreach (json_object_get(list, "peers"), i, row) {
-		const char *name = json_string_value(json_object_get(row, "name"));
-		if (name && !strcmp(name, peer))
+	json_array_foreach (json_object_get(list, "peers"), i, row)
+		if (ctl_plug_row_is(row, "name", peer))
 			return row;
-	}
 	return NULL;
 }
 
@@ -204,9 +208,8 @@ static void choose_name(struct plug *plug, const json_t *list, const char *store
 		char name[NAME_LENGTH_MAX + 1];
 		snprintf(name, sizeof(name), "cache%u", i);
 		const json_t *row = row_of(list, name);
-		const char *role = json_string_value(json_object_get(row, "role"));
-		if (row &&
-			!(role && !strcmp(role, CTL_CACHE_ROLE) && half_plugged(plug, name, store)))
+		if (row && !(ctl_plug_row_is(row, "role", CTL_CACHE_ROLE) &&
+				   half_plugged(plug, name, store)))
 			continue;
 		snprintf(plug->plug.name, sizeof(plug->plug.name), "%s", name);
 		return;

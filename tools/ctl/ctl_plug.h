@@ -35,6 +35,8 @@ struct ctl_plug {
 
 /* Where an edge leads: "" nowhere. -ENOENT: there is no such edge. */
 int ctl_plug_target(const struct xseg *seg, const char *edge, char to[NAME_LENGTH_MAX + 1]);
+/* Of a row of peer.list: does it say so? */
+bool ctl_plug_row_is(const json_t *row, const char *key, const char *text);
 /* All edges that lead to the cache. */
 void ctl_plug_edges(struct ctl_plug *plug);
 /* All edges lead to `to` from now on; it or who is left passes everything on. */

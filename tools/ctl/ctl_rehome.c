@@ -105,8 +105,7 @@ int ctl_rehome_find(struct ctl_plug *plug, const char *composer)
 	plug->name[0] = 0;
 	json_array_foreach (json_object_get(list, "peers"), i, row) {
 		const char *name = json_string_value(json_object_get(row, "name"));
-		const char *role = json_string_value(json_object_get(row, "role"));
-		if (!plug->name[0] && name && role && !strcmp(role, REHOME_ROLE) &&
+		if (!plug->name[0] && name && ctl_plug_row_is(row, "role", REHOME_ROLE) &&
 			(!composer || leads_to(&plug->seg, name, composer)))
 			snprintf(plug->name, sizeof(plug->name), "%s", name);
 	}

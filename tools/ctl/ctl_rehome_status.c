@@ -46,8 +46,8 @@ static struct rehome_progress progress_of(
 		.out_size = sizeof(progress)};
 	bool moves = info->state == REHOME_EXPORT || info->state == REHOME_FROZEN ||
 		     info->state == REHOME_COMMITTING;
-	if (!moves || ctl_call_once(rehomer->segment, rehomer->name, ctl->timeout_ns, &call) != 0)
-		return (struct rehome_progress){0};
+	if (moves)
+		ctl_call_once(rehomer->segment, rehomer->name, ctl->timeout_ns, &call);
 	return progress;
 }
 
@@ -59,19 +59,16 @@ static json_t *row_of(const struct ctl *ctl, const struct ctl_map_nodes *nodes,
 	snprintf(volume, sizeof(volume), "%016llx", (unsigned long long)info->volume);
 	bool leads = info->edge > 0 && info->edge <= REHOME_EDGES;
 	const char *to = leads ? rehomer->to[info->edge - 1] : "";
-	json_t *row = json_pack("{s:s?, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:s}", "name",
-		name_of(nodes, info->volume), "volume", volume, "state",
+	return json_pack("{s:s?, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, "
+			 "s:s}",
+		"name", name_of(nodes, info->volume), "volume", volume, "state",
 		rehome_state_name(info->state), "to", to, "rounds", (json_int_t)info->rounds,
-		"round_ns", (json_int_t)info->round_ns, "pause_ns", (json_int_t)info->pause_ns,
-		"waiting", (json_int_t)info->waiting, "moves", (json_int_t)info->moves, "error",
-		info->error ? strerror(-info->error) : "");
-	json_t *more = json_pack("{s:I, s:I, s:I, s:I, s:I}", "rest", (json_int_t)progress.rest,
+		"round_ns", (json_int_t)info->round_ns, "rest", (json_int_t)progress.rest,
 		"dirty_rate", (json_int_t)progress.dirty_rate, "bandwidth",
 		(json_int_t)progress.bandwidth, "limit", (json_int_t)progress.limit, "expected_ns",
-		(json_int_t)progress.expected_ns);
-	json_object_update(row, more);
-	json_decref(more);
-	return row;
+		(json_int_t)progress.expected_ns, "pause_ns", (json_int_t)info->pause_ns, "waiting",
+		(json_int_t)info->waiting, "moves", (json_int_t)info->moves, "error",
+		info->error ? strerror(-info->error) : "");
 }
 
 /* None where the composer does not answer. */

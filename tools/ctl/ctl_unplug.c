@@ -256,12 +256,6 @@ int ctl_unplug_rest(struct ctl_plug *plug, bool discard)
 
 /* --- the steps ------------------------------------------------------------------------------ */
 
-static bool text_is(const json_t *row, const char *key, const char *text)
-{
-	const char *value = json_string_value(json_object_get(row, key));
-	return value && text && !strcmp(value, text);
-}
-
 /* Does the keeper start others with it? */
 static bool shares_process(const char *name, const json_t *peers)
 {
@@ -270,10 +264,10 @@ static bool shares_process(const char *name, const json_t *peers)
 	const json_t *peer;
 	size_t i;
 	json_array_foreach (peers, i, peer)
-		if (text_is(peer, "name", name))
+		if (ctl_plug_row_is(peer, "name", name))
 			host = json_string_value(json_object_get(peer, "host"));
 	json_array_foreach (peers, i, peer)
-		count += text_is(peer, "host", host);
+		count += ctl_plug_row_is(peer, "host", host);
 	return count > 1;
 }
 
@@ -300,12 +294,13 @@ static int find_peer(struct unplug *unplug, bool *there)
 	json_t *peers = json_object_get(status, "peers");
 	json_array_foreach (peers, i, peer) {
 		const char *role = unplug->is_mover ? MOVER_ROLE : CTL_CACHE_ROLE;
-		if (!text_is(peer, "name", plug->name) || !text_is(peer, "role", role))
+		if (!ctl_plug_row_is(peer, "name", plug->name) ||
+			!ctl_plug_row_is(peer, "role", role))
 			continue;
 		*there = true;
-		unplug->comes = text_is(peer, "state", "restarting") ||
-				text_is(peer, "state", "starting") ||
-				text_is(peer, "state", "dead");
+		unplug->comes = ctl_plug_row_is(peer, "state", "restarting") ||
+				ctl_plug_row_is(peer, "state", "starting") ||
+				ctl_plug_row_is(peer, "state", "dead");
 	}
 	plug->shares = shares_process(plug->name, peers);
 	json_decref(status);

@@ -324,12 +324,6 @@ static int bring_back(struct move *move)
 	return rc ? rc : ctl_settle(plug, to, false);
 }
 
-static bool row_is(const json_t *row, const char *key, const char *text)
-{
-	const char *value = json_string_value(json_object_get(row, key));
-	return value && !strcmp(value, text);
-}
-
 /* Whoever was killed as he took a mover out may have stopped it, and the keeper knows it still. */
 static int finish_taking_out(struct move *move)
 {
@@ -339,8 +333,9 @@ static int finish_taking_out(struct move *move)
 	int rc = ctl_plug_ask(&move->plug, "peer.list", NULL, &list);
 	json_array_foreach (json_object_get(list, "peers"), i, row) {
 		struct ctl_plug left = move->plug;
-		bool stopped = row_is(row, "state", "stopped") || row_is(row, "state", "stopping");
-		if (rc || !stopped || !row_is(row, "role", MOVER_ROLE))
+		bool stopped = ctl_plug_row_is(row, "state", "stopped") ||
+			       ctl_plug_row_is(row, "state", "stopping");
+		if (rc || !stopped || !ctl_plug_row_is(row, "role", MOVER_ROLE))
 			continue;
 		snprintf(left.name, sizeof(left.name), "%s",
 			json_string_value(json_object_get(row, "name")));
