@@ -328,10 +328,12 @@ int xseg_forward(
 	if (unlikely(frame >= XSEG_FRAMES))
 		return -ELOOP;
 	struct xseg_frame *f = &request->frame[frame];
+	uint64_t before_ns = request->frame[frame - 1].time_ns;
 	*f = *next;
 	f->port = (uint16_t)port;
 	f->from = lane->index;
-	f->time_ns = lane->now_ns;
+	/* this turn may have begun before the request was sent here */
+	f->time_ns = lane->now_ns > before_ns ? lane->now_ns : before_ns;
 	crash_point("xseg.forward.filled");
 	probe4(forward, slot, lane->index, port, frame);
 	notice_over(lane, request, slot, frame, port, word);

@@ -179,7 +179,7 @@ struct xseg_frame {
 	uint32_t reserved;
 	uint64_t arg0;
 	uint64_t arg1;
-	uint64_t time_ns; /* hop stamp */
+	uint64_t time_ns; /* begin of the turn that filled it, not before the hop before */
 };
 fixed(sizeof(struct xseg_frame) == 64);
 

@@ -142,6 +142,7 @@ UNIT(test_forward)
 			next.offset = 1000 + hop;
 			next.op = (uint8_t)(hop % 2 ? XSEG_OP_READ : XSEG_OP_INFO);
 			next.lane = XSEG_LANE_ANY;
+			at->now_ns = r->frame[hop].time_ns - 1; /* a turn begun before it came */
 			ck_assert_int_eq(xseg_forward(at, slot, port[(hop + 1) % 3], &next), 0);
 			xseg_turn_end(at);
 		}
@@ -156,6 +157,7 @@ UNIT(test_forward)
 			ck_assert_uint_eq(r->frame[hop].offset, 999 + hop);
 			ck_assert_uint_eq(r->frame[hop].from, lane[(hop - 1) % 3]->index);
 			ck_assert_uint_eq(r->frame[hop].port, port[hop % 3]);
+			ck_assert_uint_ge(r->frame[hop].time_ns, r->frame[hop - 1].time_ns);
 		}
 		rig_answer(last, slot, -ELOOP, 0);
 		ck_assert_uint_eq(rig_expect_reply(lane[0]), slot);
