@@ -107,6 +107,11 @@ static int volume_open(struct peer *first, char *why, size_t why_size)
 		snprintf(why, why_size, "object-size must be a power of two from 4K to 4M");
 		return -EINVAL;
 	}
+	if (options->keep.count > VOLUME_KEEP_MAX) {
+		snprintf(why, why_size, "keep: %zu volumes, %u at most", options->keep.count,
+			VOLUME_KEEP_MAX);
+		return -EINVAL;
+	}
 	struct volume_shared *shared = first->shared;
 	shared->started_ns = clock_now_ns();
 	int rc = volume_table_open(shared, &options->keep);

@@ -43,6 +43,7 @@
 #define VOLUME_PAGES_MAX 32768u /* of a map: 2^24 objects */
 #define VOLUME_BUCKETS 1024u
 #define VOLUME_COUNT_MAX 65536u /* volumes in use at once */
+#define VOLUME_KEEP_MAX 64u
 
 enum volume_counter {
 	VOLUME_FORWARDED,
@@ -170,12 +171,12 @@ struct volume_shard {
 	bool adopted;	  /* volume_adopt.c: it has begun */
 	uint64_t say_ns;  /* volume_renew.c: when next */
 	bool saying;
-	/* volume_keep.c */
+	/* volume_keep.c: bit per name of the option */
 	TAILQ_HEAD(, volume_look) looks;
-	size_t kept;	  /* of the option's list, from its begin: they were ours */
-	uint64_t keep_ns; /* the next: not before then */
-	bool keep_task;	  /* it is being acquired */
-	int keep_error;
+	uint64_t kept, keep_told; /* it was ours; it was told why it is not */
+	uint64_t keep_ns;	  /* the next round: not before then */
+	uint32_t keep_at;	  /* the next name */
+	bool keep_task;		  /* it is being acquired */
 };
 
 /* --- volume_table.c: volumes of the process, caches of the shards ---------------------------- */

@@ -12,7 +12,7 @@
 
 #include "peers/volume/volume.h"
 
-#define AGAIN_NS 5000000000u /* one that could not be acquired */
+#define AGAIN_NS 5000000000u /* from round to round for those that could not be acquired */
 #define LATE_NS 1000000000u
 
 /* A question to the mapper, for all tasks of this shard that came meanwhile. */
@@ -54,14 +54,14 @@ static void acquire_end(struct volume_task *task, int error)
 {
 	struct peer *peer = task->step.peer;
 	struct volume_shard *shard = peer->state;
-	if (error != 0 && error != -EBUSY && error != shard->keep_error) /* once */
+	uint64_t bit = 1ull << shard->keep_at++;
+	if (error != 0 && error != -EBUSY && !(shard->keep_told & bit))
 		log_warning("volume", "%s: keep=%s: it cannot be acquired yet: %s", peer->name,
 			task->name,
 			error == -ENOENT ? "there is none of that name" : strerror(-error));
-	shard->keep_error = error;
+	shard->keep_told |= error != 0 && error != -EBUSY ? bit : 0;
+	shard->kept |= error == 0 ? bit : 0;
 	shard->keep_task = false;
-	shard->kept += error == 0;
-	shard->keep_ns = peer_now_ns(peer) + (error != 0 ? AGAIN_NS : 0);
 	atomic_fetch_sub(&volume_shared(peer)->busy, 1);
 	free(task);
 }
@@ -80,19 +80,27 @@ static void acquire_found(struct volume_task *task, int error)
 	volume_lease_want(task, false);
 }
 
-/* One at a time, each until it was ours once: when it no longer is, that has a reason. */
+/* One after the other, round for round, each until it was ours once: when it no longer is, that has
+   a reason. */
 bool volume_keep_poll(struct peer *peer)
 {
 	struct volume_shared *shared = volume_shared(peer);
 	struct volume_shard *shard = peer->state;
-	if (peer->shard != 0 || shard->keep_task || shard->kept == shared->keep->count ||
-		peer->stopping || peer_now_ns(peer) < shard->keep_ns)
+	if (peer->shard != 0 || shard->keep_task || peer->stopping ||
+		peer_now_ns(peer) < shard->keep_ns)
 		return false;
+	while (shard->keep_at < shared->keep->count && shard->kept >> shard->keep_at & 1)
+		shard->keep_at++;
+	if (shard->keep_at == shared->keep->count) {
+		shard->keep_at = 0;
+		shard->keep_ns = peer_now_ns(peer) + AGAIN_NS;
+		return false;
+	}
 	struct volume_task *task = calloc(1, sizeof(*task));
 	if (!task)
 		return false;
 	task->step.peer = peer;
-	snprintf(task->name, sizeof(task->name), "%s", shared->keep->item[shard->kept]);
+	snprintf(task->name, sizeof(task->name), "%s", shared->keep->item[shard->keep_at]);
 	shard->keep_task = true;
 	atomic_fetch_add(&shared->busy, 1);
 	volume_task_find(task, acquire_found);

@@ -34,7 +34,10 @@ static void setup_with(const char *composer)
 
 static void setup(void) { setup_with("vol0=volume,edge.store=mem0,edge.map=map0"); }
 
-static void setup_keep(void) { setup_with("vol0=volume,edge.store=mem0,edge.map=map0,keep=kept"); }
+static void setup_keep(void)
+{
+	setup_with("vol0=volume,edge.store=mem0,edge.map=map0,keep=missing,keep=kept");
+}
 
 static void teardown(void)
 {
@@ -455,7 +458,11 @@ UNIT_WITHIN(test_option_keep, setup_keep, teardown)
 	make("other", 4 * OBJECT);
 	make("kept", 4 * OBJECT);
 	uint64_t id = opened("kept", 0);
-	put(id, 0, 1, 2 * OBJECT);
+	ck_assert_int_eq(control(&b, MAP_GIVE, id, 77, NULL), 0);
+	while (clock_now_ns() < begun + 7000000000u) /* it looks again for what was not there */
+		usleep(1000);
+	owned(id, false);
+	put(id, 0, 1, 2 * OBJECT); /* taken back, as nobody has come for it */
 	ck_assert_int_eq(io(&a, XSEG_OP_FLUSH, id, 0, NULL, 0), 0);
 	ck_assert_int_eq(io(&a, XSEG_OP_CLOSE, id, 0, NULL, 0), 0);
 	usleep(1500000); /* longer than the time after which a composer looks */
@@ -482,11 +489,8 @@ UNIT_WITHIN(test_option_keep, setup_keep, teardown)
 	ck_assert_uint_eq(info.objects, 3);
 
 	ck_assert_int_eq(control(&b, MAP_GIVE, id, 77, NULL), 0);
-	while (clock_now_ns() < begun + 7000000000u) /* it looks again for what was not there */
-		usleep(1000);
-	owned(id, false);
 	rig_kill(&rig, VOL);
-	rig_start_again(&rig, VOL); /* acquired by itself, as nobody has come for it */
+	rig_start_again(&rig, VOL); /* acquired by itself */
 	owned(id, true);
 	rig_stop(&rig, VOL);
 	rig_client(&rig, &mapper, "map0");
