@@ -141,7 +141,7 @@ for when in 0.01 0.05 0.1; do
     "$XSEGCTL" config apply "$other" >/dev/null 2>&1 &
     client=$!
     sleep "$when"
-    kill -s KILL "$(keeper_pid k)"
+    kill_keeper k
     wait "$client"
     ctl_exits 0 "up after a keeper killed $when s into an apply" up --unguarded "$conf"
     scene_until 20 back_up

@@ -211,7 +211,7 @@ tap_is "and come with it" "$(kept_as)" 1
 kill_peer cache0
 ctl_exits 0 "unplug of a cache that is being started waits for it" unplug cache0
 tap_is "it is out" "$(edge_to)" file0
-kill -s KILL "$(keeper_pid k)"
+kill_keeper k
 ctl_exits 0 "the next keeper" up --unguarded "$SCENE_DIR/keys.conf"
 tap_is "does not bring back what the file has" "$(edge_to) $(pid_of cache0)" "file0 "
 ctl_exits 0 "plug" plug cached --at vol0:store

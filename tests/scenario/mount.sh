@@ -108,6 +108,11 @@ tap_run "a client is attached" say 'read -P 7 3M 1M'
 network refuse=1 cut=1
 tap_run "without the link it reads all there is" say 'read -P 7 5M 18M' 'read -P 9 4M 64k' \
     'read -P 8 100M 4k'
+# It says nothing but to prompt for the next one: once at the beginning, once behind each.
+prompts() { grep -o 'qemu-io> ' "$SCENE_DIR/client.out" | wc -l; }
+has_flushed() { [ "$(prompts)" -ge $((SAID + 2)) ]; }
+echo flush >&7
+tap_run "... and flushes" scene_until 120 has_flushed
 tap_run "... and writes, and what it wrote is durable" say 'write -f -P 11 10M 8M' \
     'read -P 11 10M 8M'
 mount_near --timeout 2s

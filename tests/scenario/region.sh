@@ -230,7 +230,7 @@ old=$(pid_of region0) other=$(pid_of file0)
 kill_peer region0 vol0 map0 file0
 tap_run "all at once: the front is back" back region0 "$old" 60
 tap_run "and the store" back file0 "$other" 60
-kill -s KILL "$(keeper_pid k)"
+kill_keeper k
 kill_peer region0
 ctl_exits 0 "the keeper and the front are killed: up again" up --unguarded "$conf"
 for _ in 1 2 3; do ctl_exits 0 "the front is restarted" peer restart region0; done

@@ -190,7 +190,7 @@ kill_peer vh0 file0
 tap_run "two at once: the front is back" back vh0 "$old" 60
 tap_run "and the store" back file0 "$other" 60
 old=$(pid_of vh0)
-kill -s KILL "$(keeper_pid k)"
+kill_keeper k
 kill_peer vh0
 ctl_exits 0 "the keeper and the front are killed: up again" up --unguarded "$conf"
 tap_run "the front is back" back vh0 "$old" 60

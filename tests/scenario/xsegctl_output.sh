@@ -159,8 +159,7 @@ json_is "all fields are there" \
 ctl_exits 0 "stats of one" stats mem0 --json
 json_is "only it" '[.peers[].name] | join(",")' mem0
 ctl_exits 3 "stats of nobody" stats nix
-kill -s KILL "$(keeper_pid o)"
-scene_until 5 gone "$(keeper_pid o)"
+kill_keeper o
 ctl_exits 0 "stats without a keeper" stats vol0 --json
 json_is "the same" '.peers[0].counters.read_bytes' 2097152
 ctl_exits 3 "stats of nobody without a keeper" stats nix
