@@ -22,7 +22,6 @@ kept_again() {
         [ "$(guard_pid)" -gt 1 ]
 }
 guarded_again() { [ "$(guard_pid)" -gt 1 ] && [ "$(guard_pid)" != "$1" ]; }
-gone() { ! kill -0 "$1" 2>/dev/null; }
 
 ctl_exits 0 "up" up "$conf"
 down_at_exit k

@@ -91,17 +91,15 @@ keeper_pid() { cat "$SKERRY_RUN_DIR/$1/xsegd.pid"; }
 
 peer_pid() { "$XSEGCTL" -s "$1" status --json | jq -r ".peers[] | select(.name == \"$2\").pid"; }
 
-gone() { ! kill -0 "$1" 2>/dev/null; }
+# A zombie has let go of all that it had.
+gone() { ! grep -qE '^State:[[:space:]]+[^ZX]' "/proc/$1/status" 2>/dev/null; }
 
-# Or a zombie, which has let go of all that it had.
-has_ended() { ! grep -qE '^State:[[:space:]]+[^ZX]' "/proc/$1/status" 2>/dev/null; }
-
-# It has its lock until it has ended, which takes a while on a busy machine.
+# It has its lock until it is gone, which takes a while on a busy machine.
 kill_keeper() { # SEGMENT
     local pid
     pid=$(keeper_pid "$1")
     kill -s KILL "$pid"
-    scene_until 30 has_ended "$pid"
+    scene_until 30 gone "$pid"
 }
 
 # Processes of this segment by the pids that it knows, none by name.

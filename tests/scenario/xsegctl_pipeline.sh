@@ -141,8 +141,7 @@ ctl_exits 0 "down --dry-run" down --dry-run
 tap_run "it runs on" kill -0 "$pid"
 ctl_exits 0 "down" down p --json
 json_is "all was stopped" '[.stopped_count, .segment_destroyed] | @csv' '2,true'
-scene_until 5 gone "$pid"
-tap_fails "the keeper has ended" kill -0 "$pid"
+tap_run "the keeper has ended" scene_until 30 gone "$pid"
 nothing_left "down"
 ctl_exits 3 "down of what is not up" down p
 
