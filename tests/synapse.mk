@@ -5,7 +5,8 @@ relay_SOURCES = tests/lib/relay.c
 relay_LDADD = libxseg.la
 synapse_scenarios = tests/scenario/synapse_faults.sh tests/scenario/synapse_refusals.sh \
 	tests/scenario/pipeline_synapse.sh tests/scenario/cookbook_bridge.sh \
-	tests/scenario/tier_faults.sh tests/scenario/mount.sh tests/scenario/bridge_hosts.sh
+	tests/scenario/tier_faults.sh tests/scenario/mount.sh tests/scenario/bridge_hosts.sh \
+	tests/scenario/synapse_terms.sh
 TESTS += $(synapse_scenarios)
 EXTRA_DIST += $(synapse_scenarios) tests/scenario/synapse_lib.sh tests/scenario/relay_lib.sh tests/stores/synapse_import.sh \
 	tests/stores/tier.sh tests/lib/bridge_liar.py

@@ -126,9 +126,9 @@ enum xseg_cas { XSEG_CAS_GET, XSEG_CAS_PUT, XSEG_CAS_DELETE };
  *           left. Whoever has kept them learns whether they are still the same. Only a bridge
  *           answers it, for whatever is behind it.
  *
- * REFENCE goes to a composer itself: its store edge leads elsewhere now, so it sends FENCE, as it
- * did, for each volume that it may write to. Whoever puts a cache into that edge asks for it before
- * the cache begins.
+ * REFENCE goes to a composer, or an exporter of a store, itself: the way below leads elsewhere now,
+ * so it sends FENCE, as it did, for each volume that it may write to; an exporter not at once, but
+ * before the next change. Whoever puts a cache into that way asks for it before the cache begins.
  */
 #define XSEG_CONTROL_FENCE 0x10000u
 #define XSEG_CONTROL_LEAVE 0x10001u

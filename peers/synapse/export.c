@@ -34,7 +34,8 @@ static const struct peer_option export_options[] = {
 		.help = "certificates (PEM) that were revoked; looked at again when it changes"),
 	OPTION_TEXT(struct export_options, state, "state", .max = 200,
 		.help = "folder where it notes which host may write to which volume; without, "
-			"that is lost when this host goes down"),
+			"that is lost when this host goes down, and a cache behind it cannot "
+			"write back what hosts write to volumes that they go on with"),
 	OPTION_BOOL(struct export_options, clear_text, "clear-text", .initial = "no",
 		.help = "no TLS for other hosts: whoever reaches the address reads and writes all"),
 	OPTION_BOOL(struct export_options, compress, "compress", .initial = "yes",
@@ -307,6 +308,18 @@ static void export_dump(struct peer *peer, FILE *out)
 			session->running);
 }
 
+/* Any shard may get it. What it asks for is done by the first one, before the next request. */
+static void export_control(struct peer *peer, struct job *job)
+{
+	struct export_shared *shared = peer->shared;
+	if (job->arg0 != XSEG_CONTROL_REFENCE) {
+		job_fail(job, -EOPNOTSUPP);
+		return;
+	}
+	atomic_fetch_add(&shared->refences, 1);
+	job_complete(job, 0);
+}
+
 static const struct peer_ops export_ops = {
 	.name = "synapse_export",
 	.summary = "offers a port of this segment to others, over a network",
@@ -333,5 +346,6 @@ static const struct peer_ops export_ops = {
 	.poll = export_poll,
 	.sleep = export_sleep,
 	.dump = export_dump,
+	.on = {[XSEG_OP_CONTROL] = export_control},
 };
 PEER_MODULE(export_ops);

@@ -12,8 +12,11 @@
  *
  *   FREE --header--> ARRIVING --data--> RUNNING --answered--> ANSWERING --sent, cut--> DONE
  *    ^ ^                |  |              ^                       |   ^                 |  |
- *    | `------cut-------'  `-FENCE-> WAITING (others' writes)     |   `---asked again---'  |
+ *    | `------cut-------'  `----------> WAITING                   |   `---asked again---'  |
  *    `--------------------------------a read, sent or cut---------+------acknowledged------'
+ *
+ * WAITING is a FENCE, for others' writes to end, and a change of a volume of whose owner what is
+ * below is still being told.
  *
  * All is done on the peer's first lane.
  */
@@ -57,7 +60,8 @@ struct export_shared {
 	struct address address;
 	struct tls_context *tls;
 	int listener;
-	char stored[64]; /* the socket's name at whoever keeps descriptors */
+	char stored[64];	   /* the socket's name at whoever keeps descriptors */
+	_Atomic uint32_t refences; /* REFENCEs that came */
 };
 
 enum export_request_state {
@@ -123,12 +127,17 @@ struct export_session {
 };
 TAILQ_HEAD(export_sessions, export_session);
 
+/* Does what is below know of it? A cache that came there later, or that was started anew like us,
+   does not, and must not take writes whose term it could not say to the store. */
+enum export_told { EXPORT_TOLD_NOT, EXPORT_TELLING, EXPORT_TOLD };
+
 struct export_fence {
 	uint64_t volume, term, line;
 	uint8_t writer[16];
 	uint8_t nobody; /* may write until the next term */
 	uint8_t owed;	/* what another has written is to be made durable first */
-	uint8_t reserved[2];
+	uint8_t told;	/* enum export_told; in the file it says nothing */
+	uint8_t reserved;
 	uint32_t who; /* as in the session; 0: not known */
 };
 fixed(sizeof(struct export_fence) == 48);
@@ -143,13 +152,14 @@ struct export
 	struct export_sessions sessions;
 	unsigned session_count;
 	bool retrying;
-	uint32_t fencing; /* WAITING requests */
+	uint32_t fencing; /* WAITING requests, and volumes that are being told of */
 	char said[128];	  /* why somebody was sent away last: they come again and again */
 	uint64_t said_ns;
 	struct export_rule *rules;
 	size_t rule_count;
 	struct export_fence *fence; /* sorted by volume */
 	uint32_t fences;
+	uint32_t refences; /* as in shared, when `told` was true for all */
 };
 
 static inline const struct export_options *export_options_of(const struct export *export)
@@ -180,7 +190,7 @@ int export_request_end(struct export_conn *conn);
 void export_request_cut(struct export_session *session);
 /* All of its requests, when none is running. */
 void export_request_forget(struct export_session *session);
-/* FENCEs whose others have ended. */
+/* Those that WAIT for nothing more. */
 bool export_request_turn(struct export *export);
 
 /* --- fences ----------------------------------------------------------------------------------- */
@@ -194,6 +204,10 @@ int export_fence_claim(struct export *export, const struct export_fence *claim);
 /* Has another written to it before, whose data are not durable yet? */
 bool export_fence_owes(const struct export *export, uint64_t volume);
 void export_fence_paid(struct export *export, uint64_t volume);
+/* A volume's place when what is below is to be told who has it, or is being told; else NULL. */
+struct export_fence *export_fence_untold(struct export *export, uint64_t volume);
+/* It was told; or that failed, and is for the next one to try. */
+void export_fence_told(struct export *export, uint64_t volume, bool good);
 /* There is no such volume any more. */
 void export_fence_forget(struct export *export, uint64_t volume);
 

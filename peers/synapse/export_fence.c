@@ -96,8 +96,10 @@ static void read_file(struct export *export, FILE *in)
 	/* in RUN_DIR, of another segment of that name: its volumes are others */
 	if (!ours && !export_options_of(export)->state)
 		return;
-	while (export->fences < EXPORT_FENCES_MAX && fread(&fence, sizeof(fence), 1, in) == 1)
+	while (export->fences < EXPORT_FENCES_MAX && fread(&fence, sizeof(fence), 1, in) == 1) {
+		fence.told = EXPORT_TOLD_NOT;
 		export->fence[export->fences++] = fence;
+	}
 }
 
 void export_fence_load(struct export *export)
@@ -142,6 +144,15 @@ static int add(struct export *export, const struct export_fence *claim)
 	return 0;
 }
 
+static int note(const struct export *export)
+{
+	int error = save(export);
+	if (error)
+		log_error("synapse_export", "%s: who may write to a volume cannot be noted: %s",
+			export->peer->name, strerror(-error));
+	return error;
+}
+
 int export_fence_claim(struct export *export, const struct export_fence *claim)
 {
 	struct export_fence *had = get(export, claim->volume), next = *claim;
@@ -151,14 +162,11 @@ int export_fence_claim(struct export *export, const struct export_fence *claim)
 	if (next.line == 0)
 		next.line = ours ? had->line : next.term;
 	next.owed = had && (!ours || had->owed);
+	next.told = had ? had->told : EXPORT_TOLD; /* by the FENCE itself, before it is answered */
 	if (had && memcmp(had, &next, sizeof(next)) == 0)
 		return 0;
 	int error = had ? (*had = next, 0) : add(export, &next);
-	error = error ? error : save(export);
-	if (error)
-		log_error("synapse_export", "%s: who may write to a volume cannot be noted: %s",
-			export->peer->name, strerror(-error));
-	return error;
+	return error ? error : note(export);
 }
 
 bool export_fence_owes(const struct export *export, uint64_t volume)
@@ -167,12 +175,38 @@ bool export_fence_owes(const struct export *export, uint64_t volume)
 	return fence && fence->owed;
 }
 
-/* Not noted in the file: it is paid once more then, by whoever comes next. */
+/* If that cannot be noted, it is paid once more by whoever comes next. */
 void export_fence_paid(struct export *export, uint64_t volume)
 {
 	struct export_fence *fence = get(export, volume);
-	if (fence)
-		fence->owed = 0;
+	if (!fence || !fence->owed)
+		return;
+	fence->owed = 0;
+	(void)note(export);
+}
+
+/* --- what is below ---------------------------------------------------------------------------- */
+
+/* Not of what is owed first: the FENCE that waits for that goes down then. Nor of nobody's: no
+   cache takes anything of it. */
+struct export_fence *export_fence_untold(struct export *export, uint64_t volume)
+{
+	const struct export_shared *shared = export->peer->shared;
+	uint32_t refences = atomic_load(&shared->refences);
+	for (uint32_t i = 0; refences != export->refences && i < export->fences; i++)
+		export->fence[i].told = EXPORT_TOLD_NOT;
+	export->refences = refences;
+	struct export_fence *fence = get(export, volume);
+	bool untold = fence && fence->told != EXPORT_TOLD && !fence->owed && !fence->nobody;
+	return untold ? fence : NULL;
+}
+
+/* Was there a REFENCE meanwhile, it went perhaps to whom the edge does not lead to any more. */
+void export_fence_told(struct export *export, uint64_t volume, bool good)
+{
+	struct export_fence *fence = get(export, volume);
+	if (fence && fence->told == EXPORT_TELLING)
+		fence->told = good ? EXPORT_TOLD : EXPORT_TOLD_NOT;
 }
 
 void export_fence_forget(struct export *export, uint64_t volume)

@@ -175,6 +175,8 @@ static bool changes(enum xseg_op op)
 	       op == XSEG_OP_COPY;
 }
 
+static bool is_of_data(enum xseg_op op) { return op == XSEG_OP_READ || changes(op); }
+
 /* Is a change of this volume on its way that comes from another segment? */
 static bool others_change(const struct export *export, const struct export_request *fence)
 {
@@ -200,6 +202,14 @@ static void submit(struct export_request *request)
 	call_submit(request->call, request->session->export->edge, done);
 }
 
+static void wait_begin(struct export_request *request)
+{
+	request->session->running++;
+	request->state = EXPORT_STATE_WAITING;
+	request->waits_until_ns = clock_now_ns() + FENCE_NS;
+	request->session->export->fencing++;
+}
+
 static void fence_begin(struct export_request *request)
 {
 	struct export_session *session = request->session;
@@ -217,13 +227,11 @@ static void fence_begin(struct export_request *request)
 		answer_error(request, error);
 		return;
 	}
-	session->running++;
-	request->state = EXPORT_STATE_WAITING;
-	request->waits_until_ns = clock_now_ns() + FENCE_NS;
-	export->fencing++;
+	wait_begin(request);
 }
 
-static void fence_ends(struct export_request *request, int error)
+/* The end of WAITING. */
+static void wait_ends(struct export_request *request, int error)
 {
 	struct export_session *session = request->session;
 	session->export->fencing--;
@@ -243,7 +251,7 @@ static void flushed(struct call *call)
 	request->flushing = false;
 	if (!error)
 		export_fence_paid(request->session->export, request->volume);
-	fence_ends(request, error);
+	wait_ends(request, error);
 }
 
 /* Who has the volume now may build on what it reads, so that must not be lost any more; and a cache
@@ -269,7 +277,64 @@ static bool fence_turn(struct export_request *request, uint64_t now)
 		return false;
 	if (!others && export_fence_owes(export, request->volume))
 		return flush(request);
-	fence_ends(request, others ? -ETIMEDOUT : 0);
+	wait_ends(request, others ? -ETIMEDOUT : 0);
+	return true;
+}
+
+/* --- telling whose a volume is ---------------------------------------------------------------- */
+
+static void told(struct call *call)
+{
+	struct export *export = call->context;
+	struct export_session *session;
+	uint64_t volume = call->key.volume;
+	int error = call->result;
+	call_end(call);
+	export->fencing--;
+	/* -ESTALE: another has it by now, which is for the store to say to each write */
+	error = error == -ESTALE || error == -EOPNOTSUPP ? 0 : error;
+	export_fence_told(export, volume, error == 0);
+	TAILQ_FOREACH (session, &export->sessions, link)
+		for (unsigned i = 0; error && i < WIRE_WINDOW && session->running > 0; i++) {
+			struct export_request *request = &session->table[i];
+			if (request->state == EXPORT_STATE_WAITING && !is_fence(request) &&
+				request->volume == volume)
+				wait_ends(request, error);
+		}
+}
+
+/* False: what is below knows. It is told when it is used, not of all volumes that ever were. */
+static bool tell(struct export *export, uint64_t volume)
+{
+	struct export_fence *fence = export_fence_untold(export, volume);
+	struct call *call;
+	if (!fence)
+		return false;
+	if (fence->told == EXPORT_TELLING || call_begin(export->peer, &call))
+		return true;
+	call->op = XSEG_OP_CONTROL;
+	call->key.volume = volume;
+	call->arg0 = XSEG_CONTROL_FENCE;
+	call->arg1 = fence->term;
+	call->offset = fence->line;
+	call->context = export;
+	fence->told = EXPORT_TELLING;
+	export->fencing++;
+	call_submit(call, export->edge, told);
+	return true;
+}
+
+/* Another may have taken the volume meanwhile. */
+static bool told_turn(struct export_request *request)
+{
+	const struct export_session *session = request->session;
+	struct export *export = session->export;
+	if (tell(export, request->volume))
+		return false;
+	bool allowed = export_fence_allows(export, session, request->volume, request->arg1);
+	if (!allowed)
+		peer_count(export->peer, EXPORT_FENCED, 1);
+	wait_ends(request, allowed ? 0 : -ESTALE);
 	return true;
 }
 
@@ -283,7 +348,9 @@ bool export_request_turn(struct export *export)
 	TAILQ_FOREACH (session, &export->sessions, link)
 		for (unsigned i = 0; i < WIRE_WINDOW && session->running > 0; i++)
 			if (session->table[i].state == EXPORT_STATE_WAITING)
-				moved |= fence_turn(&session->table[i], now);
+				moved |= is_fence(&session->table[i])
+						 ? fence_turn(&session->table[i], now)
+						 : told_turn(&session->table[i]);
 	return moved;
 }
 
@@ -438,6 +505,9 @@ int export_request_end(struct export_conn *conn)
 		   !export_fence_allows(export, session, request->volume, request->arg1)) {
 		peer_count(export->peer, EXPORT_FENCED, 1);
 		answer_error(request, -ESTALE);
+	} else if (tells_apart(export) && is_of_data(request->op) &&
+		   tell(export, request->volume) && changes(request->op)) {
+		wait_begin(request);
 	} else {
 		session->running++;
 		submit(request);

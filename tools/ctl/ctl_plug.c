@@ -391,14 +391,15 @@ static int begin_caching(struct plug *plug, struct client *client)
 	return error ? ctl_cache_ask_fault(plug->plug.ctl, plug->plug.name, "begun", error) : 0;
 }
 
-static int refence_edge(struct ctl_plug *plug, const char *edge)
+/* Composers, and exporters for those of other hosts, know whose volumes are. */
+static bool knows_owners(const char *role)
+{
+	return !strcmp(role, "volume") || !strcmp(role, "synapse_export");
+}
+
+static int refence(struct ctl_plug *plug, const char *name)
 {
 	struct ctl *ctl = plug->ctl;
-	char name[NAME_LENGTH_MAX + 1] = "";
-	struct xseg_peer_view view;
-	memcpy(name, edge, strcspn(edge, ":"));
-	if (xseg_peer_find(&plug->seg, name, &view) || strcmp(view.role, "volume"))
-		return 0;
 	struct ctl_call call = {.what = XSEG_CONTROL_REFENCE};
 	int error = ctl_call_once(plug->seg.name, name, ctl->timeout_ns, &call);
 	return error ? fault_set(&ctl->fault, FAULT_FAILED, name, "say it again",
@@ -406,11 +407,28 @@ static int refence_edge(struct ctl_plug *plug, const char *edge)
 		     : 0;
 }
 
+/* Whose edge it is, or, when that one only hands on what it hears, who stands above it. */
+static int refence_edge(struct ctl_plug *plug, const char *edge, unsigned depth)
+{
+	struct ctl_plug above = {.ctl = plug->ctl, .seg = plug->seg};
+	struct xseg_peer_view view;
+	int rc = 0;
+	memcpy(above.name, edge, strcspn(edge, ":"));
+	if (xseg_peer_find(&plug->seg, above.name, &view) || depth == CTL_EDGES_MAX)
+		return 0;
+	if (knows_owners(view.role))
+		return refence(plug, above.name);
+	ctl_plug_edges(&above);
+	for (unsigned i = 0; !rc && i < above.edge_count; i++)
+		rc = refence_edge(plug, above.edges[i], depth + 1);
+	return rc;
+}
+
 int ctl_plug_refence(struct ctl_plug *plug)
 {
 	int rc = 0;
 	for (unsigned i = 0; !rc && i < plug->edge_count; i++)
-		rc = refence_edge(plug, plug->edges[i]);
+		rc = refence_edge(plug, plug->edges[i], 0);
 	return rc;
 }
 
