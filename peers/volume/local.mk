@@ -7,7 +7,8 @@ volume_sources = \
 	peers/volume/volume_flush.h peers/volume/volume_span.h peers/volume/volume_extent.h \
 	peers/volume/volume.c peers/volume/volume_table.c peers/volume/volume_open.c \
 	peers/volume/volume_step.c peers/volume/volume_task.c peers/volume/volume_load.c \
-	peers/volume/volume_lease.c peers/volume/volume_refence.c peers/volume/volume_renew.c peers/volume/volume_quiesce.c peers/volume/volume_limit.c \
+	peers/volume/volume_lease.c peers/volume/volume_keep.c \
+	peers/volume/volume_refence.c peers/volume/volume_renew.c peers/volume/volume_quiesce.c peers/volume/volume_limit.c \
 	peers/volume/volume_enter.c peers/volume/volume_admin.c peers/volume/volume_list.c \
 	peers/volume/volume_control.c peers/volume/volume_change.c \
 	peers/volume/volume_flatten.c peers/volume/volume_adopt.c peers/volume/volume_front.c

@@ -19,6 +19,9 @@ static const struct peer_option volume_options[] = {
 		.help = "of the volumes of fixed: a power of two (others: see mapperd)"),
 	OPTION_LIST(struct volume_options, configured, "fixed", .unit = "NAME:SIZE",
 		.help = "NAME:SIZE, a volume without a record: for stores that keep none"),
+	OPTION_LIST(struct volume_options, keep, "keep", .unit = "VOLUME",
+		.help = "a volume that is open for writing from the beginning on, until this peer "
+			"ends: clients are let in while the store of its map is away"),
 	OPTION_END,
 };
 
@@ -104,9 +107,14 @@ static int volume_open(struct peer *first, char *why, size_t why_size)
 		snprintf(why, why_size, "object-size must be a power of two from 4K to 4M");
 		return -EINVAL;
 	}
+	if (options->keep.count > VOLUME_KEEP_MAX) {
+		snprintf(why, why_size, "keep: %zu volumes, %u at most", options->keep.count,
+			VOLUME_KEEP_MAX);
+		return -EINVAL;
+	}
 	struct volume_shared *shared = first->shared;
 	shared->started_ns = clock_now_ns();
-	int rc = volume_table_open(shared);
+	int rc = volume_table_open(shared, &options->keep);
 	if (rc != 0) {
 		snprintf(why, why_size, "mutex: %s", strerror(-rc));
 		return rc;
@@ -132,6 +140,7 @@ static int volume_start(struct peer *peer, char *why, size_t why_size)
 	TAILQ_INIT(&shard->quiescing);
 	TAILQ_INIT(&shard->quiesced);
 	TAILQ_INIT(&shard->limited);
+	TAILQ_INIT(&shard->looks);
 	int rc = volume_table_cache_open(shard);
 	if (rc == 0)
 		rc = volume_overlay_start(peer);
@@ -172,7 +181,7 @@ static inline bool is_quiet(const struct peer *peer)
 	const struct volume_shared *shared = peer->shared;
 	const struct intents *intents = shared->intents;
 	if (!TAILQ_EMPTY(&shard->quiescing) || !TAILQ_EMPTY(&shard->limited) ||
-		!TAILQ_EMPTY(&shard->parts) ||
+		!TAILQ_EMPTY(&shard->parts) || !TAILQ_EMPTY(&shard->looks) ||
 		atomic_load_explicit(&shared->releases, memory_order_acquire) !=
 			shard->releases_seen ||
 		atomic_load_explicit(&shared->barrier_count[peer->shard], memory_order_acquire) > 0)
@@ -199,11 +208,15 @@ static bool volume_poll(struct peer *peer)
 		moved |= volume_lease_poll(peer);
 		moved |= volume_adopt_poll(peer);
 		moved |= volume_renew_poll(peer);
+		moved |= volume_keep_poll(peer);
+		moved |= volume_keep_late(peer);
 		volume_flush_poll(peer);
 	}
 	uint64_t due = volume_quiesce_due(peer);
 	if (!TAILQ_EMPTY(&shard->limited) && shard->limited_until_ns < due)
 		due = shard->limited_until_ns;
+	if (volume_keep_due(peer) < due)
+		due = volume_keep_due(peer);
 	if (due != UINT64_MAX)
 		peer_wake_at(peer, due);
 	return moved;

@@ -15,6 +15,7 @@
  *   volume_lease.c   ours to write to          volume_overlay.c    objects that have a part only
  *   volume_quiesce.c    writes wait a moment      volume_first.c    objects that are not there yet
  *   volume_flush.c   FLUSH                     volume_publish.c     the mapper hears of them
+ *   volume_keep.c    ours all the time
  *   volume_renew.c    the mapper hears what is ours to write to
  *   volume_admin.c, volume_list.c, volume_control.c: what is asked by people
  *
@@ -42,6 +43,7 @@
 #define VOLUME_PAGES_MAX 32768u /* of a map: 2^24 objects */
 #define VOLUME_BUCKETS 1024u
 #define VOLUME_COUNT_MAX 65536u /* volumes in use at once */
+#define VOLUME_KEEP_MAX 64u
 
 enum volume_counter {
 	VOLUME_FORWARDED,
@@ -60,6 +62,7 @@ enum volume_counter {
 struct volume_options {
 	uint64_t object_size;
 	struct peer_list configured;
+	struct peer_list keep;
 };
 
 /* How often a client (a lane) has a volume open. */
@@ -98,8 +101,10 @@ struct volume {
 	uint64_t term;	     /* in which it was acquired: the head is asked for again to read */
 	uint64_t release_ns; /* it could not be given back: not before then */
 	uint64_t kept_ns;    /* whoever has it open elsewhere says so again until then */
-	_Atomic bool lost;   /* it was taken away from us while it was open: nothing is written */
-	uint32_t refs;	     /* caches that point here */
+	_Atomic bool keep;   /* not given back, though nobody has it open: volume_keep.c */
+	_Atomic uint64_t objects; /* as the mapper counted them last; 0: it was not asked */
+	_Atomic bool lost; /* it was taken away from us while it was open: nothing is written */
+	uint32_t refs;	   /* caches that point here */
 	struct volume_quiesce *quiesce;
 	uint32_t makers;	    /* that make objects for no request: a quiesce waits for them */
 	struct volume_limit *limit; /* NULL: none */
@@ -123,6 +128,7 @@ struct volume_shared {
 	struct intents *intents;   /* volume_intent.h; NULL: no mapper */
 	struct overlays *overlays; /* volume_overlay.h */
 	uint64_t started_ns;
+	const struct peer_list *keep;
 	/* fronts that were there before: epoch of each lane that has opened all again */
 	_Atomic uint16_t reopened[XSEG_LANES_MAX];
 	_Atomic bool all_reopened;
@@ -165,11 +171,18 @@ struct volume_shard {
 	bool adopted;	  /* volume_adopt.c: it has begun */
 	uint64_t say_ns;  /* volume_renew.c: when next */
 	bool saying;
+	/* volume_keep.c: bit per name of the option */
+	TAILQ_HEAD(, volume_look) looks;
+	uint64_t kept, keep_told; /* it was ours; it was told why it is not */
+	uint64_t keep_ns;	  /* the next round: not before then */
+	uint32_t keep_at;	  /* the next name */
+	bool keep_task;		  /* it is being acquired */
 };
 
 /* --- volume_table.c: volumes of the process, caches of the shards ---------------------------- */
 
-int volume_table_open(struct volume_shared *shared);
+/* keep: names of those that are not given back; the list stays the caller's. */
+int volume_table_open(struct volume_shared *shared, const struct peer_list *keep);
 void volume_table_close(struct volume_shared *shared);
 /* One of the configuration: all its objects are there, in epoch 0. -EEXIST; -EINVAL: no volume may
    look like this. */
@@ -184,6 +197,7 @@ int volume_table_insert(
 	struct volume_shared *shared, const struct map_head_info *head, uint64_t gone);
 /* The configured volume of that name: its id, or 0. */
 uint64_t volume_table_configured_id(struct volume_shared *shared, const char *name);
+bool volume_table_keeps(const struct volume_shared *shared, const char *name);
 /* May a volume look like this? 0 or -EILSEQ. */
 int volume_table_head_check(const struct map_head_info *head);
 /*
@@ -348,6 +362,20 @@ void volume_lease_keep(struct volume_task *task, struct volume *volume);
 void volume_lease_unwant(struct peer *peer, struct volume *volume);
 /* It was taken away from us. */
 void volume_lease_lost(struct peer *peer, uint64_t id);
+
+/* --- volume_keep.c: ours all the time ------------------------------------------------------ */
+
+/* The kept volume of that name, if it is ours: its id, or 0. */
+uint64_t volume_keep_id(struct peer *peer, const char *name);
+/* Is it kept, and ours? */
+bool volume_keep_has(struct peer *peer, const struct volume *volume);
+/* INFO of such a one, by task->id: it ends within a second. */
+void volume_keep_info(struct volume_task *task);
+/* Each turn; when the next INFO is late, UINT64_MAX: never. */
+bool volume_keep_poll(struct peer *peer);
+bool volume_keep_late(struct peer *peer);
+uint64_t volume_keep_due(const struct peer *peer);
+
 /* --- volume_renew.c: the mapper hears what we have acquired -- each turn. */
 bool volume_renew_poll(struct peer *peer);
 /* --- volume_adopt.c: intents of a predecessor -- each turn. */
@@ -378,6 +406,8 @@ size_t volume_configured_name(const char *text, char name[VOLUME_NAME_LENGTH_MAX
 peer_handler_f volume_io_read, volume_io_write, volume_io_zero, volume_io_discard,
 	volume_io_prefetch, volume_flush;
 peer_handler_f volume_status;
+/* INFO: what the mapper says of a volume, with what is known here; ends the task. */
+void volume_admin_describe(struct volume_task *task, struct xseg_volume_info info);
 peer_handler_f volume_admin_open, volume_admin_close, volume_admin_info, volume_admin_create,
 	volume_admin_update, volume_admin_remove;
 peer_handler_f volume_list, volume_control;

@@ -115,11 +115,25 @@ void volume_admin_close(struct peer *peer, struct job *job)
 /* --- info ---------------------------------------------------------------------------------- */
 
 /* Who has it open, and what it is just now, is known better here. */
+void volume_admin_describe(struct volume_task *task, struct xseg_volume_info info)
+{
+	struct peer *peer = task->step.peer;
+	struct volume *volume = volume_table_lookup(peer, info.id);
+	struct xseg_volume_info leased;
+	if (volume) {
+		volume_open_describe(peer, volume, &leased);
+		info.opens = leased.opens;
+		if (leased.state == XSEG_VOLUME_REMOVING)
+			info.state = leased.state;
+	}
+	job_put_bytes(task->job, 0, &info, sizeof(info));
+	volume_task_end(task, 0, sizeof(info), info.id);
+}
+
 static void info_answered(struct call *call)
 {
 	struct volume_task *task = volume_task_of(call);
-	struct peer *peer = task->step.peer;
-	struct xseg_volume_info info, leased;
+	struct xseg_volume_info info;
 	int rc = call->result;
 	uint32_t length = call->answer_length;
 	call_end(call);
@@ -130,15 +144,7 @@ static void info_answered(struct call *call)
 		return;
 	}
 	job_get_bytes(task->job, 0, &info, sizeof(info));
-	struct volume *volume = volume_table_lookup(peer, info.id);
-	if (volume) {
-		volume_open_describe(peer, volume, &leased);
-		info.opens = leased.opens;
-		if (leased.state == XSEG_VOLUME_REMOVING)
-			info.state = leased.state;
-		job_put_bytes(task->job, 0, &info, sizeof(info));
-	}
-	volume_task_end(task, 0, sizeof(info), info.id);
+	volume_admin_describe(task, info);
 }
 
 static void info_ask(struct volume_step *step)
@@ -162,6 +168,8 @@ void volume_admin_info(struct peer *peer, struct job *job)
 		rc = -EINVAL;
 	if (rc == 0 && task->id == 0)
 		task->id = volume_table_configured_id(peer->shared, task->name);
+	if (rc == 0 && task->id == 0)
+		task->id = volume_keep_id(peer, task->name);
 	struct volume *volume = rc == 0 ? volume_table_lookup(peer, task->id) : NULL;
 	if (rc == 0 && !(volume && volume->configured) && !volume_has_map(peer))
 		rc = -ENOENT;
@@ -169,6 +177,8 @@ void volume_admin_info(struct peer *peer, struct job *job)
 		volume_task_end(task, rc, 0, 0);
 	else if (volume && volume->configured)
 		volume_task_answer(task);
+	else if (volume && volume_keep_has(peer, volume))
+		volume_keep_info(task);
 	else
 		info_ask(&task->step);
 }

@@ -485,7 +485,7 @@ void volume_lease_keep(struct volume_task *task, struct volume *volume)
 
 static bool is_kept(const struct peer *peer, const struct volume *volume)
 {
-	return !peer->stopping && volume->kept_ns > peer_now_ns(peer);
+	return !peer->stopping && (volume->keep || volume->kept_ns > peer_now_ns(peer));
 }
 
 void volume_lease_release(struct peer *peer, struct volume *volume)

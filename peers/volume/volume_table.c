@@ -110,6 +110,14 @@ static void take_place(struct volume *volume, const struct map_head_info *head)
 			volume->owners[i] = head->owners[i];
 }
 
+bool volume_table_keeps(const struct volume_shared *shared, const char *name)
+{
+	for (size_t i = 0; i < shared->keep->count; i++)
+		if (strcmp(shared->keep->item[i], name) == 0)
+			return true;
+	return false;
+}
+
 /* With the mutex. */
 static int head_set(struct volume *volume, const struct map_head_info *head, bool all)
 {
@@ -139,6 +147,8 @@ int volume_table_head_set(
 		return rc;
 	pthread_mutex_lock(&shared->lock);
 	rc = head_set(volume, head, all);
+	if (rc == 0)
+		volume->keep = volume_table_keeps(shared, head->name);
 	pthread_mutex_unlock(&shared->lock);
 	return rc;
 }
@@ -160,8 +170,9 @@ static struct volume *volume_new(const struct map_head_info *head, bool configur
 
 /* --- the table ---------------------------------------------------------------------- */
 
-int volume_table_open(struct volume_shared *shared)
+int volume_table_open(struct volume_shared *shared, const struct peer_list *keep)
 {
+	shared->keep = keep;
 	for (unsigned i = 0; i < countof(shared->barriers); i++)
 		TAILQ_INIT(&shared->barriers[i]);
 	return -pthread_mutex_init(&shared->lock, NULL);
@@ -187,6 +198,7 @@ static int table_add(
 	struct volume *volume = volume_new(head, configured);
 	if (!volume)
 		return -ENOMEM;
+	volume->keep = !configured && volume_table_keeps(shared, head->name);
 	LIST_INSERT_HEAD(bucket_of(shared, head->id), volume, link);
 	shared->count++;
 	return 0;

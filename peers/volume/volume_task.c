@@ -104,6 +104,8 @@ void volume_task_find(struct volume_task *task, void (*found)(struct volume_task
 	task->found = found;
 	if (task->id == 0)
 		task->id = volume_table_configured_id(task->step.peer->shared, task->name);
+	if (task->id == 0)
+		task->id = volume_keep_id(task->step.peer, task->name);
 	if (task->id != 0)
 		find_by_id(task);
 	else if (volume_has_map(task->step.peer))

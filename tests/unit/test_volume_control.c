@@ -12,7 +12,8 @@
 #include "tests/lib/unit.h"
 #include "tests/property/volume_rig.h"
 
-#define VOL 2 /* the composer's host */
+#define MAP 1 /* the mapper's host */
+#define VOL 2 /* the composer's */
 #define OBJECT 65536u
 
 static struct rig rig;
@@ -21,14 +22,21 @@ static struct xseg_volume_info info;
 static uint64_t value; /* of the last answer */
 static uint8_t out[65536];
 
-static void setup(void)
+static void setup_with(const char *composer)
 {
 	rig_open(&rig, 128u << 20);
 	rig_start(&rig, 0, 2, "mem0=blocker_memory");
-	rig_start(&rig, 1, 2, "map0=mapperd,edge.store=mem0");
-	rig_start(&rig, VOL, 2, "vol0=volume,edge.store=mem0,edge.map=map0");
+	rig_start(&rig, MAP, 2, "map0=mapperd,edge.store=mem0");
+	rig_start(&rig, VOL, 2, composer);
 	rig_client(&rig, &a, "vol0");
 	rig_client(&rig, &b, "vol0");
+}
+
+static void setup(void) { setup_with("vol0=volume,edge.store=mem0,edge.map=map0"); }
+
+static void setup_keep(void)
+{
+	setup_with("vol0=volume,edge.store=mem0,edge.map=map0,keep=missing,keep=kept");
 }
 
 static void teardown(void)
@@ -374,13 +382,15 @@ UNIT_WITHIN(test_words, setup, teardown)
 	ck_assert_int_eq(control(&b, MAP_CONTROLS, id, 1, NULL), -EOPNOTSUPP);
 }
 
-static struct map_home_info home_of(uint64_t id)
+static struct map_home_info home_by(struct client *client, uint64_t id)
 {
 	struct map_home_info home;
-	ck_assert_int_eq(control(&b, MAP_HOME, id, 0, NULL), 0);
+	ck_assert_int_eq(control(client, MAP_HOME, id, 0, NULL), 0);
 	memcpy(&home, out + MAP_ANSWER_AT, sizeof(home));
 	return home;
 }
+
+static struct map_home_info home_of(uint64_t id) { return home_by(&b, id); }
 
 /* Handed over while it is open; who writes afterwards takes it back, as nobody has come for it. */
 UNIT_WITHIN(test_give, setup, teardown)
@@ -430,6 +440,66 @@ UNIT_WITHIN(test_keep, setup, teardown)
 	for (unsigned i = 0; i < 60000 && home_of(id).owner != 0; i++)
 		usleep(1000);
 	ck_assert_uint_eq(home_of(id).owner, 0);
+}
+
+static void owned(uint64_t id, bool ours)
+{
+	for (unsigned i = 0; i < 60000 && (home_of(id).owner != 0) != ours; i++)
+		usleep(1000);
+	ck_assert_int_eq(home_of(id).owner != 0, ours);
+}
+
+/* The option keep: without the mapper it is opened and looked at, and goes only when it is told
+   to, or has another name. */
+UNIT_WITHIN(test_option_keep, setup_keep, teardown)
+{
+	struct client mapper;
+	uint64_t begun = clock_now_ns();
+	make("other", 4 * OBJECT);
+	make("kept", 4 * OBJECT);
+	uint64_t id = opened("kept", 0);
+	ck_assert_int_eq(control(&b, MAP_GIVE, id, 77, NULL), 0);
+	while (clock_now_ns() < begun + 7000000000u) /* it looks again for what was not there */
+		usleep(1000);
+	owned(id, false);
+	put(id, 0, 1, 2 * OBJECT); /* taken back, as nobody has come for it */
+	ck_assert_int_eq(io(&a, XSEG_OP_FLUSH, id, 0, NULL, 0), 0);
+	ck_assert_int_eq(io(&a, XSEG_OP_CLOSE, id, 0, NULL, 0), 0);
+	usleep(1500000); /* longer than the time after which a composer looks */
+	owned(id, true);
+	ck_assert_int_eq(rig_volume_named(&b, XSEG_OP_INFO, 0, "kept", &info), 0);
+	ck_assert_uint_eq(info.objects, 2);
+
+	rig_kill(&rig, MAP);
+	ck_assert_uint_eq(opened("kept", 0), id);
+	is(id, 0, 1, OBJECT);
+	for (unsigned i = 0; i < 3; i++) {
+		ck_assert_int_eq(rig_volume_named(&b, XSEG_OP_INFO, 0, "kept", &info), 0);
+		ck_assert_uint_eq(info.id, id);
+		ck_assert_uint_eq(info.size, 4 * OBJECT);
+		ck_assert_uint_eq(info.opens, 1);
+		ck_assert_uint_eq(info.objects, 2);
+	}
+	put(id, 2 * OBJECT, 1, OBJECT);
+	rig_start_again(&rig, MAP);
+	ck_assert_int_eq(rig_volume_named(&b, XSEG_OP_INFO, 0, "other", &info), 0);
+	ck_assert_int_eq(io(&a, XSEG_OP_FLUSH, id, 0, NULL, 0), 0);
+	ck_assert_int_eq(io(&a, XSEG_OP_CLOSE, id, 0, NULL, 0), 0);
+	ck_assert_int_eq(rig_volume_named(&b, XSEG_OP_INFO, 0, "kept", &info), 0);
+	ck_assert_uint_eq(info.objects, 3);
+
+	ck_assert_int_eq(control(&b, MAP_GIVE, id, 77, NULL), 0);
+	rig_kill(&rig, VOL);
+	rig_start_again(&rig, VOL); /* acquired by itself */
+	owned(id, true);
+	rig_stop(&rig, VOL);
+	rig_client(&rig, &mapper, "map0");
+	ck_assert_uint_eq(home_by(&mapper, id).owner, 0);
+	client_close(&mapper);
+	rig_start_again(&rig, VOL);
+	owned(id, true);
+	ck_assert_int_eq(ask(MAP_RENAME, id, "free", 0), 0);
+	owned(id, false);
 }
 
 static uint64_t sixty_writes(uint64_t id)

@@ -11,6 +11,7 @@
 
 static struct xseg seg;
 static struct volume_shared shared;
+static const struct peer_list keep;
 static struct volume_shard shards[SHARDS];
 static struct peer peers[SHARDS];
 
@@ -37,7 +38,7 @@ static void table_setup(void)
 	scratch_segment_unnamed(&seg, 0, 0, 0);
 	memset(&shared, 0, sizeof(shared));
 	memset(shards, 0, sizeof(shards));
-	ck_assert_int_eq(volume_table_open(&shared), 0);
+	ck_assert_int_eq(volume_table_open(&shared, &keep), 0);
 	for (int i = 0; i < SHARDS; i++) {
 		peers[i] = (struct peer){.state = &shards[i], .shared = &shared};
 		TAILQ_INIT(&shards[i].loads);

@@ -109,11 +109,11 @@ static void write_pipeline(const struct ctl_mount_far *far, FILE *out)
 	fprintf(out,
 		"# xsegctl mount %s\n[segment]\nname=%s\nsize=%llu\n\n[host disk]\n\n"
 		"[peer nbd0]\nrole=front_nbd\nlisten=unix:%s\nexport=%s\nedge.volume=vol0\n\n"
-		"[peer vol0]\nrole=volume\nhost=disk\nedge.store=cache0\nedge.map=map0\n\n"
+		"[peer vol0]\nrole=volume\nhost=disk\nedge.store=cache0\nedge.map=map0\nkeep=%s\n\n"
 		"[peer map0]\nrole=mapperd\nhost=disk\nedge.store=tier0\n\n"
 		"[peer cache0]\nrole=cached\nhost=disk\nedge.store=tier0\nsize=%llu\nbypass=0\n",
 		far->ctl->argv[0], far->segment, (unsigned long long)far->memory, far->socket,
-		far->uri.volume, (unsigned long long)cache);
+		far->uri.volume, far->uri.volume, (unsigned long long)cache);
 	if (*far->near)
 		fprintf(out, "journal=%s/journal\njournal-size=%llu\nack=journal\n", far->near,
 			(unsigned long long)cache);
@@ -270,7 +270,11 @@ static int use_volume(struct ctl_mount_far *far, struct client *client)
 	int error = rc ? 0 : ctl_volume_open(client, 0, info.id, &term);
 	if (rc || error)
 		return rc ? rc : ctl_volume_fault(ctl, far->uri.volume, "cannot be opened", error);
-	if (ctl_option_given(ctl, "wait"))
+	/* a cache's first flush is the store's, whatever it has in its journal */
+	error = ctl_volume_tell(client, XSEG_OP_FLUSH, info.id, 0);
+	if (error)
+		rc = ctl_volume_fault(ctl, far->uri.volume, "cannot be flushed", error);
+	if (!rc && ctl_option_given(ctl, "wait"))
 		rc = wait_near(far);
 	ctl_volume_tell(client, XSEG_OP_CLOSE, info.id, 0);
 	return rc;
