@@ -57,6 +57,7 @@ enum files_counter {
 	FILES_COUNT_OPENS,
 	FILES_COUNT_CLOSES,
 	FILES_COUNT_WAITS,
+	FILES_COUNT_LEFT,
 	FILES_COUNTERS
 };
 
@@ -132,8 +133,13 @@ struct files_request {
 	fuse_req_t req;
 	fuse_ino_t inode;
 	bool busy;
+	uint64_t since_ns;
+	bool interrupted; /* who waits for it has got a signal */
+	bool left;	  /* ... and an answer: the slot is free when ours has come, too */
+	bool stays;	  /* it changes something: it is answered when that is done */
 	struct files_handle *handle;
 	const struct files_question *question;
+	const struct files_question *undo; /* what is asked if it goes well and is left; NULL */
 	/* data */
 	TAILQ_ENTRY(files_request) link;
 	struct files_volume *volume;
@@ -184,6 +190,7 @@ struct files {
 	struct front_rights rights;
 	struct worker_item unmounting;
 	uint32_t inflight, adopting, asked;
+	uint32_t interrupted, left; /* requests */
 	uint64_t bytes;
 	bool ready;   /* there may be messages */
 	bool serving; /* what was there before us is ours */
@@ -235,6 +242,8 @@ int files_slot_start(struct files *files);
 void files_slot_stop(struct files *files);
 /* Messages are taken; true: there were some. */
 bool files_slot_turn(struct files *files);
+/* When the next one that is interrupted is answered; UINT64_MAX: none waits for that. */
+uint64_t files_slot_due(const struct files *files);
 /* The request that this message is. */
 struct files_request *files_slot_request(fuse_req_t req, fuse_ino_t inode);
 /* What OPEN or INFO was answered with, and the call ends; false: the request has failed. */

@@ -74,6 +74,8 @@ static char *read_buffer(const struct files_request *request)
 static void data_reply(struct files_request *request)
 {
 	fuse_req_t req = request->req;
+	if (request->left)
+		return;
 	if (request->error)
 		fuse_reply_err(req, request->error == -ESTALE ? EIO : -request->error);
 	else if (request->kind == FILES_READ)
@@ -417,6 +419,7 @@ static struct files_request *data_request(
 	struct files_request *request = files_slot_request(req, inode);
 	request->handle = files_open_handle(request->files, info);
 	request->kind = (uint8_t)kind;
+	request->stays = kind != FILES_READ && kind != FILES_FLUSH;
 	if (!request->handle) {
 		files_slot_fail(request, -EIO);
 		return NULL;
@@ -461,6 +464,7 @@ void files_write(fuse_req_t req, fuse_ino_t inode, const char *data, size_t size
 void files_data_empty(struct files_request *request)
 {
 	request->kind = FILES_EMPTY;
+	request->stays = true;
 	request->volume = files_open_volume(request->files, request->handle->volume);
 	request->offset = 0;
 	request->length = request->volume->size;

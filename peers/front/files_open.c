@@ -181,6 +181,7 @@ void files_open(fuse_req_t req, fuse_ino_t inode, struct fuse_file_info *info)
 	struct files_handle *handle = handle_find(request->files, request->head->unique);
 	request->truncates = info->flags & O_TRUNC;
 	request->writes = (info->flags & O_ACCMODE) != O_RDONLY;
+	request->undo = &close_question;
 	if (handle) /* by our predecessor, who could not say so */
 		open_noted(request, handle, false);
 	else if (inode < FILES_INODES_FIXED)
@@ -195,6 +196,7 @@ void files_release(fuse_req_t req, fuse_ino_t inode, struct fuse_file_info *info
 {
 	struct files_request *request = files_slot_request(req, inode);
 	struct files_handle *handle = files_open_handle(request->files, info);
+	request->stays = true;
 	if (!handle) {
 		files_slot_fail(request, 0);
 		return;

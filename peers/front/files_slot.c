@@ -5,14 +5,27 @@
 #include <base/log.h>
 #include <errno.h>
 #include <event2/event.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "peers/front/files.h"
 
-#define TAKE_MAX 32u	/* in a turn */
+#define TAKE_MAX 32u	     /* in a turn */
+#define LEAVE_NS 2000000000u /* who gets a signal does not wait for longer than that */
+#define LEFT_MAX (FILES_SLOTS / 2)
 #define OPCODE_INIT 26u /* FUSE_INIT of <linux/fuse.h>, which does not go with libfuse's headers */
 
 /* --- requests ---------------------------------------------------------------------- */
+
+/* libfuse calls it when the kernel says so, and at once when it has said so already. */
+static void slot_interrupted(fuse_req_t req, void *context)
+{
+	struct files_request *request = context;
+	(void)req;
+	request->files->interrupted += !request->interrupted;
+	request->files->again = true;
+	request->interrupted = true;
+}
 
 struct files_request *files_slot_request(fuse_req_t req, fuse_ino_t inode)
 {
@@ -20,9 +33,14 @@ struct files_request *files_slot_request(fuse_req_t req, fuse_ino_t inode)
 	struct files_request *request = files->taking;
 	struct files_head *head = request->head;
 	must(!request->busy);
-	*request = (struct files_request){
-		.files = files, .head = head, .req = req, .inode = inode, .busy = true};
+	*request = (struct files_request){.files = files,
+		.head = head,
+		.req = req,
+		.inode = inode,
+		.busy = true,
+		.since_ns = peer_now_ns(files->peer)};
 	files->inflight++;
+	fuse_req_interrupt_func(req, slot_interrupted, request);
 	return request;
 }
 
@@ -32,6 +50,8 @@ void files_slot_free(struct files_request *request)
 	crash_point("front_fuse.request.answered");
 	request->head->unique = 0;
 	request->busy = false;
+	files->interrupted -= request->interrupted;
+	files->left -= request->left;
 	files->inflight--;
 	files->again = true;
 }
@@ -48,8 +68,48 @@ bool files_slot_info(
 
 void files_slot_fail(struct files_request *request, int error)
 {
-	fuse_reply_err(request->req, error == -ESTALE ? EIO : -error);
+	if (!request->left)
+		fuse_reply_err(request->req, error == -ESTALE ? EIO : -error);
 	files_slot_free(request);
+}
+
+/* --- who does not wait any longer ---------------------------------------------------- */
+
+/*
+ * The kernel lets nobody go, whatever the signal, before it has an answer, and the store may be on
+ * a host that is away. Half of the slots are left for others.
+ */
+static bool may_leave(const struct files_request *request)
+{
+	return request->busy && request->interrupted && !request->left && !request->stays &&
+	       request->files->left < LEFT_MAX && (!request->step_count || request->pending);
+}
+
+static void slot_leave(struct files *files)
+{
+	uint64_t now = peer_now_ns(files->peer);
+	for (unsigned i = 0; i < FILES_SLOTS; i++) {
+		struct files_request *request = &files->request[i];
+		if (!may_leave(request) || now < request->since_ns + LEAVE_NS)
+			continue;
+		fuse_reply_err(request->req, EINTR);
+		request->head->unique = 0; /* no successor need do it */
+		request->left = true;
+		request->error = -EINTR; /* no more of it is read */
+		files->left++;
+		peer_count(files->peer, FILES_COUNT_LEFT, 1);
+	}
+}
+
+uint64_t files_slot_due(const struct files *files)
+{
+	uint64_t due = UINT64_MAX;
+	for (unsigned i = 0; files->interrupted && i < FILES_SLOTS; i++) {
+		uint64_t at = files->request[i].since_ns + LEAVE_NS;
+		if (may_leave(&files->request[i]) && at < due)
+			due = at;
+	}
+	return due;
 }
 
 /* --- questions --------------------------------------------------------------------- */
@@ -65,7 +125,19 @@ static void question_answered(struct call *call)
 	const struct files_question *question = request->question;
 	request->files->asked -= opens_or_closes(question);
 	request->files->again = true;
-	question->done(request, call);
+	if (!request->left) {
+		question->done(request, call);
+		return;
+	}
+	const struct files_question *undo = call->result == 0 ? request->undo : NULL;
+	call_end(call);
+	free(request->listing);
+	request->listing = NULL;
+	request->undo = NULL;
+	if (undo)
+		files_slot_ask(request, undo);
+	else
+		files_slot_free(request);
 }
 
 static bool question_try(struct peer *peer, void *context)
@@ -232,6 +304,8 @@ bool files_slot_turn(struct files *files)
 		return false;
 	if (!files->serving)
 		slot_again(files);
+	if (files->interrupted)
+		slot_leave(files);
 	if (files->stopping && !files->unmounts)
 		return false;
 	while (files->ready && taken < TAKE_MAX && has_room(files) && (request = slot_idle(files)))

@@ -326,6 +326,7 @@ void files_tree_setattr(
 	struct files_request *request = tree_request(req, inode);
 	(void)info;
 	request->size = (uint64_t)to->st_size;
+	request->stays = true;
 	if (inode < FILES_INODES_FIXED || !(which & FUSE_SET_ATTR_SIZE) ||
 		which & (FUSE_SET_ATTR_MODE | FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID))
 		files_slot_fail(request, -EOPNOTSUPP);

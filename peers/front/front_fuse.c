@@ -42,6 +42,7 @@ static const struct xseg_counter fuse_counters[FILES_COUNTERS + 1] = {
 	[FILES_COUNT_OPENS] = {"fuse_opens", "", "files opened"},
 	[FILES_COUNT_CLOSES] = {"fuse_closes", "", "files closed"},
 	[FILES_COUNT_WAITS] = {"fuse_waits", "", "times a request waited for pages or slots"},
+	[FILES_COUNT_LEFT] = {"fuse_left", "", "requests whose process got a signal, and EINTR"},
 };
 
 /* --- a shard ----------------------------------------------------------------------- */
@@ -113,6 +114,9 @@ static bool fuse_poll(struct peer *peer)
 static bool fuse_sleep(struct peer *peer)
 {
 	const struct files *files = files_of(peer);
+	uint64_t due = files_slot_due(files);
+	if (due != UINT64_MAX)
+		peer_wake_at(peer, due);
 	return !files->again && !files->volumes.ended;
 }
 
@@ -196,8 +200,11 @@ static const char fuse_description[] =
 	"The keeper keeps the connection to the kernel and what is in flight. When this process is "
 	"killed its successor does what was not answered, and whoever uses a file meets a pause; "
 	"the "
-	"same when it is restarted on purpose. Without a keeper a death leaves a mount that "
-	"answers "
+	"same when it is restarted on purpose. Who has waited for two seconds (the store may be on "
+	"a "
+	"host that is away) and gets a signal meets *EINTR*, so a program can be ended; but not "
+	"one that writes, or reads with *O_DIRECT*, before that is done. Without a keeper a death "
+	"leaves a mount that answers "
 	"*ENOTCONN*, which is cleared at the next start. When it is stopped the folder is "
 	"unmounted: files that are open are cut off.\n\n"
 	"Needs root, or *fusermount3* of Debian's package fuse3. At most 1024 files are open at "

@@ -214,6 +214,45 @@ tap_is "and is there" "$(dd if="$disk" bs=512 skip=99 count=1 status=none |
     head -c 11)" "first words"
 tap_run "by the successor" test "$(counter fuse0 fuse_again)" -gt 0
 
+# --- who is ended while he waits ------------------------------------------------------------------
+attribute='import os, sys; os.getxattr(sys.argv[1], "user.skerry.id")'
+waits_to() { # WHAT VOLUME
+    scene_spawn "$1" /usr/bin/python3 "$CHECK" late "$folder/$2" 524288 "$SCENE_DIR/late.go" "$1"
+    tap_run "somebody who is about to $1" scene_wait_line "$1" started 60
+}
+waits_to open spare
+waits_to read disk
+waits_to flush disk
+waits_to write both # it locks its file
+before=$(counter fuse0 fuse_left)
+stopped=$(pid_of vol0)
+scene_freeze "$stopped"
+scene_spawn list ls "$folder"
+scene_spawn xattr /usr/bin/python3 -c "$attribute" "$disk"
+: >"$SCENE_DIR/late.go"
+waits_for_fuse() { grep -qsE 'request_wait_answer|folio_wait' "/proc/$(scene_pid "$1")/stack"; }
+for who in list open xattr read flush write; do
+    tap_run "$who waits for the composer, which stands still" scene_until 60 waits_for_fuse "$who"
+    kill -s TERM "$(scene_pid "$who")"
+done
+for who in list open xattr read flush; do
+    tap_run "$who can be ended" scene_until 60 gone "$(scene_pid "$who")"
+done
+tap_fails "write not before it is done" gone "$(scene_pid write)"
+kill -s CONT "$stopped"
+stopped=''
+tap_run "... which is then" scene_until 60 gone "$(scene_pid write)"
+for who in list open xattr read flush write; do scene_stop "$who"; done
+rm "$SCENE_DIR/late.go"
+tap_is "it has been written" "$(dd if="$folder/both" bs=512 skip=1024 count=1 status=none |
+    head -c 11)" "first words"
+# the kernel gives up a read by itself
+tap_run "those that were ended are counted" test "$(counter fuse0 fuse_left)" -ge $((before + 4))
+tap_run "what was opened for nobody is closed" scene_until 60 free_of_clients
+unopened() { ctl volume info spare --json && [ "$(jq .opens "$SCENE_DIR/ctl.out")" = 0 ]; }
+tap_run "... as the composer knows" scene_until 60 unopened
+tap_is "the folder is as it was" "$(cd "$folder" && echo ./*)" "./both ./disk ./spare"
+
 # --- a file system --------------------------------------------------------------------------------
 loop=''
 if scene_have losetup && scene_have mkfs.ext4 && losetup -f >"$SCENE_DIR/free" 2>&1 &&

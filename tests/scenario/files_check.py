@@ -215,12 +215,17 @@ def both(path, stop):
     print(f"{sum(counted)} counts")
 
 
-def late(path, offset, go):
-    file = os.open(path, os.O_RDWR)
+def late(path, offset, go, what="write"):
+    file = os.open(path, os.O_PATH if what == "open" else os.O_RDWR)
     print("started", flush=True)
     while not os.path.exists(go):
         time.sleep(0.01)
-    os.pwrite(file, b"first words", offset)
+    if what == "open":  # what has been looked up already
+        file = os.open(f"/proc/self/fd/{file}", os.O_RDONLY)
+    if what == "read":
+        os.pread(file, 1, offset)
+    if what == "write":
+        os.pwrite(file, b"first words", offset)
     os.fsync(file)
 
 
@@ -241,7 +246,7 @@ def main(argv):
         (opens if verb == "open" else both)(path, argv[3])
         return
     if verb == "late":
-        late(path, int(argv[3]), argv[4])
+        late(path, int(argv[3]), *argv[4:])
         return
     user = User(path, int(argv[3]))
     print("started", flush=True)
