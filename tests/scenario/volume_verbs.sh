@@ -63,6 +63,10 @@ v 0 "both" snapshot disk@wednesday --freeze 'echo $SKERRY_VOLUME >"'"$SCENE_DIR"
     --thaw 'echo $SKERRY_SNAPSHOT >>"'"$SCENE_DIR"'/hook"'
 tap_is "they were told what" "$(tr '\n' ' ' <"$SCENE_DIR/hook")" "disk disk@wednesday "
 v 7 "a freeze that hangs" snapshot disk@thursday --freeze 'exec sleep 60' --thaw true -t 300ms
+v 137 "killed between them" snapshot disk@friday \
+    --freeze "kill -9 \$PPID; sleep 1; echo on >'$SCENE_DIR/frozen'" \
+    --thaw "cat '$SCENE_DIR/frozen' >'$SCENE_DIR/went'"
+tap_run "it is thawed all the same, afterwards" scene_until 60 grep -qsx on "$SCENE_DIR/went"
 
 # --- list --tree, info -------------------------------------------------------------------------
 v 0 "ls" ls --tree

@@ -68,9 +68,9 @@ struct move {
 	enum { MOVE_WAITS, MOVE_GOES, MOVE_THAWS, MOVE_ENDED } step;
 	unsigned again; /* so often it was told to begin once more */
 	int error;
-	struct ctl_hook hook; /* --freeze-cmd, then --thaw-cmd */
-	bool frozen, thawing; /* that was started */
-	int refused;	      /* the exit status of the first, when it failed */
+	struct ctl_hook hook, undo; /* --freeze-cmd, --thaw-cmd */
+	bool frozen;		    /* that was started */
+	int refused;		    /* the exit status of the first, when it failed */
 };
 
 struct rehome {
@@ -290,28 +290,31 @@ static void end_move(const struct rehome *rehome, struct move *move)
 }
 
 /* Where the volume is does not depend on it. */
-static void thaw(const struct rehome *rehome, struct move *move)
+static void thaw(struct move *move)
 {
 	if (!ctl_hook_ended(&move->hook))
 		return;
-	if (!move->thawing) {
-		move->thawing = true;
-		ctl_hook_start(&move->hook, rehome->thaw, move->info.name);
+	ctl_hook_keep(&move->undo);
+	if (!ctl_hook_ended(&move->undo))
 		return;
-	}
 	move->step = MOVE_ENDED;
-	if (move->hook.status != 0)
+	if (move->undo.status != 0)
 		fprintf(stderr,
 			"xsegctl: --thaw-cmd of volume '%s' failed (exit status %d); the rest is "
 			"done\n",
-			move->info.name, move->hook.status);
+			move->info.name, move->undo.status);
 }
 
 /* The rest is short enough. Once told to go on, a re-homer that was killed since is told again. */
 static void freeze(struct rehome *rehome, struct move *move)
 {
-	if (!move->frozen)
-		ctl_hook_start(&move->hook, rehome->freeze, move->info.name);
+	const char *name = move->info.name;
+	bool promised =
+		move->frozen || !rehome->thaw || !ctl_hook_promise(&move->undo, rehome->thaw, name);
+	if (!move->frozen && promised)
+		ctl_hook_start(&move->hook, rehome->freeze, name);
+	else if (!move->frozen)
+		move->hook.status = move->undo.status; /* it could not be undone */
 	move->frozen = true;
 	if (!ctl_hook_ended(&move->hook))
 		return;
@@ -357,7 +360,7 @@ static size_t go_on(struct rehome *rehome)
 		else if (move->step == MOVE_GOES)
 			look_at(rehome, move);
 		else if (move->step == MOVE_THAWS)
-			thaw(rehome, move);
+			thaw(move);
 		going += move->step == MOVE_GOES;
 		ended += move->step == MOVE_ENDED;
 	}
@@ -377,7 +380,9 @@ static int interrupted(struct rehome *rehome)
 	for (size_t i = 0; i < rehome->count; i++)
 		while (rehome->moves[i].step == MOVE_THAWS) {
 			ctl_hook_wait(&rehome->moves[i].hook, false);
-			thaw(rehome, &rehome->moves[i]);
+			ctl_hook_keep(&rehome->moves[i].undo);
+			ctl_hook_wait(&rehome->moves[i].undo, false);
+			thaw(&rehome->moves[i]);
 		}
 	return ctl_ask_interrupted_fault(
 		rehome->plug.ctl, rehome->count == 1 ? rehome->moves[0].info.name : NULL);

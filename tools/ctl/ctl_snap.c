@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* volume snapshot, clone and rollback. */
+#include <base/clock.h>
 #include <base/must.h>
 #include <base/time.h>
 #include <errno.h>
@@ -8,8 +9,11 @@
 #include <string.h>
 #include <sys/wait.h>
 
+#include "tools/ctl/ctl_hook.h"
 #include "tools/ctl/ctl_map.h"
 #include "tools/report/program.h"
+
+#define LOOK_NS 10000000u
 
 static const struct ctl_option option_freeze = {"freeze", 0, "COMMAND",
 	"run before: it makes whoever writes pause, e.g. fsfreeze in the guest", NULL};
@@ -67,37 +71,50 @@ static void ask_make(struct map_ask *ask, const char *name, uint64_t size)
 
 /* --- hooks ------------------------------------------------------------------------------ */
 
-static int hook_fault(
-	struct ctl *ctl, const char *option, const struct program_result *result, int error)
+static int freeze_fault(struct ctl *ctl, const struct program_result *result, int error)
 {
 	char line[200];
 	if (error == -ETIMEDOUT)
 		return fault_set(&ctl->fault, FAULT_TIMEOUT, NULL, "--timeout sets the limit",
-			"the command of --%s has not ended in time", option);
+			"the command of --freeze has not ended in time");
 	if (error)
 		return fault_set(&ctl->fault, FAULT_FAILED, NULL, NULL,
-			"the command of --%s cannot be run: %s", option, strerror(-error));
+			"the command of --freeze cannot be run: %s", strerror(-error));
 	program_last_line(result->err, line, sizeof(line));
 	return fault_set(&ctl->fault, FAULT_FAILED, NULL, NULL,
-		"the command of --%s has failed (%s %d)%s%s", option,
+		"the command of --freeze has failed (%s %d)%s%s",
 		WIFEXITED(result->status) ? "exit" : "signal",
 		WIFEXITED(result->status) ? WEXITSTATUS(result->status) : WTERMSIG(result->status),
 		line[0] ? ": " : "", line);
 }
 
-static int hook_run(struct ctl *ctl, const char *option, const char *volume)
+static int freeze(struct ctl *ctl, const char *volume)
 {
-	const char *command = ctl_option_value(ctl, option);
+	const char *command = ctl_option_value(ctl, "freeze");
 	char *argv[] = {"/bin/sh", "-c", (char *)(uintptr_t)command, NULL};
 	struct program_result result;
-	if (!command)
-		return 0;
 	setenv("SKERRY_VOLUME", volume, 1);
-	setenv("SKERRY_SNAPSHOT", ctl->argv[0], 1);
 	int error = program_run(argv, ctl->timeout_ns, &result);
-	int rc = error || result.status ? hook_fault(ctl, option, &result, error) : 0;
+	int rc = error || result.status ? freeze_fault(ctl, &result, error) : 0;
 	program_result_free(&result);
 	return rc;
+}
+
+static int thaw(struct ctl *ctl, struct ctl_hook *hook)
+{
+	uint64_t until_ns = clock_now_ns() + ctl->timeout_ns;
+	ctl_hook_keep(hook);
+	while (!ctl_hook_ended(hook)) {
+		if (clock_now_ns() >= until_ns)
+			return fault_set(&ctl->fault, FAULT_TIMEOUT, NULL,
+				"--timeout sets the limit",
+				"the command of --thaw has not ended in time");
+		time_nap(LOOK_NS);
+	}
+	return hook->status == 0
+		       ? 0
+		       : fault_set(&ctl->fault, FAULT_FAILED, NULL, NULL,
+				 "the command of --thaw has failed (exit status %d)", hook->status);
 }
 
 static int hooks_check(struct ctl *ctl)
@@ -110,26 +127,31 @@ static int hooks_check(struct ctl *ctl)
 
 /* --- snapshot --------------------------------------------------------------------------- */
 
-/* Between the hooks, whoever presses ^C waits for the thaw. A thaw that fails after all went well
-   is a snapshot that is there and somebody who may still wait. */
+/* Between the hooks, whoever presses ^C waits for the thaw, which comes also when we are killed. If
+   it fails after all went well, the snapshot is there, and somebody may still wait. */
 static int snapshot_held(struct ctl *ctl, struct client *client,
 	const struct xseg_volume_info *volume, const struct map_ask *ask)
 {
 	struct ctl_map_call call = {.what = MAP_SNAP, .volume = volume->id, .ask = ask};
-	bool hooks = ctl_option_given(ctl, "freeze");
-	if (hooks)
-		ctl_ask_interrupt_catch();
-	int rc = hook_run(ctl, "freeze", volume->name);
+	struct ctl_hook hook;
+	if (!ctl_option_given(ctl, "freeze"))
+		return ctl_map_do(ctl, client, volume, "cannot be snapshotted", &call);
+	ctl_ask_interrupt_catch();
+	setenv("SKERRY_SNAPSHOT", ctl->argv[0], 1);
+	int error = ctl_hook_promise(&hook, ctl_option_value(ctl, "thaw"), volume->name);
+	if (error)
+		return fault_set(&ctl->fault, FAULT_FAILED, NULL, NULL,
+			"the command of --thaw cannot be run: %s", strerror(-error));
+	int rc = freeze(ctl, volume->name);
 	if (!rc && ctl_ask_interrupted())
 		rc = ctl_ask_interrupted_fault(ctl, volume->name);
 	if (!rc)
 		rc = ctl_map_do(ctl, client, volume, "cannot be snapshotted", &call);
 	struct fault first = ctl->fault;
-	int thawed = hook_run(ctl, "thaw", volume->name);
+	int thawed = thaw(ctl, &hook);
 	if (rc) {
-		bool stuck = thawed != 0;
 		ctl->fault = first;
-		if (stuck)
+		if (thawed)
 			fault_hint(&ctl->fault, "the command of --thaw has failed, too");
 		return rc;
 	}
