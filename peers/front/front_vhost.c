@@ -264,10 +264,8 @@ static const char vhost_description[] =
 	"again with *reconnect=1* on its *-chardev*. The same when it is restarted on purpose.\n\n"
 	"Whoever may connect to the socket may read and write the volume; see *socket-mode* and "
 	"*socket-group*. Nothing that a guest does in its memory can do more than stop its own "
-	"ring; but a "
-	"monitor that cuts off the memory it shares ends this process, so give each machine one of "
-	"its own "
-	"where monitors are not trusted.";
+	"ring; a monitor that cuts off the memory it shares is hung up on, and other machines do "
+	"not notice.";
 
 static const struct peer_ops vhost_ops = {
 	.name = "front_vhost",

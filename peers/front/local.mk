@@ -19,7 +19,8 @@ front_nbd_la_LIBADD = $(EVENT_LIBS) $(OPENSSL_LIBS)
 pkglib_LTLIBRARIES += front_vhost.la
 front_vhost_la_SOURCES = peers/front/vhost.h peers/front/vhost_memory.h peers/front/vhost_proto.h \
 	peers/front/vhost_ring.h peers/front/front_vhost.c peers/front/vhost_config.c \
-	peers/front/vhost_device.c peers/front/vhost_memory.c peers/front/vhost_message.c \
+	peers/front/vhost_device.c peers/front/vhost_guard.c peers/front/vhost_memory.c \
+	peers/front/vhost_message.c \
 	peers/front/vhost_queue.c peers/front/vhost_region.c peers/front/vhost_request.c \
 	peers/front/vhost_ring.c $(front_sources)
 front_vhost_la_CFLAGS = $(AM_CFLAGS) $(EVENT_CFLAGS)

@@ -348,6 +348,8 @@ static void device_free(struct vhost_device *device)
 
 bool vhost_device_turn(struct vhost_device *device)
 {
+	if (unlikely(atomic_load(&device->memory.lost)) && device->state == VHOST_SERVING)
+		vhost_device_end(device, "has cut off a file that it shares");
 	if (device->held && !device->inflight && handle_message(device) != -EAGAIN) {
 		if (device->state == VHOST_SERVING)
 			event_add(device->event, NULL);

@@ -22,14 +22,26 @@ static bool map_fits(int fd, uint64_t end)
 }
 
 /* Of a descriptor, from its beginning: huge pages can only be mapped at their own borders. */
-static int map_fd(int fd, uint64_t size, uint64_t offset, void **map, size_t *map_size)
+static int map_fd(struct vhost_memory *memory, int fd, uint64_t size, uint64_t offset, void **map,
+	size_t *map_size)
 {
 	uint64_t end = size + offset;
 	if (!size || end < size || end > SIZE_MAX / 2 || !map_fits(fd, end))
 		return -EINVAL;
 	*map = mmap(NULL, end, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
 	*map_size = end;
-	return *map == MAP_FAILED ? -errno : 0;
+	if (*map == MAP_FAILED)
+		return -errno;
+	int error = vhost_guard_add(*map, end, &memory->lost);
+	if (error)
+		munmap(*map, end);
+	return error;
+}
+
+static void unmap(void *map, size_t size)
+{
+	vhost_guard_remove(map);
+	munmap(map, size);
 }
 
 static bool ends_within(uint64_t start, uint64_t size) { return start + size >= start; }
@@ -49,7 +61,7 @@ int vhost_memory_add(struct vhost_memory *memory, const struct vhost_wire_region
 	for (unsigned i = 0; i < memory->count; i++)
 		if (overlaps(&memory->region[i], wire->guest, wire->size))
 			return -EEXIST;
-	int error = map_fd(fd, wire->size, wire->offset, &region->map, &region->map_size);
+	int error = map_fd(memory, fd, wire->size, wire->offset, &region->map, &region->map_size);
 	if (error)
 		return error;
 	region->guest = wire->guest;
@@ -67,7 +79,7 @@ int vhost_memory_remove(struct vhost_memory *memory, const struct vhost_wire_reg
 		if (region->guest != wire->guest || region->size != wire->size ||
 			region->user != wire->user)
 			continue;
-		munmap(region->map, region->map_size);
+		unmap(region->map, region->map_size);
 		*region = memory->region[--memory->count];
 		memory->last = 0;
 		return 0;
@@ -78,7 +90,7 @@ int vhost_memory_remove(struct vhost_memory *memory, const struct vhost_wire_reg
 static void drop_log(struct vhost_memory *memory)
 {
 	if (memory->log_map)
-		munmap(memory->log_map, memory->log_map_size);
+		unmap(memory->log_map, memory->log_map_size);
 	memory->log_map = memory->log = NULL;
 	memory->log_pages = 0;
 }
@@ -86,7 +98,7 @@ static void drop_log(struct vhost_memory *memory)
 void vhost_memory_clear(struct vhost_memory *memory)
 {
 	for (unsigned i = 0; i < memory->count; i++)
-		munmap(memory->region[i].map, memory->region[i].map_size);
+		unmap(memory->region[i].map, memory->region[i].map_size);
 	memory->count = memory->last = 0;
 }
 
@@ -139,7 +151,7 @@ int vhost_memory_set_log(struct vhost_memory *memory, uint64_t size, uint64_t of
 {
 	void *map;
 	size_t map_size;
-	int error = map_fd(fd, size, offset, &map, &map_size);
+	int error = map_fd(memory, fd, size, offset, &map, &map_size);
 	if (error)
 		return error;
 	drop_log(memory);

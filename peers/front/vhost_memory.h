@@ -3,8 +3,8 @@
  * A guest's memory, as far as it is shared with us, and the log of what we have changed in it.
  *
  * Nothing of it is trusted: each address is looked up before it is used, and what lies there may
- * change at any time. Who shares a file and cuts it off later ends this process (SIGBUS): that is
- * the machine's monitor, never its guest.
+ * change at any time. When the monitor cuts a file off that it shares, what was mapped of it reads
+ * as zeros from then on, and `lost` is true: nothing is to be believed.
  *
  * Units: bytes; guest addresses, and the monitor's own ("user") for rings. Errors: -errno.
  * Ownership: maps until removed. Threads: one. Blocking: none.
@@ -35,7 +35,13 @@ struct vhost_memory {
 	void *log_map;
 	size_t log_map_size;
 	bool logging; /* the log is wanted now */
+	_Atomic bool lost;
 };
+
+/* vhost_guard.c: a file's whole mapping, until it is removed, which comes before munmap(). -ENOSPC.
+   For any thread. */
+int vhost_guard_add(const void *map, size_t size, _Atomic bool *lost);
+void vhost_guard_remove(const void *map);
 
 /* fd stays the caller's. -EINVAL, -ENOSPC, -EEXIST: overlaps another. */
 int vhost_memory_add(struct vhost_memory *memory, const struct vhost_wire_region *wire, int fd);

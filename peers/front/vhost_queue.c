@@ -153,6 +153,7 @@ static bool queue_waits(const struct vhost_queue *queue)
 	struct vhost_device *device = queue->device;
 	struct vhost *vhost = device->vhost;
 	return device->held || device->state != VHOST_SERVING || queue->starved || queue->broken ||
+	       atomic_load(&device->memory.lost) ||
 	       (vhost->inflight && !front_share_fits(&vhost->share, vhost->peer, vhost->inflight,
 					   vhost->bytes));
 }

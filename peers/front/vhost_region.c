@@ -77,10 +77,11 @@ int vhost_region_take(struct vhost_device *device, int fd, uint64_t size, uint64
 	device->region_queues = (uint16_t)queues;
 	device->region_num = (uint16_t)num;
 	device->region = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	if (device->region != MAP_FAILED)
-		return 0;
-	error = -errno;
-	vhost_region_drop(device);
+	error = device->region == MAP_FAILED
+			? -errno
+			: vhost_guard_add(device->region, size, &device->memory.lost);
+	if (error)
+		vhost_region_drop(device);
 	return error;
 }
 
@@ -89,8 +90,10 @@ void vhost_region_drop(struct vhost_device *device)
 	struct vhost_shared *shared = device->vhost->shared;
 	if (!device->region)
 		return;
-	if (device->region != MAP_FAILED)
+	if (device->region != MAP_FAILED) {
+		vhost_guard_remove(device->region);
 		munmap(device->region, device->region_size);
+	}
 	device->region = NULL;
 	pthread_mutex_lock(&shared->regions_lock);
 	TAILQ_REMOVE(&shared->regions, device, region_link);

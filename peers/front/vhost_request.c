@@ -210,7 +210,12 @@ static int request_issue(struct vhost_request *request)
 		return -EAGAIN;
 	if (request->type == VIRTIO_BLK_T_OUT)
 		copy(request, call, false);
-	else if (request->by_write)
+	if (unlikely(atomic_load(&request->queue->ring.memory->lost))) { /* it may be zeros */
+		call_end(call);
+		request->error = -EIO;
+		return 0;
+	}
+	if (request->by_write)
 		front_zero(call, 0, length);
 	request->next += length;
 	request->pending++;
@@ -245,6 +250,8 @@ static bool request_again(struct peer *peer, void *context)
 	if (request_fill(request) && !request->pending)
 		return false;
 	request->queue->starved--;
+	if (!request->pending)
+		request_step(request);
 	return true;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Guests whose rings make no sense, and monitors whose messages do not. */
 #include <base/must.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -253,6 +254,39 @@ static void rude_while_serving(const char *socket)
 	close(small);
 }
 
+static bool hung_up(const struct driver *driver)
+{
+	struct pollfd fd = {driver->fd, POLLIN, 0};
+	char byte;
+	return poll(&fd, 1, 60000) == 1 && read(driver->fd, &byte, 1) <= 0;
+}
+
+/* Another machine of the same process does not notice, and nothing of it is written. */
+static void rude_cut(const char *socket, const char *name, bool rings)
+{
+	struct driver driver, other;
+	uint16_t head;
+	bool good = check_open(&other, socket, (struct driver_config){.queues = 1}) &&
+		    check_writes_and_reads(&other, 0, 8, 65536) &&
+		    check_open(&driver, socket, (struct driver_config){.queues = 1}) &&
+		    check_writes_and_reads(&driver, 0, 1024, 4096);
+	if (good) {
+		struct iovec iov = {driver.data, 65536};
+		off_t data = driver.data - driver.memory;
+		must(ftruncate(driver.memory_fd, rings ? 0 : data) == 0);
+		if (!rings)
+			must(driver_submit(&driver, 0, VIRTIO_BLK_T_OUT, 8, &iov, 1, &head) == 0);
+		driver_kick(&driver, 0);
+		good = hung_up(&driver);
+		driver_close(&driver);
+	}
+	uint8_t *back = other.data + CHECK_MEMORY / 2;
+	good = good && driver_do(&other, 0, VIRTIO_BLK_T_IN, 8, back, 65536) == 0 &&
+	       check_has_pattern(back, 65536, 9);
+	driver_close(&other);
+	check_law(name, good && serves(socket));
+}
+
 static void rude_bytes(const char *socket)
 {
 	struct driver driver;
@@ -278,6 +312,8 @@ int check_rude(const char *socket)
 		rude_ring(socket, &nonsenses[i]);
 	rude_messages(socket);
 	rude_while_serving(socket);
+	rude_cut(socket, "memory that is cut off under data", false);
+	rude_cut(socket, "memory that is cut off under rings", true);
 	rude_bytes(socket);
 	return check_end();
 }
