@@ -206,8 +206,8 @@ bool export_fence_owes(const struct export *export, uint64_t volume);
 void export_fence_paid(struct export *export, uint64_t volume);
 /* A volume's place when what is below is to be told who has it, or is being told; else NULL. */
 struct export_fence *export_fence_untold(struct export *export, uint64_t volume);
-/* It was told; or that failed, and is for the next one to try. */
-void export_fence_told(struct export *export, uint64_t volume, bool good);
+/* It was told; or that failed, and is for the next one to try. False: it is of another term now. */
+bool export_fence_told(struct export *export, uint64_t volume, uint64_t term, bool good);
 /* There is no such volume any more. */
 void export_fence_forget(struct export *export, uint64_t volume);
 

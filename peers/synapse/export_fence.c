@@ -202,11 +202,13 @@ struct export_fence *export_fence_untold(struct export *export, uint64_t volume)
 }
 
 /* Was there a REFENCE meanwhile, it went perhaps to whom the edge does not lead to any more. */
-void export_fence_told(struct export *export, uint64_t volume, bool good)
+bool export_fence_told(struct export *export, uint64_t volume, uint64_t term, bool good)
 {
 	struct export_fence *fence = get(export, volume);
+	bool same = fence && fence->term == term;
 	if (fence && fence->told == EXPORT_TELLING)
-		fence->told = good ? EXPORT_TOLD : EXPORT_TOLD_NOT;
+		fence->told = good && same ? EXPORT_TOLD : EXPORT_TOLD_NOT;
+	return same;
 }
 
 void export_fence_forget(struct export *export, uint64_t volume)

@@ -287,13 +287,13 @@ static void told(struct call *call)
 {
 	struct export *export = call->context;
 	struct export_session *session;
-	uint64_t volume = call->key.volume;
-	int error = call->result;
+	uint64_t volume = call->key.volume, term = call->arg1;
+	int error = call->result == -EOPNOTSUPP ? 0 : call->result;
 	call_end(call);
 	export->fencing--;
-	/* -ESTALE: another has it by now, which is for the store to say to each write */
-	error = error == -ESTALE || error == -EOPNOTSUPP ? 0 : error;
-	export_fence_told(export, volume, error == 0);
+	/* those that wait are told of the next term, too */
+	if (!export_fence_told(export, volume, term, error == 0))
+		error = 0;
 	TAILQ_FOREACH (session, &export->sessions, link)
 		for (unsigned i = 0; error && i < WIRE_WINDOW && session->running > 0; i++) {
 			struct export_request *request = &session->table[i];
