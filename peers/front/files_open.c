@@ -140,6 +140,7 @@ static void open_done(struct files_request *request, struct call *call)
 	struct xseg_volume_info info;
 	int error = front_volume_info(call, &info);
 	call_end(call);
+	request->undo = NULL; /* from here on we do that ourselves */
 	struct files_handle *handle = error ? NULL : handle_find(files, 0);
 	if (error) {
 		files_slot_fail(request, error == -EPERM ? -EROFS : error);
