@@ -79,11 +79,12 @@ int vhost_guard_add(const void *map, size_t size, _Atomic bool *lost)
 	return error;
 }
 
-void vhost_guard_remove(const void *map)
+void vhost_guard_unmap(void *map, size_t size)
 {
 	pthread_mutex_lock(&lock);
 	for (unsigned i = 0; i < GUARDS_MAX; i++)
 		if (atomic_load(&guards[i].map) == (uintptr_t)map)
 			atomic_store(&guards[i].map, 0);
 	pthread_mutex_unlock(&lock);
+	munmap(map, size);
 }

@@ -38,12 +38,6 @@ static int map_fd(struct vhost_memory *memory, int fd, uint64_t size, uint64_t o
 	return error;
 }
 
-static void unmap(void *map, size_t size)
-{
-	vhost_guard_remove(map);
-	munmap(map, size);
-}
-
 static bool ends_within(uint64_t start, uint64_t size) { return start + size >= start; }
 
 static bool overlaps(const struct vhost_region *region, uint64_t guest, uint64_t size)
@@ -79,7 +73,7 @@ int vhost_memory_remove(struct vhost_memory *memory, const struct vhost_wire_reg
 		if (region->guest != wire->guest || region->size != wire->size ||
 			region->user != wire->user)
 			continue;
-		unmap(region->map, region->map_size);
+		vhost_guard_unmap(region->map, region->map_size);
 		*region = memory->region[--memory->count];
 		memory->last = 0;
 		return 0;
@@ -90,7 +84,7 @@ int vhost_memory_remove(struct vhost_memory *memory, const struct vhost_wire_reg
 static void drop_log(struct vhost_memory *memory)
 {
 	if (memory->log_map)
-		unmap(memory->log_map, memory->log_map_size);
+		vhost_guard_unmap(memory->log_map, memory->log_map_size);
 	memory->log_map = memory->log = NULL;
 	memory->log_pages = 0;
 }
@@ -98,7 +92,7 @@ static void drop_log(struct vhost_memory *memory)
 void vhost_memory_clear(struct vhost_memory *memory)
 {
 	for (unsigned i = 0; i < memory->count; i++)
-		unmap(memory->region[i].map, memory->region[i].map_size);
+		vhost_guard_unmap(memory->region[i].map, memory->region[i].map_size);
 	memory->count = memory->last = 0;
 }
 

@@ -38,10 +38,9 @@ struct vhost_memory {
 	_Atomic bool lost;
 };
 
-/* vhost_guard.c: a file's whole mapping, until it is removed, which comes before munmap(). -ENOSPC.
-   For any thread. */
+/* vhost_guard.c: a file's whole mapping, until it is unmapped. -ENOSPC. For any thread. */
 int vhost_guard_add(const void *map, size_t size, _Atomic bool *lost);
-void vhost_guard_remove(const void *map);
+void vhost_guard_unmap(void *map, size_t size);
 
 /* fd stays the caller's. -EINVAL, -ENOSPC, -EEXIST: overlaps another. */
 int vhost_memory_add(struct vhost_memory *memory, const struct vhost_wire_region *wire, int fd);

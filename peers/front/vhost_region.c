@@ -90,10 +90,8 @@ void vhost_region_drop(struct vhost_device *device)
 	struct vhost_shared *shared = device->vhost->shared;
 	if (!device->region)
 		return;
-	if (device->region != MAP_FAILED) {
-		vhost_guard_remove(device->region);
-		munmap(device->region, device->region_size);
-	}
+	if (device->region != MAP_FAILED)
+		vhost_guard_unmap(device->region, device->region_size);
 	device->region = NULL;
 	pthread_mutex_lock(&shared->regions_lock);
 	TAILQ_REMOVE(&shared->regions, device, region_link);

@@ -231,7 +231,11 @@ scene_freeze "$stopped"
 scene_spawn list ls "$folder"
 scene_spawn xattr /usr/bin/python3 -c "$attribute" "$disk"
 : >"$SCENE_DIR/late.go"
-waits_for_fuse() { grep -qsE 'request_wait_answer|folio_wait' "/proc/$(scene_pid "$1")/stack"; }
+# where that cannot be seen he may be ended before he waits
+waits_for_fuse() {
+    ! cat /proc/self/stack >"$SCENE_DIR/stack" 2>&1 ||
+        grep -qsE 'request_wait_answer|folio_wait' "/proc/$(scene_pid "$1")/stack"
+}
 taken() {
     [ "$(counter fuse0 fuse_flushes)" -gt "$flushes" ] &&
         [ "$(counter fuse0 fuse_writes)" -gt "$writes" ]

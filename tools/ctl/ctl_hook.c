@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/ctl/ctl_hook.h"
 
+#include <base/clock.h>
 #include <base/time.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -85,10 +86,15 @@ bool ctl_hook_ended(struct ctl_hook *hook)
 	return true;
 }
 
-void ctl_hook_wait(struct ctl_hook *hook, bool stop)
+bool ctl_hook_wait(struct ctl_hook *hook, bool stop, uint64_t limit_ns)
 {
+	uint64_t until_ns = clock_now_ns() + limit_ns;
 	if (stop && hook->pid > 0)
 		kill(-hook->pid, SIGTERM);
-	while (!ctl_hook_ended(hook))
+	while (!ctl_hook_ended(hook)) {
+		if (limit_ns > 0 && clock_now_ns() >= until_ns)
+			return false;
 		time_nap(LOOK_NS);
+	}
+	return true;
 }

@@ -9,6 +9,7 @@
 #define SKERRY_TOOLS_CTL_HOOK_H
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 struct ctl_hook {
@@ -26,7 +27,8 @@ int ctl_hook_promise(struct ctl_hook *hook, const char *command, const char *vol
 void ctl_hook_keep(struct ctl_hook *hook);
 /* True: none runs (any more). */
 bool ctl_hook_ended(struct ctl_hook *hook);
-/* Until it has ended; `stop`: it and what it has started are told to (SIGTERM). */
-void ctl_hook_wait(struct ctl_hook *hook, bool stop);
+/* Until it has ended, so long at most (0: no limit); `stop`: it and what it has started are told to
+   (SIGTERM). False: it still runs. */
+bool ctl_hook_wait(struct ctl_hook *hook, bool stop, uint64_t limit_ns);
 
 #endif

@@ -373,15 +373,15 @@ static int interrupted(struct rehome *rehome)
 		struct move *move = &rehome->moves[i];
 		if (move->step == MOVE_GOES) {
 			say(rehome, move, REHOME_CANCEL);
-			ctl_hook_wait(&move->hook, true);
+			ctl_hook_wait(&move->hook, true, 0);
 			end_move(rehome, move);
 		}
 	}
 	for (size_t i = 0; i < rehome->count; i++)
 		while (rehome->moves[i].step == MOVE_THAWS) {
-			ctl_hook_wait(&rehome->moves[i].hook, false);
+			ctl_hook_wait(&rehome->moves[i].hook, false, 0);
 			ctl_hook_keep(&rehome->moves[i].undo);
-			ctl_hook_wait(&rehome->moves[i].undo, false);
+			ctl_hook_wait(&rehome->moves[i].undo, false, 0);
 			thaw(&rehome->moves[i]);
 		}
 	return ctl_ask_interrupted_fault(

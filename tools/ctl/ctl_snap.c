@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* volume snapshot, clone and rollback. */
-#include <base/clock.h>
 #include <base/must.h>
 #include <base/time.h>
 #include <errno.h>
@@ -12,8 +11,6 @@
 #include "tools/ctl/ctl_hook.h"
 #include "tools/ctl/ctl_map.h"
 #include "tools/report/program.h"
-
-#define LOOK_NS 10000000u
 
 static const struct ctl_option option_freeze = {"freeze", 0, "COMMAND",
 	"run before: it makes whoever writes pause, e.g. fsfreeze in the guest", NULL};
@@ -102,15 +99,10 @@ static int freeze(struct ctl *ctl, const char *volume)
 
 static int thaw(struct ctl *ctl, struct ctl_hook *hook)
 {
-	uint64_t until_ns = clock_now_ns() + ctl->timeout_ns;
 	ctl_hook_keep(hook);
-	while (!ctl_hook_ended(hook)) {
-		if (clock_now_ns() >= until_ns)
-			return fault_set(&ctl->fault, FAULT_TIMEOUT, NULL,
-				"--timeout sets the limit",
-				"the command of --thaw has not ended in time");
-		time_nap(LOOK_NS);
-	}
+	if (!ctl_hook_wait(hook, false, ctl->timeout_ns))
+		return fault_set(&ctl->fault, FAULT_TIMEOUT, NULL, "--timeout sets the limit",
+			"the command of --thaw has not ended in time");
 	return hook->status == 0
 		       ? 0
 		       : fault_set(&ctl->fault, FAULT_FAILED, NULL, NULL,
