@@ -144,6 +144,7 @@ struct vhost_device {
 	uint32_t inflight; /* requests */
 	void *region;	   /* the in-flight region */
 	uint64_t region_size, region_device, region_inode;
+	const struct vhost_layout *region_layout;
 	uint16_t region_queues, region_num;
 	unsigned queue_count;
 	struct front_client_entry client;
@@ -184,6 +185,13 @@ struct vhost {
 
 static inline struct vhost *vhost_of(const struct peer *peer) { return peer->state; }
 
+/* Of its rings, as agreed. */
+static inline const struct vhost_layout *vhost_layout_of(const struct vhost_device *device)
+{
+	(void)device;
+	return &vhost_split;
+}
+
 #define vhost_log(device, ...) \
 	front_log(&(device)->vhost->log, (device)->vhost->peer, (device)->client.about.who, \
 		__VA_ARGS__)
@@ -213,7 +221,7 @@ int vhost_region_make(struct vhost_device *device, unsigned queues, unsigned num
 int vhost_region_take(struct vhost_device *device, int fd, uint64_t size, uint64_t offset,
 	unsigned queues, unsigned num);
 void vhost_region_drop(struct vhost_device *device);
-struct vhost_inflight *vhost_region_of(const struct vhost_device *device, unsigned index);
+void *vhost_region_of(const struct vhost_device *device, unsigned index);
 
 /* vhost_queue.c */
 /* Runs if all is there that it needs. */

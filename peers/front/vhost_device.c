@@ -376,7 +376,8 @@ void vhost_device_dump(const struct vhost_device *device, FILE *out)
 		if (queue->running)
 			fprintf(out,
 				"    ring %u of %u: taken to %u, given to %u, %u in flight%s\n", i,
-				queue->ring.num, queue->ring.avail_at, queue->ring.published,
-				queue->inflight, queue->broken ? ", broken" : "");
+				queue->ring.num, queue->ring.layout->where(&queue->ring),
+				queue->ring.published, queue->inflight,
+				queue->broken ? ", broken" : "");
 	}
 }

@@ -210,7 +210,7 @@ static int set_base(struct vhost_device *device)
 	struct vhost_queue *queue = queue_of_ring(device);
 	if (!queue || queue->running || device->payload.ring.number > UINT16_MAX)
 		return -EINVAL;
-	queue->ring.avail_at = (uint16_t)device->payload.ring.number;
+	queue->ring.base = device->payload.ring.number;
 	return 0;
 }
 
@@ -220,9 +220,9 @@ static int get_base(struct vhost_device *device)
 	struct vhost_queue *queue = queue_of_ring(device);
 	if (!queue)
 		return -EINVAL;
-	uint16_t left = (uint16_t)(queue->ring.again_count - queue->ring.again_at);
 	vhost_queue_stop(queue);
-	device->payload.ring.number = (uint16_t)(queue->ring.avail_at - left);
+	vhost_ring_leave(&queue->ring);
+	device->payload.ring.number = queue->ring.base;
 	vhost_queue_watch(queue, -1);
 	vhost_drop_fd(&queue->call);
 	queue->kicked = queue->broken = false;
@@ -327,7 +327,8 @@ static int get_inflight(struct vhost_device *device)
 	int fd = -1, error = vhost_region_make(device, queues, num, &fd);
 	if (error)
 		return error;
-	device->payload.inflight.size = vhost_ring_inflight_size(queues, num);
+	device->payload.inflight.size =
+		vhost_ring_inflight_size(vhost_layout_of(device), queues, num);
 	device->payload.inflight.offset = 0;
 	int rc = answer_with(device,
 		device->header.size < VHOST_INFLIGHT_SIZE_PADDED ? VHOST_INFLIGHT_SIZE
@@ -413,6 +414,11 @@ static bool is_quiet(struct vhost_device *device)
 {
 	if (device->inflight)
 		return false;
+	for (unsigned i = 0; i < device->queue_count; i++) {
+		const struct vhost_queue *queue = &device->queue[i];
+		if (queue->running && !queue->broken && vhost_ring_has_again(&queue->ring))
+			return false;
+	}
 	for (unsigned i = 0; i < device->queue_count; i++)
 		vhost_queue_publish(&device->queue[i]);
 	return true;

@@ -90,6 +90,7 @@ void vhost_queue_start(struct vhost_queue *queue)
 	if (queue->running || queue->broken || !queue->kicked || !queue->enabled || !ring->num ||
 		!ring->desc_user || device->state != VHOST_SERVING)
 		return;
+	ring->layout = vhost_layout_of(device);
 	ring->memory = &device->memory;
 	ring->event_idx = device->features & (1ull << VIRTIO_RING_F_EVENT_IDX);
 	ring->inflight = vhost_region_of(device, (unsigned)(queue - device->queue));
@@ -125,8 +126,9 @@ void vhost_queue_stop(struct vhost_queue *queue)
 	must(!queue->inflight);
 	vhost_queue_publish(queue);
 	queue_rest(queue);
+	if (queue->running)
+		vhost_ring_unmap(&queue->ring);
 	queue->running = false;
-	vhost_ring_unmap(&queue->ring);
 }
 
 void vhost_queue_fini(struct vhost_queue *queue)
@@ -140,19 +142,22 @@ void vhost_queue_fini(struct vhost_queue *queue)
 	vhost_drop_fd(&queue->call);
 	vhost_drop_fd(&queue->error);
 	free(queue->requests);
-	free(queue->ring.again);
 	queue->requests = NULL;
-	queue->ring = (struct vhost_ring){0};
+	vhost_ring_fini(&queue->ring);
 }
 
 /* --- each turn ------------------------------------------------------------------- */
 
-/* Nothing is taken now, whatever is there; something else will end first. */
+/*
+ * Nothing is taken now, whatever is there; something else will end first. What a backend before us
+ * had taken is done also while a message waits: whoever goes on with the ring would not see it.
+ */
 static bool queue_waits(const struct vhost_queue *queue)
 {
 	struct vhost_device *device = queue->device;
 	struct vhost *vhost = device->vhost;
-	return device->held || device->state != VHOST_SERVING || queue->starved || queue->broken ||
+	return (device->held && !vhost_ring_has_again(&queue->ring)) ||
+	       device->state != VHOST_SERVING || queue->starved || queue->broken ||
 	       atomic_load(&device->memory.lost) ||
 	       (vhost->inflight && !front_share_fits(&vhost->share, vhost->peer, vhost->inflight,
 					   vhost->bytes));

@@ -14,7 +14,8 @@
 
 int vhost_region_make(struct vhost_device *device, unsigned queues, unsigned num, int *fd)
 {
-	uint64_t size = vhost_ring_inflight_size(queues, num);
+	const struct vhost_layout *layout = vhost_layout_of(device);
+	uint64_t size = vhost_ring_inflight_size(layout, queues, num);
 	if (!queues || queues > device->queue_count || !num || num > VHOST_RING_MAX)
 		return -EINVAL;
 	*fd = memfd_create("in-flight", MFD_CLOEXEC);
@@ -27,12 +28,9 @@ int vhost_region_make(struct vhost_device *device, unsigned queues, unsigned num
 		vhost_drop_fd(fd);
 		return -ENOMEM;
 	}
-	for (unsigned i = 0; i < queues; i++) {
-		struct vhost_inflight *one =
-			(void *)((char *)map + vhost_ring_inflight_offset(i, num));
-		one->version = VHOST_INFLIGHT_VERSION;
-		one->num = (uint16_t)num;
-	}
+	for (unsigned i = 0; i < queues; i++)
+		layout->notes_init(
+			(char *)map + vhost_ring_inflight_offset(layout, i, num), (uint16_t)num);
 	munmap(map, size);
 	return 0;
 }
@@ -64,16 +62,18 @@ static int region_claim(struct vhost_device *device, const struct stat *st)
 int vhost_region_take(struct vhost_device *device, int fd, uint64_t size, uint64_t offset,
 	unsigned queues, unsigned num)
 {
+	const struct vhost_layout *layout = vhost_layout_of(device);
 	struct stat st;
 	vhost_region_drop(device);
 	if (!queues || queues > device->queue_count || !num || num > VHOST_RING_MAX || offset ||
-		size < vhost_ring_inflight_size(queues, num) || size > UINT32_MAX ||
+		size < vhost_ring_inflight_size(layout, queues, num) || size > UINT32_MAX ||
 		fstat(fd, &st) || (uint64_t)st.st_size < size)
 		return -EINVAL;
 	int error = region_claim(device, &st);
 	if (error)
 		return error;
 	device->region_size = size;
+	device->region_layout = layout;
 	device->region_queues = (uint16_t)queues;
 	device->region_num = (uint16_t)num;
 	device->region = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -98,10 +98,11 @@ void vhost_region_drop(struct vhost_device *device)
 	pthread_mutex_unlock(&shared->regions_lock);
 }
 
-struct vhost_inflight *vhost_region_of(const struct vhost_device *device, unsigned index)
+void *vhost_region_of(const struct vhost_device *device, unsigned index)
 {
-	if (!device->region || index >= device->region_queues)
+	const struct vhost_layout *layout = device->region_layout;
+	if (!device->region || index >= device->region_queues || layout != vhost_layout_of(device))
 		return NULL;
-	return (void *)((char *)device->region +
-			vhost_ring_inflight_offset(index, device->region_num));
+	return (char *)device->region +
+	       vhost_ring_inflight_offset(layout, index, device->region_num);
 }

@@ -219,13 +219,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct vhost_queue *queue = &device->queue[0];
 	unsigned how = (unsigned)fuzz_take(&in, 1);
 	*queue = (struct vhost_queue){.device = device, .kick = -1, .call = -1, .error = -1};
-	queue->ring = (struct vhost_ring){.memory = &device->memory,
+	queue->ring = (struct vhost_ring){.layout = &vhost_split,
+		.memory = &device->memory,
 		.num = NUM,
 		.event_idx = how & 1,
 		.desc_user = USER,
 		.avail_user = USER + 128,
 		.used_user = USER + 160,
-		.avail_at = (uint16_t)fuzz_take(&in, 1)};
+		.base = (uint32_t)fuzz_take(&in, 1)};
 	device->read_only = how & 2;
 	device->write_through = how & 4;
 	device->size = 1u << 20;
@@ -235,8 +236,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		for (unsigned i = 0; i < sizeof(inflight); i++)
 			inflight[i] = (uint8_t)fuzz_take(&in, 1);
 		queue->ring.inflight = (void *)inflight;
-		queue->ring.inflight->version = VHOST_INFLIGHT_VERSION;
-		queue->ring.inflight->num = NUM;
+		((struct vhost_inflight *)inflight)->version = VHOST_INFLIGHT_VERSION;
+		((struct vhost_inflight *)inflight)->num = NUM;
 	}
 	memcpy(memory + REGION, in.at, in.left < REGION ? in.left : REGION);
 	queue->requests = calloc(NUM, sizeof(*queue->requests));
@@ -244,6 +245,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (vhost_ring_recover(&queue->ring) == 0)
 		serve(queue);
 	free(queue->requests);
-	free(queue->ring.again);
+	vhost_ring_fini(&queue->ring);
 	return 0;
 }
