@@ -5,7 +5,8 @@
 A disk of 256 MiB, all of it written before; requests at random places by one driver on one ring,
 the same for all (tests/lib/vhost_driver.c, a machine without a machine). qemu-storage-daemon serves
 a file in memory. Ours are front, composer, mapper and store in one process, with a store of files
-in memory, and with one of memory. Kicks are what a guest pays: system calls for each request.
+in memory, and with one of memory, the latter also over a packed ring. Kicks are what a guest pays:
+system calls for each request.
 """
 
 import os
@@ -22,6 +23,8 @@ from path_servers import (MIB, Place, QemuStorageDaemon, Skerry,  # noqa: E402
 
 SIZE = 256 * MIB
 REFERENCE = "daemon"  # qemu-storage-daemon
+PACKED = "memory, packed"
+OURS = ("files", "memory", PACKED)
 # what, bytes, depth, at least so many times the reference
 WORKLOADS = (("read", 4096, 1, 1), ("write", 4096, 1, 1), ("read", 4096, 32, 1.3),
              ("write", 4096, 32, 1.3), ("read", 65536, 16, 1), ("write", 65536, 16, 1))
@@ -79,11 +82,12 @@ class Rig:
             self.load(server, "write", 1 << 20, 8, 0)
         return found
 
-    def load(self, server, what, size, depth, seconds):
+    def load(self, server, what, size, depth, seconds, words=()):
         """(operations a second, p50 in us, kicks for each)"""
         done = subprocess.run(
-            [self.place.program("vhost_check"), "load", server.socket, what, str(size), str(depth),
-             str(int(seconds * 1000))], capture_output=True, text=True, check=False, timeout=300)
+            [self.place.program("vhost_check"), *words, "load", server.socket, what, str(size),
+             str(depth), str(int(seconds * 1000))],
+            capture_output=True, text=True, check=False, timeout=300)
         if done.returncode:
             raise Unavailable(f"{server.name}: {done.stdout} {done.stderr}")
         return [float(word) for word in done.stdout.split()]
@@ -91,13 +95,14 @@ class Rig:
 
 def disks(table, options):
     with Rig() as rig:
-        running = rig.start()
+        running = [(server.name, server, ()) for server in rig.start()]
+        running.append((PACKED, running[-1][1], ("--packed",)))
         for _ in range(options.rounds):
             for what, size, depth, _ in WORKLOADS:
-                for server in running:
+                for name, server, words in running:
                     cpu = server.cpu()
-                    rate, p50, kicks = rig.load(server, what, size, depth, options.seconds)
-                    name = f"{what} {size >> 10} KiB, depth {depth}, {server.name}"
+                    rate, p50, kicks = rig.load(server, what, size, depth, options.seconds, words)
+                    name = f"{what} {size >> 10} KiB, depth {depth}, {name}"
                     table.add(name, rate)
                     table.add(f"{name}: p50", p50)
                     table.add(f"{name}: kicks", kicks)
@@ -107,13 +112,13 @@ def disks(table, options):
     for what, size, depth, limit in WORKLOADS:
         stem = f"{what} {size >> 10} KiB, depth {depth}, "
         table.row(stem + REFERENCE, "1/s")
-        for name in ("files", "memory"):
+        for name in OURS:
             table.row(stem + name, "1/s", stem + REFERENCE, ("at least", limit), text=REFERENCE)
     for title, word, unit in (("p50", "p50", "us"), ("kicks of a request", "kicks", ""),
                               ("CPU of the server, of a request", "CPU", "us")):
         table.head(title)
         for what, size, depth, _ in WORKLOADS:
-            for name in (REFERENCE, "files", "memory"):
+            for name in (REFERENCE, *OURS):
                 table.row(f"{what} {size >> 10} KiB, depth {depth}, {name}: {word}", unit)
 
 

@@ -22,7 +22,7 @@ front_vhost_la_SOURCES = peers/front/vhost.h peers/front/vhost_memory.h peers/fr
 	peers/front/vhost_device.c peers/front/vhost_guard.c peers/front/vhost_memory.c \
 	peers/front/vhost_message.c \
 	peers/front/vhost_queue.c peers/front/vhost_region.c peers/front/vhost_request.c \
-	peers/front/vhost_ring.c peers/front/vhost_split.c $(front_sources)
+	peers/front/vhost_packed.c peers/front/vhost_ring.c peers/front/vhost_split.c $(front_sources)
 front_vhost_la_CFLAGS = $(AM_CFLAGS) $(EVENT_CFLAGS)
 front_vhost_la_LDFLAGS = $(AM_LDFLAGS) $(MODULE_LDFLAGS)
 front_vhost_la_LIBADD = $(EVENT_LIBS)

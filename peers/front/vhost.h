@@ -16,6 +16,7 @@
 
 #include <base/sm.h>
 #include <linux/virtio_blk.h>
+#include <linux/virtio_config.h>
 
 #include "peers/front/front.h"
 #include "peers/front/vhost_ring.h"
@@ -188,8 +189,7 @@ static inline struct vhost *vhost_of(const struct peer *peer) { return peer->sta
 /* Of its rings, as agreed. */
 static inline const struct vhost_layout *vhost_layout_of(const struct vhost_device *device)
 {
-	(void)device;
-	return &vhost_split;
+	return device->features & (1ull << VIRTIO_F_RING_PACKED) ? &vhost_packed : &vhost_split;
 }
 
 #define vhost_log(device, ...) \

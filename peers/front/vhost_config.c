@@ -2,7 +2,6 @@
 /* What a disk says of itself: features, and the fields of virtio-blk's configuration. */
 #include <endian.h>
 #include <errno.h>
-#include <linux/virtio_config.h>
 #include <string.h>
 
 #include "peers/front/vhost.h"
@@ -14,11 +13,12 @@
 
 uint64_t vhost_features(const struct vhost_device *device)
 {
-	uint64_t features = BIT(VIRTIO_F_VERSION_1) | BIT(VIRTIO_RING_F_INDIRECT_DESC) |
-			    BIT(VIRTIO_RING_F_EVENT_IDX) | BIT(VHOST_F_LOG_ALL) |
-			    BIT(VHOST_F_PROTOCOL_FEATURES) | BIT(VIRTIO_BLK_F_SEG_MAX) |
-			    BIT(VIRTIO_BLK_F_BLK_SIZE) | BIT(VIRTIO_BLK_F_TOPOLOGY) |
-			    BIT(VIRTIO_BLK_F_MQ) | BIT(VIRTIO_BLK_F_FLUSH);
+	uint64_t features = BIT(VIRTIO_F_VERSION_1) | BIT(VIRTIO_F_RING_PACKED) |
+			    BIT(VIRTIO_RING_F_INDIRECT_DESC) | BIT(VIRTIO_RING_F_EVENT_IDX) |
+			    BIT(VHOST_F_LOG_ALL) | BIT(VHOST_F_PROTOCOL_FEATURES) |
+			    BIT(VIRTIO_BLK_F_SEG_MAX) | BIT(VIRTIO_BLK_F_BLK_SIZE) |
+			    BIT(VIRTIO_BLK_F_TOPOLOGY) | BIT(VIRTIO_BLK_F_MQ) |
+			    BIT(VIRTIO_BLK_F_FLUSH);
 	if (device->read_only)
 		return features | BIT(VIRTIO_BLK_F_RO);
 	return features | BIT(VIRTIO_BLK_F_CONFIG_WCE) | BIT(VIRTIO_BLK_F_DISCARD) |

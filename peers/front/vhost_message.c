@@ -208,7 +208,9 @@ static int set_address(struct vhost_device *device)
 static int set_base(struct vhost_device *device)
 {
 	struct vhost_queue *queue = queue_of_ring(device);
-	if (!queue || queue->running || device->payload.ring.number > UINT16_MAX)
+	bool packed =
+		vhost_layout_of(device) == &vhost_packed; /* two places, each with its round */
+	if (!queue || queue->running || (!packed && device->payload.ring.number > UINT16_MAX))
 		return -EINVAL;
 	queue->ring.base = device->payload.ring.number;
 	return 0;
@@ -221,6 +223,8 @@ static int get_base(struct vhost_device *device)
 	if (!queue)
 		return -EINVAL;
 	vhost_queue_stop(queue);
+	queue->ring.layout = vhost_layout_of(device);
+	queue->ring.inflight = vhost_region_of(device, (unsigned)(queue - device->queue));
 	vhost_ring_leave(&queue->ring);
 	device->payload.ring.number = queue->ring.base;
 	vhost_queue_watch(queue, -1);

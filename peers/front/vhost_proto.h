@@ -9,6 +9,7 @@
 #define SKERRY_FRONT_VHOST_PROTO_H
 
 #include <base/must.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum vhost_request_code {
@@ -134,5 +135,34 @@ struct vhost_inflight {
 };
 fixed(sizeof(struct vhost_inflight) == 16);
 #define VHOST_INFLIGHT_VERSION 1u
+
+/*
+ * That of a packed ring: copies of the descriptors that were taken. A request's copies are linked;
+ * its first one has what is said of it. The `old` fields are those before what is under way.
+ */
+struct vhost_packed_entry {
+	uint8_t taken;
+	uint8_t padding;
+	uint16_t next, last; /* copy of the request, or free one; the request's last one */
+	uint16_t num;	     /* copies of the request */
+	uint64_t counter;
+	uint16_t id, flags;
+	uint32_t len;
+	uint64_t addr;
+};
+fixed(sizeof(struct vhost_packed_entry) == 32);
+
+struct vhost_packed_inflight {
+	uint64_t features;
+	uint16_t version;
+	uint16_t num;
+	uint16_t free_at, old_free_at; /* the first free copy; `num`: none */
+	uint16_t used_at, old_used_at; /* slot that is given back next */
+	uint8_t used_wrap, old_used_wrap;
+	uint8_t by_base; /* ours, in padding: the monitor knows where the ring stopped */
+	uint8_t padding[6];
+	struct vhost_packed_entry entry[];
+};
+fixed(offsetof(struct vhost_packed_inflight, entry) == 32);
 
 #endif

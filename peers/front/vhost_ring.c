@@ -13,17 +13,19 @@ void vhost_ring_unmap(struct vhost_ring *ring)
 {
 	ring->base = ring->layout->where(ring);
 	memset(&ring->split, 0, sizeof(ring->split));
+	memset(&ring->packed, 0, sizeof(ring->packed));
 }
 
 void vhost_ring_fini(struct vhost_ring *ring)
 {
 	free(ring->again);
+	free(ring->own);
 	*ring = (struct vhost_ring){0};
 }
 
 void vhost_ring_leave(struct vhost_ring *ring)
 {
-	if (ring->layout && ring->layout->leave)
+	if (ring->layout->leave)
 		ring->layout->leave(ring);
 }
 

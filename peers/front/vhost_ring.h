@@ -54,12 +54,18 @@ struct vhost_layout {
 };
 extern const struct vhost_layout vhost_split, vhost_packed;
 
+/* A place in a packed ring, and whose flags say that it is theirs: they turn over each round. */
+struct vhost_packed_at {
+	uint16_t slot;
+	bool wrap;
+};
+
 struct vhost_ring {
 	const struct vhost_layout *layout;
 	struct vhost_memory *memory;
 	uint16_t num;
 	bool event_idx;
-	/* addresses as the monitor has them: the descriptors, what the driver writes, what we write */
+	/* as the monitor addresses them: descriptors, what the driver writes, what we write */
 	uint64_t desc_user, avail_user, used_user, used_guest;
 	bool log_used; /* changes of the used ring go to the log */
 	uint32_t base; /* where it begins, as the monitor says it */
@@ -67,6 +73,7 @@ struct vhost_ring {
 	uint16_t used_at, published;
 	bool told;	/* the guest may have asked not to be called for what it has not seen */
 	void *inflight; /* ours in the in-flight region; may be NULL */
+	void *own;	/* instead of it, for a layout that needs one */
 	uint64_t counter;
 	/* taken by a backend before us: heads in their order */
 	uint16_t *again;
@@ -78,6 +85,14 @@ struct vhost_ring {
 		uint16_t avail_at; /* the next head that we take */
 		uint16_t called;   /* used_at when we looked last whether to call */
 	} split;
+	struct {
+		struct vring_packed_desc *desc;			 /* NULL: not mapped */
+		struct vring_packed_desc_event *driver, *device; /* who is to be called, kicked */
+		struct vhost_packed_inflight *notes;
+		struct vhost_packed_at avail; /* that we take next */
+		struct vhost_packed_at used;  /* that we give back next */
+		uint16_t since; /* slots given back since we looked last whether to call */
+	} packed;
 };
 
 /* Looks up the addresses; -EFAULT. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A split virtqueue: a table of descriptors, a ring of heads that the driver has made available, and
- * one of those that were used. Source: virtio 1.2, section 2.7.
+ * A split virtqueue: a table of descriptors, a ring of heads that the driver has made available,
+ * and one of those that were used. Source: virtio 1.2, section 2.7.
  */
 #include <base/bits.h>
 #include <base/crash.h>

@@ -206,34 +206,37 @@ static void serve(struct vhost_queue *queue)
 	vhost_ring_publish(&queue->ring);
 	promise(queue->inflight == 0 && device->inflight == 0 && vhost.inflight == 0);
 	promise((uint16_t)(queue->ring.used_at - before) == taken);
+	promise(queue->ring.layout != &vhost_packed || queue->ring.packed.used.slot < NUM);
 	vhost_ring_arm(&queue->ring);
 	vhost_ring_disarm(&queue->ring);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	static uint8_t
-		inflight[sizeof(struct vhost_inflight) + NUM * sizeof(struct vhost_inflight_entry)]
+	static uint8_t inflight[sizeof(struct vhost_packed_inflight) +
+				NUM * sizeof(struct vhost_packed_entry)]
 		__attribute__((aligned(64)));
 	struct fuzz_bytes in = {data, size};
 	struct vhost_queue *queue = &device->queue[0];
 	unsigned how = (unsigned)fuzz_take(&in, 1);
+	bool packed = how & 16;
 	*queue = (struct vhost_queue){.device = device, .kick = -1, .call = -1, .error = -1};
-	queue->ring = (struct vhost_ring){.layout = &vhost_split,
+	queue->ring = (struct vhost_ring){.layout = packed ? &vhost_packed : &vhost_split,
 		.memory = &device->memory,
 		.num = NUM,
 		.event_idx = how & 1,
 		.desc_user = USER,
 		.avail_user = USER + 128,
 		.used_user = USER + 160,
-		.base = (uint32_t)fuzz_take(&in, 1)};
+		.base = (uint32_t)fuzz_take(&in, packed ? 4 : 1)};
 	device->read_only = how & 2;
 	device->write_through = how & 4;
 	device->size = 1u << 20;
 	answers = (struct fuzz_bytes){data, size < 16 ? size : 16};
 	memset(memory, 0, 2 * REGION);
 	if (how & 8) {
-		for (unsigned i = 0; i < sizeof(inflight); i++)
+		uint64_t notes = queue->ring.layout->notes_size(NUM);
+		for (unsigned i = 0; i < notes; i++)
 			inflight[i] = (uint8_t)fuzz_take(&in, 1);
 		queue->ring.inflight = (void *)inflight;
 		((struct vhost_inflight *)inflight)->version = VHOST_INFLIGHT_VERSION;

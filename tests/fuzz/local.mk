@@ -12,7 +12,7 @@ fuzz_nbd_LDADD = $(nbd_rig_libs)
 EXTRA_PROGRAMS += fuzz_vhost
 fuzz_vhost_SOURCES = tests/fuzz/fuzz_vhost.c tests/fuzz/fuzz.h peers/front/front_data.c \
 	peers/front/vhost_guard.c peers/front/vhost_memory.c peers/front/vhost_request.c \
-	peers/front/vhost_ring.c peers/front/vhost_split.c
+	peers/front/vhost_packed.c peers/front/vhost_ring.c peers/front/vhost_split.c
 fuzz_vhost_CFLAGS = $(AM_CFLAGS)
 fuzz_vhost_LDFLAGS = $(FUZZER_FLAGS)
 fuzz_vhost_LDADD = libxseg.la

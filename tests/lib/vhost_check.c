@@ -13,6 +13,8 @@
  *                                      "OPERATIONS/S P50_US KICKS", the last for each operation
  *   vhost_check status SOCKET TYPE SECTOR LENGTH        one request: its status, a number
  *   vhost_check writes SOCKET COUNT 0|1  one after the other; 0: with its write cache turned off
+ *
+ * --packed before all that: over packed rings.
  */
 #include "tests/lib/vhost_check.h"
 
@@ -33,6 +35,7 @@
 #define SECTOR 512u
 
 static unsigned laws, broken;
+static bool packed; /* rings */
 
 void check_law(const char *name, bool holds)
 {
@@ -74,6 +77,7 @@ bool check_open(struct driver *driver, const char *socket, struct driver_config 
 	config.socket = socket;
 	config.queues = config.queues ? config.queues : 1;
 	config.memory = CHECK_MEMORY;
+	config.packed = packed;
 	int error = driver_open(driver, &config);
 	if (error)
 		printf("# cannot open: %s\n", strerror(-error));
@@ -121,30 +125,37 @@ static bool scatters(struct driver *driver)
 	return true;
 }
 
-/* As many as a ring holds, on all rings, at once. */
-static bool fills_rings(struct driver *driver, unsigned queues)
+/* As many as a ring holds, on all rings, at once; a few times, so that it turns over. */
+static bool fills_rings_once(struct driver *driver, unsigned queues, unsigned each)
 {
 	unsigned sent = 0, back = 0, wrong = 0;
+	uint16_t head;
+	uint32_t length;
 	for (unsigned q = 0; q < queues; q++)
-		for (unsigned i = 0; i < DRIVER_NUM; i++, sent++) {
+		for (unsigned i = 0; i < each; i++, sent++) {
 			struct iovec iov = {driver->data + sent * 8192, 4096};
-			uint16_t head;
 			check_pattern(iov.iov_base, 4096, sent + 7);
 			wrong += driver_submit(driver, q, VIRTIO_BLK_T_OUT, 4000 + sent * 8ull,
 					 &iov, 1, &head) != 0;
 		}
 	for (unsigned q = 0; q < queues; q++)
-		for (unsigned i = 0; i < DRIVER_NUM; i++, back++) {
-			uint16_t head;
-			uint32_t length;
+		for (unsigned i = 0; i < each; i++, back++)
 			wrong += driver_wait(driver, q, &head, &length, 60000) ||
 				 driver->queue[q].status[head];
-		}
 	uint8_t *all = driver->data + CHECK_MEMORY / 2;
 	wrong += driver_do(driver, 0, VIRTIO_BLK_T_IN, 4000, all, sent * 4096ull) != 0;
 	for (unsigned i = 0; i < sent; i++)
 		wrong += !check_has_pattern(all + i * 4096ull, 4096, i + 7);
 	return wrong == 0 && back == sent;
+}
+
+static bool fills_rings(struct driver *driver, unsigned queues)
+{
+	bool tables = driver->features & 1ull << VIRTIO_RING_F_INDIRECT_DESC;
+	for (unsigned i = 0; i < 4; i++)
+		if (!fills_rings_once(driver, queues, tables ? DRIVER_NUM : DRIVER_NUM / 3))
+			return false;
+	return true;
 }
 
 static int ranges(struct driver *driver, uint32_t type, const uint64_t *sectors, unsigned count,
@@ -238,8 +249,17 @@ static int check_laws(const char *socket)
 			(struct driver_config){.without = 1ull << VIRTIO_RING_F_EVENT_IDX}) &&
 			check_writes_and_reads(&driver, 0, 8, 65536) && fills_rings(&driver, 1));
 	driver_close(&driver);
+	check_law("without tables",
+		check_open(&driver, socket,
+			(struct driver_config){.without = 1ull << VIRTIO_RING_F_INDIRECT_DESC}) &&
+			check_writes_and_reads(&driver, 0, 8, 65536) && fills_rings(&driver, 1));
+	driver_close(&driver);
 	check_law("without an in-flight region",
 		check_open(&driver, socket, (struct driver_config){.no_inflight = true}) &&
+			check_writes_and_reads(&driver, 0, 8, 65536));
+	driver_close(&driver);
+	check_law("by a monitor that knows nothing of rounds",
+		check_open(&driver, socket, (struct driver_config){.no_rounds = true}) &&
 			check_writes_and_reads(&driver, 0, 8, 65536));
 	driver_close(&driver);
 	check_law("without anything newer than vhost",
@@ -256,15 +276,26 @@ static bool stops_and_goes_on(struct driver *driver)
 	uint16_t head, back;
 	uint32_t base, length;
 	struct iovec iov = {driver->data, 4096};
-	if (driver_stop(driver, 0, &base) || base != driver->queue[0].used_at)
+	if (driver_stop(driver, 0, &base) || base != driver_base(driver, 0))
 		return false;
 	/* what comes meanwhile waits */
-	driver->queue[0].used->flags = 0;
+	driver_will_kick(driver, 0);
 	if (driver_submit(driver, 0, VIRTIO_BLK_T_IN, 0, &iov, 1, &head) ||
 		driver_wait(driver, 0, &back, &length, 200) != -ETIMEDOUT)
 		return false;
 	return driver_start(driver, 0, base) == 0 &&
 	       driver_wait(driver, 0, &back, &length, 60000) == 0 && back == head;
+}
+
+/* The monitor may keep the in-flight region when a machine is reset. */
+static bool begins_again(struct driver *driver)
+{
+	uint32_t base;
+	if (driver_stop(driver, 0, &base))
+		return false;
+	driver_begin_again(driver, 0);
+	return driver_start(driver, 0, driver_base(driver, 0)) == 0 &&
+	       check_writes_and_reads(driver, 0, 8, 4096);
 }
 
 static bool logs_pages(struct driver *driver)
@@ -292,7 +323,8 @@ static bool logs_pages(struct driver *driver)
 	for (uint64_t page = driver_guest(driver, data) / 4096; wanted < 4; wanted++, page++)
 		if (!(log[page / 8] >> (page % 8) & 1))
 			return false;
-	uint64_t used = driver_guest(driver, driver->queue[0].used) / 4096;
+	const void *ring = packed ? (void *)driver->queue[0].packed.desc : driver->queue[0].used;
+	uint64_t used = driver_guest(driver, ring) / 4096;
 	uint64_t other = driver_guest(driver, data + (1u << 20)) / 4096;
 	bool marked = log[used / 8] >> (used % 8) & 1, clean = !(log[other / 8] >> (other % 8) & 1);
 	munmap(log, size);
@@ -350,7 +382,60 @@ static bool adds_memory(struct driver *driver)
 static bool starts_after_reset(struct driver *driver)
 {
 	return driver_tell(driver, VHOST_RESET_DEVICE, "", 0, -1) == 0 &&
-	       driver_start(driver, 0, driver->queue[0].used_at) == 0;
+	       driver_start(driver, 0, driver_base(driver, 0)) == 0;
+}
+
+static bool is_taken(const void *region, unsigned head)
+{
+	const volatile struct vhost_inflight *split = region;
+	const volatile struct vhost_packed_inflight *other = region;
+	return packed ? other->entry[head].taken : split->entry[head].taken;
+}
+
+static void leave_split(struct driver_queue *queue, void *region)
+{
+	struct vhost_inflight *notes = region;
+	for (uint16_t i = 0; i < 4; i++) {
+		notes->entry[i].taken = i != 1;
+		notes->entry[i].counter = i;
+	}
+	queue->used->ring[0].id = 1;
+	queue->used->ring[1].id = 2;
+	queue->used->idx = queue->used_at = 2;
+	notes->batch = 2;
+	notes->used_at = 1;
+}
+
+/* What they are lies in the copies alone: their descriptors are written over. */
+static void leave_packed(struct driver_queue *queue, void *region)
+{
+	struct vhost_packed_inflight *notes = region;
+	for (uint16_t i = 0; i < 4; i++) {
+		struct vring_packed_desc *desc = &queue->packed.desc[i];
+		notes->entry[i] = (struct vhost_packed_entry){.taken = i != 1,
+			.next = (uint16_t)(i + 1),
+			.last = i,
+			.num = 1,
+			.counter = i,
+			.id = desc->id,
+			.flags = desc->flags,
+			.len = desc->len,
+			.addr = desc->addr};
+	}
+	for (uint16_t i = 0; i < 4; i++)
+		queue->packed.desc[i] = (struct vring_packed_desc){.addr = 1,
+			.id = (uint16_t)(i + 1),
+			.flags = i < 2 ? 1u << VRING_PACKED_DESC_F_AVAIL |
+						 1u << VRING_PACKED_DESC_F_USED
+				       : 0};
+	notes->entry[1].next = 4;
+	notes->entry[2].next = 1;
+	notes->free_at = 2;
+	notes->old_free_at = 1;
+	notes->used_at = 2;
+	notes->old_used_at = 1;
+	notes->by_base = 0;
+	queue->packed.used.slot = 2;
 }
 
 /*
@@ -365,31 +450,26 @@ static bool recovers(const char *socket)
 	if (!check_open(&driver, socket, (struct driver_config){.quiet = true}))
 		return false;
 	struct driver_queue *queue = &driver.queue[0];
-	struct vhost_inflight *region = mmap(NULL, driver.inflight_size, PROT_READ | PROT_WRITE,
-		MAP_SHARED, driver.inflight_fd, 0);
+	void *region = mmap(NULL, driver.inflight_size, PROT_READ | PROT_WRITE, MAP_SHARED,
+		driver.inflight_fd, 0);
 	must(region != MAP_FAILED);
 	for (uint16_t i = 0; i < 4; i++) {
 		struct iovec iov = {driver.data + i * 4096u, 4096};
 		must(driver_submit(&driver, 0, VIRTIO_BLK_T_IN, 8, &iov, 1, &head) == 0 &&
 			head == i);
-		region->entry[i].taken = i != 1;
-		region->entry[i].counter = i;
 	}
-	queue->used->ring[0].id = 1;
-	queue->used->ring[1].id = 2;
-	queue->used->idx = queue->used_at = 2;
-	region->batch = 2;
-	region->used_at = 1;
-	bool good = driver_start(&driver, 0, 0) == 0;
+	(packed ? leave_packed : leave_split)(queue, region);
+	bool good = driver_start(&driver, 0, driver_base(&driver, 0)) == 0;
 	for (unsigned i = 0; good && i < 2; i++) {
 		good = driver_wait(&driver, 0, &head, &length, 60000) == 0;
 		seen |= (uint16_t)(1u << head);
 	}
 	/* the ring's index moves before that is noted; when it has stopped, all is */
-	good = good && driver_stop(&driver, 0, &base) == 0 && base == 4;
+	good = good && driver_stop(&driver, 0, &base) == 0 &&
+	       base == (packed ? driver_base(&driver, 0) : 4);
 	good = good && seen == (1u << 0 | 1u << 3) && queue->status[0] == 0 &&
 	       queue->status[3] == 0 && queue->status[1] == 0xff && queue->status[2] == 0xff &&
-	       !region->entry[0].taken && !region->entry[2].taken && !region->entry[3].taken;
+	       !is_taken(region, 0) && !is_taken(region, 2) && !is_taken(region, 3);
 	munmap(region, driver.inflight_size);
 	driver_close(&driver);
 	return good;
@@ -402,6 +482,7 @@ static int check_moves(const char *socket)
 		return 1;
 	check_law("a request is answered", check_writes_and_reads(&driver, 0, 8, 4096));
 	check_law("a ring stops, and goes on where it was", stops_and_goes_on(&driver));
+	check_law("it is reset, and begins again", begins_again(&driver));
 	check_law("memory is added, used and taken away", adds_memory(&driver));
 	check_law("what is changed is logged", logs_pages(&driver));
 	check_law("a request is answered", check_writes_and_reads(&driver, 0, 8, 4096));
@@ -516,7 +597,10 @@ static int run_verify(const char *socket, unsigned seconds)
 	signal(SIGUSR1, stop_verify);
 	struct verify verify = {.done = 0};
 	uint64_t until = clock_now_ns() + seconds * 1000000000ull;
-	if (!check_open(&verify.driver, socket, (struct driver_config){.queues = 2}))
+	/* chains that lie in the ring itself are more to get wrong for one that is packed */
+	uint64_t without = packed ? 1ull << VIRTIO_RING_F_INDIRECT_DESC : 0;
+	if (!check_open(&verify.driver, socket,
+		    (struct driver_config){.queues = 2, .without = without}))
 		return 1;
 	puts("started");
 	fflush(stdout);
@@ -545,7 +629,7 @@ static int run_noted(const char *socket)
 	signal(SIGUSR1, stop_verify);
 	if (!check_open(&driver, socket, (struct driver_config){0}))
 		return 1;
-	volatile const struct vhost_inflight *region =
+	const void *region =
 		mmap(NULL, driver.inflight_size, PROT_READ, MAP_SHARED, driver.inflight_fd, 0);
 	must(region != MAP_FAILED);
 	puts("open");
@@ -554,16 +638,16 @@ static int run_noted(const char *socket)
 		nanosleep(&nap, NULL);
 	iov = (struct iovec){driver.data, 4096};
 	must(driver_submit(&driver, 0, VIRTIO_BLK_T_IN, 8, &iov, 1, &head) == 0);
-	for (unsigned i = 0; i < 60000 && !region->entry[head].taken; i++)
+	for (unsigned i = 0; i < 60000 && !is_taken(region, head); i++)
 		nanosleep(&nap, NULL);
-	if (!region->entry[head].taken)
+	if (!is_taken(region, head))
 		return 1;
 	puts("taken");
 	fflush(stdout);
 	int error = driver_wait(&driver, 0, &head, &length, 60000);
 	if (!error)
 		error = driver_stop(&driver, 0, &base);
-	return error || region->entry[head].taken || driver.queue[0].status[head];
+	return error || is_taken(region, head) || driver.queue[0].status[head];
 }
 
 /* --- the rest -------------------------------------------------------------------- */
@@ -663,6 +747,9 @@ static int run_writes(const char *socket, unsigned count, bool cached)
 
 int main(int argc, char **argv)
 {
+	packed = argc > 1 && !strcmp(argv[1], "--packed");
+	if (packed)
+		argc--, argv++;
 	const char *what = argc > 2 ? argv[1] : "", *socket = argc > 2 ? argv[2] : "";
 	if (!strcmp(what, "laws"))
 		return check_laws(socket);

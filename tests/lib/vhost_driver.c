@@ -156,8 +156,10 @@ static int agree(struct driver *driver)
 	union vhost_payload answer = {0};
 	driver->protocol = 0;
 	int error = driver_ask(driver, VHOST_GET_FEATURES, &answer, 0, NULL);
-	driver->features =
-		answer.number & FEATURES & ~driver->config.without & ~BIT(VHOST_F_LOG_ALL);
+	uint64_t wanted = FEATURES | (driver->config.packed ? BIT(VIRTIO_F_RING_PACKED) : 0);
+	driver->features = answer.number & wanted & ~driver->config.without & ~BIT(VHOST_F_LOG_ALL);
+	if (driver->config.packed && !driver_is_packed(driver))
+		return -EOPNOTSUPP;
 	if (driver->config.no_protocol)
 		driver->features &= ~BIT(VHOST_F_PROTOCOL_FEATURES);
 	else if (!error)
@@ -241,11 +243,15 @@ static int tell_ring(struct driver *driver, uint32_t request, unsigned index, ui
 int driver_start(struct driver *driver, unsigned index, uint32_t base)
 {
 	struct driver_queue *queue = &driver->queue[index];
+	bool packed = driver_is_packed(driver);
+	const void *desc = packed ? (void *)queue->packed.desc : queue->desc;
+	const void *used = packed ? (void *)queue->packed.device : queue->used;
+	const void *avail = packed ? (void *)queue->packed.driver : queue->avail;
 	struct {
 		uint32_t index, flags;
 		uint64_t desc, used, avail, log;
-	} address = {index, 1, user_of(driver, queue->desc), user_of(driver, queue->used),
-		user_of(driver, queue->avail), driver_guest(driver, queue->used)};
+	} address = {index, 1, user_of(driver, desc), user_of(driver, used), user_of(driver, avail),
+		driver_guest(driver, used)};
 	int error = tell_ring(driver, VHOST_SET_VRING_NUM, index, DRIVER_NUM);
 	if (!error)
 		error = tell_ring(driver, VHOST_SET_VRING_BASE, index, base);
@@ -280,12 +286,26 @@ static void lay_out(struct driver *driver, unsigned index)
 	queue->header = (void *)(at + 12288);
 	queue->status = at + 16384;
 	queue->tables = (void *)(at + 20480);
+	queue->packed.desc = (void *)(at + 159744);
+	queue->packed.driver = (void *)(at + 163840);
+	queue->packed.device = (void *)(at + 167936);
+	queue->packed.tables = (void *)(at + 172032);
+	driver_begin_again(driver, index);
 	queue->kick = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	queue->call = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	queue->error = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	for (uint16_t i = 0; i < DRIVER_NUM; i++)
 		queue->free[i] = (uint16_t)(DRIVER_NUM - 1 - i);
 	queue->free_count = DRIVER_NUM;
+}
+
+void driver_begin_again(struct driver *driver, unsigned index)
+{
+	struct driver_queue *queue = &driver->queue[index];
+	memset(queue->desc, 0, 12288);
+	memset(queue->packed.desc, 0, 12288);
+	queue->avail_at = queue->used_at = 0;
+	queue->packed.avail = queue->packed.used = (struct vhost_packed_at){.wrap = true};
 }
 
 static int driver_connect(struct driver *driver)
@@ -300,7 +320,7 @@ static int driver_connect(struct driver *driver)
 	if (!error)
 		error = share_memory(driver);
 	for (unsigned i = 0; !error && !driver->config.quiet && i < driver->config.queues; i++)
-		error = driver_start(driver, i, driver->queue[i].used_at);
+		error = driver_start(driver, i, driver_base(driver, i));
 	return error;
 }
 
@@ -358,6 +378,118 @@ void driver_close(struct driver *driver)
 	drop(driver->fd);
 }
 
+/* --- packed rings ----------------------------------------------------------------- */
+
+bool driver_is_packed(const struct driver *driver)
+{
+	return driver->features & BIT(VIRTIO_F_RING_PACKED);
+}
+
+static struct vhost_packed_at go_on(struct vhost_packed_at at, uint16_t by)
+{
+	bool over = at.slot + by >= DRIVER_NUM;
+	return (struct vhost_packed_at){(uint16_t)((at.slot + by) % DRIVER_NUM), at.wrap ^ over};
+}
+
+static uint16_t off_wrap(struct vhost_packed_at at)
+{
+	return (uint16_t)(at.slot | at.wrap << VRING_PACKED_EVENT_F_WRAP_CTR);
+}
+
+uint32_t driver_base(const struct driver *driver, unsigned index)
+{
+	const struct driver_queue *queue = &driver->queue[index];
+	uint32_t at = off_wrap(queue->packed.used);
+	if (driver->config.no_rounds && at == 1u << 15)
+		at = 0;
+	return driver_is_packed(driver) ? at | at << 16 : queue->used_at;
+}
+
+/* A table has its flags elsewhere. Whoever refers to one that is not there shall do so. */
+static uint64_t pack_table(
+	const struct driver *driver, struct driver_queue *queue, const struct vring_desc *desc)
+{
+	uint64_t at = desc->addr - DRIVER_GUEST, count = desc->len / sizeof(*desc);
+	uint64_t room = (RING_SIZE - 172032u) / sizeof(*desc) - DRIVER_NUM * DRIVER_TABLE;
+	if (desc->addr < DRIVER_GUEST || at >= driver->memory_size || count > room)
+		return desc->addr;
+	const struct vring_desc *from = (const void *)(driver->memory + at);
+	struct vring_packed_desc *to =
+		&queue->packed.tables[(uint64_t)(desc - queue->desc) * DRIVER_TABLE];
+	for (uint64_t i = 0; i < count; i++)
+		to[i] = (struct vring_packed_desc){from[i].addr, from[i].len, 0, from[i].flags};
+	return driver_guest(driver, to);
+}
+
+/* The first one's flags are written last: from then on all are the backend's. */
+static void offer_packed(const struct driver *driver, struct driver_queue *queue, uint16_t head)
+{
+	struct vring_packed_desc *first = &queue->packed.desc[queue->packed.avail.slot];
+	const struct vring_desc *desc = &queue->desc[head];
+	uint16_t slots = 0, first_flags = 0;
+	for (bool more = true; more; desc = &queue->desc[desc->next]) {
+		bool wrap = queue->packed.avail.wrap;
+		uint16_t flags = (uint16_t)(desc->flags | wrap << VRING_PACKED_DESC_F_AVAIL |
+					    !wrap << VRING_PACKED_DESC_F_USED);
+		struct vring_packed_desc *to = &queue->packed.desc[queue->packed.avail.slot];
+		to->addr = desc->flags & VRING_DESC_F_INDIRECT ? pack_table(driver, queue, desc)
+							       : desc->addr;
+		to->len = desc->len;
+		to->id = head;
+		if (slots++)
+			to->flags = flags;
+		else
+			first_flags = flags;
+		queue->packed.avail = go_on(queue->packed.avail, 1);
+		more = desc->flags & VRING_DESC_F_NEXT && slots < DRIVER_NUM;
+	}
+	queue->packed.slots[head] = slots;
+	__atomic_store_n(&first->flags, first_flags, __ATOMIC_RELEASE);
+}
+
+static bool wants_kick_packed(
+	const struct driver *driver, const struct driver_queue *queue, uint16_t slots)
+{
+	const struct vring_packed_desc_event *device = queue->packed.device;
+	struct vhost_packed_at at = queue->packed.avail;
+	uint16_t flags = __atomic_load_n(&device->flags, __ATOMIC_ACQUIRE);
+	uint16_t wanted = __atomic_load_n(&device->off_wrap, __ATOMIC_RELAXED);
+	int slot = wanted & INT16_MAX;
+	if (!(driver->features & BIT(VIRTIO_RING_F_EVENT_IDX)) ||
+		flags != VRING_PACKED_EVENT_FLAG_DESC)
+		return flags != VRING_PACKED_EVENT_FLAG_DISABLE;
+	if (wanted >> VRING_PACKED_EVENT_F_WRAP_CTR != at.wrap)
+		slot -= DRIVER_NUM;
+	return vring_need_event((uint16_t)slot, at.slot, (uint16_t)(at.slot - slots));
+}
+
+static int poll_packed(struct driver_queue *queue, uint16_t *head, uint32_t *length)
+{
+	struct vhost_packed_at at = queue->packed.used;
+	const struct vring_packed_desc *desc = &queue->packed.desc[at.slot];
+	const uint16_t both = 1u << VRING_PACKED_DESC_F_AVAIL | 1u << VRING_PACKED_DESC_F_USED;
+	uint16_t flags = __atomic_load_n(&desc->flags, __ATOMIC_ACQUIRE);
+	if ((flags & both) != (at.wrap ? both : 0))
+		return -EAGAIN;
+	*head = desc->id;
+	*length = desc->len;
+	must(*head < DRIVER_NUM);
+	queue->packed.used = go_on(at, queue->packed.slots[*head]);
+	return 0;
+}
+
+static int poll_split(struct driver_queue *queue, uint16_t *head, uint32_t *length)
+{
+	if (__atomic_load_n(&queue->used->idx, __ATOMIC_ACQUIRE) == queue->used_at)
+		return -EAGAIN;
+	const struct vring_used_elem *element = &queue->used->ring[queue->used_at % DRIVER_NUM];
+	*head = (uint16_t)element->id;
+	*length = element->len;
+	must(*head < DRIVER_NUM);
+	queue->used_at++;
+	return 0;
+}
+
 /* --- requests -------------------------------------------------------------------- */
 
 void driver_kick(struct driver *driver, unsigned index)
@@ -367,10 +499,18 @@ void driver_kick(struct driver *driver, unsigned index)
 	driver->queue[index].kicks++;
 }
 
-static bool wants_kick(const struct driver *driver, const struct driver_queue *queue)
+void driver_will_kick(struct driver *driver, unsigned index)
+{
+	driver->queue[index].used->flags = 0;
+	driver->queue[index].packed.device->flags = VRING_PACKED_EVENT_FLAG_ENABLE;
+}
+
+static bool wants_kick(const struct driver *driver, const struct driver_queue *queue, uint16_t head)
 {
 	const uint16_t *event = (const uint16_t *)&queue->used->ring[DRIVER_NUM];
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	if (driver_is_packed(driver))
+		return wants_kick_packed(driver, queue, queue->packed.slots[head]);
 	if (driver->features & BIT(VIRTIO_RING_F_EVENT_IDX))
 		return vring_need_event(__atomic_load_n(event, __ATOMIC_RELAXED), queue->avail_at,
 			(uint16_t)(queue->avail_at - 1));
@@ -380,11 +520,36 @@ static bool wants_kick(const struct driver *driver, const struct driver_queue *q
 void driver_offer(struct driver *driver, unsigned index, uint16_t head)
 {
 	struct driver_queue *queue = &driver->queue[index];
-	queue->avail->ring[queue->avail_at % DRIVER_NUM] = head;
-	queue->avail_at++;
-	__atomic_store_n(&queue->avail->idx, queue->avail_at, __ATOMIC_RELEASE);
-	if (wants_kick(driver, queue))
+	if (driver_is_packed(driver)) {
+		offer_packed(driver, queue, head);
+	} else {
+		queue->avail->ring[queue->avail_at % DRIVER_NUM] = head;
+		queue->avail_at++;
+		__atomic_store_n(&queue->avail->idx, queue->avail_at, __ATOMIC_RELEASE);
+	}
+	if (wants_kick(driver, queue, head))
 		driver_kick(driver, index);
+}
+
+/* Without a table: in the ring. */
+static void put_chain(
+	struct driver_queue *queue, uint16_t head, const struct vring_desc *table, unsigned count)
+{
+	for (unsigned i = 0; i < count; i++) {
+		struct vring_desc *desc = &queue->desc[head];
+		*desc = table[i];
+		if (i + 1 < count)
+			desc->next = head = queue->free[--queue->free_count];
+	}
+}
+
+static void free_chain(struct driver_queue *queue, uint16_t head)
+{
+	bool more = true;
+	for (uint16_t at = head; more; at = queue->desc[at].next) {
+		more = queue->desc[at].flags & VRING_DESC_F_NEXT;
+		queue->free[queue->free_count++] = at;
+	}
 }
 
 int driver_submit(struct driver *driver, unsigned index, uint32_t type, uint64_t sector,
@@ -392,7 +557,8 @@ int driver_submit(struct driver *driver, unsigned index, uint32_t type, uint64_t
 {
 	struct driver_queue *queue = &driver->queue[index];
 	bool in = type == VIRTIO_BLK_T_IN || type == VIRTIO_BLK_T_GET_ID;
-	if (!queue->free_count)
+	bool tables = driver->features & BIT(VIRTIO_RING_F_INDIRECT_DESC);
+	if (queue->free_count < (tables ? 1 : pieces + 2))
 		return -EAGAIN;
 	must(pieces + 2 <= DRIVER_TABLE);
 	*head = queue->free[--queue->free_count];
@@ -409,8 +575,11 @@ int driver_submit(struct driver *driver, unsigned index, uint32_t type, uint64_t
 			(uint16_t)(i + 2)};
 	table[pieces + 1] = (struct vring_desc){
 		driver_guest(driver, &queue->status[*head]), 1, VRING_DESC_F_WRITE, 0};
-	queue->desc[*head] = (struct vring_desc){driver_guest(driver, table),
-		(uint32_t)((pieces + 2) * sizeof(*table)), VRING_DESC_F_INDIRECT, 0};
+	if (tables)
+		queue->desc[*head] = (struct vring_desc){driver_guest(driver, table),
+			(uint32_t)((pieces + 2) * sizeof(*table)), VRING_DESC_F_INDIRECT, 0};
+	else
+		put_chain(queue, *head, table, pieces + 2);
 	driver_offer(driver, index, *head);
 	return 0;
 }
@@ -418,17 +587,29 @@ int driver_submit(struct driver *driver, unsigned index, uint32_t type, uint64_t
 int driver_poll(struct driver *driver, unsigned index, uint16_t *head, uint32_t *length)
 {
 	struct driver_queue *queue = &driver->queue[index];
-	if (__atomic_load_n(&queue->used->idx, __ATOMIC_ACQUIRE) == queue->used_at)
-		return -EAGAIN;
-	const struct vring_used_elem *element = &queue->used->ring[queue->used_at % DRIVER_NUM];
-	*head = (uint16_t)element->id;
-	*length = element->len;
-	must(*head < DRIVER_NUM);
-	queue->used_at++;
+	int error = driver_is_packed(driver) ? poll_packed(queue, head, length)
+					     : poll_split(queue, head, length);
+	if (error)
+		return error;
 	if (queue->busy[*head])
-		queue->free[queue->free_count++] = *head;
+		free_chain(queue, *head);
 	queue->busy[*head] = false;
 	return 0;
+}
+
+static void want_call(const struct driver *driver, struct driver_queue *queue)
+{
+	bool event_idx = driver->features & BIT(VIRTIO_RING_F_EVENT_IDX);
+	struct vring_packed_desc_event *event = queue->packed.driver;
+	if (!driver_is_packed(driver)) {
+		__atomic_store_n((uint16_t *)&queue->avail->ring[DRIVER_NUM], queue->used_at,
+			__ATOMIC_RELEASE);
+		return;
+	}
+	event->off_wrap = off_wrap(queue->packed.used);
+	__atomic_store_n(&event->flags,
+		event_idx ? VRING_PACKED_EVENT_FLAG_DESC : VRING_PACKED_EVENT_FLAG_ENABLE,
+		__ATOMIC_RELEASE);
 }
 
 int driver_wait(
@@ -440,8 +621,7 @@ int driver_wait(
 		uint64_t count;
 		if (!driver_poll(driver, index, head, length))
 			return 0;
-		__atomic_store_n((uint16_t *)&queue->avail->ring[DRIVER_NUM], queue->used_at,
-			__ATOMIC_RELEASE);
+		want_call(driver, queue);
 		__atomic_thread_fence(__ATOMIC_SEQ_CST);
 		if (!driver_poll(driver, index, head, length))
 			return 0;

@@ -18,7 +18,7 @@
 #include <stdbool.h>
 #include <sys/uio.h>
 
-#include "peers/front/vhost_proto.h"
+#include "peers/front/vhost_ring.h"
 
 #define DRIVER_QUEUES 4u
 #define DRIVER_NUM 64u		    /* entries of a ring */
@@ -32,9 +32,12 @@ struct driver_config {
 	uint64_t memory;  /* bytes behind the rings */
 	uint64_t without; /* features that are not asked for */
 	bool no_inflight, no_protocol;
-	bool quiet; /* nothing is started */
+	bool packed;	/* rings */
+	bool no_rounds; /* ... of a monitor that begins a new one at 0 */
+	bool quiet;	/* nothing is started */
 };
 
+/* Chains are put together in `desc`, and copied from there if the ring is packed. */
 struct driver_queue {
 	struct vring_desc *desc;
 	struct vring_avail *avail;
@@ -45,6 +48,12 @@ struct driver_queue {
 	uint16_t avail_at, used_at;
 	uint16_t free[DRIVER_NUM], free_count;
 	bool busy[DRIVER_NUM];
+	struct {
+		struct vring_packed_desc *desc, *tables;
+		struct vring_packed_desc_event *driver, *device;
+		struct vhost_packed_at avail, used;
+		uint16_t slots[DRIVER_NUM]; /* that a head's chain takes */
+	} packed;
 	int kick, call, error;
 	uint64_t kicks;
 };
@@ -75,6 +84,11 @@ int driver_get_config(struct driver *driver);
 /* Stops a ring: the index that the backend would go on with. */
 int driver_stop(struct driver *driver, unsigned index, uint32_t *base);
 int driver_start(struct driver *driver, unsigned index, uint32_t base);
+/* The ring is as new, as its machine was reset; the backend has stopped it. */
+void driver_begin_again(struct driver *driver, unsigned index);
+/* As if all that was offered had been answered. */
+uint32_t driver_base(const struct driver *driver, unsigned index);
+bool driver_is_packed(const struct driver *driver);
 
 /* data: pieces in driver->data. -EAGAIN: no head is free. */
 int driver_submit(struct driver *driver, unsigned index, uint32_t type, uint64_t sector,
@@ -82,6 +96,8 @@ int driver_submit(struct driver *driver, unsigned index, uint32_t type, uint64_t
 /* Descriptors by hand: the head's chain is whatever lies there. */
 void driver_offer(struct driver *driver, unsigned index, uint16_t head);
 void driver_kick(struct driver *driver, unsigned index);
+/* Whatever the backend said, the next offer kicks. */
+void driver_will_kick(struct driver *driver, unsigned index);
 /* Looks once: 0 and a head, or -EAGAIN. Its status is in queue->status[head]. */
 int driver_poll(struct driver *driver, unsigned index, uint16_t *head, uint32_t *length);
 /* Sleeps until one is there; -ETIMEDOUT, -EPIPE. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Guests whose rings make no sense, and monitors whose messages do not. */
 #include <base/must.h>
+#include <errno.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -13,6 +14,7 @@ struct nonsense {
 	const char *name;
 	void (*put)(struct driver *driver, struct vring_desc *desc);
 	uint16_t head;
+	bool split; /* there is no such thing in a packed ring */
 };
 
 static struct vring_desc plain(
@@ -121,22 +123,22 @@ static void put_a_thousand(struct driver *driver, struct vring_desc *desc)
 }
 
 static const struct nonsense nonsenses[] = {
-	{"descriptors in a circle", put_circle, 0},
-	{"data outside of memory", put_outside, 0},
-	{"data over the end of memory", put_over_the_end, 0},
-	{"data where numbers turn over", put_turned_over, 0},
-	{"a next one that is none", put_next_outside, 0},
-	{"no room for a status", put_no_status, 0},
-	{"half a header", put_short_header, 0},
-	{"what is read behind what is written", put_mixed, 0},
-	{"a table in a table", put_nested, 0},
-	{"a part of a table", put_part_of_table, 0},
-	{"an empty table", put_no_table, 0},
-	{"a table outside of memory", put_table_outside, 0},
-	{"a table and more", put_table_and_more, 0},
-	{"4000 pieces", put_many, 0},
-	{"a head that is none", put_nothing, 40000},
-	{"a thousand requests in a ring of 64", put_a_thousand, 0},
+	{"descriptors in a circle", put_circle, 0, false},
+	{"data outside of memory", put_outside, 0, false},
+	{"data over the end of memory", put_over_the_end, 0, false},
+	{"data where numbers turn over", put_turned_over, 0, false},
+	{"a next one that is none", put_next_outside, 0, true},
+	{"no room for a status", put_no_status, 0, false},
+	{"half a header", put_short_header, 0, false},
+	{"what is read behind what is written", put_mixed, 0, false},
+	{"a table in a table", put_nested, 0, false},
+	{"a part of a table", put_part_of_table, 0, false},
+	{"an empty table", put_no_table, 0, false},
+	{"a table outside of memory", put_table_outside, 0, false},
+	{"a table and more", put_table_and_more, 0, false},
+	{"4000 pieces", put_many, 0, false},
+	{"a head that is none", put_nothing, 40000, true},
+	{"a thousand requests in a ring of 64", put_a_thousand, 0, true},
 };
 
 static bool serves(const char *socket)
@@ -152,7 +154,9 @@ static bool serves(const char *socket)
 /* The ring is given up, with nothing in it answered; its other ring is served, as is everybody. */
 static bool is_given_up(struct driver *driver)
 {
-	return driver_is_told(driver, 0) && driver->queue[0].used->idx == 0 &&
+	uint16_t head;
+	uint32_t length;
+	return driver_is_told(driver, 0) && driver_poll(driver, 0, &head, &length) == -EAGAIN &&
 	       check_writes_and_reads(driver, 1, 8, 4096);
 }
 
@@ -160,6 +164,10 @@ static void rude_ring(const char *socket, const struct nonsense *nonsense)
 {
 	struct driver driver;
 	bool good = check_open(&driver, socket, (struct driver_config){.queues = 2});
+	if (good && nonsense->split && driver_is_packed(&driver)) {
+		driver_close(&driver);
+		return;
+	}
 	if (good) {
 		nonsense->put(&driver, driver.queue[0].desc);
 		driver_offer(&driver, 0, nonsense->head);

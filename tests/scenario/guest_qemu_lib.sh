@@ -11,7 +11,8 @@
 #                                    file, so an NBD URI; or vhost:SOCKET), whose first process
 #                                    is WORD...; so:
 #                                    scene_spawn NAME qemu_boot ...
-#                                    QEMU_MORE=(WORD...): of QEMU's, too
+#                                    QEMU_MORE=(WORD...): of QEMU's, too;
+#                                    QEMU_DISK=,WORD...: of a vhost disk
 #   db_more TREE                     for db_golden (guest_db_lib.sh): '/sbin/boot write NAME' writes
 #                                    to its databases, '/sbin/boot check NAME' looks at them
 #   qemu_look_at NAME DISK           a machine does the latter, and ends
@@ -19,7 +20,7 @@
 # The kernel is sought in $SKERRY_GUEST_KERNEL and in /: boot/vmlinuz-VERSION, lib/modules/VERSION.
 # ./quickstart test fetches one; by hand:  apt-get download linux-image-VERSION; dpkg -x *.deb DIR
 
-QEMU_MORE=()
+QEMU_MORE=() QEMU_DISK=''
 QEMU_MODULES='virtio_ring virtio virtio_pci_legacy_dev virtio_pci_modern_dev virtio_pci virtio_blk'
 
 qemu_kernel() {
@@ -69,7 +70,7 @@ qemu_boot() {
     [ "$1" = "${1#vhost:}" ] ||
         disk=(-object "memory-backend-memfd,id=memory,size=192M,share=on"
             -machine memory-backend=memory -chardev "socket,id=disk,path=${1#vhost:},reconnect=1"
-            -device "vhost-user-blk-pci,chardev=disk,num-queues=1")
+            -device "vhost-user-blk-pci,chardev=disk,num-queues=1$QEMU_DISK")
     shift
     exec qemu-system-x86_64 -M pc -accel tcg -cpu max -m 192 -nodefaults -no-user-config \
         -no-reboot -display none -serial stdio -kernel "$QEMU_KERNEL" \

@@ -23,6 +23,13 @@ listen = unix:$disk
 volume = disk
 edge.volume = vol0
 
+[peer vh1]
+host = vh0
+role = front_vhost
+listen = unix:$SCENE_DIR/packed.sock
+volume = packed
+edge.volume = vol0
+
 [host vh0]
 restart-delay-max = 0
 END
@@ -31,22 +38,25 @@ down_at_exit k
 ctl_exits 1 "up, without the volume that the disk shall be" up --unguarded "$conf"
 out_like "which is said" "'disk' cannot be opened"
 ctl_exits 0 "a volume" volume create disk --size 64M
+ctl_exits 0 "and one for a machine with packed rings" volume create packed --size 64M
 ctl_exits 0 "all is well" status
 
-laws() { # NAME WORD
-    local line
-    timeout 300 "$CHECK" "$2" "${3:-$disk}" >"$SCENE_DIR/laws" 2>&1
+laws() { # NAME WORD...
+    local line name=$1
+    shift
+    timeout 300 "$CHECK" "$@" "$disk" >"$SCENE_DIR/laws" 2>&1
     while IFS= read -r line; do
         case $line in
-        'ok '*) tap_ok "$1: ${line#*- }" ;;
-        'not ok '*) tap_not_ok "$1: ${line#*- }" ;;
+        'ok '*) tap_ok "$name: ${line#*- }" ;;
+        'not ok '*) tap_not_ok "$name: ${line#*- }" ;;
         esac
     done <"$SCENE_DIR/laws"
-    tap_like "$1: it came to its end" "$(tail -n 1 "$SCENE_DIR/laws")" '^1\.\.'
+    tap_like "$name: it came to its end" "$(tail -n 1 "$SCENE_DIR/laws")" '^1\.\.'
 }
-laws "laws" laws
-laws "rude" rude
-laws "moves" moves
+for word in laws rude moves; do
+    laws "$word" "$word"
+    laws "packed, $word" --packed "$word"
+done
 
 # --- its write cache -------------------------------------------------------------------------
 syncs() { # how many files were synced for a hundred writes
@@ -165,18 +175,27 @@ tap_like "which is said" "$(cat "$SCENE_DIR/lost.err")" "volume 'nowhere' cannot
 scene_stop lost
 
 # --- kills --------------------------------------------------------------------------------------
-verify_start() {
+# Two machines at once, one of them with packed rings.
+verify_start() { # [SOCKET [SOCKET]]
+    local name
     scene_spawn guest "$CHECK" verify "${1:-$disk}" 3600
-    scene_wait_line guest started 60 || tap_not_ok "the driver starts"
+    scene_spawn packed "$CHECK" --packed verify "${2:-$SCENE_DIR/packed.sock}" 3600
+    for name in guest packed; do
+        scene_wait_line "$name" started 60 || tap_not_ok "the driver starts"
+    done
 }
 # Ends when what is in flight has come back.
 verify_end() { # WHAT
-    local rc=0
-    kill -s USR1 "$(scene_pid guest)"
-    wait "$(scene_pid guest)" || rc=$?
-    unset 'SCENE_PIDS[guest]'
-    tap_is "$1" "$rc $(sed -n 's/.* \([0-9]* wrong\),.*/\1/p' "$SCENE_DIR/guest.out")" "0 0 wrong"
-    tap_note "$(tail -n 1 "$SCENE_DIR/guest.out")"
+    local name rc
+    for name in guest packed; do
+        rc=0
+        kill -s USR1 "$(scene_pid "$name")"
+        wait "$(scene_pid "$name")" || rc=$?
+        unset "SCENE_PIDS[$name]"
+        tap_is "$1 ($name)" \
+            "$rc $(sed -n 's/.* \([0-9]* wrong\),.*/\1/p' "$SCENE_DIR/$name.out")" "0 0 wrong"
+        tap_note "$(tail -n 1 "$SCENE_DIR/$name.out")"
+    done
 }
 verify_start
 for peer in vh0 vol0 vh0 file0 vh0 map0; do
@@ -195,11 +214,14 @@ kill_peer vh0
 ctl_exits 0 "the keeper and the front are killed: up again" up --unguarded "$conf"
 tap_run "the front is back" back vh0 "$old" 60
 verify_end "no request failed, nothing was lost"
-tap_like "the driver had to connect again" "$(cat "$SCENE_DIR/guest.out")" ' [1-9][0-9]* reconnects'
+for name in guest packed; do
+    tap_like "the driver had to connect again ($name)" "$(cat "$SCENE_DIR/$name.out")" \
+        ' [1-9][0-9]* reconnects'
+done
 
 verify_start
 inode=$(stat -c %i "$disk")
-for _ in 1 2 3; do ctl_exits 0 "the front is restarted" peer restart vh0; done
+for _ in 1 2 3; do ctl_exits 0 "the fronts are restarted" peer restart vh0 --host; done
 tap_is "on the socket that was there" "$(stat -c %i "$disk")" "$inode"
 ctl_exits 0 "a cache is plugged in" plug cached --at vol0:store size=16M
 old=$(pid_of cache0)
@@ -254,16 +276,17 @@ export SKERRY_SEGMENT=c
 scene_segment c 128M
 scene_peer below -s c mem0=blocker_memory map0=mapperd,edge.store=mem0,settle=0 \
     vol0=volume,edge.store=mem0,edge.map=map0 || tap_not_ok "what is below starts"
-ctl_exits 0 "a volume" volume create disk --size 32M
+for name in disk packed; do ctl_exits 0 "volume $name" volume create "$name" --size 32M; done
 front() {
     scene_peer front -s c \
-        "vh0=front_vhost,listen=unix:$SCENE_DIR/c.sock,volume=disk,edge.volume=vol0"
+        "vh0=front_vhost,listen=unix:$SCENE_DIR/c.sock,volume=disk,edge.volume=vol0" \
+        "vh1=front_vhost,listen=unix:$SCENE_DIR/d.sock,volume=packed,edge.volume=vol0"
 }
 front || tap_not_ok "the front starts"
-verify_start "$SCENE_DIR/c.sock"
+verify_start "$SCENE_DIR/c.sock" "$SCENE_DIR/d.sock"
 for point in $points; do
     hits='1 2 5'
-    [ "$point" != front_vhost.device.accepted ] || hits=1 # it connects once
+    [ "$point" != front_vhost.device.accepted ] || hits=1 # each connects once
     for hit in $hits; do
         scene_kill KILL front
         scene_stop front

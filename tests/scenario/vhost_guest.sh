@@ -39,6 +39,7 @@ uml_guest() {
     guest_init "$SCENE_DIR/init.guest" <<'EOF_GUEST'
 there() { [ "$(blockdev --getsize64 /dev/vda)" -eq $((96 << 20)) ]; }
 named() { [ "$(cat /sys/block/vda/serial)" = small ]; }
+has_feature() { [ "$(cut -c $(($1 + 1)) /sys/block/vda/device/features)" = 1 ]; }
 caches() { [ "$(cat /sys/block/vda/queue/write_cache)" = "write back" ]; }
 load() {
     local n
@@ -55,6 +56,7 @@ main() {
     step "the disk has its size" there || return
     step "its name" named
     step "a write cache" caches
+    step "its rings are packed" has_feature 34
     step "a file system" mke2fs -q -t ext4 -E discard /dev/vda || return
     mkdir -p /run/mnt
     step "mount" mount -t ext4 /dev/vda /run/mnt || return
@@ -102,24 +104,31 @@ db_golden "$SCENE_DIR/golden.raw" >"$SCENE_DIR/golden.log" 2>&1 ||
     { tap_not_ok "a golden image is made"; tap_end; }
 ctl_exits 0 "an image is imported" volume import "$SCENE_DIR/golden.raw" root --progress=none
 machine=vhost:$SCENE_DIR/root.sock
-qmp() { # COMMAND: its answer
+qmp() { # COMMAND [ARGUMENTS]: its answer
     python3 -c '
 import json, socket, sys
 with socket.socket(socket.AF_UNIX) as monitor:
     monitor.connect(sys.argv[1])
     lines = monitor.makefile("rw")
     lines.readline()
-    for command in ("qmp_capabilities", sys.argv[2]):
-        lines.write(json.dumps({"execute": command}) + "\n")
+    arguments = json.loads(sys.argv[3] or "{}")
+    for command, arguments in (("qmp_capabilities", {}), (sys.argv[2], arguments)):
+        lines.write(json.dumps({"execute": command, "arguments": arguments}) + "\n")
         lines.flush()
         answer = {"event": ""}
         while "event" in answer:
             answer = json.loads(lines.readline())
 print(json.dumps(answer["return"]))
-' "$SCENE_DIR/qmp" "$1"
+' "$SCENE_DIR/qmp" "$1" "${2-}"
+}
+disk_features() { # that were agreed
+    local path
+    path=$(qmp x-query-virtio | jq -r '.[] | select(.name == "virtio-blk").path')
+    qmp x-query-virtio-status "{\"path\": \"$path\"}" | jq -c '."guest-features"'
 }
 boots() { guest_said writer | grep -ac 'boots from root'; }
 has_booted() { [ "$(boots)" -ge "$1" ] || ! scene_alive writer; }
+QEMU_DISK=,packed=on # as User-Mode Linux has it, which takes all that is offered
 QEMU_MORE=(-qmp "unix:$SCENE_DIR/qmp,server=on,wait=off" -action reboot=reset)
 scene_spawn writer qemu_boot "$machine" /sbin/boot write root
 for peer in root file0 root vol0 root; do
@@ -130,6 +139,7 @@ for peer in root file0 root vol0 root; do
 done
 ctl_exits 0 "the front is restarted" peer restart root
 db_remember root
+tap_like "its rings are packed" "$(disk_features)" 'VIRTIO_F_RING_PACKED'
 for command in stop cont stop cont; do tap_is "$command" "$(qmp $command)" "{}"; done
 db_remember root
 tap_is "it is reset" "$(qmp system_reset)" "{}"
@@ -138,7 +148,7 @@ db_remember root
 guest_power_cut writer
 guest_report writer && tap_not_ok "the machine ends before its power is cut"
 tap_is "it saw no error" "$(guest_said writer | grep -ac "I/O error")" 0
-QEMU_MORE=()
+QEMU_MORE=() QEMU_DISK=''
 scene_spawn again qemu_boot "$machine" /sbin/boot check root
 guest_ends again 300
 db_check again root
