@@ -155,11 +155,12 @@ static int begin_at_base(struct vhost_ring *ring, struct vhost_packed_inflight *
 	uint16_t avail = (uint16_t)base, used = (uint16_t)(base >> 16);
 	ring->packed.avail = (struct vhost_packed_at){avail & INT16_MAX, avail >> 15};
 	ring->packed.used = (struct vhost_packed_at){used & INT16_MAX, used >> 15};
+	if (ring->packed.avail.slot >= ring->num || ring->packed.used.slot >= ring->num)
+		return -EPROTO;
 	notes->used_at = ring->packed.used.slot;
 	notes->used_wrap = ring->packed.used.wrap;
 	note_settled(notes);
-	return ring->packed.avail.slot < ring->num && ring->packed.used.slot < ring->num ? 0
-											 : -EPROTO;
+	return 0;
 }
 
 static int packed_notes_of(struct vhost_ring *ring)
@@ -200,7 +201,8 @@ static int packed_recover(struct vhost_ring *ring)
 			(struct vhost_packed_at){notes->used_at % ring->num, notes->used_wrap & 1};
 		ring->packed.avail = go_on(ring, ring->packed.used, slots);
 	}
-	notes->by_base = 0;
+	if (!error)
+		notes->by_base = 0;
 	return error;
 }
 
