@@ -54,10 +54,12 @@ class Rig:
         return self
 
     def __exit__(self, *_):
-        for process in reversed(self.processes):
-            self.end(process)
-        shutil.rmtree(self.folder, ignore_errors=True)
-        shutil.rmtree(self.memory, ignore_errors=True)
+        try:
+            for process in reversed(self.processes):
+                self.end(process)
+        finally:  # also when one does not end
+            shutil.rmtree(self.folder, ignore_errors=True)
+            shutil.rmtree(self.memory, ignore_errors=True)
 
     def control(self, *words, fine=(0,)):
         done = subprocess.run([self.place.program("xsegctl"), *words], capture_output=True,
