@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The meddling blocker: hands all down to a store, but does to it what a file says, which is looked
- * at every few ms. Words in the file, in any order; none: it hands all down.
+ * at for each request, and every few ms for those that it holds. Words in the file, in any order;
+ * none: it hands all down.
  *
  *   delay=US        every request that matches waits so long; jitter=US: and up to so long more
  *   away            all that match wait until the word is gone
@@ -155,10 +156,7 @@ static void look(struct peer *peer)
 	const struct meddle_options *options = peer->options;
 	struct meddle *meddle = peer->state;
 	struct stat stat_now;
-	uint64_t now = peer_now_ns(peer);
-	if (now < meddle->look_ns)
-		return;
-	meddle->look_ns = now + LOOK_NS;
+	meddle->look_ns = peer_now_ns(peer) + LOOK_NS;
 	if (stat(options->rules, &stat_now))
 		memset(&stat_now, 0, sizeof(stat_now));
 	if (stat_now.st_ino == meddle->inode && stat_now.st_size == meddle->size &&
@@ -272,8 +270,8 @@ static void meddle_handle(struct peer *peer, struct job *job)
 {
 	struct meddle *meddle = peer->state;
 	const struct rules *rules = &meddle->rules;
-	uint64_t wait = rules->delay_ns + draw(meddle, rules->jitter_ns);
 	look(peer);
+	uint64_t wait = rules->delay_ns + draw(meddle, rules->jitter_ns);
 	if (peer->stopping || !matches(rules, job) || (!rules->away && !wait)) {
 		act(peer, job);
 		return;
@@ -289,7 +287,8 @@ static bool meddle_poll(struct peer *peer)
 	struct job *job, *next;
 	uint64_t now = peer_now_ns(peer), wake = now + LOOK_NS;
 	bool moved = false;
-	look(peer);
+	if (now >= meddle->look_ns)
+		look(peer);
 	for (job = TAILQ_FIRST(&meddle->held); job; job = next) {
 		next = TAILQ_NEXT(job, link);
 		uint64_t due = (uint64_t)(uintptr_t)job->context;

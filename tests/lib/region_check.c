@@ -13,7 +13,7 @@
  *   write OFFSET TEXT sync|close|die|exec|wait          and ends that way: killed, as sleep(1), at
  *                         the signal
  *   read OFFSET LENGTH    as text; zero: all of it; sum: of the counters; touch: each page
- *   resident BYTES        touches nothing until so many are there
+ *   come BYTES            touches nothing until so many are there
  *
  * Those that go on say "started", and end at SIGUSR1. Of a file: region_check
  *
@@ -166,14 +166,15 @@ static void laws_shared(const char *segment, const char *volume)
 	law("close", !region_close(two) && !region_close(one));
 }
 
-static bool resident_reaches(struct region *region, uint64_t bytes)
+/* What is only being read is resident, too, so it is asked what has come since `before`. */
+static bool come(struct region *region, const struct region_status *before, uint64_t bytes)
 {
-	struct region_status status = {0};
-	for (int i = 0; i < 2000 && status.resident < bytes; i++) {
+	struct region_status status = *before;
+	for (int i = 0; i < 12000 && status.fetched - before->fetched < bytes; i++) {
 		usleep(5000);
 		region_status(region, &status);
 	}
-	return status.resident == bytes;
+	return status.fetched - before->fetched == bytes;
 }
 
 static void laws_fetch(const char *segment, const char *volume)
@@ -186,8 +187,7 @@ static void laws_fetch(const char *segment, const char *volume)
 							       !region_status(region, &before) &&
 							       !before.resident);
 	law("prefetch of 4 MiB", !region_prefetch(region, 100, 4u << 20));
-	law("brings them, with the pages at both ends",
-		resident_reaches(region, (4u << 20) + PAGE));
+	law("brings them, with the pages at both ends", come(region, &before, (4u << 20) + PAGE));
 	region_status(region, &before);
 	for (uint32_t at = 0; at < 4u << 20; at += PAGE)
 		sum += memory[at];
@@ -573,9 +573,10 @@ static int run_read(struct region *region, char **words)
 	return 0;
 }
 
-static int run_resident(struct region *region, char **words)
+static int run_come(struct region *region, char **words)
 {
-	return !resident_reaches(region, number(words[4]));
+	const struct region_status none = {0};
+	return !come(region, &none, number(words[4]));
 }
 
 static const struct verb {
@@ -595,7 +596,7 @@ static const struct verb {
 	{"zero", 4, 0, run_zero},
 	{"sum", 4, REGION_READ_ONLY, run_sum},
 	{"touch", 4, 0, run_touch},
-	{"resident", 5, 0, run_resident},
+	{"come", 5, 0, run_come},
 };
 
 static int run_file(const char *verb, const char *path)
