@@ -112,7 +112,8 @@ enum xseg_cas { XSEG_CAS_GET, XSEG_CAS_PUT, XSEG_CAS_DELETE };
  *   FENCE   key.volume is ours to write to since arg1, a term of its home record; nobody else had
  *           it since term `offset` (0: not known). From the answer on all stores of the same
  *           objects refuse WRITE, ZERO, DISCARD and COPY that come from elsewhere (-ESTALE), and
- *           none is on its way any more; not DELETE, for a sweep may run anywhere. Nor is WRITE,
+ *           none is on its way any more; not DELETE, for a sweep may run anywhere. A term is one
+ *           owner's: sent again from elsewhere, that is where he comes from now. Nor is WRITE,
  *           ZERO or DISCARD taken with an arg1 other than 0 that is a term which another one's came
  *           after (arg1 + 1 < offset): it comes late, out of a cache. With
  *           XSEG_F_READ_ONLY: nobody may write to it, until the next term. -ESTALE: another has a

@@ -199,7 +199,7 @@ void export_fence_load(struct export *export);
 /* May this session's segment change the volume, by a request that carries this term? */
 bool export_fence_allows(const struct export *export, const struct export_session *session,
 	uint64_t volume, uint64_t term);
-/* It is this segment's from here on. -ESTALE: another has it by a later term. */
+/* It is this segment's from here on. -ESTALE: there is a later term. */
 int export_fence_claim(struct export *export, const struct export_fence *claim);
 /* Has another written to it before, whose data are not durable yet? */
 bool export_fence_owes(const struct export *export, uint64_t volume);

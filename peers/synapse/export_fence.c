@@ -157,10 +157,11 @@ int export_fence_claim(struct export *export, const struct export_fence *claim)
 {
 	struct export_fence *had = get(export, claim->volume), next = *claim;
 	bool ours = had && is_same(had, claim->writer, claim->who);
-	if (had && (claim->term < had->term || (claim->term == had->term && !ours)))
+	bool same = had && claim->term == had->term; /* as before, perhaps by another way */
+	if (had && claim->term < had->term)
 		return -ESTALE;
 	if (next.line == 0)
-		next.line = ours ? had->line : next.term;
+		next.line = ours || same ? had->line : next.term;
 	next.owed = had && (!ours || had->owed);
 	next.told = had ? had->told : EXPORT_TOLD; /* by the FENCE itself, before it is answered */
 	if (had && memcmp(had, &next, sizeof(next)) == 0)

@@ -350,11 +350,12 @@ static int begin(struct file_store *store, struct file_fence_claim *claim)
 	bool known = atomic_load(&place->volume) == claim->volume;
 	uint64_t had = known ? atomic_load(&place->term) : 0, via = atomic_load(&place->via);
 	bool ours = known && via == fence->own && !claim->nobody;
+	bool same = known && claim->term == had; /* as before, perhaps by another way */
 	if (claim->line == 0)
-		claim->line = ours ? line_of(place) : claim->term;
-	if (ours && claim->term == had && claim->line == line_of(place))
+		claim->line = ours || same ? line_of(place) : claim->term;
+	if (ours && same && claim->line == line_of(place))
 		return 0;
-	if (known && (claim->term < had || (claim->term == had && via != 0 && via != fence->own)))
+	if (known && claim->term < had)
 		return -ESTALE;
 	if (ours)
 		return give(store, place, claim);

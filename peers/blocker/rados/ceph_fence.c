@@ -244,10 +244,9 @@ static int check_claim(const struct ceph_store *store, const struct job *job,
 	bool ours = line->size && had->writer == store->own && !nobody;
 	uint64_t term = job->arg1;
 	*wanted = (struct fence){.term = term, .writer = nobody ? 0 : store->own, .left = nobody};
-	wanted->line = job->offset ? job->offset : ours ? had->line : term;
+	bool same = line->size && had->term == term; /* as before, perhaps by another way */
+	wanted->line = job->offset ? job->offset : ours || same ? had->line : term;
 	if (line->size && term < had->term)
-		return -ESTALE;
-	if (line->size && term == had->term && had->writer && had->writer != store->own)
 		return -ESTALE;
 	/* his name stays until he is out; when there are two, all have to be asked */
 	uint64_t last = !line->size ? CEPH_ANYBODY : had->left || ours ? 0 : had->writer;

@@ -68,11 +68,10 @@ enum redis_script {
 	REDIS_HEARD \
 	"local f = redis.call('HMGET', KEYS[2], 'term', 'writer', 'line') " \
 	"local who = ARGV[5] == '1' and '' or ARGV[2] " \
-	"if f[1] and (ARGV[3] < f[1] or " \
-	"(ARGV[3] == f[1] and f[2] ~= '' and f[2] ~= ARGV[2])) then " \
+	"if f[1] and ARGV[3] < f[1] then " \
 	"return redis.error_reply('SKSTALE another one has a higher term') end " \
-	"local line = ARGV[4] " \
-	"if line == '' then line = f[2] == who and f[3] or ARGV[3] end " \
+	"local line, as_before = ARGV[4], f[2] == who or f[1] == ARGV[3] " \
+	"if line == '' then line = as_before and f[3] or ARGV[3] end " \
 	"redis.call('HSET', KEYS[2], 'term', ARGV[3], 'writer', who, 'line', line, 'left', '0') " \
 	"local others = {} " \
 	"for _, name in ipairs(redis.call('HKEYS', KEYS[2])) do " \
