@@ -240,8 +240,6 @@ fi
     sed '0,/edge.store = file0/s//edge.store = bad0/' "$conf"
     printf '[peer bad0]\nrole = blocker_meddle\nrules = %s\nedge.store = file0\n' "$rules"
 } >"$SCENE_DIR/bad.conf"
-# As a new file: half a rule is never seen.
-meddle() { echo "$1" >"$rules.new" && mv "$rules.new" "$rules"; }
 fresh() { # TEXT: written through the cache
     /usr/bin/python3 -c '
 import nbd, sys

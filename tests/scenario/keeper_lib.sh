@@ -7,6 +7,7 @@
 #   keeper_file FILE         writes a pipeline $SKERRY_SEGMENT (k): nbd0, vol0, map0 and file0 in a
 #                            process each; further lines on stdin
 #   keeper_may_fail PEER     its program does what $SCENE_DIR/fail says first, when there is one
+#   meddle WORDS             for a blocker_meddle with rules = $SCENE_DIR/rules
 #   restart PEER [--exec]    peer restart; what it says is in $SCENE_DIR/restart.out
 #   event_count KIND PEER    how many so far;  event_last KIND PEER JQ
 #   load_start NAME [ARGS]   a client that writes and verifies (keeper_load.py) in the background
@@ -81,6 +82,9 @@ load_end() {
     tap_is "$2" "$rc $(tail -n 1 "$SCENE_DIR/$1.err")" "0 "
     tap_note "$(tail -n 1 "$SCENE_DIR/$1.out")"
 }
+
+# As a new file: half a rule is never seen.
+meddle() { echo "$1" >"$SCENE_DIR/rules.new" && mv "$SCENE_DIR/rules.new" "$SCENE_DIR/rules"; }
 
 pid_of() { peer_pid "$SKERRY_SEGMENT" "$1"; }
 
