@@ -34,9 +34,9 @@ static const struct peer_option export_options[] = {
 		.help = "certificates (PEM) that were revoked; looked at again when it changes"),
 	OPTION_TEXT(struct export_options, state, "state", .max = 200,
 		.help = "folder where it notes which host may write to which volume; without, "
-			"that is lost when this host goes down: then a cache behind it cannot "
-			"write back what hosts write to volumes that they go on with, and a "
-			"store that hosts share (RADOS, Redis) refuses it"),
+			"that is lost when this host goes down: then whoever had a volume before "
+			"may write to it until its owner has reconnected, unless the store "
+			"itself refuses that"),
 	OPTION_BOOL(struct export_options, clear_text, "clear-text", .initial = "no",
 		.help = "no TLS for other hosts: whoever reaches the address reads and writes all"),
 	OPTION_BOOL(struct export_options, compress, "compress", .initial = "yes",

@@ -84,6 +84,7 @@ static int import_open(struct peer *first, char *why, size_t why_size)
 	char text[400];
 	struct tls_files files = {
 		options->tls_ca, options->tls_cert, options->tls_key, options->tls_crl};
+	pthread_mutex_init(&shared->lock, NULL);
 	int error = address_parse(options->remote, &shared->address, text, sizeof(text));
 	if (error) {
 		snprintf(why, why_size, "remote: %s", text);
@@ -103,6 +104,8 @@ static void import_close(struct peer *first)
 {
 	struct import_shared *shared = first->shared;
 	tls_context_close(shared->tls);
+	pthread_mutex_destroy(&shared->lock);
+	free(shared->fence);
 }
 
 static int import_start(struct peer *peer, char *why, size_t why_size)

@@ -5,6 +5,7 @@
  *   import.c        the role: options, start, status
  *   import_link.c   the session's connections: made, greeted, made again
  *   import_job.c    jobs as requests, their answers, and all again after a cut
+ *   import_fence.c  whose volumes are, for an exporter that has not heard it
  *
  *                       resolved          all welcome
  *   DOWN -----> RESOLVING ------> GREETING ------> READY
@@ -17,6 +18,7 @@
 #include <peer/job.h>
 #include <peer/tls.h>
 #include <peer/worker.h>
+#include <pthread.h>
 
 #include "peers/synapse/address.h"
 #include "peers/synapse/conn.h"
@@ -42,16 +44,24 @@ struct import_options {
 	uint64_t timeout, silence, rate, checksums, compress; /* the last two: enum import_choice */
 };
 
+/* A FENCE that was answered. */
+struct import_fence {
+	uint64_t volume, term, line;
+	unsigned flags; /* XSEG_F_READ_ONLY: nobody may write to it */
+};
+
 struct import_shared {
 	uint8_t life[WIRE_LIFE]; /* random, of this process */
 	struct address address;
 	struct tls_context *tls;
+	pthread_mutex_t lock;	    /* of what follows */
+	struct import_fence *fence; /* in the order of their volumes */
+	uint32_t fences, fences_room;
 };
 
 enum import_state {
 	IMPORT_STATE_DOWN,
 	IMPORT_STATE_RESOLVING,
-
 	IMPORT_STATE_GREETING,
 	IMPORT_STATE_READY
 };
@@ -75,6 +85,8 @@ struct import_link {
 	struct import_request *answer; /* what comes now; NULL: for nobody */
 };
 
+#define IMPORT_TELLS 16u /* FENCEs said again at once */
+
 struct import {
 	struct peer *peer;
 	enum import_state state;
@@ -90,6 +102,11 @@ struct import {
 	uint64_t bytes, bytes_max;	 /* of bulk data on their way */
 	uint32_t requests, requests_max; /* on their way */
 	uint64_t paid_ns;		 /* until then the rate is used up */
+	/* FENCEs that the other end has to hear before all else */
+	bool untold;		       /* there are */
+	struct job tell[IMPORT_TELLS]; /* no client's; live: on their way */
+	unsigned telling;	       /* of them */
+	uint64_t tell_from;	       /* the lowest volume of which it has not heard */
 	/* the link */
 	struct worker_item resolver;
 	bool resolving;
@@ -121,8 +138,11 @@ void import_link_cut(struct import *import, const char *why);
 void import_job_take(struct peer *peer, struct job *job);
 /* Sends what waits, as far as the window goes. */
 bool import_job_turn(struct import *import);
-/* The session is ready (again): all that is not answered is sent, in order. */
+/* The session is ready (again): all that is not answered is sent, in order, after what the other
+   end has to hear first. */
 void import_job_replay(struct import *import);
+/* The connections have ended: what it had to hear first is forgotten, until there are others. */
+void import_job_cut(struct import *import);
 /* Nothing was heard for too long: all fail. */
 void import_job_fail(struct import *import, int error);
 /* The link is down: those whose clients have died, and that cannot have changed anything, end, so
@@ -131,5 +151,17 @@ void import_job_sweep(struct import *import);
 int import_job_answer_begin(struct import_link *link, const struct wire_frame *frame);
 int import_job_answer_place(struct import_link *link, uint32_t at, struct iovec *iov, int max);
 int import_job_answer_end(struct import_link *link, const struct wire_frame *frame);
+
+/* --- whose volumes are ------------------------------------------------------------------------ */
+
+/* By another end that does not know the session: then it has to hear all that was said before. */
+void import_fence_greeted(struct import *import, bool known);
+/* The next FENCE that is said again; NULL: none now. */
+struct job *import_fence_next(struct import *import);
+/* Such a job: it ends nowhere. */
+static inline bool import_fence_is(const struct job *job) { return job->peer == NULL; }
+/* Every job's answer comes by here. True: it was such a job. */
+bool import_fence_answered(struct import *import, struct job *job, int result);
+void import_fence_cut(struct import *import);
 
 #endif

@@ -122,6 +122,7 @@ static bool begin(struct import *import, struct job *job)
 		.data = data,
 		.room = room,
 		.live = true,
+		.sent = job->tries > 0,
 	};
 	import->requests++;
 	import->bytes += class == WIRE_BULK ? data + room : 0;
@@ -148,21 +149,24 @@ static bool begin_waiting(struct import *import, enum wire_class class)
 	return moved;
 }
 
-bool import_job_turn(struct import *import)
+static bool begin_fences(struct import *import)
 {
 	bool moved = false;
-	for (unsigned i = 0; i < WIRE_CONNS && import->waiting_count > 0; i++)
+	struct job *job;
+	while (import->untold && has_room(import, WIRE_URGENT, 0) &&
+		(job = import_fence_next(import)))
+		moved |= begin(import, job);
+	return moved;
+}
+
+bool import_job_turn(struct import *import)
+{
+	bool moved = import->state == IMPORT_STATE_READY && begin_fences(import);
+	for (unsigned i = 0; i < WIRE_CONNS && import->waiting_count > 0 && !import->untold; i++)
 		moved |= begin_waiting(import, i);
 	for (unsigned i = 0; i < WIRE_CONNS && import->state == IMPORT_STATE_READY; i++)
 		moved |= conn_flush(&import->link[i].conn);
 	return moved;
-}
-
-void import_job_replay(struct import *import)
-{
-	for (uint64_t at = import->lowest; at < import->next; at++)
-		if (request_of(import, at)->live)
-			ask(import, request_of(import, at));
 }
 
 /* --- the end of one --------------------------------------------------------------------------- */
@@ -179,6 +183,35 @@ static struct job *retire(struct import *import, struct import_request *request)
 	while (import->lowest < import->next && !request_of(import, import->lowest)->live)
 		import->lowest++;
 	return job;
+}
+
+/* To an exporter that does not know the session all are new: they get new sequences, after those of
+   what it hears first. */
+static void take_back(struct import *import, struct import_request *request)
+{
+	struct job *job = retire(import, request);
+	enum wire_class class = wire_class_of(request->data, request->room);
+	job->tries += request->sent;
+	TAILQ_INSERT_HEAD(&import->waiting[class][conn_flow_of(job->key.volume)], job, link);
+	import->waiting_count++;
+}
+
+void import_job_replay(struct import *import)
+{
+	for (uint64_t at = import->lowest; at < import->next && !import->untold; at++)
+		if (request_of(import, at)->live)
+			ask(import, request_of(import, at));
+	for (uint64_t at = import->next; at > import->lowest && import->untold; at--)
+		if (request_of(import, at - 1)->live)
+			take_back(import, request_of(import, at - 1));
+}
+
+void import_job_cut(struct import *import)
+{
+	for (uint64_t at = import->lowest; at < import->next; at++)
+		if (request_of(import, at)->live && import_fence_is(request_of(import, at)->job))
+			retire(import, request_of(import, at));
+	import_fence_cut(import);
 }
 
 /* The connections have ended, so nothing points to a job's pages. */
@@ -202,14 +235,18 @@ static bool is_fast_only(const struct job *job)
 	       (job->op == XSEG_OP_CONTROL || job->op == XSEG_OP_PREFETCH);
 }
 
+/* Nobody waits for it, and it cannot have changed anything. */
+static bool is_over(const struct job *job, bool sent)
+{
+	return is_fast_only(job) ||
+	       (job_is_abandoned(job) && (!sent || wire_is_repeatable(job->op, job->arg1)));
+}
+
 void import_job_sweep(struct import *import)
 {
 	for (uint64_t at = import->lowest; at < import->next; at++) {
 		struct import_request *request = request_of(import, at);
-		if (!request->live)
-			continue;
-		bool repeatable = wire_is_repeatable(request->job->op, request->job->arg1);
-		if (is_fast_only(request->job) || (job_is_abandoned(request->job) && repeatable))
+		if (request->live && is_over(request->job, true))
 			job_fail(retire(import, request), -ENOTCONN);
 	}
 	for (unsigned i = 0; i < WIRE_CONNS * CONN_FLOWS; i++) {
@@ -217,7 +254,7 @@ void import_job_sweep(struct import *import)
 		struct job *job, *next;
 		for (job = TAILQ_FIRST(queue); job; job = next) {
 			next = TAILQ_NEXT(job, link);
-			if (is_fast_only(job) || job_is_abandoned(job))
+			if (is_over(job, job->tries > 0))
 				job_fail(waiting_take(import, queue, job), -ENOTCONN);
 		}
 	}
@@ -265,6 +302,8 @@ int import_job_answer_end(struct import_link *link, const struct wire_frame *fra
 		return 0;
 	struct job *job = retire(link->import, request);
 	link->import->proven = true;
+	if (import_fence_answered(link->import, job, frame->result))
+		return 0;
 	uint32_t length = frame->length < XSEG_OBJECT_MAX ? frame->length : XSEG_OBJECT_MAX;
 	if (frame->result)
 		job_fail_value(job, frame->result, frame->value);

@@ -43,6 +43,7 @@ void import_link_cut(struct import *import, const char *why)
 		import->link[i].welcomed = false;
 	}
 	if (was_ready) {
+		import_job_cut(import);
 		peer_count(import->peer, IMPORT_CUTS, 1);
 		/* one that greets, and then only breaks the rules, is as good as away */
 		if (import->proven) {
@@ -126,6 +127,7 @@ static int welcomed(struct import_link *link)
 		return -EPROTO;
 	}
 	link->welcomed = true;
+	import_fence_greeted(import, welcome.known);
 	link->conn.checks = welcome.checksums;
 	if (link == &import->link[WIRE_BULK] &&
 		is_chosen(import, import_options_of(import)->compress))

@@ -8,7 +8,7 @@ synapse_common = \
 pkglib_LTLIBRARIES += synapse_import.la synapse_export.la
 synapse_import_la_SOURCES = $(synapse_common) peers/synapse/import.h \
 	peers/synapse/import.c peers/synapse/import_link.c \
-	peers/synapse/import_job.c
+	peers/synapse/import_job.c peers/synapse/import_fence.c
 synapse_export_la_SOURCES = $(synapse_common) peers/synapse/export.h \
 	peers/synapse/export.c peers/synapse/export_session.c \
 	peers/synapse/export_request.c peers/synapse/export_fence.c \

@@ -27,7 +27,14 @@ through() { # LABEL COMMAND...
 # --- the ends are killed ------------------------------------------------------------------------
 killed_under_load "the importing end is killed" "$disk"
 server_killed far far_start
-server_killed far far_start
+# Another exporting end takes its place, which has not heard whose volumes are.
+elsewhere_start() {
+    FAR_OPTIONS=("state=$SCENE_DIR/state$((++elsewhere))")
+    far_start
+}
+elsewhere=0
+tap_is "the load's volume is this segment's" "$(op fence 9 1)" ok
+server_killed far elsewhere_start
 both_start() {
     scene_kill KILL life
     scene_stop life
@@ -141,8 +148,14 @@ scene_stop far
 far_start
 tap_like "as one is by an exporting end that was killed meanwhile" \
     "$(op write 51 0 0 4096 5)" ESTALE
-tap_is "... which lets the other one write" \
-    "$(SEGMENT=$one-b PEER=second op write 51 0 0 4096 6)" ok
+by_second() { SEGMENT=$one-b PEER=second op "$@"; }
+tap_is "... which lets the other one write" "$(by_second write 51 0 0 4096 6)" ok
+scene_kill KILL far
+scene_stop far
+elsewhere_start
+tap_is "as does one elsewhere, that has not heard of it" "$(by_second write 51 0 0 4096 7)" ok
+tap_like "... where the first one is refused, too" "$(op write 51 0 0 4096 8)" ESTALE
+tap_is "... and nothing of it arrived" "$(by_second read 51 0 0 4096 7)" ok
 scene_stop life
 
 # --- a slow link --------------------------------------------------------------------------------

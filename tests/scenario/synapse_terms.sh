@@ -4,7 +4,8 @@
 # A cache that comes below somebody who has a volume already - plugged in at an exporter, started
 # anew with its host, or put below another cache - hears whose it is before it takes a write: else
 # the store would refuse what it writes back, as of a term from before the last owner. To the store,
-# which hosts could share, the far host comes back as another segment: with a term that it had.
+# which hosts could share, the far host comes back as another segment: with a term that it had, or
+# that whoever is above says to another far host.
 
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/xsegctl_lib.sh"
@@ -103,12 +104,19 @@ tap_run "... which is written to" say 'write -f -P 5 0 1M'
 tap_run "... by the cache above" to_far
 tap_run "... and writes to the store" xsegctl cache flush -s far cache0
 tap_is "... all that it has" "$(dirty far cache0)" 0
+ctl_exits 0 "it goes down again" down far
+sed 's,^state=.*,&2,' cached.conf >other.conf
+tap_run "... and another one comes in its place, which has not heard of it" xsegctl up other.conf
+tap_run "... is written to" say 'write -f -P 6 0 1M'
+tap_run "... by the cache above" to_far
+tap_run "... and writes to the store" xsegctl cache flush -s far cache0
+tap_is "... all that it has" "$(dirty far cache0)" 0
 client_leave
 ctl_exits 0 "the near one ends" down a
 ctl_exits 0 "the far host, too, with nothing left" down far
 tap_run "without a cache" xsegctl up far.conf
 tap_run "... the other one" xsegctl up b.conf
-tap_run "... reads what was written last" reads 5
+tap_run "... reads what was written last" reads 6
 ctl_exits 0 "it ends" down b
 ctl_exits 0 "as does the far host" down far
 tap_end
