@@ -51,7 +51,12 @@ on() {
     SKERRY_RUN_DIR=$SCENE_DIR/$1/run SKERRY_SHM_DIR=$segments \
         timeout -k 5 240 ip netns exec "$1$$" "${@:2}" </dev/null
 }
-hosts_die() { ip netns pids "$1$$" | xargs -r kill -9; }
+hosts_die() { # a keeper that lives a moment longer starts another one
+    local pids
+    while pids=$(ip netns pids "$1$$") && [ -n "$pids" ]; do
+        xargs kill -9 <<<"$pids" 2>/dev/null
+    done
+}
 hosts_certs() {
     local host
     "$XSEGCTL" cert list --help >/dev/null 2>&1 || tap_skip_all "this build has no TLS"
