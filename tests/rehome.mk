@@ -11,7 +11,8 @@ theory_rehome_LDADD = libmaptest.la libfixture.la libxseg.la $(CRITERION_LIBS)
 endif
 
 rehome_scenarios = tests/scenario/rehome.sh tests/scenario/rehome_store.sh tests/scenario/rehome_guest.sh \
-	tests/scenario/rehome_hosts.sh tests/scenario/rehome_stall.sh
+	tests/scenario/rehome_hosts.sh tests/scenario/rehome_stall.sh \
+	tests/scenario/rehome_reads.sh
 TESTS += $(rehome_scenarios)
 EXTRA_DIST += $(rehome_scenarios) tests/scenario/rehome_lib.sh tests/scenario/hosts_lib.sh \
 	tests/scenario/rehome_stamps.py

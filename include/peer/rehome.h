@@ -82,7 +82,9 @@ enum rehome_state {
 	REHOME_LOOKING,	   /* its home record is being read */
 	REHOME_HOME,	   /* here, or it is nothing to us: requests go to our composer */
 	REHOME_EXPORT,	   /* still here; what is dirty is being written back */
-	REHOME_FROZEN,	   /* requests wait; those on their way end */
+	REHOME_DRAINING,   /* changes wait, reads do not; those on their way end */
+	REHOME_FLUSHING,   /* the same; the rest of what is dirty is being written back */
+	REHOME_FROZEN,	   /* all requests wait; those on their way end */
 	REHOME_COMMITTING, /* it is being given away */
 	REHOME_SETTLING,   /* it is being taken back, or found to be theirs */
 	REHOME_AWAY,	   /* requests go to the other host */
@@ -92,7 +94,7 @@ enum rehome_state {
 static inline const char *rehome_state_name(uint32_t state)
 {
 	static const char *const names[REHOME_STATES] = {"unknown", "looking", "home", "export",
-		"frozen", "committing", "settling", "away", "taking"};
+		"draining", "flushing", "frozen", "committing", "settling", "away", "taking"};
 	return state < REHOME_STATES ? names[state] : "newer";
 }
 

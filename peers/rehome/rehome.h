@@ -83,6 +83,7 @@ struct rehome_volume {
 	uint64_t term, since; /* who opened it from `since` on goes on in `term`; 0: no matter */
 	bool is_preparing;    /* BEGIN has come, and nothing has begun */
 	bool acquired;	      /* by our composer, just now: ACQUIRE */
+	bool unsure;	      /* what is on its way there may acquire it, since we have asked */
 	bool attached;	      /* AWAY: somebody here has it open, as the other host hears */
 	uint8_t left;	      /* so often it heard that nobody has */
 	bool keeping;	      /* HOME: somebody may, of whom our composer does not know */
@@ -181,8 +182,9 @@ void rehome_route_wait(struct rehome *rehome, struct rehome_volume *volume, stru
 void rehome_route_wake(struct rehome *rehome, struct rehome_volume *volume);
 /* It is not known where it is: who opens it now is told by our composer who has it. */
 void rehome_route_open_here(struct rehome *rehome, struct rehome_volume *volume);
-/* Is nothing on its way to the composer that we have sent there for others? */
-bool rehome_route_quiet(const struct rehome *rehome, uint64_t id);
+/* Is nothing on its way to the composer that we have sent there for others? `reads`: no read
+   either. */
+bool rehome_route_quiet(const struct rehome *rehome, uint64_t id, bool reads);
 /* There is no room for it now. */
 void rehome_route_later(struct job *job);
 
@@ -219,6 +221,11 @@ void rehome_source_do(
 /* What another host is asked; keep_ns: KEEP. NULL: no room now. */
 struct call *rehome_source_ask(struct rehome *rehome, struct rehome_volume *volume,
 	enum rehome_control what, uint64_t keep_ns);
+/* Requests of whoever uses it are waited for. */
+static inline bool rehome_source_drains(const struct rehome_volume *volume)
+{
+	return volume->state == REHOME_DRAINING || volume->state == REHOME_FROZEN;
+}
 /* It has ended, one way or the other. */
 void rehome_source_end(struct rehome *rehome, struct rehome_volume *volume, int error);
 /* Each turn, of one that has moved, or is on its way. */

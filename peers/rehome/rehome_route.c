@@ -52,7 +52,7 @@ void rehome_route_here(const struct rehome_volume *volume, struct job *job)
 
 void rehome_route(struct rehome *rehome, struct rehome_volume *volume, struct job *job)
 {
-	enum rehome_way way = rehome_table_way(volume->state);
+	enum rehome_way way = rehome_table_way(volume->state, job->op == XSEG_OP_READ);
 	if (job->op == XSEG_OP_CLOSE && rehome_open_closes(volume, job)) {
 		job_complete(job, 0);
 		return;
@@ -92,10 +92,12 @@ void rehome_route_open_here(struct rehome *rehome, struct rehome_volume *volume)
 	volume->info.waiting = 0;
 	while ((job = TAILQ_FIRST(&waiting))) {
 		TAILQ_REMOVE(&waiting, job, link);
-		if (job->op == XSEG_OP_OPEN && job->arg1 == 0)
+		if (job->op == XSEG_OP_OPEN && job->arg1 == 0) {
+			volume->unsure = true;
 			job_forward(job, REHOME_HERE);
-		else
+		} else {
 			rehome_route_wait(rehome, volume, job);
+		}
 	}
 }
 
@@ -264,9 +266,18 @@ void rehome_route_serve(struct peer *peer, struct job *job)
 
 /* --- what is on its way ----------------------------------------------------------------------- */
 
-/* Handed on by us and not answered; the frame behind ours says for which volume, also of what came
-   by name. A word that changes meanwhile is looked at again. */
-static bool is_on_its_way(const struct peer *peer, const struct xseg_request *request, uint64_t id)
+static bool is_there(const struct rehome *rehome, uint32_t port)
+{
+	for (uint32_t edge = 1; edge <= REHOME_EDGES; edge++)
+		if (rehome->edges[edge].port == port)
+			return true;
+	return false;
+}
+
+/* Handed on by us, not to another host, and not answered; the frame behind ours says for which
+   volume, also of what came by name. A word that changes meanwhile is looked at again. */
+static bool is_on_its_way(
+	const struct rehome *rehome, const struct xseg_request *request, uint64_t id, bool reads)
 {
 	uint64_t word = atomic_load_explicit(&request->word, memory_order_acquire);
 	unsigned state = xseg_word_state(word), last = xseg_word_frame(word);
@@ -274,17 +285,19 @@ static bool is_on_its_way(const struct peer *peer, const struct xseg_request *re
 		return false;
 	for (unsigned i = 0; i < last; i++) {
 		const volatile struct xseg_frame *frame = &request->frame[i];
-		if (frame[0].port == peer->port && frame[1].key.volume == id)
+		bool ours = frame[0].port == rehome->peer->port && frame[1].key.volume == id;
+		bool counts = reads || frame[0].op != XSEG_OP_READ;
+		if (ours && counts && !is_there(rehome, frame[1].port))
 			return true;
 	}
 	return atomic_load_explicit(&request->word, memory_order_acquire) != word;
 }
 
-bool rehome_route_quiet(const struct rehome *rehome, uint64_t id)
+bool rehome_route_quiet(const struct rehome *rehome, uint64_t id, bool reads)
 {
 	const struct xseg *seg = peer_segment(rehome->peer);
 	for (uint32_t slot = 0; slot < seg->request_count; slot++)
-		if (is_on_its_way(rehome->peer, &seg->requests[slot], id))
+		if (is_on_its_way(rehome, &seg->requests[slot], id, reads))
 			return false;
 	return true;
 }

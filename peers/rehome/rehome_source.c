@@ -230,19 +230,34 @@ void rehome_source_go(struct rehome *rehome, struct job *job)
 	job_complete(job, 0);
 }
 
+static void pushed(struct call *call);
+
+/* Nobody changes anything any more, so what would have to be made durable when it is given away can
+   be now, while it is read. False: no room now. */
+static bool flush(struct rehome *rehome, struct rehome_volume *volume)
+{
+	struct call *call = rehome_volume_call(rehome, volume, XSEG_OP_FLUSH, 0, 0);
+	if (call)
+		call_submit(call, REHOME_HERE, pushed);
+	return call != NULL;
+}
+
 static void pushed(struct call *call)
 {
 	struct rehome *rehome = rehome_of(call->peer);
 	struct rehome_volume *volume = rehome_volume_of(call);
 	int rc = call->result == -EOPNOTSUPP ? 0 : call->result;
+	bool flushed = call->op == XSEG_OP_FLUSH;
 	call_end(call);
 	if (!volume)
+		return;
+	if (rc == 0 && volume->state == REHOME_FLUSHING && !flushed && flush(rehome, volume))
 		return;
 	struct rehome_move *move = &volume->move;
 	uint64_t took_ns = now_of(rehome) - move->asked_ns;
 	volume->info.rounds++;
 	volume->info.round_ns = took_ns;
-	bool fits = took_ns + move->rtt_ns <= move->pause_ns;
+	bool fits = took_ns + move->rtt_ns <= move->pause_ns || volume->state == REHOME_FLUSHING;
 	bool stalled = rc == 0 && !fits && stalls(move, took_ns);
 	if (stalled && move->stall == REHOME_STALL_CANCEL)
 		rc = -EAGAIN;
@@ -312,7 +327,8 @@ void rehome_source_do(
 	call_done_f *done = NULL;
 	uint32_t edge = REHOME_HERE;
 	if (action == REHOME_DO_FREEZE) {
-		volume->move.frozen_ns = now_of(rehome);
+		if (volume->state == REHOME_DRAINING)
+			volume->move.frozen_ns = now_of(rehome);
 		volume->due_ns = now_of(rehome) + options->drain_ns;
 		return; /* rehome_source_turn() looks */
 	}
@@ -364,7 +380,8 @@ void rehome_source_end(struct rehome *rehome, struct rehome_volume *volume, int 
 
 bool rehome_source_turn(struct rehome *rehome, struct rehome_volume *volume)
 {
-	if (volume->state == REHOME_FROZEN && rehome_route_quiet(rehome, volume->id)) {
+	bool reads = volume->state == REHOME_FROZEN;
+	if (rehome_source_drains(volume) && rehome_route_quiet(rehome, volume->id, reads)) {
 		rehome_volume_event(rehome, volume, REHOME_EV_QUIET, 0);
 		return true;
 	}

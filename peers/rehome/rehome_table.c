@@ -19,9 +19,15 @@ static const struct rehome_rule rules[] = {
 	/* source */
 	RULE(HOME, BEGIN, EXPORT, PUSH),
 	RULE(EXPORT, LONG, EXPORT, PUSH),
-	RULE(EXPORT, SHORT, FROZEN, FREEZE),
+	RULE(EXPORT, SHORT, DRAINING, FREEZE),
 	RULE(EXPORT, FAILED, HOME, SERVE),
 	RULE(EXPORT, CANCEL, HOME, SERVE),
+	RULE(DRAINING, QUIET, FLUSHING, PUSH),
+	RULE(DRAINING, FAILED, HOME, SERVE),
+	RULE(DRAINING, CANCEL, HOME, SERVE),
+	RULE(FLUSHING, SHORT, FROZEN, FREEZE),
+	RULE(FLUSHING, FAILED, HOME, SERVE),
+	RULE(FLUSHING, CANCEL, HOME, SERVE),
 	RULE(FROZEN, QUIET, COMMITTING, GIVE),
 	RULE(FROZEN, FAILED, HOME, SERVE),
 	RULE(FROZEN, CANCEL, HOME, SERVE),
@@ -52,11 +58,13 @@ const struct rehome_rule *rehome_table_find(enum rehome_state state, enum rehome
 	return NULL;
 }
 
-enum rehome_way rehome_table_way(enum rehome_state state)
+enum rehome_way rehome_table_way(enum rehome_state state, bool reads)
 {
 	static const uint8_t ways[REHOME_STATES] = {[REHOME_HOME] = REHOME_WAY_HERE,
 		[REHOME_EXPORT] = REHOME_WAY_HERE,
 		[REHOME_AWAY] = REHOME_WAY_THERE};
+	if (reads && (state == REHOME_DRAINING || state == REHOME_FLUSHING))
+		return REHOME_WAY_HERE;
 	return ways[state];
 }
 

@@ -28,7 +28,7 @@ enum rehome_event {
 	REHOME_EV_FAILED,
 	REHOME_EV_BEGIN, /* the destination has agreed */
 	REHOME_EV_LONG,	 /* a round has ended; the rest would take longer than the pause may */
-	REHOME_EV_SHORT, /* ... shorter */
+	REHOME_EV_SHORT, /* ... shorter; the last one has ended */
 	REHOME_EV_QUIET, /* no request is on its way any more */
 	REHOME_EV_GIVEN, /* it is the destination's to take, or ours again */
 	REHOME_EV_CANCEL,
@@ -41,8 +41,8 @@ enum rehome_action {
 	REHOME_DO_LOOK,	   /* read its record */
 	REHOME_DO_SERVE,   /* here: who waits goes on */
 	REHOME_DO_FORWARD, /* to the other host: the same */
-	REHOME_DO_PUSH,	   /* write back what is dirty, while it is used */
-	REHOME_DO_FREEZE,  /* new requests wait from now on */
+	REHOME_DO_PUSH,	   /* write back what is dirty, while it is used or read */
+	REHOME_DO_FREEZE,  /* new requests wait from now on: changes, or all */
 	REHOME_DO_GIVE,	   /* write back the rest, then put 'next' into its record */
 	REHOME_DO_TAKE,	   /* tell the destination */
 	REHOME_DO_ACQUIRE, /* try to, and read whose it is then */
@@ -56,8 +56,8 @@ struct rehome_rule {
 const struct rehome_rule *rehome_table_find(enum rehome_state state, enum rehome_event event);
 
 enum rehome_way { REHOME_WAY_WAIT, REHOME_WAY_HERE, REHOME_WAY_THERE };
-/* What becomes of a request in that state. */
-enum rehome_way rehome_table_way(enum rehome_state state);
+/* What becomes of a request in that state. `reads`: it changes nothing. */
+enum rehome_way rehome_table_way(enum rehome_state state, bool reads);
 
 /* From which term on who has opened it goes on, and in which. 0: no matter. */
 struct rehome_terms {

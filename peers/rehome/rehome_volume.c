@@ -201,6 +201,16 @@ bool rehome_volume_keep(
 
 /* --- whose it is ------------------------------------------------------------------------------ */
 
+/* It was another's, but what we had sent to our composer before may have got it since: again. */
+static bool is_unsure(struct rehome *rehome, struct rehome_volume *volume, enum rehome_event event,
+	enum rehome_action action)
+{
+	if (event != REHOME_EV_THEIRS || !volume->unsure)
+		return false;
+	rehome_volume_again(rehome, volume, action);
+	return true;
+}
+
 static void looked(struct call *call)
 {
 	struct rehome *rehome = rehome_of(call->peer);
@@ -221,11 +231,13 @@ static void looked(struct call *call)
 	volume->since = terms.since;
 	volume->term = terms.term;
 	volume->edge = edge;
-	rehome_volume_event(rehome, volume, rc ? REHOME_EV_FAILED : event, rc);
+	if (rc != 0 || !is_unsure(rehome, volume, event, REHOME_DO_LOOK))
+		rehome_volume_event(rehome, volume, rc ? REHOME_EV_FAILED : event, rc);
 }
 
 static void look(struct rehome *rehome, struct rehome_volume *volume)
 {
+	volume->unsure = !rehome_route_quiet(rehome, volume->id, true);
 	if (!rehome_volume_read(rehome, volume, looked))
 		rehome_volume_again(rehome, volume, REHOME_DO_LOOK);
 }
@@ -262,7 +274,8 @@ static void recorded(struct call *call)
 	volume->term = terms.term;
 	volume->edge = edge;
 	bool too_late = volume->state == REHOME_TAKING && event == REHOME_EV_FAILED;
-	decided(rehome, volume, event, too_late ? -ESTALE : 0);
+	if (!is_unsure(rehome, volume, event, REHOME_DO_ACQUIRE))
+		decided(rehome, volume, event, too_late ? -ESTALE : 0);
 }
 
 static void acquired(struct call *call)
@@ -284,6 +297,7 @@ static void acquired(struct call *call)
 /* Who has it open may be attached elsewhere, so it is kept for him. */
 static void acquire(struct rehome *rehome, struct rehome_volume *volume)
 {
+	volume->unsure = !rehome_route_quiet(rehome, volume->id, true);
 	if (!rehome_volume_keep(rehome, volume, REHOME_KEEP_NS, acquired))
 		rehome_volume_again(rehome, volume, REHOME_DO_ACQUIRE);
 }
@@ -440,7 +454,7 @@ static bool volume_turn(struct rehome *rehome, struct rehome_volume *volume, uin
 {
 	if (volume->due_ns != 0 && now >= volume->due_ns) {
 		rehome_volume_event(rehome, volume, REHOME_EV_FAILED,
-			volume->state == REHOME_FROZEN ? -ETIME : -ETIMEDOUT);
+			rehome_source_drains(volume) ? -ETIME : -ETIMEDOUT);
 		return true;
 	}
 	if (volume->again_ns != 0 && now >= volume->again_ns) {
@@ -479,7 +493,7 @@ bool rehome_volume_turn(struct rehome *rehome)
 		if (is_settled(volume)) {
 			LIST_REMOVE(volume, at_work);
 			volume->is_active = false;
-		} else if (volume->state == REHOME_FROZEN) {
+		} else if (rehome_source_drains(volume)) {
 			wake_ns = now + REHOME_LOOK_NS;
 		}
 		if (rehome_pace_wake(volume) < wake_ns)

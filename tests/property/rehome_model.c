@@ -50,7 +50,7 @@ struct re_homer {
 	enum rehome_state state;
 	unsigned serial, edge, to;  /* edge: AWAY; to: of the move */
 	uint64_t term, since, next; /* next: the owner at `to` */
-	bool knows[HOSTS], attached, keeping, again, due;
+	bool knows[HOSTS], attached, keeping, again, due, unsure;
 	enum rehome_action action; /* to be tried again */
 	bool has_take;
 	struct message take; /* to be answered */
@@ -75,6 +75,7 @@ struct client {
 	enum counted counted;
 	uint64_t term, broken;
 	bool busy, ends; /* a request is on its way; and it opens */
+	bool reads;	 /* it changes nothing */
 };
 
 struct world {
@@ -233,7 +234,7 @@ static void serve(struct world *w, struct message *m)
 	}
 	if (rc == 0 && m->term < c->line)
 		rc = -ESTALE;
-	if (rc == 0 && any(w, 2)) {
+	if (rc == 0 && !client->reads) {
 		law(w, client->broken == w->broken, "who was overtaken writes");
 		c->cached = w->truth = ++w->next_value;
 		c->has = c->is_dirty = true;
@@ -246,6 +247,16 @@ static void serve(struct world *w, struct message *m)
 }
 
 /* --- a re-homer ------------------------------------------------------------------------------- */
+
+static bool is_quiet(const struct world *w, unsigned host, bool reads)
+{
+	for (unsigned i = 0; i < w->count; i++) {
+		const struct message *m = &w->messages[i];
+		if (m->kind == SERVE && m->host == host && (reads || !w->clients[m->client].reads))
+			return w->weak == WEAK_FREEZE;
+	}
+	return true;
+}
 
 static void event(struct world *w, unsigned host, enum rehome_event what);
 
@@ -270,6 +281,8 @@ static void act(struct world *w, unsigned host, enum rehome_action action)
 		[REHOME_DO_TAKE] = TAKE,
 		[REHOME_DO_ACQUIRE] = ACQUIRE};
 	struct re_homer *h = &w->homes[host];
+	if (action == REHOME_DO_LOOK || action == REHOME_DO_ACQUIRE)
+		h->unsure = !is_quiet(w, host, true);
 	if (action == REHOME_DO_SERVE || action == REHOME_DO_FORWARD) {
 		h->attached = h->state == REHOME_AWAY;
 		wake(w, host);
@@ -304,6 +317,7 @@ static void event(struct world *w, unsigned host, enum rehome_event what)
 			struct message *m = post(w, SERVE, host, host);
 			m->client = i;
 			m->first = h->first[i];
+			h->unsure = true;
 		}
 }
 
@@ -340,13 +354,15 @@ static void judge(struct world *w, struct message *m)
 	}
 	h->has_take &= !taking;
 	h->keeping |= m->kind == ACQUIRED && found == REHOME_EV_OURS;
-	event(w, m->host, found);
+	h->again |= found == REHOME_EV_THEIRS && h->unsure;
+	if (!h->again)
+		event(w, m->host, found);
 }
 
 static void request(struct world *w, struct message *m)
 {
 	struct re_homer *h = &w->homes[m->host];
-	enum rehome_way way = rehome_table_way(h->state);
+	enum rehome_way way = rehome_table_way(h->state, w->clients[m->client].reads);
 	if (way == REHOME_WAY_WAIT) {
 		h->waiting[m->client] = true;
 		h->first[m->client] = m->first;
@@ -355,6 +371,7 @@ static void request(struct world *w, struct message *m)
 		return;
 	}
 	bool here = way == REHOME_WAY_HERE;
+	h->attached |= !here;
 	struct message *next = post(w, here ? SERVE : REQUEST, here ? m->host : h->edge, m->host);
 	next->client = m->client;
 	next->first = w->clients[m->client].host != m->host ? m->first : here ? NOBODY : h->edge;
@@ -384,14 +401,6 @@ static void take(struct world *w, struct message *m)
 	answer->serial = m->serial;
 	answer->result = is_here ? 0 : -EBUSY;
 	answer->term = h->term;
-}
-
-static bool is_quiet(const struct world *w, unsigned host)
-{
-	for (unsigned i = 0; i < w->count; i++)
-		if (w->messages[i].kind == SERVE && w->messages[i].host == host)
-			return w->weak == WEAK_FREEZE;
-	return true;
 }
 
 static int give(struct world *w, unsigned host, uint64_t next, bool *is_unsure)
@@ -429,7 +438,8 @@ static void asked(struct world *w, struct message *m)
 	if (m->kind == SERVE) {
 		serve(w, m);
 	} else if (m->kind == PUSH) {
-		write_back(w, m->host);
+		if (w->weak != WEAK_GIVE_DIRTY)
+			write_back(w, m->host);
 		answer_to(w, m, PUSHED, 0);
 	} else if (m->kind == GIVE) {
 		int rc = give(w, m->host, m->next, &is_unsure);
@@ -443,6 +453,14 @@ static void asked(struct world *w, struct message *m)
 	}
 }
 
+static enum rehome_event pushed(struct world *w, const struct re_homer *h)
+{
+	bool last = h->state == REHOME_FLUSHING;
+	if (last && !w->calm && any(w, 8) == 0)
+		return REHOME_EV_FAILED;
+	return last || any(w, 3) ? REHOME_EV_SHORT : REHOME_EV_LONG;
+}
+
 /* What a re-homer hears. */
 static void heard(struct world *w, struct message *m)
 {
@@ -452,7 +470,7 @@ static void heard(struct world *w, struct message *m)
 	switch (m->kind) {
 	case LOOKED:
 	case ACQUIRED: judge(w, m); break;
-	case PUSHED: event(w, m->host, any(w, 3) ? REHOME_EV_SHORT : REHOME_EV_LONG); break;
+	case PUSHED: event(w, m->host, pushed(w, h)); break;
 	case GIVEN: event(w, m->host, m->result ? REHOME_EV_FAILED : REHOME_EV_GIVEN); break;
 	case TAKEN:
 		if (m->result == 0) {
@@ -475,6 +493,16 @@ static bool is_kept_by(const struct world *w, unsigned host)
 	return opens(w, host, BY_RE_HOMER) > 0;
 }
 
+/* Is anybody to say soon that it is to be kept? A re-homer that was killed is there again, and has
+   said so, before a minute is over. */
+static bool is_wanted(const struct world *w, unsigned host)
+{
+	for (unsigned i = 0; i < HOSTS; i++)
+		if (opens(w, i, BY_RE_HOMER) > 0 || (i != host && opens(w, i, BY_COMPOSER) > 0))
+			return true;
+	return false;
+}
+
 static void keep(struct world *w, struct message *m)
 {
 	struct re_homer *h = &w->homes[m->host];
@@ -487,7 +515,8 @@ static void keep(struct world *w, struct message *m)
 	} else if (h->state != REHOME_HOME) {
 		event(w, m->host, REHOME_EV_ASKED);
 	} else if (!m->there) {
-		w->composers[m->host].kept = is_kept_by(w, m->host);
+		/* it is for some seconds more: who is attached has said so again by then */
+		w->composers[m->host].kept = is_kept_by(w, m->host) || is_wanted(w, m->host);
 	} else if (acquire(w, m->host) == 0) {
 		w->composers[m->host].kept = true;
 	}
@@ -532,6 +561,7 @@ static void client_acts(struct world *w)
 		return;
 	}
 	client->ends = !client->is_open;
+	client->reads = !client->ends && any(w, 2);
 	client->busy = true;
 	struct message *m = post(w, REQUEST, client->host, client->host);
 	m->client = i;
@@ -629,16 +659,6 @@ static void host_dies(struct world *w, unsigned host)
 	w->composers[host] = (struct composer){0};
 }
 
-/* Is anybody to say soon that it is to be kept? A re-homer that was killed is there again, and has
-   said so, before a minute is over. */
-static bool is_wanted(const struct world *w, unsigned host)
-{
-	for (unsigned i = 0; i < HOSTS; i++)
-		if (opens(w, i, BY_RE_HOMER) > 0 || (i != host && opens(w, i, BY_COMPOSER) > 0))
-			return true;
-	return false;
-}
-
 /* A lease is long, against the time after which what has failed is tried again. */
 static bool is_in_haste(struct world *w)
 {
@@ -671,7 +691,8 @@ static void time_passes(struct world *w)
 static void timers(struct world *w, unsigned host)
 {
 	struct re_homer *h = &w->homes[host];
-	if (h->state == REHOME_FROZEN && is_quiet(w, host)) {
+	bool frozen = h->state == REHOME_FROZEN, drains = frozen || h->state == REHOME_DRAINING;
+	if (drains && is_quiet(w, host, frozen)) {
 		event(w, host, REHOME_EV_QUIET);
 	} else if (h->due && any(w, 4) == 0 && w->weak != WEAK_NO_TIMER) {
 		event(w, host, REHOME_EV_FAILED);

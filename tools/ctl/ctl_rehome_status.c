@@ -44,8 +44,7 @@ static struct rehome_progress progress_of(
 		.answer_at = REHOME_ANSWER_AT,
 		.out = &progress,
 		.out_size = sizeof(progress)};
-	bool moves = info->state == REHOME_EXPORT || info->state == REHOME_FROZEN ||
-		     info->state == REHOME_COMMITTING;
+	bool moves = info->state >= REHOME_EXPORT && info->state <= REHOME_COMMITTING;
 	if (moves)
 		ctl_call_once(rehomer->segment, rehomer->name, ctl->timeout_ns, &call);
 	return progress;
@@ -149,7 +148,8 @@ const struct ctl_verb ctl_rehome_status = {
 	"\tOf all that the re-homer has seen. STATE: *home* here; *export* being written back: "
 	"REST "
 	"is left, DIRTIED/S comes anew each second, LIMIT/S is what writers are slowed down to, "
-	"EXPECTED how long requests would wait now; *frozen* and *committing*: they do; *away* at "
+	"EXPECTED how long requests would wait now; *draining* and *flushing*: all but reads do; "
+	"*frozen* and *committing*: all do; *away* at "
 	"the host behind the bridge TO. PAUSE is how long requests waited at the last move, ERROR "
 	"why it stayed.\n",
 	run_status,
