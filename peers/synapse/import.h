@@ -55,8 +55,8 @@ struct import_shared {
 	struct address address;
 	struct tls_context *tls;
 	pthread_mutex_t lock;	    /* of what follows */
-	struct import_fence *fence; /* in the order of their volumes */
-	uint32_t fences, fences_room;
+	struct import_fence *fence; /* in any order */
+	uint32_t fences;
 };
 
 enum import_state {

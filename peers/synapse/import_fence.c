@@ -15,43 +15,29 @@
 
 /* --- notes ------------------------------------------------------------------------------------ */
 
-/* Where the first one is that is not of a lower volume. */
-static uint32_t find(const struct import_shared *shared, uint64_t volume)
-{
-	uint32_t low = 0, high = shared->fences;
-	while (low < high) {
-		uint32_t middle = low + (high - low) / 2;
-		if (shared->fence[middle].volume < volume)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low;
-}
+#define ROOM 64u /* more at a time */
 
+/* Looked for one by one: each costs the other end a durable write, to which that is nothing. */
 static struct import_fence *get(const struct import_shared *shared, uint64_t volume)
 {
-	uint32_t at = find(shared, volume);
-	bool there = at < shared->fences && shared->fence[at].volume == volume;
-	return there ? &shared->fence[at] : NULL;
+	for (uint32_t i = 0; i < shared->fences; i++)
+		if (shared->fence[i].volume == volume)
+			return &shared->fence[i];
+	return NULL;
 }
 
 /* NULL: out of memory. */
 static struct import_fence *add(struct import_shared *shared, uint64_t volume)
 {
-	uint32_t at = find(shared, volume);
-	if (shared->fences == shared->fences_room) {
-		uint32_t room = shared->fences_room ? 2 * shared->fences_room : 64;
-		struct import_fence *more = realloc(shared->fence, room * sizeof(*more));
+	if (shared->fences % ROOM == 0) {
+		struct import_fence *more =
+			realloc(shared->fence, (shared->fences + ROOM) * sizeof(*more));
 		if (!more)
 			return NULL;
 		shared->fence = more;
-		shared->fences_room = room;
 	}
-	memmove(&shared->fence[at + 1], &shared->fence[at],
-		(shared->fences++ - at) * sizeof(*shared->fence));
-	shared->fence[at] = (struct import_fence){.volume = volume};
-	return &shared->fence[at];
+	shared->fence[shared->fences] = (struct import_fence){.volume = volume};
+	return &shared->fence[shared->fences++];
 }
 
 /* Lanes may hear of answers in another order than they were given in. */
@@ -79,10 +65,19 @@ static void note(struct import *import, const struct job *job)
 static void forget(struct import_shared *shared, uint64_t volume, uint64_t term)
 {
 	struct import_fence *had = get(shared, volume);
-	if (!had || had->term > term)
-		return;
-	size_t behind = (size_t)(&shared->fence[shared->fences--] - had) - 1;
-	memmove(had, had + 1, behind * sizeof(*had));
+	if (had && had->term <= term)
+		*had = shared->fence[--shared->fences];
+}
+
+/* The lowest volume from that one on; NULL: there is none. */
+static const struct import_fence *from(const struct import_shared *shared, uint64_t volume)
+{
+	const struct import_fence *found = NULL;
+	for (const struct import_fence *at = shared->fence; at < shared->fence + shared->fences;
+		at++)
+		if (at->volume >= volume && (!found || at->volume < found->volume))
+			found = at;
+	return found;
 }
 
 /* --- what is said again ----------------------------------------------------------------------- */
@@ -117,10 +112,9 @@ struct job *import_fence_next(struct import *import)
 	if (!job)
 		return NULL;
 	pthread_mutex_lock(&shared->lock);
-	uint32_t at = find(shared, import->tell_from);
-	bool more = at < shared->fences;
+	const struct import_fence *fence = from(shared, import->tell_from);
+	bool more = fence != NULL;
 	if (more) {
-		const struct import_fence *fence = &shared->fence[at];
 		*job = (struct job){
 			.op = XSEG_OP_CONTROL,
 			.flags = fence->flags,
