@@ -37,7 +37,9 @@ if [ "${1:-}" = --slowest ]; then
     exit
 fi
 
-# Prints "PASSED FAILED SKIPPED" of one log, then a line "skip|fail<TAB>what" for each of note.
+# Prints "PASSED FAILED SKIPPED" of one log, then a line "skip|fail<TAB>what" for each of note, and
+# "says<TAB>..." for the first remarks on a failure: where nobody keeps the logs, they are all there
+# is.
 sum_log() {
     awk '
     function keep(kind, line)
@@ -46,8 +48,9 @@ sum_log() {
         note[++n] = kind "\t" line
     }
     /^ok [0-9]+/ && /# *SKIP/ { s++; keep("skip", $0); next }
-    /^ok [0-9]+/ { p++; next }
-    /^not ok [0-9]+/ { f++; keep("fail", $0); next }
+    /^ok [0-9]+/ { p++; says = 0; next }
+    /^not ok [0-9]+/ { f++; keep("fail", $0); says = 8; next }
+    /^#/ && says > 0 { says--; keep("says", $0); next }
     /^1\.\.0 # *SKIP/ { why = $0; sub(/^1\.\.0 # *SKIP */, "", why); next }
     /^[0-9]+%: Checks: [0-9]+, Failures: [0-9]+, Errors: [0-9]+/ {
         gsub(/,/, "")
@@ -96,6 +99,7 @@ sum_test() {
     esac
     passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
     for text in ${notes+"${notes[@]}"}; do
+        [ "${text%%$'\t'*}" != says ] || { echo "   ${text#*$'\t'}"; continue; }
         printf '%s: %s: %s\n' "${text%%$'\t'*}" "$3$name" "${text#*$'\t'}"
     done
 }
