@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* xsegpeer: the program that hosts peers. Reads the command line, waits for signals. */
+#include <base/clock.h>
 #include <base/crash.h>
 #include <base/log.h>
+#include <base/time.h>
 #include <errno.h>
 #include <getopt.h>
 #include <signal.h>
@@ -267,25 +269,32 @@ static void main_dump(const struct main_config *config)
 }
 
 /* How often the service manager wants a sign of life (two in its limit); a day when it does not. */
-static struct timespec main_watch_every(void)
+static uint64_t main_watch_every_ns(void)
 {
 	const char *text = getenv("WATCHDOG_USEC");
 	unsigned long long us = text ? strtoull(text, NULL, 10) / 2 : 0;
 	/* lanes that sleep make a turn a second: more often nobody can tell */
 	if (us < MAIN_WATCH_LEAST_US)
 		us = text ? MAIN_WATCH_LEAST_US : 86400000000u;
-	return (struct timespec){
-		.tv_sec = (time_t)(us / 1000000u), .tv_nsec = (long)(us % 1000000u * 1000u)};
+	return us * NS_PER_US;
 }
 
-/* Until we are to stop; the signal: SIGHUP when a successor follows. */
+/*
+ * Until we are to stop; the signal: SIGHUP when a successor follows. A signal that ends a wait puts
+ * no sign of life off: being stopped and continued does that as well as SIGUSR1.
+ */
 static int main_wait(const sigset_t *set, const struct main_config *config)
 {
-	const struct timespec every = main_watch_every();
+	const uint64_t every_ns = main_watch_every_ns();
+	uint64_t next_ns = clock_now_ns() + every_ns;
 	for (;;) {
-		int signal = sigtimedwait(set, NULL, &every);
-		if (signal < 0 && errno == EAGAIN && host_alive(&main_host))
+		uint64_t now_ns = clock_now_ns();
+		if (now_ns >= next_ns && host_alive(&main_host))
 			notify_alive();
+		if (now_ns >= next_ns)
+			next_ns = now_ns + every_ns;
+		struct timespec left = time_spec(next_ns - now_ns);
+		int signal = sigtimedwait(set, NULL, &left);
 		if (signal == SIGUSR1)
 			main_dump(config);
 		else if (signal > 0)

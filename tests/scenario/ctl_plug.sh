@@ -24,7 +24,7 @@ edge_to() { "$XSEGCTL" edge list --json | jq -r '.edges[] | select(.name == "vol
 phase() { "$XSEGCTL" cache list --json | jq -r '.caches[] | select(.name == "cache0").phase'; }
 phase_is() { [ "$(phase)" = "$1" ]; }
 edge_is() { [ "$(edge_to)" = "$1" ]; }
-freeze() { stopped=$(pid_of "$1") && scene_freeze "$stopped"; }
+freeze() { { stopped=$(pid_of "$1") && scene_freeze "$stopped"; } || tap_not_ok "$1 is stopped"; }
 thaw() { kill -s CONT "$stopped" && stopped=''; }
 # The process that works on the job that was begun last: 3 of {"job", ..., "pid", ...}.
 worker() { jq -r .pid "$SKERRY_RUN_DIR/k/jobs/$1.json"; }

@@ -89,7 +89,10 @@ pipeline() {
 
 keeper_pid() { cat "$SKERRY_RUN_DIR/$1/xsegd.pid"; }
 
-peer_pid() { "$XSEGCTL" -s "$1" status --json | jq -r ".peers[] | select(.name == \"$2\").pid"; }
+# Whatever its exit status says of others.
+peer_pid() {
+    { "$XSEGCTL" -s "$1" status --json || true; } | jq -r ".peers[] | select(.name == \"$2\").pid"
+}
 
 # A zombie has let go of all that it had.
 gone() { ! grep -qE '^State:[[:space:]]+[^ZX]' "/proc/$1/status" 2>/dev/null; }
