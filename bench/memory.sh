@@ -20,7 +20,6 @@ while [ $# -gt 0 ]; do
 done
 
 # the scenes start and stop pipelines, all in a folder of their own
-# shellcheck source-path=SCRIPTDIR source=../tests/scenario/lib.sh
 . "$here/../tests/scenario/lib.sh"
 rows=()
 

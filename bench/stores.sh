@@ -5,13 +5,9 @@
 # servers of its own, as the tests do: a cluster in memory, Redis, an S3 server, a tape drive. A
 # store whose server is not installed has no table.
 
-# shellcheck source-path=SCRIPTDIR/../tests/scenario
 . "$(dirname "$0")/../tests/scenario/lib.sh"
-# shellcheck source-path=SCRIPTDIR/../tests/scenario
 . "$(dirname "$0")/../tests/scenario/redis_lib.sh"
-# shellcheck source-path=SCRIPTDIR/../tests/scenario
 . "$(dirname "$0")/../tests/scenario/s3_lib.sh"
-# shellcheck source-path=SCRIPTDIR/../tests/scenario
 . "$(dirname "$0")/../tests/scenario/tape_lib.sh"
 [ "${1:-}" != --help ] || exec /usr/bin/python3 -B "$(dirname "$0")/stores.py" --help
 scene_begin ''

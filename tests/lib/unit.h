@@ -15,6 +15,10 @@
 
 #include "tests/lib/fixture.h"
 
+/* Check writes each assertion that holds into a pipe, to tell the last one before a crash: that is
+   millions of system calls here, and a sanitizer or a debugger tells more. */
+#define _mark_point(file, line) ((void)0)
+
 struct unit {
 	const TTest *test;
 	int count;

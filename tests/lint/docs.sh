@@ -4,7 +4,6 @@
 # The documents tell the truth about the code: every `file.c:function()` they name is there, every
 # link leads somewhere, and the generated page of the segment's layout has every struct and enum.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lint.sh"
 
 # "DOCUMENT:LINE:FILE:FUNCTION" for each `file:function` in the documents of a tree.

@@ -3,7 +3,6 @@
 #
 # C is laid out as .clang-format says. `clang-format -i FILE` repairs it.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lint.sh"
 
 lint_need clang-format

@@ -8,7 +8,6 @@
 # begin with xseg_ and peer_. Of several builds of one thing (nbd_tls_none.c) the last word is left
 # out.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lint.sh"
 
 lint_need ctags

@@ -5,7 +5,6 @@
 # peers/ and tools/, then tests/ and bench/. A file includes its own folder, and include/ of its own
 # floor or below; a foreign library has its rooms; inside xseg/ there is a staircase.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lint.sh"
 
 # Headers of the C library and the kernel: anyone may.
@@ -83,14 +82,16 @@ is_ours() {
 }
 
 is_system() {
-    [[ $1 =~ ^(sys|linux|netinet|arpa|net|asm|bits)/ ]] || grep -qwF -- "${1%.h}" <<<"$SYSTEM"
+    [[ $1 =~ ^(sys|linux|netinet|arpa|net|asm|bits)/ ]] ||
+        [[ " ${SYSTEM//$'\n'/ } " == *" ${1%.h} "* ]]
 }
 
 check_floors() {
-    local file line kind name allowed
+    local file line kind name allowed last=''
     while IFS=: read -r file line kind name; do
         is_ours "$kind" "$name" || continue
-        allowed=$(allowed_of "$file")
+        [ "$file" = "$last" ] || allowed=$(allowed_of "$file")
+        last=$file
         [[ "$kind:$name" =~ ^($allowed) ]] && continue
         [ "$name" = config.h ] && continue
         echo "$file:$line: may not include $name (own folder, and include/ of its floor or below)"
@@ -177,9 +178,11 @@ check_conditionals() {
 check_licence() {
     (cd "$1" && lint_files "$1" '*.[ch]' '*.sh' '*.py' '*.mk' '*.am' '*.ac' '*.scd' '*.md' '*.pml' \
         '*.fio' '*.ini' '*.awk' quickstart run | while read -r file; do
+        one='' two='' three=''
+        { read -r one && read -r two && read -r three; } <"$file"
         case $file in
-        *.[ch]) head -n 1 "$file" | grep -qxF '/* SPDX-License-Identifier: Apache-2.0 */' ;;
-        *) head -n 3 "$file" | grep -qF 'SPDX-License-Identifier: Apache-2.0' ;;
+        *.[ch]) [ "$one" = '/* SPDX-License-Identifier: Apache-2.0 */' ] ;;
+        *) [[ "$one $two $three" == *'SPDX-License-Identifier: Apache-2.0'* ]] ;;
         esac || echo "$file:1: no SPDX-License-Identifier line at its top"
     done)
 }

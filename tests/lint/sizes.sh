@@ -4,7 +4,6 @@
 # How large things may grow: a function 70 lines, a .c file 800, the two smallest peers what one
 # reads in a sitting, a line 100 columns (tabs are 8).
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lint.sh"
 
 FUNCTION_LINES_MAX=70

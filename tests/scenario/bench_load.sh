@@ -3,7 +3,6 @@
 #
 # The load of bench/: each pattern for a moment, its report, and that it finds what is damaged.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/blocker_lib.sh"
 blocker_begin "load" 192M
 for module in load blocker_lossy blocker_liar; do

@@ -4,7 +4,6 @@
 # The benches of the cache and of volumes come to their end and write their figures as all benches
 # do. Which ones they get is not looked at: this machine may be busy. And what is drawn of figures.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
 scene_begin "benches of the cache and of volumes"
 [ -n "$XSEGPEER" ] || tap_skip_all "xsegpeer is not built; say where with SKERRY_BUILD"

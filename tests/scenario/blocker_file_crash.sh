@@ -4,7 +4,6 @@
 # The machine crashes: what lies on the disk at the moment when a flush, a FUA write or a record
 # is answered. The disk is a file behind a loop device, the crash a copy of that file.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/blocker_lib.sh"
 scene_own_mounts "$@"
 blocker_begin "blocker_file and a crash" 64M

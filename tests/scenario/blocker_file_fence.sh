@@ -4,7 +4,6 @@
 # A volume is taken away from a segment whose process is stopped in the middle of a write to it. The
 # change waits for that write, and nothing else waits for the change.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/blocker_lib.sh"
 blocker_begin "blocker_file changes hands" 64M
 

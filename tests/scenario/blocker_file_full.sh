@@ -4,7 +4,6 @@
 # A full disk: ENOSPC goes to the request that met it; what fits goes on, and all does when there
 # is space again. On tmpfs, and on ext4 and btrfs in a file.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/blocker_lib.sh"
 scene_own_mounts "$@"
 blocker_begin "blocker_file on a full disk" 64M

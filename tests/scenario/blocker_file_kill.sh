@@ -4,7 +4,6 @@
 # SIGKILL while writes and flushes are under way: the next process finds what was flushed, or what
 # was written after it, in each place, and no write in pieces.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/blocker_lib.sh"
 blocker_begin "blocker_file is killed" 32M
 

@@ -4,7 +4,6 @@
 # A sync that fails is not forgotten: Linux says yes the second time, the blocker does not, until
 # the data has been written again.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/blocker_lib.sh"
 blocker_begin "blocker_file loses data" 32M
 

@@ -3,7 +3,6 @@
 #
 # Folders that the file blocker takes, tidies, or refuses with one sentence.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/blocker_lib.sh"
 scene_own_mounts "$@"
 blocker_begin "the folder of blocker_file" 32M

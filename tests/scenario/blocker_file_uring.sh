@@ -3,7 +3,6 @@
 #
 # A kernel that refuses io_uring: io=auto goes on with threads, io=uring says so and ends.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/blocker_lib.sh"
 blocker_begin "blocker_file without io_uring" 64M
 

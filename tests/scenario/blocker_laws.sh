@@ -4,7 +4,6 @@
 # Every blocker that stores objects keeps to the same laws, on one lane and on several; and the
 # checker notices one that does not.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/blocker_lib.sh"
 blocker_begin "the laws of blockers"
 

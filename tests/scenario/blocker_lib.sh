@@ -24,7 +24,6 @@
 #   store_stopped OPTIONS        checks once the peer has ended
 #   STORE_SHARED=OPTIONS         two segments may serve the same objects, with these options more
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 SEGMENT=blk$$ PEER='' PEER_PROCESS='' LAW_NUMBER=0
@@ -167,7 +166,6 @@ laws_of() {
     store_begin() { :; }
     store_end() { :; }
     store_stopped() { :; }
-    # shellcheck source=/dev/null
     . "$1"
     if ! store_begin >"$STORE_DIR/reason"; then
         tap_skip "$role" "$(tail -n 1 "$STORE_DIR/reason")"

@@ -3,7 +3,6 @@
 #
 # The memory blocker's limit: beyond it a write fails, that write only; space given back is there.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/blocker_lib.sh"
 blocker_begin "blocker_memory" 64M
 

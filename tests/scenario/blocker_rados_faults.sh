@@ -5,9 +5,7 @@
 # cluster that is paused, a pool that is gone, and a client that is stopped until
 # the cluster has shut it out. The OSD keeps its data in a file, so that a kill leaves it.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/blocker_lib.sh"
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/ceph_lib.sh"
 blocker_begin "blocker_rados and a cluster with faults" 64M
 scene_has_module blocker_rados >"$SCENE_DIR/reason" || tap_skip_all "$(cat "$SCENE_DIR/reason")"

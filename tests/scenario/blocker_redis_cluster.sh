@@ -5,9 +5,7 @@
 # the slot moves to another node under load, its node is killed and started again, or a replica
 # takes its place; and what a deposed owner sends late is refused wherever the slot is by then.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/blocker_lib.sh"
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/redis_lib.sh"
 blocker_begin "blocker_redis and a cluster" 64M
 scene_has_module blocker_redis >"$SCENE_DIR/reason" || tap_skip_all "$(cat "$SCENE_DIR/reason")"

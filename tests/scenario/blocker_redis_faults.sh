@@ -5,9 +5,7 @@
 # server that are killed, one that hangs, one that is full, one that comes back without its data,
 # and a peer that is stopped while another host takes its volume. Most of it over TLS.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/blocker_lib.sh"
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/redis_lib.sh"
 blocker_begin "blocker_redis and a server with faults" 64M
 scene_has_module blocker_redis >"$SCENE_DIR/reason" || tap_skip_all "$(cat "$SCENE_DIR/reason")"

@@ -5,9 +5,7 @@
 # killed, a network that cuts, repeats and delays, a wrong clock, a server that hangs, that takes no
 # writes, that is full, a public bucket, a prefix that is taken over, and one that is emptied.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/blocker_lib.sh"
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/s3_lib.sh"
 blocker_begin "blocker_s3 and a server with faults" 128M
 scene_has_module blocker_s3 >"$SCENE_DIR/reason" || tap_skip_all "$(cat "$SCENE_DIR/reason")"

@@ -5,9 +5,7 @@
 # damaged, foreign or missing, an index that is lost, what operators ask, a peer and a target that
 # are killed, one that hangs, and a target that asks for a password.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/blocker_lib.sh"
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/tape_lib.sh"
 blocker_begin "blocker_tape, and tapes with faults" 64M
 scene_has_module blocker_tape >"$SCENE_DIR/reason" || tap_skip_all "$(cat "$SCENE_DIR/reason")"

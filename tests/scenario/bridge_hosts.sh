@@ -5,7 +5,6 @@
 # that mount a volume of it in turn. The link goes down, the store's host dies and gets another
 # address, and one of the two dies with the volume open.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/hosts_lib.sh"
 ctl_begin "three hosts"
 ctl_need mapperd volume front_nbd cached synapse_import synapse_export blocker_file tier

@@ -3,7 +3,6 @@
 #
 # What a guest is told by a cache, against a model.
 
-# shellcheck source-path=SCRIPTDIR source=cache_lib.sh
 . "$(dirname "$0")/cache_lib.sh"
 cache_cases cache_model cache_shared_fill cache_trim_read cache_delete_read \
     cache_empty_flush cache_flushed_first cache_limit

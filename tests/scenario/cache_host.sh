@@ -3,6 +3,5 @@
 #
 # The host dies: what a cache has promised is there, in the order in which it was promised.
 
-# shellcheck source-path=SCRIPTDIR source=cache_lib.sh
 . "$(dirname "$0")/cache_lib.sh"
 cache_cases cache_host_crash cache_host_crash_volatile cache_journal_cut

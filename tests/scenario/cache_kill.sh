@@ -3,6 +3,5 @@
 #
 # The cache is killed, alone and with others, under checked load.
 
-# shellcheck source-path=SCRIPTDIR source=cache_lib.sh
 . "$(dirname "$0")/cache_lib.sh"
 cache_cases cache_kill_two cache_kill_random cache_kill_keeper

@@ -3,6 +3,5 @@
 #
 # Negative controls: each check of the cache finds what it is there to find.
 
-# shellcheck source-path=SCRIPTDIR source=cache_lib.sh
 . "$(dirname "$0")/cache_lib.sh"
 cache_cases 'cache_lie_*'

@@ -3,6 +3,5 @@
 #
 # The store below a cache is slow, away, full, and fails.
 
-# shellcheck source-path=SCRIPTDIR source=cache_lib.sh
 . "$(dirname "$0")/cache_lib.sh"
 cache_cases cache_store_away cache_store_fails cache_store_worse

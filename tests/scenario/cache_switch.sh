@@ -3,6 +3,5 @@
 #
 # A cache is told to do otherwise, plugged in and out, under checked load.
 
-# shellcheck source-path=SCRIPTDIR source=cache_lib.sh
 . "$(dirname "$0")/cache_lib.sh"
 cache_cases cache_mode cache_told cache_plug

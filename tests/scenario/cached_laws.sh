@@ -4,7 +4,6 @@
 # A cache keeps to all laws of a blocker: in every mode, on one lane and on several, and with so
 # little room that all of it is evicted, written back and fetched again all the time.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/blocker_lib.sh"
 blocker_begin "the laws of blockers, through a cache"
 [ -e "${SKERRY_MODULE_DIR:-/nowhere}/cached.so" ] || tap_skip_all "cached is not built"

@@ -4,7 +4,6 @@
 # A cache much smaller than what is read and written: every byte is checked, while the cache is
 # killed and started again, each time with another number of lanes.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/blocker_lib.sh"
 blocker_begin "a cache under load, killed" 256M
 for module in cached load; do

@@ -3,7 +3,6 @@
 #
 # docs/cookbook-bridge.md, as it stands: its blocks are run, with both hosts on this one.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/xsegctl_lib.sh"
 ctl_begin "a pipeline over two hosts, by the cookbook"
 ctl_need mapperd volume front_nbd cached synapse_import synapse_export blocker_file tier
@@ -21,9 +20,7 @@ block() { # KIND [CHANGES]
             s|^size=4G|size=256M|; s|--size 100G|--size 1G|; s|^role=cached|&\nsize=64M|
             ${2:-}"
 }
-# shellcheck disable=SC2317
 recipe() { block "$@" | timeout 120 bash -eu; }
-# shellcheck disable=SC2317
 io() { scene_io "nbd+unix:///disk?socket=$SCENE_DIR/$1/nbd.sock" "${@:2}"; } # SEGMENT COMMAND...
 
 tap_run "certificates" recipe certificates

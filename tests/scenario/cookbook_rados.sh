@@ -6,9 +6,7 @@
 # pool; snapshots and clones are made across hosts; one host is killed as a whole, and its volumes
 # are opened on the others: nothing that was flushed is lost.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/xsegctl_lib.sh"
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/ceph_lib.sh"
 ctl_begin "three hosts on one pool, by the cookbook"
 ctl_need mapperd volume front_nbd cached blocker_rados
@@ -37,14 +35,12 @@ host_begins() { # NAME
     (cd "$dir" && recipe up "$1")
 }
 uri() { echo "nbd+unix:///$2?socket=$SCENE_DIR/$1/nbd.sock"; }
-# shellcheck disable=SC2317
 io() { # HOST VOLUME COMMAND...
     local target args=() command
     target=$(uri "$1" "$2")
     for command in "${@:3}"; do args+=(-c "$command"); done
     timeout 60 qemu-io -f raw "${args[@]}" "$target" 2>&1
 }
-# shellcheck disable=SC2317
 opens() { # HOST VOLUME COMMAND...: when whoever has it has left or died
     local out tries rc
     for ((tries = 0; tries < 200; tries++)); do

@@ -4,13 +4,9 @@
 # docs/cookbook-redis.md, cookbook-s3.md and cookbook-tape.md, as they stand: their blocks are run,
 # with servers of ours in place of those that they name.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/xsegctl_lib.sh"
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/redis_lib.sh"
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/s3_lib.sh"
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/tape_lib.sh"
 ctl_begin "volumes on Redis, S3 and tape, by the cookbook"
 ctl_need mapperd volume front_nbd cached
@@ -24,9 +20,7 @@ block() { # KIND: of $PAGE, with $CHANGES
         sed "s|/run/skerry|$SCENE_DIR|; s|^size=4G|size=256M|; s|--size 100G|--size 1G|
             s|^role=cached|&\nsize=64M|; $CHANGES"
 }
-# shellcheck disable=SC2317
 recipe() { block "$1" | PATH="$(dirname "$XSEGCTL"):$PATH" timeout 120 bash -eu; }
-# shellcheck disable=SC2317
 io() { scene_io "nbd+unix:///disk?socket=$SCENE_DIR/$NAME/nbd.sock" "$@"; }
 
 follow() { # PAGE NAME CHANGES: data goes in, and is there after a restart

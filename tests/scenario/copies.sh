@@ -7,7 +7,6 @@
 # along with its header and are copied, the rest comes into pages. What is counted is memcpy() and
 # memmove(), by tests/lib/copies.c.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
 scene_begin "how often data are copied"
 scene_need nbdcopy

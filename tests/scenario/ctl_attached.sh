@@ -4,7 +4,6 @@
 # Guests that are attached are not cut off by a hasty command, and a front whose volumes cannot be
 # opened is not called well.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/xsegctl_lib.sh"
 ctl_begin "attached means careful"
 scene_need qemu-io nbdinfo

@@ -4,7 +4,6 @@
 # cache list, stats, mode, flush, drop, resize and policy, key by key, what they refuse, and that
 # what was set outlives the process; top and status of a cache.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/keeper_lib.sh"
 keeper_begin "cache"
 "$XSEGPEER" --describe-role cached >/dev/null 2>&1 || tap_skip_all "there is no cached here"

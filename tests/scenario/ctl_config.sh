@@ -4,7 +4,6 @@
 # config check, diff, apply and save: the round trip changes nothing, apply does the least and loses
 # no request, what fails is put back, and a keeper killed in the middle leaves a pipeline that runs.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/keeper_lib.sh"
 keeper_begin "xsegctl config"
 conf=$SCENE_DIR/k.conf saved=$SCENE_DIR/saved.conf other=$SCENE_DIR/other.conf

@@ -4,7 +4,6 @@
 # Jobs: imports and exports go on when their client leaves, are shown, waited for and cancelled;
 # what a killed one leaves is gone, with a keeper or without.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/xsegctl_lib.sh"
 ctl_begin "xsegctl job"
 down_at_exit j

@@ -4,7 +4,6 @@
 # xsegctl killed in the middle of any command, at random times, its worker too now and then:
 # nothing half is left, the guest notices nothing, and in the end everything is as it was.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/keeper_lib.sh"
 keeper_begin "xsegctl killed in the middle"
 conf=$SCENE_DIR/k.conf other=$SCENE_DIR/other.conf img=$SCENE_DIR/img

@@ -5,7 +5,6 @@
 # on, and the plug, the keeper or the cache killed in the middle leaves a pipeline that serves.
 # What only a cache has keeps the segment.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/keeper_lib.sh"
 keeper_begin "plug and unplug"
 "$XSEGPEER" --describe-role cached >/dev/null 2>&1 || tap_skip_all "there is no cached here"

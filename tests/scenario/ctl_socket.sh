@@ -5,7 +5,6 @@
 # thousands of connections and pipelined requests cost bounded memory, and others are served
 # meanwhile.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/xsegctl_lib.sh"
 ctl_begin "the control socket"
 down_at_exit s

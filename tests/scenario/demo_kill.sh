@@ -4,7 +4,6 @@
 # `./quickstart kill` in small: every process of a pipeline is killed under verified load, and no
 # client sees an error. With a store that cannot keep its promise the same program must say so.
 
-# shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "$0")/lib.sh"
 HERE=$(cd "$(dirname "$0")" && pwd)
 

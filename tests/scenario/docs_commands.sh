@@ -13,7 +13,6 @@ if [ -z "${DOCS_INSIDE:-}" ]; then
     "${spaces[@]}" true 2>/dev/null || { echo '1..0 # SKIP no name spaces here'; exit 77; }
     exec env DOCS_INSIDE=1 "${spaces[@]}" bash "$0"
 fi
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/xsegctl_lib.sh"
 ctl_begin "commands of the pages"
 scene_need qemu-img qemu-io qemu-nbd qemu-system-x86_64 nbdinfo nbdcopy openssl ip

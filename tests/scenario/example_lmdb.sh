@@ -5,9 +5,7 @@
 # Makefile, keeps to the laws of stores, and serves a volume with snapshots and clones over the
 # death of its process.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/keeper_lib.sh"
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/blocker_lib.sh"
 keeper_begin "a store built elsewhere"
 scene_need make pkg-config "${CC:-cc}"

@@ -5,7 +5,6 @@
 # mappings of any alignment, a file system on a loop device, each process killed and the front
 # restarted under them, and what is left when somebody unmounts it or dies.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/keeper_lib.sh"
 scene_own_mounts "$@"
 ctl_begin "volumes as files"

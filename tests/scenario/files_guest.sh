@@ -6,11 +6,8 @@
 # that are new to the process. So what is on its way between kernel and front at that moment must
 # not depend on finding one, or whoever has asked sees an error.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/guest_lib.sh"
-# shellcheck disable=SC2034  # of guest_lib.sh: there is no network
 ADDRESS='' PORT='' GUEST=''
 scene_begin "files whose front is killed over and over, in a guest"
 guest_need_kernel jq

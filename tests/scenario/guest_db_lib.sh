@@ -100,7 +100,6 @@ db_committed() {
 
 declare -A DB_BEFORE=() DB_GOAL=([delete]=10 [wal]=10)
 
-# shellcheck disable=SC2317  # called by scene_until
 db_both_go_on() {
     local mode n
     scene_alive writer || return 0

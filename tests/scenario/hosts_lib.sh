@@ -14,7 +14,6 @@
 #   hosts_die HOST            all its processes do, at once
 #   hosts_certs [HOST...]     an authority in $TLS, a certificate for each
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "${BASH_SOURCE[0]}")/xsegctl_lib.sh"
 
 TLS=''
@@ -24,7 +23,6 @@ hosts_begin() {
     scene_need qemu-io jq ip
     for host in "$@"; do
         ip netns add "$host$$" 2>/dev/null || tap_skip_all "no network name spaces here"
-        # shellcheck disable=SC2317
         scene_at_exit "ip netns pids $host$$ | xargs -r kill -9; ip netns del $host$$
             rm -rf /etc/netns/$host$$; rmdir /etc/netns 2>/dev/null"
         mkdir -p "$SCENE_DIR/$host/run" "$SKERRY_SHM_DIR/$host" "/etc/netns/$host$$"

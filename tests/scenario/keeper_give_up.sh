@@ -4,7 +4,6 @@
 # A peer that cannot be brought back is given up: its requests go the second way where there is
 # one, else they end with EIO; and it can be brought back by hand.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/keeper_lib.sh"
 keeper_begin "the keeper: giving up"
 

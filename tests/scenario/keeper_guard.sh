@@ -5,7 +5,6 @@
 # it back; what dies next is started again, and clients that connect meanwhile wait instead of
 # being refused.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/keeper_lib.sh"
 keeper_begin "the keeper has a guard"
 scene_need nbdinfo

@@ -4,7 +4,6 @@
 # Any process may be killed: the keeper starts it again, and a client that writes and verifies all
 # the while sees no error. The keeper itself may be killed, alone or with one of its processes.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/keeper_lib.sh"
 keeper_begin "the keeper: kills"
 

@@ -4,7 +4,6 @@
 # What a composer has open is its segment's as long as it lives, whoever else is started anew; when
 # it is gone for good it is given back.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/keeper_lib.sh"
 keeper_begin "the keeper: leases of volumes"
 

@@ -14,10 +14,8 @@
 #   load_end NAME WHAT       ends it: a test that it saw no error
 #   pid_of PEER, kill_peer PEER...   SIGKILL all at once;  back PEER OLD_PID [S]   serves again
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "${BASH_SOURCE[0]}")/xsegctl_lib.sh"
 
-# shellcheck disable=SC2034  # LOAD is for load_start
 keeper_begin() {
     ctl_begin "$1"
     scene_need jq

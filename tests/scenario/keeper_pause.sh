@@ -4,7 +4,6 @@
 # xsegctl volume while the composer or the mapper has been killed and is being started anew: the
 # commands wait for it, and do what they were told.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/keeper_lib.sh"
 keeper_begin "commands while the composer is started anew"
 conf=$SCENE_DIR/k.conf

@@ -4,7 +4,6 @@
 # The keeper as a service: readiness, watchdog, descriptors stored and handed over, activation; and
 # the units that we install.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/keeper_lib.sh"
 keeper_begin "the keeper as a service"
 

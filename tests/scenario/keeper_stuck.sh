@@ -4,7 +4,6 @@
 # Who lives but does not move is seen: an event with the reason, and a restart where it is asked
 # for; no data comes to harm.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/keeper_lib.sh"
 keeper_begin "the keeper: who does not move"
 

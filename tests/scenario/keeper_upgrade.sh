@@ -3,7 +3,6 @@
 #
 # Live upgrade: a new program takes the place of one that runs, under load, without an error.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/keeper_lib.sh"
 keeper_begin "the keeper: live upgrade"
 

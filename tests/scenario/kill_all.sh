@@ -4,7 +4,6 @@
 # Each peer in turn, two at once, all at once: whoever can connect again finds everything that was
 # acknowledged, and what was not, done or not done, never half and never later.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/kill_lib.sh"
 kill_begin "any peers are killed"
 

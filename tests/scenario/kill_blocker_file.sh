@@ -4,7 +4,6 @@
 # The file blocker is killed again and again under load, with io_uring and with threads: clients of
 # the front see a pause, no error, and every byte that was acknowledged.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/kill_lib.sh"
 kill_begin "the file blocker is killed"
 

@@ -5,7 +5,6 @@
 # killed meanwhile, it is unmounted, it is full, it becomes read-only. Errors go to the requests
 # that met them; nobody else waits; nothing else is lost. The disk is an ext4 in a file.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/kill_lib.sh"
 scene_own_mounts "$@"
 

@@ -14,7 +14,6 @@
 # Processes: store, volume (the composer and the mapper), front.
 # KILL_STORE: what the store is (blocker_file on tmpfs).
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 SEGMENT=kill$$ ROUNDS=${ROUNDS:-4}

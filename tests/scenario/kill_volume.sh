@@ -5,7 +5,6 @@
 # Its successor knows nothing and serves what is open all the same; what it was told to create or
 # remove is created or removed.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/kill_lib.sh"
 kill_begin "the composer is killed"
 scene_need jq

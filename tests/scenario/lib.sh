@@ -211,7 +211,6 @@ scene_own_mounts() {
     if unshare -m true 2>/dev/null; then exec unshare -m bash "$0" "$@"; fi
 }
 
-# shellcheck disable=SC2034  # XSEGD and others are for the scripts that read this file
 scene_begin() {
     local modules
     SCENE_DIR=$(mktemp -d "${TMPDIR:-/tmp}/scene.XXXXXX") || exit 99
@@ -405,7 +404,6 @@ scene_module() {
     export SKERRY_MODULE_DIR=$SCENE_DIR/modules
 }
 
-# shellcheck disable=SC2034  # SCENE_URI is for the scripts
 scene_parts() {
     SCENE_VOLUME=${SCENE_VOLUME:-disk} SCENE_SIZE=${SCENE_SIZE:-1G}
     SCENE_SOCKET=$SCENE_DIR/$1.sock

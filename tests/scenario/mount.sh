@@ -4,7 +4,6 @@
 # A volume of another host is mounted by one command, used while the link is away, written to until
 # the limit, and ended: then all is at the other host. What is near is not fetched a second time.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/xsegctl_lib.sh"
 . "$(dirname "$0")/relay_lib.sh"
 scene_own_mounts "$@"
@@ -32,15 +31,12 @@ ctl_exits 0 "the far host" up "$SCENE_DIR/far.conf"
 relay_start "$port"
 
 uri=skerry+tcp://127.0.0.1:$RELAY_PORT/disk
-# shellcheck disable=SC2317
 uri_of() { echo "nbd+unix:///disk?socket=$SKERRY_RUN_DIR/$1/nbd.sock"; } # SEGMENT
-# shellcheck disable=SC2317
 io() { scene_io "$(uri_of "$1")" "${@:2}"; } # SEGMENT COMMAND...
 counter() { # SEGMENT NAME [PEER]
     "$XSEGCTL" stats -s "$1" --json "${3:-tier0}" | jq "[.peers[].counters.$2] | add"
 }
 # Also what was written: what is in parts of chunks has to be fetched.
-# shellcheck disable=SC2317
 all_near() { [ "$(counter "$near" dirty cache0)" = 0 ] && [ "$(counter "$near" left)" = 0 ]; }
 mount_near() { # OPTION...
     ctl mount "$uri" --name "$near" --near "$SCENE_DIR/near" --memory 192M --json "$@"

@@ -5,7 +5,6 @@
 # often as one likes, from wherever it has got to; and ended by any of its names. What is in use
 # stays, what fails or is killed half way leaves nothing, and file systems outlive kills.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/keeper_lib.sh"
 scene_own_mounts "$@"
 ctl_begin "a volume of this host, mounted"
@@ -17,7 +16,6 @@ CHECK=$(dirname "$0")/files_check.py
 # of no other test: whoever takes down a segment ends what the kernel has mounted under its name
 export SKERRY_SEGMENT=here
 socket=$SCENE_DIR/here.sock conf=$SCENE_DIR/here.conf
-# shellcheck disable=SC2034  # of keeper_lib.sh
 events=$SKERRY_RUN_DIR/here/events.jsonl
 run=$SKERRY_RUN_DIR/here dir=$SCENE_DIR/dir root=$SCENE_DIR/root
 mkdir "$dir" "$root" "$SCENE_DIR/other"

@@ -3,7 +3,6 @@
 #
 # A mover that has nothing to move keeps to all laws of a blocker, for volumes in the old store.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/blocker_lib.sh"
 blocker_begin "the laws of blockers, through a mover" 256M
 reason=$(scene_has_module mover) || tap_skip_all "$reason"

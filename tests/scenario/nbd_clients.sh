@@ -8,7 +8,6 @@
 #
 # The export is 64 MiB or more; what is not installed is skipped, saying so.
 
-# shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "$0")/lib.sh"
 HERE=$(cd "$(dirname "$0")" && pwd)
 IMAGE_MIB=64 SCENE_SIZE=128M

@@ -6,7 +6,6 @@
 #
 #   nbd_negative.sh [GOOD_URI LOSSY_URI]     without: Skerry on tests/lib/blocker_lossy.c
 
-# shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "$0")/lib.sh"
 HERE=$(cd "$(dirname "$0")" && pwd)
 

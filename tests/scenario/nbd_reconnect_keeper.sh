@@ -5,7 +5,6 @@
 # waits in the queue and meets no refusal, and QEMU's block layer has its connection back at its
 # first attempt.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/keeper_lib.sh"
 keeper_begin "the keeper holds the front's sockets"
 

@@ -4,7 +4,6 @@
 # The front is killed under load and started again: clients that connect again (libnbd, by hand)
 # find it, on a UNIX socket and on TCP.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/kill_lib.sh"
 PORT=$(scene_free_port)
 kill_begin "the front is killed, libnbd connects again" "listen=tcp:127.0.0.1:$PORT"

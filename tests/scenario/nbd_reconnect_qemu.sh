@@ -5,7 +5,6 @@
 # writes patterns and verifies them, then a QEMU storage daemon between the front and a client that
 # knows nothing of all this. Neither may meet an error.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/kill_lib.sh"
 kill_begin "the front is killed, QEMU connects again"
 scene_need qemu-io qemu-storage-daemon

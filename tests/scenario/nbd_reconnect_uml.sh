@@ -5,9 +5,7 @@
 # the connection handed to it by netlink so that it waits for the next one. What runs in the guest
 # (fio, with verification, on the raw device) sees a pause and no error.
 
-# shellcheck source-path=SCRIPTDIR source=kill_lib.sh
 . "$(dirname "$0")/kill_lib.sh"
-# shellcheck source-path=SCRIPTDIR source=guest_lib.sh
 . "$(dirname "$0")/guest_lib.sh"
 guest_addresses 10.118.0
 KILLS=3
@@ -50,7 +48,6 @@ EOF_GUEST
 }
 
 guest_loads() { grep -q LOADING "$SCENE_DIR/guest.out" || guest_ended guest; }
-# shellcheck disable=SC2317  # called by scene_until
 guest_reconnected() { [ "$(reconnects)" -ge "$1" ] || guest_ended guest; }
 reconnects() { grep -c RECONNECTED "$SCENE_DIR/guest.out"; }
 

@@ -4,7 +4,6 @@
 # A volume that is limited to one request a second has 40 clients with all that they may send. What
 # waits for it holds pages and request slots; another volume of the same segment goes on.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
 SCENE_SIZE=64M SCENE_SEGMENT_SIZE=64M SCENE_VOLUME=slow
 scene_begin

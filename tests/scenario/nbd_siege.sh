@@ -3,7 +3,6 @@
 #
 # Rude clients against Skerry: stacked, then as three processes, all of which must stay flat.
 
-# shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "$0")/lib.sh"
 HERE=$(cd "$(dirname "$0")" && pwd)
 SCENE_SIZE=64M SCENE_SEGMENT_SIZE=512M TAP_LIMIT=300 TAP_LINES=100

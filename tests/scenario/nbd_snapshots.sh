@@ -3,7 +3,6 @@
 #
 # Snapshots, sizes and who has a volume, as NBD clients see them.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/xsegctl_lib.sh"
 ctl_begin "NBD: snapshots, read-only, resize, skerry:dirty"
 scene_need qemu-io

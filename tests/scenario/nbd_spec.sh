@@ -4,7 +4,6 @@
 # NBD conformance of Skerry, all rules: a plain, a read-only and a TLS front of one volume; then
 # the rules about data again with three processes.
 
-# shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "$0")/lib.sh"
 HERE=$(cd "$(dirname "$0")" && pwd)
 SCENE_SIZE=64M SCENE_SEGMENT_SIZE=512M

@@ -11,9 +11,7 @@
 # Everything runs in name spaces of its own (network, pid, mount), which end with this script and
 # take all processes with them. Needs root, /dev/net/tun and the package user-mode-linux.
 
-# shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "$0")/lib.sh"
-# shellcheck source-path=SCRIPTDIR source=guest_lib.sh
 . "$(dirname "$0")/guest_lib.sh"
 guest_addresses 10.117.0
 SELF=$(cd "$(dirname "$0")" && pwd)/$(basename "$0")

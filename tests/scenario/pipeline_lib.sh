@@ -8,7 +8,6 @@
 #   pipeline_over STORE OPTION...   OPTIONs with %: a part of the store of its own for each test
 #   pipeline_over_one kill|plug|move STORE OPTION...
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 export TAP_LIMIT=1500 # a whole script is one command here
 

@@ -3,9 +3,7 @@
 #
 # A pipeline over a pool of a Ceph cluster.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/pipeline_lib.sh"
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/ceph_lib.sh"
 scene_begin "a pipeline over a pool of a Ceph cluster"
 {

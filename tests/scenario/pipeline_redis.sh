@@ -3,9 +3,7 @@
 #
 # A pipeline over a Redis server.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/pipeline_lib.sh"
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/redis_lib.sh"
 scene_begin "a pipeline over a Redis server"
 {

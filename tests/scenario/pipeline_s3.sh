@@ -3,9 +3,7 @@
 #
 # A pipeline over an S3 bucket.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/pipeline_lib.sh"
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/s3_lib.sh"
 scene_begin "a pipeline over an S3 bucket"
 {

@@ -3,7 +3,6 @@
 #
 # A pipeline whose store is in another segment.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/pipeline_lib.sh"
 scene_begin "a pipeline over a bridge"
 scene_has_module synapse_import >"$SCENE_DIR/reason" || tap_skip_all "$(cat "$SCENE_DIR/reason")"

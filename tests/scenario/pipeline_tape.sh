@@ -3,9 +3,7 @@
 #
 # A pipeline over tapes: each test has a library of its own, behind a target.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/pipeline_lib.sh"
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/tape_lib.sh"
 scene_begin "a pipeline over tapes"
 { scene_has_module blocker_tape && tape_have; } >"$SCENE_DIR/reason" ||

@@ -4,7 +4,6 @@
 # ./quickstart itself, with the build that is there: serves an image, verifies it, is idempotent,
 # and leaves nothing when it is stopped. Bad arguments are told so and start nothing.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
 
 scene_begin

@@ -37,10 +37,8 @@ redis_tls() {
     openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 \
         -subj /CN=redis -addext subjectAltName=DNS:localhost -keyout "$1/tls.key" \
         -out "$1/tls.crt" 2>"$1/tls.err" || return
-    # shellcheck disable=SC2034
     REDIS_TLS=(--tls-port "$port" --tls-cert-file "$1/tls.crt" --tls-key-file "$1/tls.key"
         --tls-ca-cert-file "$1/tls.crt")
-    # shellcheck disable=SC2034
     REDIS_TLS_OPTIONS=host=localhost,port=$port,tls=yes,tls-ca=$1/tls.crt,tls-cert=$1/tls.crt
     REDIS_TLS_OPTIONS+=,tls-key=$1/tls.key
 }

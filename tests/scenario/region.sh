@@ -5,7 +5,6 @@
 # memory, snapshots, a store that fails, and everybody killed: programs, the front, composer and
 # store, the keeper, all of them, while counters and copies say whether a write was lost.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/keeper_lib.sh"
 ctl_begin "volumes as memory"
 ctl_need front_region front_nbd mapperd volume blocker_file cached

@@ -5,7 +5,6 @@
 # is used, and everybody is killed meanwhile. Clients stay attached where they are, write all the
 # while, and read what they have written.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/rehome_lib.sh"
 ctl_begin "re-homing over a common store"
 rehome_need

@@ -5,13 +5,9 @@
 # it (docs/examples/migrate-vm.py): first in vain, then for good. Its power is cut there; all that
 # it said to be committed, here or there, is on the disk, and who goes past the re-homer is refused.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/rehome_lib.sh"
-# shellcheck source-path=SCRIPTDIR source=guest_lib.sh
 . "$(dirname "$0")/guest_lib.sh"
-# shellcheck source-path=SCRIPTDIR source=guest_db_lib.sh
 . "$(dirname "$0")/guest_db_lib.sh"
-# shellcheck source-path=SCRIPTDIR source=guest_qemu_lib.sh
 . "$(dirname "$0")/guest_qemu_lib.sh"
 ctl_begin "a machine moves, and its disk with it"
 rehome_need

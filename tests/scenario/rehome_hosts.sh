@@ -7,9 +7,7 @@
 #
 # REHOME_ROUNDS: so many disturbed moves (9). REHOME_CUT: the long cut's seconds (5).
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/rehome_lib.sh"
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/hosts_lib.sh"
 ctl_begin "re-homing among three hosts"
 rehome_need

@@ -16,7 +16,6 @@
 #   load_ends NAME WHAT       TAP: it has read what it has written
 #   io SEGMENT OPTION...      qemu-io on 'disk'
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "${BASH_SOURCE[0]}")/xsegctl_lib.sh"
 
 rehome_need() {

@@ -4,9 +4,7 @@
 # While the rest of a volume that is to move is written back, writes wait and reads do not: the
 # store of the host that has it holds its flush for as long as we look.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/rehome_lib.sh"
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/keeper_lib.sh"
 ctl_begin "reads while a volume is re-homed"
 rehome_need

@@ -5,7 +5,6 @@
 # there with it, synced or not, and they go on; also when the command, or the front, is killed
 # meanwhile.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/rehome_lib.sh"
 ctl_begin "re-homing memory"
 rehome_need

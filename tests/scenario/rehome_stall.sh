@@ -4,7 +4,6 @@
 # A volume that is written to faster than its cache may write back is to move: what --on-stall says
 # is done, and status says how it gets on.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/rehome_lib.sh"
 ctl_begin "re-homing a volume that is written to too fast"
 rehome_need

@@ -4,7 +4,6 @@
 # Two hosts with a store each: a volume goes from one to the other and back with its data, while
 # clients of both write to it, and whoever has a part in it is killed. What was written is there.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/rehome_lib.sh"
 scene_own_mounts "$@"
 ctl_begin "re-homing with the data"

@@ -3,7 +3,6 @@
 #
 # A thousand rude clients at once, against three processes; everything stays flat.
 
-# shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "$0")/lib.sh"
 HERE=$(cd "$(dirname "$0")" && pwd)
 SCENE_SIZE=64M SCENE_SEGMENT_SIZE=512M TAP_LIMIT=300 TAP_LINES=100

@@ -11,7 +11,6 @@
 #   s3_quota COUNT         radosgw: no more objects than that
 #   s3_ask METHOD PATH [CURL OPTIONS...]   as its owner
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "${BASH_SOURCE[0]}")/ceph_lib.sh"
 
 S3_DIR='' S3_URL='' S3_PORT='' S3_OPTIONS=''
@@ -87,7 +86,6 @@ s3_start() {
     s3_serve || return
     scene_until 240 s3_ask PUT /skerry >"$S3_DIR/bucket" 2>&1 ||
         { echo "no bucket: $(cat "$S3_DIR/bucket")" && return 1; }
-    # shellcheck disable=SC2034
     S3_OPTIONS=endpoint=$S3_URL,bucket=skerry,key-file=$S3_DIR/keys
 }
 

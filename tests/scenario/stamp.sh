@@ -4,7 +4,6 @@
 # The sector-stamp checker: passes on a store that tells the truth, and fails on each store that
 # tells one lie, by that lie's name. Also across restarts of the checker, with a journal.
 
-# shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "$0")/lib.sh"
 SCENE_SIZE=16M SCENE_SEGMENT_SIZE=128M TAP_LIMIT=60
 

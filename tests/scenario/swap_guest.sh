@@ -5,11 +5,8 @@
 # program in it uses more memory than it may have. It reads back all it wrote, also when the front,
 # the composer and the store are killed under it, and what is in the swap comes back when that ends.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/guest_lib.sh"
-# shellcheck disable=SC2034  # of guest_lib.sh: there is no network
 ADDRESS='' PORT='' GUEST=''
 scene_begin "a volume as swap, in a guest"
 guest_need_kernel mkfs.ext4 mkswap jq

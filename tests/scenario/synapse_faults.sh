@@ -4,7 +4,6 @@
 # A bridge under a network that cuts, stalls, corrupts and refuses, with both of its ends killed: no
 # client sees an error, nothing that was flushed is lost, and no request is done twice.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/synapse_lib.sh"
 blocker_begin "a bridge and its faults" 128M
 synapse_far

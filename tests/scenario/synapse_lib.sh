@@ -8,7 +8,6 @@
 #   far_start                the process `far`, again
 #   counter PEER NAME [SEGMENT]  that counter of a peer
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "${BASH_SOURCE[0]}")/blocker_lib.sh"
 . "$(dirname "${BASH_SOURCE[0]}")/relay_lib.sh"
 
@@ -32,7 +31,6 @@ synapse_far() {
     scene_peer store -s "$FAR" "store=blocker_file,dir=$SCENE_DIR/files" || tap_skip_all "no store"
     far_start || tap_skip_all "no exporting end"
     relay_start "$FAR_PORT"
-    # shellcheck disable=SC2034
     REMOTE=remote=tcp:127.0.0.1:$RELAY_PORT,port=far
 }
 

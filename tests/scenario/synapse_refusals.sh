@@ -4,7 +4,6 @@
 # Who may cross a bridge, and who may not: TLS with certificates of both ends, and what happens to
 # whoever has none, a wrong one, speaks something else, or tells lies.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/synapse_lib.sh"
 blocker_begin "who may cross a bridge" 64M
 scene_need jq openssl
@@ -153,7 +152,6 @@ then
         cp "$SCENE_DIR/ours/$name.crt" "$SCENE_DIR/client-$name/client-cert.pem"
         cp "$SCENE_DIR/ours/$name.key" "$SCENE_DIR/client-$name/client-key.pem"
     done
-    # shellcheck disable=SC2317
     nbd_info() {
         timeout 60 nbdinfo "nbds://localhost:$nbds/mine?tls-certificates=$SCENE_DIR/client-$1"
     }

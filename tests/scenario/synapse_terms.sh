@@ -7,7 +7,6 @@
 # which hosts could share, the far host comes back as another segment: with a term that it had, or
 # that whoever is above says to another far host.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/xsegctl_lib.sh"
 ctl_begin "whose a volume is, for caches that come later"
 ctl_need mapperd volume front_nbd cached synapse_import synapse_export blocker_file

@@ -68,7 +68,6 @@ tape_start() {
     truncate -s 1K "$TAPE_DIR/changer"
     tape_new "$TAPE_DIR/none" NONE 1
     for ((i = 1; i <= TAPE_COUNT; i++)); do tape_new "$TAPE_DIR/SKT00$i" "SKT00$i" "$3"; done
-    # shellcheck disable=SC2034
     TAPE_OPTIONS=drive=$TAPE_URL/1,changer=$TAPE_URL/2
     tape_serve
 }

@@ -5,7 +5,6 @@
 # comes by itself, and neither a kill, a full or broken near store, a damaged log nor another host's
 # writes make it answer with what is old.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/synapse_lib.sh"
 scene_own_mounts "$@"
 blocker_begin "a tier and its faults" 256M

@@ -19,11 +19,8 @@
 #   guest NAME HOST VOLUME      qemu-io in the background;  tell NAME COMMAND;  says NAME TEXT TEST;
 #                               leaves NAME
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "${BASH_SOURCE[0]}")/xsegctl_lib.sh"
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "${BASH_SOURCE[0]}")/ceph_lib.sh"
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "${BASH_SOURCE[0]}")/redis_lib.sh"
 
 LEASE=3s
@@ -101,7 +98,6 @@ on() { # HOST WANT NAME VERB ARGS...
     shift 3
     ctl_exits "$want" "$name" -s "$host" volume "$@"
 }
-# shellcheck disable=SC2317  # tap_run and others call it
 io() { # HOST VOLUME COMMAND...
     local host=$1 volume=$2 args=() command
     shift 2
@@ -109,7 +105,6 @@ io() { # HOST VOLUME COMMAND...
     timeout -k 5 120 qemu-io -f raw "${args[@]}" "$(uri "$host" "$volume")"
 }
 # A client that leaves says nothing to its server: the other host may have it only a moment later.
-# shellcheck disable=SC2317
 io_when_free() {
     local rc=0 tries
     for ((tries = 0; tries < 600; tries++)); do

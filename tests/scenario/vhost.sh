@@ -5,7 +5,6 @@
 # machine that moves, a disk that grows, and each process killed, and a cache put in and out, while
 # a driver writes and reads back.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/keeper_lib.sh"
 ctl_begin "a vhost-user-blk disk"
 ctl_need front_vhost front_nbd mapperd volume blocker_file cached

@@ -6,19 +6,14 @@
 # machine of QEMU boots from a volume and writes to databases while the front is killed, too; it is
 # paused, reset, and its power is cut; all that it said to be committed is there.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/keeper_lib.sh"
-# shellcheck source-path=SCRIPTDIR source=guest_lib.sh
 . "$(dirname "$0")/guest_lib.sh"
-# shellcheck source-path=SCRIPTDIR source=guest_db_lib.sh
 . "$(dirname "$0")/guest_db_lib.sh"
-# shellcheck source-path=SCRIPTDIR source=guest_qemu_lib.sh
 . "$(dirname "$0")/guest_qemu_lib.sh"
 ctl_begin "kernels on a vhost-user-blk disk"
 ctl_need front_vhost front_nbd mapperd volume blocker_file cached
 scene_need jq fio mke2fs fsck.ext4 nbdcopy
 export SKERRY_SEGMENT=k
-# shellcheck disable=SC2034  # for event_last and others
 events=$SKERRY_RUN_DIR/k/events.jsonl socket=$SCENE_DIR/k.sock conf=$SCENE_DIR/k.conf
 ADDRESS=none GUEST=none PORT=0 # it has no network
 

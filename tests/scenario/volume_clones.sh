@@ -5,7 +5,6 @@
 # are made and half of those removed. Snapshots never change; the golden image does not either;
 # another host finds the clones as they were; and the sweep gives back all that was removed.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/xsegctl_lib.sh"
 CLONES=8 SNAPSHOTS=${SNAPSHOTS:-100} SIZE=8M
 ctl_begin "fio on $CLONES clones during $SNAPSHOTS snapshots"

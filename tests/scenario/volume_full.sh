@@ -5,7 +5,6 @@
 # imports. Whatever block it is that cannot be had, each has been done or has not, fsck finds
 # nothing, and all goes on when there is space. The disk is a tmpfs, filled to the last page.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
 scene_own_mounts "$@"
 scene_begin "volumes on a full disk"

@@ -9,11 +9,8 @@
 # The guest is User-Mode Linux, which is up in a second; volume_guest_qemu.sh has less of this in
 # machines whose root is the clone.
 
-# shellcheck source-path=SCRIPTDIR source=kill_lib.sh
 . "$(dirname "$0")/kill_lib.sh"
-# shellcheck source-path=SCRIPTDIR source=guest_lib.sh
 . "$(dirname "$0")/guest_lib.sh"
-# shellcheck source-path=SCRIPTDIR source=guest_db_lib.sh
 . "$(dirname "$0")/guest_db_lib.sh"
 guest_addresses 10.119.0
 

@@ -8,13 +8,9 @@
 #
 # volume_guest.sh kills the peers below such a guest, too.
 
-# shellcheck source-path=SCRIPTDIR source=kill_lib.sh
 . "$(dirname "$0")/kill_lib.sh"
-# shellcheck source-path=SCRIPTDIR source=guest_lib.sh
 . "$(dirname "$0")/guest_lib.sh"
-# shellcheck source-path=SCRIPTDIR source=guest_db_lib.sh
 . "$(dirname "$0")/guest_db_lib.sh"
-# shellcheck source-path=SCRIPTDIR source=guest_qemu_lib.sh
 . "$(dirname "$0")/guest_qemu_lib.sh"
 
 v() { tap_run "volume $*" "$XSEGCTL" -s "$SEGMENT" volume "$@"; }

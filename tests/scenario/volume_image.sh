@@ -4,7 +4,6 @@
 # xsegctl volume import and export of qcow2, whole and since a snapshot; snapshots, clones and
 # sizes of a volume that somebody has open.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/xsegctl_lib.sh"
 ctl_begin "xsegctl volume: images"
 scene_need qemu-img qemu-nbd qemu-io

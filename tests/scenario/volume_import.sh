@@ -3,7 +3,6 @@
 #
 # xsegctl volume import: gone on with after it was killed, and on a base from which little differs.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/xsegctl_lib.sh"
 ctl_begin "xsegctl volume: imports"
 for module in mapperd volume blocker_file; do

@@ -5,7 +5,6 @@
 # 16 TiB, names of 255 bytes of UTF-8 and names that are refused, 64 clones of one image,
 # a chain of 64 snapshots and clones: read through, flattened, removed.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/xsegctl_lib.sh"
 ctl_begin "volumes: limits"
 /usr/bin/python3 -c 'import nbd' 2>/dev/null || tap_skip_all "python3-libnbd is not installed"

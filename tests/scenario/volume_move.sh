@@ -5,7 +5,6 @@
 # with it; refused, broken off, killed and said again; a store that is full. MOVE_STORE: the lines
 # of another store to move to, and nothing but that.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/keeper_lib.sh"
 scene_own_mounts "$@"
 keeper_begin "volume move"

@@ -5,7 +5,6 @@
 # and a cache, each hold a prefix of what was written; also while everything below the front is
 # killed.
 
-# shellcheck source-path=SCRIPTDIR source=kill_lib.sh
 . "$(dirname "$0")/kill_lib.sh"
 scene_begin "copies of what is being written hold a prefix"
 for KILL_PYTHON in python3 /usr/bin/python3 ""; do

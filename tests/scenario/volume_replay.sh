@@ -5,7 +5,6 @@
 # images one above the other, and as stretches that have changed. Each time it has the sum of the
 # snapshot, and holes are holes.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/xsegctl_lib.sh"
 ctl_begin "incremental backups, replayed elsewhere"
 scene_need qemu-img qemu-nbd qemu-io nbdcopy nbdinfo

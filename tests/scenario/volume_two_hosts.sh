@@ -7,7 +7,6 @@
 #
 #   TWO_HOSTS_CACHE=OPTIONS   each with a cache of these options between composer and blocker
 
-# shellcheck source-path=SCRIPTDIR source=two_hosts_lib.sh
 . "$(dirname "$0")/two_hosts_lib.sh"
 hosts_begin "two hosts on one store" "${TWO_HOSTS_CACHE:-}"
 
@@ -85,7 +84,6 @@ guest gd a disk
 tell gd 'write -f -P 7 256k 64k'
 says gd 'wrote 65536' "a has it open"
 scene_freeze "$(scene_pid a)"
-# shellcheck disable=SC2317
 taken() { io b disk 'write -P 8 320k 4k' 2>&1 | grep -q 'wrote 4096'; }
 if scene_until 60 taken; then
     tap_ok "a does nothing any more: b has it when its lease has ended"

@@ -4,15 +4,12 @@
 # Two hosts on one store, one with a cache whose FLUSH is answered by its own journal. A host that
 # crashes has what it promised when it comes back, but never what another has written over.
 
-# shellcheck source-path=SCRIPTDIR source=two_hosts_lib.sh
 . "$(dirname "$0")/two_hosts_lib.sh"
 hosts_begin "two hosts on one store: journals" \
     "mode=writeback,ack=journal,size=8M,age=1h,journal-size=16M,journal=%d/%h.journal"
 
 # What a killed host had is another's, and its own, when the lease has ended.
-# shellcheck disable=SC2317  # for scene_until
 taken() { io "$1" disk 'write -P 9 1M 4k' 2>&1 | grep -q 'wrote 4096'; }
-# shellcheck disable=SC2317
 store_has() { # COMMAND...: by way of b
     local args=() command
     for command in "$@"; do args+=(-c "$command"); done
@@ -53,7 +50,6 @@ stored "the store lacks it" 'read -P 1 0 64k'
 crashes
 host a
 # a change of a closed volume is a term of its own, and it is a's
-# shellcheck disable=SC2317
 resizes() { "$XSEGCTL" -s a volume resize disk 20M; }
 tap_run "a changes its volume before anybody opens it" scene_until 60 resizes
 takes a "a has its volume again"

@@ -4,7 +4,6 @@
 # A guest that was fenced off stays so when its composer is killed: another host has had the volume,
 # and the next composer must not take it back for a connection from before that.
 
-# shellcheck source-path=SCRIPTDIR source=two_hosts_lib.sh
 . "$(dirname "$0")/two_hosts_lib.sh"
 hosts_begin "two hosts, one guest of before"
 HOSTS_APART=1
@@ -16,7 +15,6 @@ composer_dies() {
     { wait "$(scene_pid a)"; } 2>/dev/null
     composer_starts a
 }
-# shellcheck disable=SC2317
 counts() { [ "$(grep -c "$1" "$SCENE_DIR/ga.out")" = "$2" ]; }
 says_so() { # TEXT TIMES TEST
     if scene_until 60 counts "$1" "$2"; then tap_ok "$3"; else tap_not_ok "$3"; fi
@@ -42,7 +40,6 @@ tell ga 'write -f -P 4 0 64k'
 says ga 'write failed' "a's guest of before writes no more"
 tell ga 'write -f -P 5 64k 4k'
 says_so 'write failed' 2 "nor a second time"
-# shellcheck disable=SC2317
 b_opens() { io b disk 'read -P 3 0 128k' >/dev/null 2>&1; }
 if scene_until 60 b_opens; then tap_ok "b may have it"; else tap_not_ok "b may have it"; fi
 reads "what b has written is there" b disk 'read -P 3 0 128k'
@@ -58,7 +55,6 @@ says gs 'write failed' "the one from after the snapshot does not, either"
 leaves gn
 leaves gs
 leaves ga
-# shellcheck disable=SC2317
 b_may() { io b disk 'read 0 4k' >/dev/null 2>&1; }
 scene_until 60 b_may # it is given back in the background
 reads "both hosts see the same" b disk 'read -P 6 0 4k' 'read -P 3 4k 124k'

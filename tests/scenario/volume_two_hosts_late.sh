@@ -5,7 +5,6 @@
 # write again before its cache has heard of that, and it is killed just there. What its cache still
 # has from before does not go over what the other host has flushed meanwhile. Needs crash points.
 
-# shellcheck source-path=SCRIPTDIR source=two_hosts_lib.sh
 . "$(dirname "$0")/two_hosts_lib.sh"
 hosts_begin "a cache that is late" mode=writeback,ack=blocker,size=8M,age=1h
 "$XSEGPEER" --crash-points 2>/dev/null | grep -q '^volume.lease.acquired$' ||
@@ -21,7 +20,6 @@ says ga 'wrote 4096' "a has dirty data in its cache"
 ctl_exits 0 "which is" -s a cache list --json
 json_is "4 KiB" '.caches[0].dirty' 4096
 scene_freeze "$(scene_pid a)"
-# shellcheck disable=SC2317
 taken() { io b disk 'write -P 3 0 1M' flush 2>&1 | grep -q 'wrote 1048576'; }
 tap_run "b takes the volume when a's lease has ended, and flushes" scene_until 60 taken
 scene_kill KILL a
@@ -35,7 +33,6 @@ tap_is "a was killed in the middle" $? 137
 # its cache tries at once to write back what it has
 cache=("${cache[0]/age=1h/age=1ms}")
 host_starts a
-# shellcheck disable=SC2317
 refused() { grep -q 'the store fails for volume' "$SCENE_DIR/a.err"; }
 tap_run "its cache writes back at once, and is refused" scene_until 10 refused
 reads "what b has flushed is there" a disk 'read -P 3 0 1M'

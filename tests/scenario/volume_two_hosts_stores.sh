@@ -4,7 +4,6 @@
 # What two hosts on one folder pass, two hosts on one pool of a Ceph cluster pass as well, two on
 # one Redis server, and two on a third host's files, behind a bridge, and behind a cache there.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
 export TAP_LIMIT=1500 # a whole script is one command here
 scene_begin "two hosts on one store"

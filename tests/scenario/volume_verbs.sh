@@ -4,7 +4,6 @@
 # xsegctl volume: snapshots, clones and what else concerns maps, through a composer; with VIA=map0
 # asked of the mapper itself.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/xsegctl_lib.sh"
 ctl_begin "xsegctl volume: maps"
 [ -e "$SKERRY_MODULE_DIR/mapperd.so" ] || tap_skip_all "mapperd is not built"

@@ -3,7 +3,6 @@
 #
 # events: read from what the keeper writes, whole or damaged, once or as it grows.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/xsegctl_lib.sh"
 ctl_begin "events"
 dir=$SKERRY_RUN_DIR/e

@@ -3,7 +3,6 @@
 #
 # tools/skerry-gdb.py: a segment as gdb sees it, in a living process and in its core file.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/xsegctl_lib.sh"
 ctl_begin "gdb"
 scene_need gdb gcore

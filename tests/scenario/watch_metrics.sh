@@ -3,7 +3,6 @@
 #
 # The metrics page: strict OpenMetrics, with numbers that are right; printed and served.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/xsegctl_lib.sh"
 ctl_begin "metrics"
 here=$(dirname "$0")

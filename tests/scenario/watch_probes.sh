@@ -3,7 +3,6 @@
 #
 # USDT probes are in the program, and the bpftrace scripts know them.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
 scene_begin "probes"
 scene_need_skerry

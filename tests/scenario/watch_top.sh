@@ -3,7 +3,6 @@
 #
 # top, stats --watch, trace, log level and segment fsck, beside a load that never stops.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/xsegctl_lib.sh"
 ctl_begin "watching"
 here=$(dirname "$0")

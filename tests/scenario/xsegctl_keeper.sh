@@ -4,7 +4,6 @@
 # The keeper: deaths are seen, a killed keeper's successor adopts, peers and edges change at run
 # time, and its socket takes nothing amiss.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/xsegctl_lib.sh"
 ctl_begin "xsegctl keeper, peer and edge"
 

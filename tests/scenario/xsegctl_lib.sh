@@ -17,7 +17,6 @@
 #   say COMMAND...           its reads and writes, one after the other; true: all went well
 #   down_at_exit SEGMENT     whatever happens, nothing of it runs on
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 RC=0 OUT='' ERR=''

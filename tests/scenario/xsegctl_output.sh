@@ -4,7 +4,6 @@
 # What every command has in common: help, typing errors, formats, error objects, man page,
 # completion; status and stats, key by key.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/xsegctl_lib.sh"
 ctl_begin "xsegctl output"
 

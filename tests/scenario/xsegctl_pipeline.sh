@@ -4,7 +4,6 @@
 # up and down: what is wrong with a file is said with its line; a pipeline comes up whole or not at
 # all; two keepers never keep one segment.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/xsegctl_lib.sh"
 ctl_begin "xsegctl up and down"
 

@@ -3,7 +3,6 @@
 #
 # segment create, destroy, list, dump; and segment files that are not what they should be.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/xsegctl_lib.sh"
 ctl_begin "xsegctl segment"
 

@@ -3,7 +3,6 @@
 #
 # volume create, rm, list, info, import and export.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/xsegctl_lib.sh"
 ctl_begin "xsegctl volume"
 

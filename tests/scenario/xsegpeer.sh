@@ -3,7 +3,6 @@
 #
 # The program that hosts peers: what it says and how it ends. Command line, start, signals, stops.
 
-# shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/lib.sh"
 scene_begin "xsegpeer"
 scene_need_skerry

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# shellcheck shell=bash disable=SC2034
+# shellcheck shell=bash
 #
 # Against a cluster of our own, in memory.
 STORE_SHARED=timeout=60s
-# shellcheck source-path=SCRIPTDIR/../scenario
 . "$(dirname "${BASH_SOURCE[0]}")/../scenario/ceph_lib.sh"
 store_begin() {
     scene_has_module blocker_rados && ceph_have && ceph_start "$STORE_DIR"

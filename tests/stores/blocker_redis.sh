@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# shellcheck shell=bash disable=SC2034
+# shellcheck shell=bash
 #
 # Against a server of our own, on a UNIX socket.
 STORE_SHARED=timeout=60s
-# shellcheck source-path=SCRIPTDIR/../scenario
 . "$(dirname "${BASH_SOURCE[0]}")/../scenario/redis_lib.sh"
 store_begin() {
     scene_has_module blocker_redis && redis_have && redis_start "$STORE_DIR"

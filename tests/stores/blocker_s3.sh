@@ -2,7 +2,6 @@
 # shellcheck shell=bash
 #
 # Against a server of our own. Two segments may not write to one prefix, so they are not tried.
-# shellcheck source-path=SCRIPTDIR/../scenario
 . "$(dirname "${BASH_SOURCE[0]}")/../scenario/s3_lib.sh"
 store_begin() {
     scene_has_module blocker_s3 && s3_have && s3_start "$STORE_DIR"

@@ -3,7 +3,6 @@
 #
 # Images: many small files and cartridges, so that all ends of them are met; then a drive and a
 # changer behind a target of our own, where there is one.
-# shellcheck source-path=SCRIPTDIR/../scenario
 . "$(dirname "${BASH_SOURCE[0]}")/../scenario/tape_lib.sh"
 store_begin() {
     scene_has_module blocker_tape && tape_have && tape_start "$STORE_DIR/target" 3 256

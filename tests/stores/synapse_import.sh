@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# shellcheck shell=bash disable=SC2034
+# shellcheck shell=bash
 #
 # A memory blocker in another segment, over a bridge.
 STORE_SHARED=timeout=60s

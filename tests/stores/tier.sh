@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# shellcheck shell=bash disable=SC2034
+# shellcheck shell=bash
 #
 # A tier between two stores of files; with room for little, objects come and go.
 store_begin() {
