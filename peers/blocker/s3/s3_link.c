@@ -10,10 +10,13 @@
 #include <base/must.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <openssl/evp.h>
 #include <peer/peer.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <time.h>
 
 #include "peers/blocker/s3/s3.h"
@@ -471,11 +474,17 @@ void s3_link_wait(struct s3_link *link)
 
 /* --- libcurl on libevent -------------------------------------------------------------------- */
 
+/*
+ * A server that sends headers and data apart (radosgw) keeps the data back until the headers are
+ * acknowledged (Nagle), which the kernel puts off for 40 ms: it is told to do that at once.
+ */
 static void on_socket(evutil_socket_t fd, short what, void *whose)
 {
 	struct s3_link *link = whose;
 	int running, mask = (what & EV_READ ? CURL_CSELECT_IN : 0) |
 			    (what & EV_WRITE ? CURL_CSELECT_OUT : 0);
+	if (what & EV_READ)
+		setsockopt(fd, IPPROTO_TCP, TCP_QUICKACK, &(int){1}, sizeof(int));
 	curl_multi_socket_action(link->multi, fd, mask, &running);
 }
 
