@@ -11,6 +11,8 @@
 #include <event2/bufferevent_ssl.h>
 #include <event2/event.h>
 #include <event2/listener.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <pthread.h>
@@ -131,6 +133,9 @@ static void on_event(struct bufferevent *which, short what, void *whose)
 {
 	struct pair *pair = whose;
 	if (what & BEV_EVENT_CONNECTED) {
+		/* or a command's last record waits until its first is acknowledged */
+		setsockopt(
+			bufferevent_getfd(which), IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
 		note_reason(pair->tunnel, "");
 		pair->greeted = true;
 		return;
