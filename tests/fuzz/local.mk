@@ -80,7 +80,7 @@ fuzz_control_LDADD = $(xsegd_LDADD)
 
 EXTRA_DIST += tests/fuzz/run.sh tests/fuzz/control.dict tests/fuzz/pipeline.dict tests/fuzz/corpus
 
-# FUZZ_SECONDS each; CI takes 30
+# FUZZ_SECONDS each; CI takes 10
 .PHONY: fuzz
 fuzz:
 	@FUZZ_SECONDS=$${FUZZ_SECONDS:-600} bash $(srcdir)/tests/fuzz/run.sh $(abs_builddir)/fuzz

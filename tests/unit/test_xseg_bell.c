@@ -216,7 +216,7 @@ UNIT(test_fd_full)
 	setup();
 	xseg_ringer_init(&ringer, &seg);
 	ck_assert_int_eq(xseg_bell_open_fd(&seg, 0, &fd), 0);
-	for (unsigned i = 0; i < 200000; i++) {
+	for (unsigned i = 0; i < 70000; i++) {
 		atomic_store(&seg.lanes[0].bell.asleep, 1);
 		xseg_bell_ring(&ringer, 0);
 	}
