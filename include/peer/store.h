@@ -66,7 +66,6 @@ static inline bool store_makes_hole(const struct job *job)
 	       (job->op == XSEG_OP_ZERO && !(job->flags & XSEG_F_NO_HOLE));
 }
 
-bool store_is_zero(const void *bytes, size_t size);
 /* Pages of a range's bytes that are all zeros, or all not, as far as they go: for stores that
    cannot tell holes from what was written as zeros. Begin with {0}; it moves on to the next one,
    false: there is none. */

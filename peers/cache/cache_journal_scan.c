@@ -4,6 +4,7 @@
  * That is the end, cut off by a crash, unless a later record says that what is missing was durable
  * once: then the file was damaged, and nothing is made of it.
  */
+#include <base/bytes.h>
 #include <base/crc32c.h>
 #include <base/log.h>
 #include <errno.h>
@@ -76,14 +77,6 @@ static int read_header(const struct journal_log *log, uint64_t offset, uint8_t *
 	return error ? error : crc_is_right(record);
 }
 
-static bool is_zero(const uint8_t *data, uint64_t size)
-{
-	for (uint64_t i = 0; i < size; i++)
-		if (data[i])
-			return false;
-	return true;
-}
-
 /* What follows the items: their data, then zeros. */
 static bool data_is_right(const struct journal_record *record)
 {
@@ -96,7 +89,7 @@ static bool data_is_right(const struct journal_record *record)
 			return false;
 		at += size;
 	}
-	return is_zero((const uint8_t *)record + at, record->size - at);
+	return bytes_are_zero((const uint8_t *)record + at, record->size - at);
 }
 
 /* The record that is due here: 1 whole, 0 not, or -errno. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is the same in every store: the rules of records, and how answers are laid out. */
+#include <base/bytes.h>
 #include <base/time.h>
 #include <peer/store.h>
 #include <stdlib.h>
@@ -43,22 +44,16 @@ int store_record_answer(struct job *job, const void *record, size_t size)
 
 /* --- zeros ----------------------------------------------------------------------------------- */
 
-bool store_is_zero(const void *bytes, size_t size)
-{
-	const char *at = bytes;
-	return size == 0 || (!*at && !memcmp(at, at + 1, size - 1));
-}
-
 bool store_stretch_next(const struct job *job, const char *bytes, struct store_stretch *s)
 {
 	uint32_t at = s->at + s->size;
 	if (at >= job->length)
 		return false;
 	*s = (struct store_stretch){.at = at, .size = store_piece_of(job, at).size};
-	s->zero = store_is_zero(bytes + at, s->size);
+	s->zero = bytes_are_zero(bytes + at, s->size);
 	for (uint32_t more; (at = s->at + s->size) < job->length; s->size += more) {
 		more = store_piece_of(job, at).size;
-		if (store_is_zero(bytes + at, more) != s->zero)
+		if (bytes_are_zero(bytes + at, more) != s->zero)
 			break;
 	}
 	return true;

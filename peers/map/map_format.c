@@ -2,6 +2,7 @@
 /* The bytes of all that a volume and its map have in the store. */
 #include "peers/map/map_format.h"
 
+#include <base/bytes.h>
 #include <base/crc32c.h>
 #include <errno.h>
 #include <string.h>
@@ -64,10 +65,7 @@ static uint64_t get_u64(const uint8_t **at)
 
 static bool is_zero(const uint8_t *from, const uint8_t *end)
 {
-	while (from < end)
-		if (*from++ != 0)
-			return false;
-	return true;
+	return bytes_are_zero(from, (size_t)(end - from));
 }
 
 /* The bytes behind the end of a name are zero, whatever lay in the caller's buffer. */

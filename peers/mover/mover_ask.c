@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Requests that concern both stores: lists, names, what is flushed, what is copied across. */
+#include <base/bytes.h>
+
 #include "peers/mover/mover.h"
 
 /* --- the same to both ----------------------------------------------------------------------- */
@@ -270,7 +272,7 @@ static bool across_write(struct peer *peer, void *context)
 	struct across *across = context;
 	const struct job *job = across->job;
 	uint32_t length = job->length;
-	bool zero = store_is_zero(across->bytes, length);
+	bool zero = bytes_are_zero(across->bytes, length);
 	if (!across->write && call_begin(peer, &across->write) != 0)
 		return false;
 	struct call *call = across->write;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A batch of objects: read, written and flushed; later, when nobody looks at them, deleted. */
+#include <base/bytes.h>
 #include <base/crash.h>
 #include <base/log.h>
 #include <base/time.h>
@@ -91,7 +92,7 @@ static unsigned write_parts(struct copies *copies, unsigned i, unsigned count)
 	uint32_t begin = 0, size = (uint32_t)piece->size;
 	for (uint32_t at = 0; at < size; at = at + PART < size ? at + PART : size) {
 		uint32_t n = size - at < PART ? size - at : PART;
-		bool zero = store_is_zero(bytes + at, n), last = at + n == size;
+		bool zero = bytes_are_zero(bytes + at, n), last = at + n == size;
 		uint32_t end = zero ? at : at + n;
 		if (zero && last && begin == at)
 			begin = size - XSEG_SECTOR;

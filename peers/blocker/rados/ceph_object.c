@@ -3,6 +3,7 @@
  * Objects as a whole. One is in its volume's index before it is made, and leaves it after it was
  * removed; two workers do not do that to one object at once.
  */
+#include <base/bytes.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -107,7 +108,7 @@ static int copy_to(struct ceph_link *link, const struct job *job, const char *by
 	int error = 0;
 	ceph_object_name(name, &job->key);
 	rados_write_op_t op = rados_create_write_op();
-	bool whole = store_is_zero(bytes, job->length);
+	bool whole = bytes_are_zero(bytes, job->length);
 	if (whole)
 		rados_write_op_assert_exists(op);
 	else

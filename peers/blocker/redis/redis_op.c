@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Operations: each is a few commands to the server, one after the other. */
+#include <base/bytes.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -198,7 +199,7 @@ static void copy_reply(struct redis_op *op, const redisReply *reply)
 	char length[16];
 	if (!redis_op_is_good(op, reply))
 		return;
-	if (store_is_zero(reply->str, (size_t)reply->len)) {
+	if (bytes_are_zero(reply->str, (size_t)reply->len)) {
 		snprintf(length, sizeof(length), "%" PRIu32, job->length);
 		change_send(op, 'd', length, strlen(length));
 		return;

@@ -7,6 +7,7 @@
  * Each PUT names what it replaces: one that was given up, and that the server does late, is refused
  * since the object has changed. What an object holds is kept for a while, to spare the next GET.
  */
+#include <base/bytes.h>
 #include <base/clock.h>
 #include <base/hash.h>
 #include <errno.h>
@@ -301,7 +302,7 @@ static bool apply(struct s3_object *o, const struct job *job)
 static void trim(struct s3_object *o)
 {
 	while (o->size >= XSEG_SECTOR &&
-		store_is_zero(o->bytes + o->size - XSEG_SECTOR, XSEG_SECTOR))
+		bytes_are_zero(o->bytes + o->size - XSEG_SECTOR, XSEG_SECTOR))
 		o->size -= XSEG_SECTOR;
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What only reads, and where each operation goes. */
+#include <base/bytes.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -116,7 +117,7 @@ static void status_answer(struct s3_op *op)
 static void copy_answer(struct s3_op *op)
 {
 	struct job *job = op->job;
-	if (!store_is_zero(op->bytes, job->length)) {
+	if (!bytes_are_zero(op->bytes, job->length)) {
 		job->context = op->bytes;
 		op->bytes = NULL;
 	} else {
