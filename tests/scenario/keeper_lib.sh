@@ -93,15 +93,12 @@ kill_peer() {
     kill -s KILL "${pids[@]}"
 }
 
-# Whatever its exit status says of others.
-peer_state() {
-    { "$XSEGCTL" status --json || true; } | jq -r ".peers[] | select(.name == \"$1\").state"
-}
+peer_state() { peer_ask "$SKERRY_SEGMENT" "$1" .state; }
 state_is() { [ "$(peer_state "$1")" = "$2" ]; }
 
 other_serves() {
-    { "$XSEGCTL" status --json || true; } | jq -e ".peers[] | select(.name == \"$1\") |
-        .state == \"serving\" and .health == \"ok\" and .pid != $2"
+    [ "$(peer_ask "$SKERRY_SEGMENT" "$1" ".state == \"serving\" and .health == \"ok\" and
+        .pid != $2")" = true ]
 }
 
 back() { scene_until "${3:-10}" other_serves "$1" "$2"; }

@@ -88,10 +88,12 @@ pipeline() {
 
 keeper_pid() { cat "$SKERRY_RUN_DIR/$1/xsegd.pid"; }
 
-# Whatever its exit status says of others.
-peer_pid() {
-    { "$XSEGCTL" -s "$1" status --json || true; } | jq -r ".peers[] | select(.name == \"$2\").pid"
+# SEGMENT PEER FILTER, whatever the exit status says of others.
+peer_ask() {
+    { "$XSEGCTL" -s "$1" status --json || true; } |
+        jq -r ".peers[] | select(.name == \"$2\") | $3"
 }
+peer_pid() { peer_ask "$1" "$2" .pid; }
 
 # A zombie has let go of all that it had.
 gone() { ! grep -qE '^State:[[:space:]]+[^ZX]' "/proc/$1/status" 2>/dev/null; }

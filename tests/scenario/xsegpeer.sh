@@ -83,40 +83,51 @@ scene_segment demo 64M
 cat >"$SCENE_DIR/notify.py" <<'PY'
 import os, signal, socket, subprocess, sys
 path, *command = sys.argv[1:]
+PATIENCE = 60  # for what has to come, however busy the machine is
 s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
 s.bind(path)
-s.settimeout(10)
-env = dict(os.environ, NOTIFY_SOCKET=path, WATCHDOG_USEC="3000000")
-p = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL)
-ready = s.recv(4096)
-alive = [s.recv(4096)]
-s.settimeout(0.1)
-for _ in range(100):  # a signal in between puts the next one not off
-    p.send_signal(signal.SIGUSR1)
+
+
+def heard(seconds):
+    s.settimeout(seconds)
     try:
-        alive.append(s.recv(4096))
-        break
+        return s.recv(4096)
     except TimeoutError:
+        return b""
+
+
+def check(p):
+    ready, alive = heard(PATIENCE), [heard(PATIENCE)]
+    for _ in range(10 * PATIENCE):  # a signal in between puts the next one not off
+        p.send_signal(signal.SIGUSR1)
+        alive += filter(None, [heard(0.1)])
+        if len(alive) == 2:
+            break
+    p.send_signal(signal.SIGSTOP)
+    os.waitpid(p.pid, os.WUNTRACED)
+    while heard(0.1):  # from before
         pass
-os.kill(p.pid, signal.SIGSTOP)
-s.settimeout(3)
-try:
-    silent = not s.recv(4096)
-except TimeoutError:
-    silent = True
-os.kill(p.pid, signal.SIGCONT)
-p.terminate()
-s.settimeout(10)
-stopping = s.recv(4096)
-while b"WATCHDOG" in stopping:
-    stopping = s.recv(4096)
-p.wait(10)
-sys.exit(not (b"READY=1" in ready and alive == [b"WATCHDOG=1"] * 2 and silent and
-              b"STOPPING=1" in stopping and p.returncode == 0))
+    silent = not heard(3)
+    p.send_signal(signal.SIGCONT)
+    p.terminate()
+    stopping = heard(PATIENCE)
+    while b"WATCHDOG" in stopping:
+        stopping = heard(PATIENCE)
+    return (b"READY=1" in ready and alive == [b"WATCHDOG=1"] * 2 and silent and
+            b"STOPPING=1" in stopping and p.wait(PATIENCE) == 0)
+
+
+env = dict(os.environ, NOTIFY_SOCKET=path, WATCHDOG_USEC="3000000")
+with subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL) as peer:
+    try:
+        ok = check(peer)
+    finally:
+        peer.kill()
+sys.exit(not ok)
 PY
 tap_run "the service manager is told: ready, alive, stopping" python3 "$SCENE_DIR/notify.py" \
     "$SCENE_DIR/notify" \
-    "$XSEGPEER" -s demo n=blocker_null
+    "$XSEGPEER" -s demo --die-with-parent n=blocker_null
 scene_peer second -s demo --dump-file "$SCENE_DIR/dump" n=blocker_null
 scene_kill USR1 second
 tap_run "the dump goes to a file" scene_until 5 grep -q 'peer n' "$SCENE_DIR/dump"
