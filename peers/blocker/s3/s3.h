@@ -112,6 +112,7 @@ struct s3_transfer {
 	struct s3_easy *easy;
 	uint64_t until_ns, retry_ns, backoff_ns;
 	unsigned tries;
+	char why[512]; /* the last try failed: the server's words, or libcurl's */
 };
 
 int s3_link_open(struct s3_link *link, struct s3_store *store, struct peer *peer);

@@ -309,6 +309,7 @@ void s3_link_submit(struct s3_link *link, struct s3_transfer *t)
 	t->by = link;
 	t->until_ns = clock_now_ns() + link->store->options->timeout;
 	t->tries = 0;
+	*t->why = 0;
 	t->backoff_ns = 0;
 	transmit(link, t);
 }
@@ -360,14 +361,15 @@ static bool clock_is_wrong(struct s3_store *store, const struct s3_transfer *t)
 	return true;
 }
 
-/* words: the server's, or libcurl's. */
-static int judge(struct s3_link *link, struct s3_transfer *t, CURLcode rc, char *words, size_t size)
+/* A try that ends because no time is left does not know why: the one before it does. */
+static int judge(struct s3_link *link, struct s3_transfer *t, CURLcode rc, uint64_t now)
 {
 	char code[64] = "", message[256] = "";
 	const char *at = t->text_size ? t->text : NULL, *from = at;
 	if (rc != CURLE_OK) {
-		snprintf(words, size, "%s",
-			*t->easy->words ? t->easy->words : curl_easy_strerror(rc));
+		if (!*t->why || rc != CURLE_OPERATION_TIMEDOUT || now < t->until_ns)
+			snprintf(t->why, sizeof(t->why), "%s",
+				*t->easy->words ? t->easy->words : curl_easy_strerror(rc));
 		return rc == CURLE_PEER_FAILED_VERIFICATION || rc == CURLE_SSL_CACERT_BADFILE
 			       ? -EACCES
 			       : AGAIN;
@@ -376,8 +378,8 @@ static int judge(struct s3_link *link, struct s3_transfer *t, CURLcode rc, char 
 		return 0;
 	s3_link_element(&at, "Code", code, sizeof(code));
 	s3_link_element(&from, "Message", message, sizeof(message));
-	snprintf(words, size, "the server says: %s%s%s (status %d)", code, *message ? ": " : "",
-		message, t->status);
+	snprintf(t->why, sizeof(t->why), "the server says: %s%s%s (status %d)", code,
+		*message ? ": " : "", message, t->status);
 	if (clock_is_wrong(link->store, t))
 		return AGAIN;
 	int error = of_code(code);
@@ -403,21 +405,20 @@ static void wait_a_while(struct s3_link *link, struct s3_transfer *t, uint64_t n
 
 static void ended(struct s3_link *link, struct s3_transfer *t, CURLcode rc)
 {
-	char words[512] = "";
 	uint64_t now = clock_now_ns();
 	take_headers(t);
-	int error = judge(link, t, rc, words, sizeof(words));
+	int error = judge(link, t, rc, now);
 	easy_give(link, t->easy);
 	t->easy = NULL;
 	if (error == AGAIN && now < t->until_ns) {
 		wait_a_while(link, t, now);
 		return;
 	}
-	snprintf(link->words, sizeof(link->words), "%s", words);
+	snprintf(link->words, sizeof(link->words), "%s", t->why);
 	if (error == AGAIN) {
 		error = -ETIMEDOUT;
 		snprintf(link->words, sizeof(link->words),
-			"nothing in time, %u tries; the last: %s", t->tries, words);
+			"nothing in time, %u tries; the last: %s", t->tries, t->why);
 	}
 	if (is_worth_saying(error)) {
 		s3_link_say(link, error, link->words);
