@@ -79,8 +79,9 @@ struct cache_options {
 struct cache_journal;
 
 struct cache_shared {
-	pthread_mutex_t lock;	/* to make a volume, to change settings; never on the data path */
-	_Atomic uint32_t phase; /* enum cache_phase */
+	pthread_mutex_t lock;	 /* to make a volume, to change settings; never on the data path */
+	_Atomic uint32_t phase;	 /* enum cache_phase */
+	_Atomic uint32_t phases; /* grows: it has changed */
 	_Atomic uint32_t policy;
 	_Atomic uint64_t size;		   /* bytes */
 	_Atomic uint32_t mode, ack, share; /* of volumes that have no setting of their own */

@@ -147,6 +147,7 @@ static void set_phase(struct peer *peer, enum cache_phase phase, bool beginning)
 	struct cache_shared *shared = cache_shared(peer);
 	shared->beginning = beginning;
 	atomic_store(&shared->phase, phase);
+	atomic_fetch_add(&shared->phases, 1);
 	crash_point("cache.control.phase");
 	cache_meta_save(peer);
 }
@@ -629,6 +630,8 @@ static void control_fence(struct peer *peer, struct job *job)
 	struct cache_volume *volume = cache_volume_get(peer, job->key.volume);
 	uint64_t term = job->arg1, line = job->offset ? job->offset : term;
 	uint64_t seen = volume ? atomic_load(&volume->term) : 0;
+	if (volume) /* it is to be told again who has left */
+		atomic_store(&volume->left, 0);
 	if (!volume || (job->flags & XSEG_F_READ_ONLY) || term < seen) {
 		job_forward(job, CACHE_STORE);
 		return;

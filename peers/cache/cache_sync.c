@@ -22,17 +22,63 @@ void cache_sync_fenced(struct peer *peer, struct job *job)
 	cache->hurry = true;
 }
 
+static void left(struct call *call)
+{
+	struct job *job = call->context;
+	struct cache_volume *volume = cache_volume_find(call->peer, job->key.volume);
+	int rc = call->result;
+	call_end(call);
+	if (rc == 0 && volume)
+		atomic_store(&volume->left, job->arg0);
+	if (rc == 0)
+		job_complete(job, 0);
+	else
+		job_fail(job, rc);
+}
+
+static bool leave_again(struct peer *peer, void *context)
+{
+	struct job *job = context;
+	const struct cache_volume *volume = cache_volume_find(peer, job->key.volume);
+	struct call *call;
+	if (call_begin(peer, &call))
+		return false;
+	call_as(call, job);
+	call->arg0 = XSEG_CONTROL_LEAVE;
+	call->arg1 = !volume || !atomic_load(&volume->left); /* a cache below is to hear of it */
+	call->context = job;
+	call_submit(call, CACHE_STORE, left);
+	return true;
+}
+
+/* What the job has waited for, in one number: it is another one after any write, as all that it is
+   made of only grows, and after a time in which writes were passed on without being counted. */
+static uint64_t leave_sign(const struct peer *peer, const struct job *job)
+{
+	return job->arg0 + job->arg1 + atomic_load(&cache_shared(peer)->phases);
+}
+
+static void leave(struct peer *peer, struct job *job, const struct cache_volume *volume)
+{
+	job->arg0 = leave_sign(peer, job);
+	if (volume && cache_phase_now(peer) == CACHE_CACHING &&
+		atomic_load(&volume->left) == job->arg0)
+		job_complete(job, 0);
+	else if (!leave_again(peer, job))
+		peer_retry(peer, leave_again, job);
+}
+
 /* Those that came as controls go on from here; only a FENCE has an offset: since which term. */
 static void sync_control(struct peer *peer, struct job *job)
 {
 	const struct cache_volume *volume = cache_volume_find(peer, job->key.volume);
-	bool fence = job->offset != 0;
-	job->arg0 = fence ? XSEG_CONTROL_FENCE : XSEG_CONTROL_LEAVE;
-	job->arg1 = fence && volume ? atomic_load(&volume->next_term) : 0;
-	if (fence)
-		cache_sync_fenced(peer, job);
-	else
-		job_forward(job, CACHE_STORE);
+	if (job->offset == 0) {
+		leave(peer, job, volume);
+		return;
+	}
+	job->arg0 = XSEG_CONTROL_FENCE;
+	job->arg1 = volume ? atomic_load(&volume->next_term) : 0;
+	cache_sync_fenced(peer, job);
 }
 
 static void sync_complete(struct peer *peer, struct job *job)
@@ -285,6 +331,8 @@ void cache_sync_flush(struct peer *peer, struct job *job)
 void cache_sync_leave(struct peer *peer, struct job *job)
 {
 	struct cache_local *local = cache_volume_local_get(peer, job->key.volume);
+	if (local && job->arg1 && job->offset == 0)
+		atomic_store(&local->volume->left, 0);
 	if (local)
 		sync_wait(peer, local, job, cache_epoch_goal(local));
 	else

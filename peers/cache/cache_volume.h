@@ -42,6 +42,7 @@ struct cache_volume {
 	_Atomic int error;	    /* of the last write-back or flush; 0: none */
 	_Atomic uint64_t term;	    /* of its home record, as heard last; 0: unknown */
 	_Atomic uint64_t next_term; /* what is older is being thrown away */
+	_Atomic uint64_t left;	    /* all of cache_sync.c's leave_sign() is at the store; 0: no */
 	_Atomic bool discards; /* up to and with discard_epoch nothing is written back any more */
 	_Atomic uint32_t discard_epoch;
 	_Atomic uint64_t used;	/* buckets */

@@ -140,6 +140,7 @@ struct map_home {
 	uint64_t since;	   /* since this term it was only ever handed over; 0: not handed over */
 	uint64_t previous; /* where `last` has it from, if it was handed over */
 	uint32_t flags;	   /* MAP_HOME_* */
+	uint64_t version;  /* no part of it: of the record as read or put; 0: neither */
 };
 
 /* May a volume look like this? 0 or -EINVAL. */

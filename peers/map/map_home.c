@@ -14,24 +14,23 @@ static struct xseg_key home_key(uint64_t id)
 	return (struct xseg_key){.volume = id, .epoch = XSEG_EPOCH_HOME};
 }
 
-/* *version is right for -EILSEQ, too. */
-static int home_get(struct map_store *store, uint64_t id, struct map_home *home, uint64_t *version)
+/* Its version is right for -EILSEQ, too. */
+static int home_get(struct map_store *store, uint64_t id, struct map_home *home)
 {
 	uint8_t bytes[XSEG_RECORD_MAX];
-	*version = 0;
 	*home = (struct map_home){.id = id};
-	int rc = store->get(store, home_key(id), bytes, version);
+	int rc = store->get(store, home_key(id), bytes, &home->version);
 	if (rc < 0)
 		return rc;
 	rc = map_format_home_decode(bytes, (size_t)rc, home);
 	return rc == 0 && home->id != id ? -EILSEQ : rc;
 }
 
-static int home_put(struct map_store *store, const struct map_home *home, uint64_t version)
+static int home_put(struct map_store *store, struct map_home *home)
 {
 	uint8_t bytes[MAP_HOME_RECORD_SIZE];
 	map_format_home_encode(home, bytes);
-	int rc = store->put(store, home_key(home->id), bytes, sizeof(bytes), &version);
+	int rc = store->put(store, home_key(home->id), bytes, sizeof(bytes), &home->version);
 	return rc == -EEXIST || rc == -ENOENT ? -ESTALE : rc;
 }
 
@@ -64,7 +63,7 @@ static bool is_dead(const struct map_home *home, const struct map_claim *claim)
 	       claim->boot != 0 && home->boot != claim->boot;
 }
 
-static bool is_over(const struct map_home *home, uint64_t version, const struct map_claim *claim)
+static bool is_over(const struct map_home *home, const struct map_claim *claim)
 {
 	if (is_dead(home, claim))
 		return true;
@@ -72,7 +71,7 @@ static bool is_over(const struct map_home *home, uint64_t version, const struct 
 		return claim->boot_ns >= home->until_boot_ns;
 	uint64_t lease_ns = home->lease_ns != 0 ? home->lease_ns : claim->lease_ns;
 	return claim->watch &&
-	       unchanged_for(claim->watch, home->id, version, claim->boot_ns, lease_ns);
+	       unchanged_for(claim->watch, home->id, home->version, claim->boot_ns, lease_ns);
 }
 
 /* --- changes --------------------------------------------------------------------------------- */
@@ -119,23 +118,22 @@ static void home_renew(struct map_home *home, const struct map_claim *claim)
 static int acquire_once(struct map_store *store, uint64_t id, const struct map_claim *claim,
 	bool force, struct map_home *found)
 {
-	uint64_t version;
 	struct map_home home;
-	int rc = home_get(store, id, &home, &version);
+	int rc = home_get(store, id, &home);
 	if (rc == -EILSEQ && force)
-		home = (struct map_home){.id = id, .term = claim->now_ns};
+		home = (struct map_home){.id = id, .term = claim->now_ns, .version = home.version};
 	else if (rc != 0 && rc != -ENOENT)
 		return rc;
 	*found = home;
 	if (home.owner != claim->owner) {
 		bool kept = home.owner != 0 || (home.next != 0 && home.next != claim->owner &&
 						       home.last != claim->owner);
-		if (kept && !force && !is_over(&home, version, claim))
+		if (kept && !force && !is_over(&home, claim))
 			return -EBUSY;
 		home_take(&home, claim);
 	}
 	home_renew(&home, claim);
-	rc = home_put(store, &home, version);
+	rc = home_put(store, &home);
 	if (rc == 0)
 		*found = home;
 	return rc;
@@ -157,11 +155,10 @@ int map_home_acquire(struct map_store *store, uint64_t id, const struct map_clai
 int map_home_renew(struct map_store *store, uint64_t id, const struct map_claim *claim,
 	uint64_t term, struct map_home *found)
 {
-	uint64_t version;
 	if (!claim_check(id, claim))
 		return -EINVAL;
 	for (unsigned tries = 0; tries < TRIES; tries++) {
-		int rc = home_get(store, id, found, &version);
+		int rc = found->version != 0 ? 0 : home_get(store, id, found);
 		if (rc == -ENOENT ||
 			(rc == 0 && (found->owner != claim->owner || found->term != term)))
 			return -ESTALE;
@@ -169,23 +166,23 @@ int map_home_renew(struct map_store *store, uint64_t id, const struct map_claim 
 			return rc;
 		struct map_home home = *found;
 		home_renew(&home, claim);
-		rc = home_put(store, &home, version);
+		rc = home_put(store, &home);
 		if (rc == 0)
 			*found = home;
 		if (rc != -ESTALE)
 			return rc;
+		found->version = 0;
 	}
 	return -EBUSY;
 }
 
 /* Term and host stay: the term for the next one's, the host for people. -ENOENT: it is not ours. */
 static int let_go(struct map_store *store, uint64_t id, uint64_t owner, uint64_t term,
-	uint64_t next, const struct map_claim *claim)
+	uint64_t next, const struct map_claim *claim, const struct map_home *known)
 {
-	struct map_home home;
-	uint64_t version;
+	struct map_home home = known ? *known : (struct map_home){0};
 	for (unsigned tries = 0; tries < TRIES; tries++) {
-		int rc = home_get(store, id, &home, &version);
+		int rc = home.version != 0 ? 0 : home_get(store, id, &home);
 		bool is_meant = rc == 0 && (term == 0 || home.term == term);
 		if (is_meant && home.owner == 0 && home.next == next)
 			return 0; /* said again */
@@ -198,30 +195,30 @@ static int let_go(struct map_store *store, uint64_t id, uint64_t owner, uint64_t
 		home.next = next;
 		if (claim)
 			home_renew(&home, claim);
-		rc = home_put(store, &home, version);
+		rc = home_put(store, &home);
 		if (rc != -ESTALE)
 			return rc;
+		home.version = 0;
 	}
 	return -EBUSY;
 }
 
 int map_home_give(struct map_store *store, uint64_t id, const struct map_claim *claim,
-	uint64_t term, uint64_t next)
+	uint64_t term, uint64_t next, const struct map_home *known)
 {
 	if (!claim_check(id, claim) || next == 0 || next == claim->owner)
 		return -EINVAL;
-	int rc = let_go(store, id, claim->owner, term, next, claim);
+	int rc = let_go(store, id, claim->owner, term, next, claim, known);
 	return rc == -ENOENT ? -ESTALE : rc;
 }
 
 int map_home_release(struct map_store *store, uint64_t id, uint64_t owner, uint64_t term)
 {
-	int rc = let_go(store, id, owner, term, 0, NULL);
+	int rc = let_go(store, id, owner, term, 0, NULL, NULL);
 	return rc == -ENOENT ? 0 : rc;
 }
 
 int map_home_read(struct map_store *store, uint64_t id, struct map_home *found)
 {
-	uint64_t version;
-	return home_get(store, id, found, &version);
+	return home_get(store, id, found);
 }

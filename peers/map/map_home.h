@@ -43,16 +43,17 @@ void map_home_watch_init(struct map_watch *watch);
 /* Ours from now on; ours already: renewed, the term stays. `force`: whoever has it. */
 int map_home_acquire(struct map_store *store, uint64_t id, const struct map_claim *claim,
 	bool force, struct map_home *found);
-/* -ESTALE: lost. */
+/* -ESTALE: lost. *found: as it was put last, which saves a read; or .version 0. */
 int map_home_renew(struct map_store *store, uint64_t id, const struct map_claim *claim,
 	uint64_t term, struct map_home *found);
 /*
  * Handed over: nobody's, and only `next` may have it, or `owner` again, whoever is first, until a
  * lease's time is over. Whoever of the two comes late finds it another's: there is nothing to be
  * decided but by this record. `term` 0: whichever it is in. -ESTALE: it is not ours.
+ * `known`: as it was put last, or NULL.
  */
 int map_home_give(struct map_store *store, uint64_t id, const struct map_claim *claim,
-	uint64_t term, uint64_t next);
+	uint64_t term, uint64_t next, const struct map_home *known);
 /* Fine when it is not ours any more. */
 int map_home_release(struct map_store *store, uint64_t id, uint64_t owner, uint64_t term);
 /* -ENOENT: nobody ever had it. */

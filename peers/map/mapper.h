@@ -209,7 +209,7 @@ struct mapper_holder { /* a composer's lane */
 };
 
 struct mapper_lease {
-	uint64_t id, term, until_ns;
+	struct map_home home;	     /* its record, as read or put last */
 	struct mapper_holder holder; /* who asked for it, or named it, last */
 	uint64_t held_ns;	     /* when that was */
 	uint64_t renew_ns;	     /* monotonic; when next */
@@ -242,6 +242,10 @@ struct mapper_lease *mapper_lease_find(struct mapper_leases *leases, uint64_t id
 /* May we write to the volume? *term when we may. -ENOENT: nobody here has asked for it; -ESTALE:
    lost. */
 int mapper_lease_look(struct mapper_shared *shared, uint64_t id, uint64_t *term);
+/* The same; *home: its record, for whoever changes it next, or zeros. */
+int mapper_lease_known(struct mapper_shared *shared, uint64_t id, struct map_home *home);
+/* It was read, and may be another copy than the one that was put (a mover's). */
+void mapper_lease_seen(struct mapper_shared *shared, const struct map_home *home);
 int mapper_lease_add(struct mapper_shared *shared, const struct map_home *home);
 void mapper_lease_remove(struct mapper_shared *shared, uint64_t id);
 /* Said once in the log. */

@@ -87,7 +87,8 @@ int mapper_control_release(struct mapper_task *task)
 	struct map_home home;
 	int rc;
 	if (task->arg != 0) {
-		rc = map_home_give(store, task->volume, &claim, 0, task->arg);
+		mapper_lease_known(shared, task->volume, &home);
+		rc = map_home_give(store, task->volume, &claim, 0, task->arg, &home);
 	} else {
 		rc = map_home_read(store, task->volume, &home);
 		if (rc == 0 && home.owner == shared->owner && !(home.flags & MAP_HOME_CHANGING))
@@ -105,6 +106,7 @@ int mapper_control_home(struct mapper_task *task)
 	int rc = map_home_read(mapper_task_store(task), task->volume, &home);
 	if (rc != 0 && rc != -ENOENT)
 		return rc;
+	mapper_lease_seen(mapper_shared(task), &home);
 	struct map_home_info *out = mapper_task_answer(task, sizeof(*out));
 	if (!out)
 		return task->error;

@@ -28,7 +28,7 @@ struct mapper_lease *mapper_lease_find(struct mapper_leases *leases, uint64_t id
 {
 	struct mapper_lease *lease;
 	LIST_FOREACH (lease, bucket_of(leases, id), link)
-		if (lease->id == id)
+		if (lease->home.id == id)
 			return lease;
 	return NULL;
 }
@@ -63,14 +63,32 @@ static void unplan(struct mapper_leases *leases, struct mapper_lease *lease)
 
 /* --- who asks ------------------------------------------------------------------------------- */
 
-int mapper_lease_look(struct mapper_shared *shared, uint64_t id, uint64_t *term)
+int mapper_lease_known(struct mapper_shared *shared, uint64_t id, struct map_home *home)
 {
 	struct mapper_leases *leases = &shared->leases;
 	pthread_mutex_lock(&leases->lock);
-	struct mapper_lease *lease = mapper_lease_find(leases, id);
+	const struct mapper_lease *lease = mapper_lease_find(leases, id);
 	int rc = !lease ? -ENOENT : lease->lost ? -ESTALE : 0;
-	*term = lease ? lease->term : 0;
+	*home = lease ? lease->home : (struct map_home){0};
 	pthread_mutex_unlock(&leases->lock);
+	return rc;
+}
+
+void mapper_lease_seen(struct mapper_shared *shared, const struct map_home *home)
+{
+	struct mapper_leases *leases = &shared->leases;
+	pthread_mutex_lock(&leases->lock);
+	struct mapper_lease *lease = mapper_lease_find(leases, home->id);
+	if (lease && home->owner == lease->home.owner && home->term == lease->home.term)
+		lease->home = *home;
+	pthread_mutex_unlock(&leases->lock);
+}
+
+int mapper_lease_look(struct mapper_shared *shared, uint64_t id, uint64_t *term)
+{
+	struct map_home home;
+	int rc = mapper_lease_known(shared, id, &home);
+	*term = home.term;
 	return rc;
 }
 
@@ -84,14 +102,12 @@ int mapper_lease_add(struct mapper_shared *shared, const struct map_home *home)
 		unplan(leases, lease);
 		leases->lost -= lease->lost;
 	} else if ((lease = calloc(1, sizeof(*lease)))) {
-		lease->id = home->id;
 		LIST_INSERT_HEAD(bucket_of(leases, home->id), lease, link);
 		leases->count++;
 	}
 	if (lease) {
 		lease->lost = lease->busy = false;
-		lease->term = home->term;
-		lease->until_ns = home->until_ns;
+		lease->home = *home;
 		lease->holder = (struct mapper_holder){0};
 		lease->held_ns = clock_now_ns();
 		plan(leases, lease, clock_now_ns() + leases->interval_ns);
@@ -194,7 +210,7 @@ bool mapper_lease_turn(struct mapper_shard *shard, uint64_t now_ns)
 		if (lease && lease->renew_ns <= now_ns) {
 			unplan(leases, lease);
 			plan(leases, lease, now_ns + leases->interval_ns);
-			id = lease->busy ? 0 : lease->id;
+			id = lease->busy ? 0 : lease->home.id;
 			lease->busy = true;
 		}
 		pthread_mutex_unlock(&leases->lock);
@@ -212,7 +228,7 @@ static void renewed(struct mapper_leases *leases, uint64_t id, const struct map_
 	if (lease) {
 		lease->busy = false;
 		if (rc == 0)
-			lease->until_ns = home->until_ns;
+			lease->home = *home;
 		if (rc != 0 && !lease->lost) {
 			uint64_t part = leases->interval_ns * LEASE_PARTS / LEASE_RETRY;
 			unplan(leases, lease);
@@ -226,17 +242,16 @@ int mapper_lease_renew(struct mapper_task *task)
 {
 	struct mapper_shared *shared = mapper_shared(task);
 	struct map_claim claim = mapper_lease_claim(shared, 0);
-	struct map_home home = {0};
-	uint64_t term;
-	if (mapper_lease_look(shared, task->volume, &term) != 0)
+	struct map_home home;
+	if (mapper_lease_known(shared, task->volume, &home) != 0)
 		return 0; /* given back meanwhile */
 	if (mapper_holder_gone(shared, task->volume)) {
-		int gone = mapper_holder_release(task, term);
+		int gone = mapper_holder_release(task, home.term);
 		if (gone != 0)
 			renewed(&shared->leases, task->volume, &home, gone);
 		return gone;
 	}
-	int rc = map_home_renew(mapper_task_store(task), task->volume, &claim, term, &home);
+	int rc = map_home_renew(mapper_task_store(task), task->volume, &claim, home.term, &home);
 	crash_point("mapper.lease.renewed");
 	if (rc == -ESTALE) {
 		mapper_lease_lost(shared, task->volume, &home);

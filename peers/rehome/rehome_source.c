@@ -230,16 +230,9 @@ void rehome_source_go(struct rehome *rehome, struct job *job)
 	job_complete(job, 0);
 }
 
-static void pushed(struct call *call);
-
-/* Nobody changes anything any more, so what would have to be made durable when it is given away can
-   be now, while it is read. False: no room now. */
-static bool flush(struct rehome *rehome, struct rehome_volume *volume)
+static struct call *leave(struct rehome *rehome, struct rehome_volume *volume)
 {
-	struct call *call = rehome_volume_call(rehome, volume, XSEG_OP_FLUSH, 0, 0);
-	if (call)
-		call_submit(call, REHOME_HERE, pushed);
-	return call != NULL;
+	return rehome_volume_call(rehome, volume, XSEG_OP_CONTROL, XSEG_CONTROL_LEAVE, 0);
 }
 
 static void pushed(struct call *call)
@@ -251,8 +244,11 @@ static void pushed(struct call *call)
 	call_end(call);
 	if (!volume)
 		return;
-	if (rc == 0 && volume->state == REHOME_FLUSHING && !flushed && flush(rehome, volume))
+	if (rc == 0 && flushed && volume->state == REHOME_FLUSHING &&
+		(call = leave(rehome, volume))) {
+		call_submit(call, REHOME_HERE, pushed);
 		return;
+	}
 	struct rehome_move *move = &volume->move;
 	uint64_t took_ns = now_of(rehome) - move->asked_ns;
 	volume->info.rounds++;
@@ -269,10 +265,14 @@ static void pushed(struct call *call)
 		rehome_volume_event(rehome, volume, REHOME_EV_SHORT, 0);
 }
 
+/* When nobody changes anything any more, what would have to be made durable when it is given away
+   is now, while it is read; LEAVE comes last, and finds nothing to do then. */
 static struct call *push(struct rehome *rehome, struct rehome_volume *volume)
 {
 	volume->move.asked_ns = now_of(rehome);
-	return rehome_volume_call(rehome, volume, XSEG_OP_CONTROL, XSEG_CONTROL_LEAVE, 0);
+	if (volume->state == REHOME_FLUSHING)
+		return rehome_volume_call(rehome, volume, XSEG_OP_FLUSH, 0, 0);
+	return leave(rehome, volume);
 }
 
 /* --- giving it away --------------------------------------------------------------------------- */

@@ -63,6 +63,7 @@ struct composer {
 	uint64_t term, line;
 	uint64_t cached, cached_term;
 	bool is_dirty, kept;
+	struct map_home known; /* the record, as it was put or found last */
 };
 
 /* Who counts it as open: its host's composer; its re-homer, if it was away then; nobody any more,
@@ -169,6 +170,7 @@ static int acquire(struct world *w, unsigned host)
 	if (w->weak == WEAK_NO_PREDECESSOR && !handed)
 		home.line = before.line;
 	c->acquired = true;
+	c->known = home;
 	c->term = home.term;
 	c->line = home.line;
 	w->fence = home.term > w->fence ? home.term : w->fence;
@@ -413,7 +415,7 @@ static int give(struct world *w, unsigned host, uint64_t next, bool *is_unsure)
 		write_back(w, host);
 	*is_unsure = !w->calm && any(w, 6) == 0;
 	bool done = !*is_unsure || any(w, 2);
-	int rc = done ? map_home_give(&w->memory->store, ID, &claim, c->term, next) : 0;
+	int rc = done ? map_home_give(&w->memory->store, ID, &claim, c->term, next, &c->known) : 0;
 	c->acquired = false; /* it acquires it first, whatever became of it */
 	return rc == 0 && *is_unsure ? -EIO : rc;
 }
@@ -611,6 +613,7 @@ static void composer_dies(struct world *w, unsigned host)
 	struct composer *c = &w->composers[host];
 	struct map_home home = record(w);
 	c->acquired = home.owner == w->owners[host];
+	c->known = home;
 	c->term = c->acquired ? home.term : c->term;
 	c->line = c->acquired ? home.line : c->line;
 }
@@ -672,7 +675,6 @@ static bool is_in_haste(struct world *w)
 /* Whoever lives renews his lease. */
 static void time_passes(struct world *w)
 {
-	struct map_home found;
 	if (is_in_haste(w))
 		return;
 	for (unsigned part = 0; part < 4; part++) {
@@ -682,7 +684,7 @@ static void time_passes(struct world *w)
 			struct composer *c = &w->composers[i];
 			c->kept &= is_wanted(w, i);
 			if (c->acquired && map_home_renew(&w->memory->store, ID, &claim, c->term,
-						   &found) == -ESTALE)
+						   &c->known) == -ESTALE)
 				c->acquired = false;
 		}
 	}

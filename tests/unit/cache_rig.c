@@ -44,6 +44,8 @@ static int store_result(struct peer *peer, const struct job *job)
 	struct crig_store *store = store_of(peer);
 	if (job->op == XSEG_OP_FLUSH)
 		return atomic_load(&store->fail_flush);
+	if (job->op == XSEG_OP_CONTROL)
+		return atomic_load(&store->fail_control);
 	if (!store_inside(job) && job->op != XSEG_OP_DELETE && job->op != XSEG_OP_READ)
 		return -EINVAL;
 	return job->op == XSEG_OP_WRITE ? atomic_load(&store->fail_write) : 0;
@@ -75,7 +77,7 @@ static void store_do(struct peer *peer, struct job *job)
 	case XSEG_OP_ZERO:
 	case XSEG_OP_DISCARD: memset(bytes, 0, job->length); break;
 	case XSEG_OP_DELETE: memset(store->bytes[job->key.object], 0, CRIG_BYTES); break;
-	default: must(job->op == XSEG_OP_FLUSH);
+	default: must(job->op == XSEG_OP_FLUSH || job->op == XSEG_OP_CONTROL);
 	}
 	pthread_mutex_unlock(&store->mutex);
 	job_complete(job, job->op <= XSEG_OP_WRITE ? job->length : 0);
@@ -172,7 +174,8 @@ static const struct peer_ops store_ops = {
 		[XSEG_OP_ZERO] = store_take,
 		[XSEG_OP_DISCARD] = store_take,
 		[XSEG_OP_FLUSH] = store_take,
-		[XSEG_OP_DELETE] = store_take},
+		[XSEG_OP_DELETE] = store_take,
+		[XSEG_OP_CONTROL] = store_take},
 };
 
 /* --- the rig ---------------------------------------------------------------------------------- */

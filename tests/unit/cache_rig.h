@@ -27,9 +27,10 @@ struct crig_event {
 
 struct crig_store {
 	_Atomic int fail_write, fail_flush; /* a flush that fails loses everything */
-	_Atomic bool range;		    /* writes and flushes wait until it is false */
-	_Atomic bool hold_flush;	    /* flushes alone */
-	_Atomic bool flushes_pass;	    /* flushes do not, even so */
+	_Atomic int fail_control;
+	_Atomic bool range;	   /* writes and flushes wait until it is false */
+	_Atomic bool hold_flush;   /* flushes alone */
+	_Atomic bool flushes_pass; /* flushes do not, even so */
 	_Atomic uint32_t held;
 	_Atomic uint64_t read_ns, flush_ns; /* so long they take */
 	pthread_mutex_t mutex;

@@ -377,7 +377,7 @@ UNIT_LOOP(test_terms, 2)
 	crig_begin(&crig, (unsigned)_i + 1, LATE);
 	for (uint64_t volume = 1; volume <= TERM_VOLUMES; volume++) {
 		if (volume % 100 != 0)
-			ck_assert_int_eq(fence(&crig, volume, TERM_BASE + volume, 1), -EOPNOTSUPP);
+			ck_assert_int_eq(fence(&crig, volume, TERM_BASE + volume, 1), 0);
 		write_volume(&crig, volume);
 	}
 	ck_assert_int_eq(crig_control(&crig, CACHE_FLUSH, 0, 0, NULL), 0);
@@ -389,7 +389,7 @@ UNIT_LOOP(test_terms, 2)
 	for (uint64_t volume = 1; volume <= TERM_VOLUMES; volume++) {
 		uint64_t term = TERM_BASE + volume + 2;
 		bool stale = volume % 2 == 0 || volume % 100 == 0;
-		ck_assert_int_eq(fence(&crig, volume, term, stale ? term : term - 1), -EOPNOTSUPP);
+		ck_assert_int_eq(fence(&crig, volume, term, stale ? term : term - 1), 0);
 		good += !stale;
 	}
 	RIG_UNTIL(crig_state(&crig).dirty == good * XSEG_PAGE);

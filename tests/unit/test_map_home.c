@@ -53,13 +53,14 @@ static int acquire(uint64_t owner, uint64_t now, bool force)
 static int renew(uint64_t owner, uint64_t now, uint64_t term)
 {
 	struct map_claim claim = claim_of(owner, now);
+	found.version = 0;
 	return map_home_renew(&memory->store, ID, &claim, term, &found);
 }
 
 static int give(uint64_t owner, uint64_t now, uint64_t term, uint64_t next)
 {
 	struct map_claim claim = claim_of(owner, now);
-	return map_home_give(&memory->store, ID, &claim, term, next);
+	return map_home_give(&memory->store, ID, &claim, term, next, NULL);
 }
 
 static void check_found(uint64_t owner, uint64_t term, uint64_t since, uint64_t until)
@@ -284,6 +285,38 @@ UNIT(test_damaged)
 	ck_assert_int_eq(acquire(2, 9000, true), 0);
 	check_found(2, 9001, 9000, 10000);
 	ck_assert_int_eq(renew(1, 5000, 1), -ESTALE);
+	teardown();
+}
+
+/* Whoever has put it last reads it when it is not as he has left it, and only then. */
+UNIT(test_known)
+{
+	setup();
+	struct map_claim claim = claim_of(1, 20);
+	ck_assert_int_eq(acquire(1, 10, false), 0);
+	struct map_home first = found;
+	map_memory_heal(memory);
+	ck_assert_int_eq(map_home_renew(&memory->store, ID, &claim, 1, &found), 0);
+	check_found(1, 1, 10, 20 + LEASE);
+	ck_assert_uint_eq(memory->count[MAP_MEMORY_GET], 0);
+	struct map_home last = found;
+	found = first;
+	claim.now_ns = 30;
+	ck_assert_int_eq(map_home_renew(&memory->store, ID, &claim, 1, &found), 0);
+	check_found(1, 1, 10, 30 + LEASE);
+	ck_assert_uint_eq(memory->count[MAP_MEMORY_GET], 1);
+	ck_assert_int_eq(map_home_give(&memory->store, ID, &claim, 1, 2, &last), 0);
+	ck_assert_uint_eq(memory->count[MAP_MEMORY_GET], 2);
+	ck_assert_int_eq(acquire(1, 40, false), 0);
+	last = found;
+	map_memory_heal(memory);
+	ck_assert_int_eq(map_home_give(&memory->store, ID, &claim, found.term, 2, &last), 0);
+	ck_assert_uint_eq(memory->count[MAP_MEMORY_GET], 0);
+	ck_assert_int_eq(acquire(2, 50, false), 0);
+	ck_assert_int_eq(map_home_give(&memory->store, ID, &claim, last.term, 3, &last), -ESTALE);
+	ck_assert_int_eq(map_home_renew(&memory->store, ID, &claim, last.term, &last), -ESTALE);
+	ck_assert_int_eq(map_home_read(&memory->store, ID, &found), 0);
+	ck_assert_uint_eq(found.owner, 2);
 	teardown();
 }
 
