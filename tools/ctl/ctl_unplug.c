@@ -174,25 +174,25 @@ static uint64_t kept_dirty(const struct ctl_plug *plug)
 
 /* --- the end of it ------------------------------------------------------------------------- */
 
-/* What a killed one had taken waits at its port again: it goes the way of the edges. */
-static int move_along(struct ctl_plug *plug)
+/* What a killed one had taken waits at its port again: it goes the way of the edges, as soon as the
+   store is done with what that one had asked of it. Whoever gives up data waits so long for it. */
+static int move_along(struct ctl_plug *plug, bool discard)
 {
 	uint64_t end_ns = clock_now_ns() + REAP_NS;
 	uint32_t from, to;
-	int moved = -EAGAIN;
+	int rc = 0;
 	if (xseg_port_find(&plug->seg, plug->name, &from) ||
 		xseg_port_find(&plug->seg, plug->store, &to))
 		return 0;
-	while (moved != 0 && clock_now_ns() < end_ns) {
-		struct xseg_reap_report report;
-		xseg_reap(&plug->seg, &report);
-		moved = xseg_reap_move_port(&plug->seg, ~0ull, from, to);
+	while (!rc && xseg_reap_move_port(&plug->seg, ~0ull, from, to) != 0) {
 		time_nap(LOOK_NS / 10);
+		rc = ctl_plug_check(plug, "what it has asked of its store is not answered");
+		if (!rc && discard && clock_now_ns() >= end_ns)
+			rc = fault_set(&plug->ctl->fault, FAULT_TIMEOUT, plug->name, "say it again",
+				"requests for '%s' cannot be moved to '%s' yet", plug->name,
+				plug->store);
 	}
-	return moved == 0 ? 0
-			  : fault_set(&plug->ctl->fault, FAULT_TIMEOUT, plug->name, "say it again",
-				    "requests for '%s' cannot be moved to '%s' yet", plug->name,
-				    plug->store);
+	return rc;
 }
 
 static bool served(const struct ctl_plug *plug)
@@ -243,7 +243,7 @@ int ctl_unplug_rest(struct ctl_plug *plug, bool discard)
 			"'%s' runs, but not under this keeper: stop it, then say it again",
 			plug->name);
 	if (!rc)
-		rc = move_along(plug);
+		rc = move_along(plug, discard);
 	if (!rc && !discard && kept_dirty(plug))
 		rc = fault_set(&plug->ctl->fault, FAULT_BUSY, plug->name,
 			"'xsegctl peer start' lets it write them back, then say it again",
