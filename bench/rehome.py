@@ -11,7 +11,8 @@ other host's cache answers within 10 s of the move, beside the one here before, 
 came about, beside reading the folder's files. data: each host has a store of its own, and what the
 volume holds goes along; beside a TCP stream, and beside qemu-img, which copies the same volume to
 qemu-nbd at the other end of the same link while nobody may write to it; and the longest read and
-write of a client that reads and writes 4 KiB a thousand times a second all the while (half of the
+write of a client that reads and writes 4 KiB a thousand times a second all the while, also beside
+blockdev-mirror, with which qemu-storage-daemon takes a file there that is used as much (half of the
 rounds). dirtied: 800 MiB in the cache, six tenths of it written anew, and on while the volume
 moves, by one who writes 64 KiB after 64 KiB; over one store, with --on-stall force and throttle.
 """
@@ -20,6 +21,7 @@ import json
 import os
 import random
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -31,7 +33,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import tables  # noqa: E402
 from bridge import free_port, output_of  # noqa: E402
 from cache_rig import Rig  # noqa: E402
-from path_servers import MIB, Place, Unavailable  # noqa: E402
+from path_servers import MIB, Place, Server, Unavailable, wait_socket  # noqa: E402
 from volumes_rig import record_ms  # noqa: E402
 
 try:
@@ -46,6 +48,8 @@ DATA = 1024 * MIB
 DIRTIED = 800 * MIB
 SHARE = 0.6
 MARGIN = 20  # ms
+PATIENCE = 60  # s, for a mirror that does not get done
+BESIDE = (("1 kHz", 4096, 0.001), ("busy", 65536, 0))
 
 HOST = """[segment]
 name={name}
@@ -352,6 +356,94 @@ def qemu_img(hosts, relay):
     return hosts.size / (time.monotonic() - begun)
 
 
+class Mirror(Server):
+    """qemu-storage-daemon, of a file that it takes elsewhere while it is used."""
+
+    def start(self):
+        qmp, file = f"{self.place.folder}/qmp", f"{self.place.folder}/source"
+        process = self.spawn(
+            "qemu-storage-daemon",
+            "--blockdev", f"driver=file,node-name=f0,filename={file},cache.direct=on",
+            "--nbd-server", f"addr.type=unix,addr.path={self.socket},max-connections=8",
+            "--export", f"type=nbd,id=e0,node-name=f0,name={self.export},writable=on",
+            "--chardev", f"socket,id=c0,path={qmp},server=on,wait=off", "--monitor", "chardev=c0")
+        wait_socket(self.socket, process)
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.connect(qmp)
+            self.lines = sock.makefile("rw", encoding="utf-8")
+        self.lines.readline()  # who it is
+        self.ask("qmp_capabilities")
+
+    def ask(self, command, **arguments):
+        json.dump({"execute": command, "arguments": arguments}, self.lines)
+        self.lines.write("\n")
+        self.lines.flush()
+        for line in self.lines:
+            answer = json.loads(line)
+            if "error" in answer:
+                raise Unavailable(f"{command}: {answer['error']['desc']}")
+            if "return" in answer:  # else an event
+                return answer["return"]
+        raise Unavailable("qemu-storage-daemon is gone")
+
+    def move(self, port):
+        """True: who uses it does so at the other end now."""
+        end = time.monotonic() + PATIENCE
+        self.ask("blockdev-add", driver="nbd", **{"node-name": "t0"},
+                 server={"type": "inet", "host": "127.0.0.1", "port": str(port)})
+        self.ask("blockdev-mirror", device="f0", target="t0", sync="full",
+                 **{"job-id": "j0", "copy-mode": "write-blocking"})
+        asked = False
+        while jobs := self.ask("query-jobs"):
+            if jobs[0]["status"] == "ready" and not asked:
+                self.ask("job-complete", id="j0")
+                asked = True
+            elif time.monotonic() > end:
+                return False
+            time.sleep(0.01)
+        return True
+
+    def client(self):
+        handle = nbd.NBD()
+        handle.connect_uri(self.uri)
+        return handle
+
+
+def with_clients(client, block, pace, move):
+    """What move() says, how long it took, and the longest write and read of 4 KiB meanwhile."""
+    handles = [client() for _ in range(3)]
+    clients = [Client(handles[0]), Client(handles[1], reads=True), Client(handles[2], block, pace)]
+    for each in clients:
+        each.start()
+    try:
+        begun = time.monotonic()
+        said = move()
+        ended = time.monotonic()
+    finally:
+        for each in clients:
+            each.end()
+        for handle in handles:
+            handle.shutdown()
+    return said, ended - begun, *(each.between(begun, ended)[-1] for each in clients[:2])
+
+
+def mirror_round(table, hosts, relay, rtt):
+    for kind, block, pace in BESIDE:
+        mirror = Mirror("mirror", hosts.place)
+        try:
+            mirror.start()
+            done, took, write, read = with_clients(
+                mirror.client, block, pace, lambda mirror=mirror: mirror.move(relay))
+        finally:
+            mirror.stop()
+        name = f"mirror, {kind}, RTT {rtt}"
+        table.add(f"done, {name}", float(done))
+        if done:
+            table.add(name, hosts.size / took)
+            table.add(f"write, {name}", write)
+            table.add(f"read, {name}", read)
+
+
 def data_round(table, hosts, relay, rtt):
     hosts.delay(rtt)
     stream = output_of([hosts.place.program("bench_tcp"), "stream", "1", str(MIB)])
@@ -362,26 +454,15 @@ def data_round(table, hosts, relay, rtt):
         said = hosts.move(name)
         table.add(f"idle, RTT {rtt}", hosts.size / (time.monotonic() - begun))
         table.add(f"pause, idle, RTT {rtt}", said["pause_ns"] / 1e6)
-    for kind, block, pace in (("1 kHz", 4096, 0.001), ("busy", 65536, 0)):
-        handles = [hosts.client("a") for _ in range(3)]
-        clients = [Client(handles[0]), Client(handles[1], reads=True),
-                   Client(handles[2], block, pace)]
-        for client in clients:
-            client.start()
-        try:
-            begun = time.monotonic()
-            said = hosts.move("a")
-            ended = time.monotonic()
-        finally:
-            for client in clients:
-                client.end()
-            for handle in handles:
-                handle.shutdown()
-        table.add(f"{kind}, RTT {rtt}", hosts.size / (ended - begun))
+    for kind, block, pace in BESIDE:
+        said, took, write, read = with_clients(
+            lambda: hosts.client("a"), block, pace, lambda: hosts.move("a"))
+        table.add(f"{kind}, RTT {rtt}", hosts.size / took)
         table.add(f"pause, {kind}, RTT {rtt}", said["pause_ns"] / 1e6)
-        table.add(f"write, {kind}, RTT {rtt}", clients[0].between(begun, ended)[-1])
-        table.add(f"read, {kind}, RTT {rtt}", clients[1].between(begun, ended)[-1])
+        table.add(f"write, {kind}, RTT {rtt}", write)
+        table.add(f"read, {kind}, RTT {rtt}", read)
         hosts.move("b")
+    mirror_round(table, hosts, relay, rtt)
 
 
 def data(table, options):
@@ -394,6 +475,9 @@ def data(table, options):
         port, copy = free_port(), f"{hosts.folder}/copy"
         with open(copy, "wb") as file:
             file.truncate(size)
+        with open(f"{hosts.folder}/source", "wb") as file:
+            for _ in range(0, size, MIB):
+                file.write(os.urandom(MIB))
         server = subprocess.Popen(["qemu-nbd", "-t", "-f", "raw", "-p", str(port), "-b",
                                    "127.0.0.1", "-e", "4", copy], stdin=subprocess.DEVNULL)
         try:
@@ -415,6 +499,10 @@ def data(table, options):
             table.row(f"pause, {kind}, RTT {rtt}", "ms", value_goal=("at most", 2 * rtt + MARGIN))
             table.row(f"write, {kind}, RTT {rtt}", "ms", value_goal=("at most", 100))
             table.row(f"read, {kind}, RTT {rtt}", "ms")
+            table.row(f"done, mirror, {kind}, RTT {rtt}", "")
+            table.row(f"mirror, {kind}, RTT {rtt}", "MB/s", "TCP stream", scale=1e-6)
+            table.row(f"write, mirror, {kind}, RTT {rtt}", "ms")
+            table.row(f"read, mirror, {kind}, RTT {rtt}", "ms")
 
 
 # --- dirtied --------------------------------------------------------------------------------------
