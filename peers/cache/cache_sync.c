@@ -36,7 +36,7 @@ static void left(struct call *call)
 		job_fail(job, rc);
 }
 
-static bool leave_again(struct peer *peer, void *context)
+static bool leave_send(struct peer *peer, void *context)
 {
 	struct job *job = context;
 	const struct cache_volume *volume = cache_volume_find(peer, job->key.volume);
@@ -64,8 +64,8 @@ static void leave(struct peer *peer, struct job *job, const struct cache_volume 
 	if (volume && cache_phase_now(peer) == CACHE_CACHING &&
 		atomic_load(&volume->left) == job->arg0)
 		job_complete(job, 0);
-	else if (!leave_again(peer, job))
-		peer_retry(peer, leave_again, job);
+	else if (!leave_send(peer, job))
+		peer_retry(peer, leave_send, job);
 }
 
 /* Those that came as controls go on from here; only a FENCE has an offset: since which term. */
