@@ -97,6 +97,12 @@ port=out1
 """
 
 
+def connected(uri):
+    handle = nbd.NBD()
+    handle.connect_uri(uri)
+    return handle
+
+
 class Hosts:
     """a and b, over one store or with one of its own each; `with` ends all that was started."""
 
@@ -169,10 +175,11 @@ class Hosts:
         os.rename(f"{path}.new", path)
         time.sleep(0.05)
 
+    def uri(self, name):
+        return f"nbd+unix:///disk?socket={self.folder}/{name}.sock"
+
     def client(self, name):
-        handle = nbd.NBD()
-        handle.connect_uri(f"nbd+unix:///disk?socket={self.folder}/{name}.sock")
-        return handle
+        return connected(self.uri(name))
 
     def move(self, name, *more):
         """To the other one: it says what it took."""
@@ -352,7 +359,7 @@ def qemu_img(hosts, relay):
     """Bytes a second."""
     begun = time.monotonic()
     output_of(["qemu-img", "convert", "-n", "-f", "raw", "-O", "raw", "-W", "-m", "16",
-               f"nbd+unix:///disk?socket={hosts.folder}/a.sock", f"nbd://127.0.0.1:{relay}"])
+               hosts.uri("a"), f"nbd://127.0.0.1:{relay}"])
     return hosts.size / (time.monotonic() - begun)
 
 
@@ -403,15 +410,10 @@ class Mirror(Server):
             time.sleep(0.01)
         return True
 
-    def client(self):
-        handle = nbd.NBD()
-        handle.connect_uri(self.uri)
-        return handle
 
-
-def with_clients(client, block, pace, move):
+def with_clients(uri, block, pace, move):
     """What move() says, how long it took, and the longest write and read of 4 KiB meanwhile."""
-    handles = [client() for _ in range(3)]
+    handles = [connected(uri) for _ in range(3)]
     clients = [Client(handles[0]), Client(handles[1], reads=True), Client(handles[2], block, pace)]
     for each in clients:
         each.start()
@@ -433,7 +435,7 @@ def mirror_round(table, hosts, relay, rtt):
         try:
             mirror.start()
             done, took, write, read = with_clients(
-                mirror.client, block, pace, lambda mirror=mirror: mirror.move(relay))
+                mirror.uri, block, pace, lambda mirror=mirror: mirror.move(relay))
         finally:
             mirror.stop()
         name = f"mirror, {kind}, RTT {rtt}"
@@ -456,7 +458,7 @@ def data_round(table, hosts, relay, rtt):
         table.add(f"pause, idle, RTT {rtt}", said["pause_ns"] / 1e6)
     for kind, block, pace in BESIDE:
         said, took, write, read = with_clients(
-            lambda: hosts.client("a"), block, pace, lambda: hosts.move("a"))
+            hosts.uri("a"), block, pace, lambda: hosts.move("a"))
         table.add(f"{kind}, RTT {rtt}", hosts.size / took)
         table.add(f"pause, {kind}, RTT {rtt}", said["pause_ns"] / 1e6)
         table.add(f"write, {kind}, RTT {rtt}", write)

@@ -120,8 +120,7 @@ enum xseg_cas { XSEG_CAS_GET, XSEG_CAS_PUT, XSEG_CAS_DELETE };
  *           higher one; -ETIMEDOUT: writes of another one's do not come to an end.
  *   LEAVE   somebody else may be the next one to write to it: all that was written is at the
  *           store when it is answered. To a composer: hands it on; nothing stops meanwhile.
- *           A cache answers it by itself when nothing was written since it was answered last,
- *           unless arg1 is 1: something was by another way
+ *           A cache answers it by itself when nothing was written since it was answered last
  *   DIRTY   out: struct xseg_dirty: what the first cache on the way has of key.volume alone. To a
  *           composer: hands it on. -EOPNOTSUPP: there is no cache
  *   DIGEST  out: what identifies the bytes from `offset` on, `length` of them, as a READ would

@@ -39,13 +39,12 @@ static void left(struct call *call)
 static bool leave_send(struct peer *peer, void *context)
 {
 	struct job *job = context;
-	const struct cache_volume *volume = cache_volume_find(peer, job->key.volume);
 	struct call *call;
 	if (call_begin(peer, &call))
 		return false;
 	call_as(call, job);
 	call->arg0 = XSEG_CONTROL_LEAVE;
-	call->arg1 = !volume || !atomic_load(&volume->left); /* a cache below is to hear of it */
+	call->arg1 = 0;
 	call->context = job;
 	call_submit(call, CACHE_STORE, left);
 	return true;
@@ -331,8 +330,6 @@ void cache_sync_flush(struct peer *peer, struct job *job)
 void cache_sync_leave(struct peer *peer, struct job *job)
 {
 	struct cache_local *local = cache_volume_local_get(peer, job->key.volume);
-	if (local && job->arg1 && job->offset == 0)
-		atomic_store(&local->volume->left, 0);
 	if (local)
 		sync_wait(peer, local, job, cache_epoch_goal(local));
 	else

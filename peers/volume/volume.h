@@ -103,7 +103,6 @@ struct volume {
 	uint64_t kept_ns;    /* whoever has it open elsewhere says so again until then */
 	_Atomic bool keep;   /* not given back, though nobody has it open: volume_keep.c */
 	_Atomic uint64_t objects; /* as the mapper counted them last; 0: it was not asked */
-	_Atomic bool published;	  /* the mapper has written for it since LEAVE was sent last */
 	_Atomic bool lost; /* it was taken away from us while it was open: nothing is written */
 	uint32_t refs;	   /* caches that point here */
 	struct volume_quiesce *quiesce;

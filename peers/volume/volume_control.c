@@ -191,9 +191,6 @@ void volume_control(struct peer *peer, struct job *job)
 	}
 	if ((job->arg0 == XSEG_CONTROL_LEAVE || job->arg0 == XSEG_CONTROL_DIRTY) &&
 		job->key.volume != 0) {
-		struct volume *volume = volume_table_lookup(peer, job->key.volume);
-		if (job->arg0 == XSEG_CONTROL_LEAVE && volume)
-			job->arg1 = atomic_exchange(&volume->published, false);
 		job_forward(job, VOLUME_STORE);
 		return;
 	}

@@ -355,7 +355,6 @@ static void leave_ask(struct volume_step *step)
 	if (!call)
 		return;
 	call->arg0 = XSEG_CONTROL_LEAVE;
-	call->arg1 = atomic_exchange(&lease->quiesce.volume->published, false) || lease->next == 0;
 	call_submit(call, VOLUME_STORE, left);
 }
 

@@ -191,9 +191,6 @@ static void publish_some(struct volume_step *step)
 	for (uint32_t i = 0; i < publish->batch; i++)
 		call_put_bytes(call, i * (uint32_t)sizeof(struct map_update),
 			&publish->published[publish->sent + i].text, sizeof(struct map_update));
-	struct volume *volume = volume_table_lookup(step->peer, publish->volume);
-	if (volume)
-		atomic_store(&volume->published, true);
 	call->arg0 = MAP_PUBLISH;
 	call->arg1 = publish->batch;
 	call_submit(call, VOLUME_MAP, published_some);
