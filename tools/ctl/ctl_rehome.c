@@ -3,8 +3,6 @@
  * rehome and evacuate: volumes become another host's while they are used. A re-homer comes in front
  * of the composer (docs/rehoming.md), is told where to, and does it; nothing is remembered here.
  */
-#include "tools/ctl/ctl_rehome.h"
-
 #include <base/must.h>
 #include <base/time.h>
 #include <errno.h>
@@ -15,14 +13,10 @@
 #include <xseg/registry.h>
 
 #include "tools/ctl/ctl_call.h"
-#include "tools/ctl/ctl_hold.h"
-#include "tools/ctl/ctl_hook.h"
 #include "tools/ctl/ctl_map.h"
-#include "tools/ctl/ctl_volume.h"
+#include "tools/ctl/ctl_rehome_move.h"
 #include "tools/ctl/ctl_work.h"
 
-#define LOOK_NS 20000000u
-#define AGAIN_MAX 5u /* a re-homer that was killed is told again so often */
 #define NAMES_MAX 100u
 #define AT_ONCE 4u
 #define AT_ONCE_MAX 64u
@@ -62,31 +56,6 @@ static const struct ctl_column all_columns[] = {{"to", "to", CTL_TEXT},
 
 const char *const ctl_rehome_edges[REHOME_EDGES] = {"volume-to", "volume-to2", "volume-to3"};
 
-struct move {
-	struct xseg_volume_info info;
-	struct rehome_info state;
-	enum { MOVE_WAITS, MOVE_GOES, MOVE_THAWS, MOVE_ENDED } step;
-	unsigned again; /* so often it was told to begin once more */
-	int error;
-	struct ctl_hook hook, undo; /* --freeze-cmd, --thaw-cmd */
-	bool frozen;		    /* that was started */
-	int refused;		    /* the exit status of the first, when it failed */
-};
-
-struct rehome {
-	struct ctl_plug plug; /* .name: the re-homer */
-	struct ctl_uri uri;   /* remote "": a bridge was named */
-	char to[NAME_LENGTH_MAX + 1], composer[NAME_LENGTH_MAX + 1];
-	struct ctl_volume_data data; /* --store, or "" */
-	uint64_t bytes;		     /* copied there */
-	struct rehome_ask ask;
-	const char *freeze, *thaw; /* commands, or NULL */
-	bool there;		   /* the re-homer is */
-	struct move *moves;
-	size_t count;
-	uint64_t at_once;
-};
-
 /* --- who is there ----------------------------------------------------------------------------- */
 
 static bool leads_to(const struct xseg *seg, const char *name, const char *composer)
@@ -113,7 +82,7 @@ int ctl_rehome_find(struct ctl_plug *plug, const char *composer)
 	return rc;
 }
 
-static int ask_keeper(struct rehome *rehome, const char *method, json_t *params)
+static int ask_keeper(struct ctl_rehome *rehome, const char *method, json_t *params)
 {
 	json_t *result = NULL;
 	int rc = ctl_plug_ask(&rehome->plug, method, params, &result);
@@ -122,7 +91,7 @@ static int ask_keeper(struct rehome *rehome, const char *method, json_t *params)
 }
 
 /* The edge of the re-homer that leads to --to; one that is free is made to. */
-static int choose_edge(struct rehome *rehome)
+static int choose_edge(struct ctl_rehome *rehome)
 {
 	char edge[2 * NAME_LENGTH_MAX + 16], to[NAME_LENGTH_MAX + 1];
 	int spare = -1;
@@ -144,7 +113,7 @@ static int choose_edge(struct rehome *rehome)
 		rehome, "edge.set", json_pack("{s:s, s:s}", "edge", edge, "to", rehome->to));
 }
 
-static int start(struct rehome *rehome)
+static int start(struct ctl_rehome *rehome)
 {
 	const struct ctl_plug *plug = &rehome->plug;
 	char argument[4 * NAME_LENGTH_MAX + 64];
@@ -157,7 +126,7 @@ static int start(struct rehome *rehome)
 
 /* Who asks the composer asks the re-homer from now on: also who was started since, or was left out
    when this was killed. */
-static int put_in(struct rehome *rehome)
+static int put_in(struct ctl_rehome *rehome)
 {
 	struct ctl_plug *plug = &rehome->plug;
 	struct ctl_plug below = {.seg = plug->seg};
@@ -179,7 +148,7 @@ static int put_in(struct rehome *rehome)
 }
 
 /* A bridge to a URI stays: who is attached here goes through it. */
-static int make_bridge(struct rehome *rehome)
+static int make_bridge(struct ctl_rehome *rehome)
 {
 	struct ctl_plug bridge = {.ctl = rehome->plug.ctl,
 		.seg = rehome->plug.seg,
@@ -190,7 +159,7 @@ static int make_bridge(struct rehome *rehome)
 	return ctl_bridge_to(&bridge, &rehome->uri);
 }
 
-static int look(struct rehome *rehome)
+static int look(struct ctl_rehome *rehome)
 {
 	struct ctl_plug *plug = &rehome->plug;
 	struct xseg_peer_view view;
@@ -215,211 +184,14 @@ static int look(struct rehome *rehome)
 	return rc;
 }
 
-/* --- the re-homer's part ---------------------------------------------------------------------- */
-
-static int told(const struct rehome *rehome, const struct move *move, size_t stay)
-{
-	static const struct {
-		int error;
-		enum fault_code code;
-		const char *text, *hint;
-	} known[] = {
-		{-EBUSY, FAULT_BUSY, "another host has it, or it is being moved already",
-			"'xsegctl volume info' and 'xsegctl rehome status' say which"},
-		{-EXDEV, FAULT_CONFLICT, "the other host does not have it in the same store",
-			"--store says where the other one keeps its volumes: the data go along"},
-		{-ENOLINK, FAULT_FAILED, "no re-homer is behind that bridge",
-			"there a synapse_export with edge.volume=home0 is needed"},
-		{-ENOTCONN, FAULT_FAILED, "the bridge to the other host is down",
-			"'xsegctl bridge status' says why"},
-		{-EPROTO, FAULT_FAILED, "the other host's re-homer is of another version", NULL},
-		{-ELOOP, FAULT_USAGE, "that bridge leads back to this host", NULL},
-		{-EROFS, FAULT_USAGE, "it is read-only", "every host can read a snapshot as it is"},
-		{-EAGAIN, FAULT_FAILED, "it is written to faster than its cache writes back",
-			"--on-stall force accepts a longer pause, throttle slows writers down"},
-		{-ECANCELED, FAULT_FAILED, "it was cancelled", NULL},
-		{-ETIME, FAULT_TIMEOUT, "requests on their way did not end in time",
-			"its drain-timeout= sets the limit; 'xsegctl trace' shows them"},
-		{-ETIMEDOUT, FAULT_TIMEOUT, "the other host did not take it in time",
-			"'xsegctl bridge status' says how the link is"},
-	};
-	struct ctl *ctl = rehome->plug.ctl;
-	enum fault_code code = fault_code_of_errno(move->error);
-	const char *name = move->info.name, *text = strerror(-move->error), *hint = NULL;
-	char why[64];
-	for (size_t i = 0; i < countof(known); i++) {
-		if (known[i].error != move->error)
-			continue;
-		code = known[i].code;
-		text = known[i].text;
-		hint = known[i].hint;
-	}
-	if (move->refused) {
-		snprintf(why, sizeof(why), "--freeze-cmd failed (exit status %d)", move->refused);
-		text = why;
-		hint = "what it said is above";
-	}
-	if (rehome->count > 1)
-		return fault_set(&ctl->fault, code, name, hint,
-			"%zu of %zu volumes stay here, '%s': %s", stay, rehome->count, name, text);
-	return fault_set(&ctl->fault, code, name, hint, "volume '%s' stays here: %s", name, text);
-}
-
-static int say(struct rehome *rehome, struct move *move, enum rehome_control what)
-{
-	const struct ctl *ctl = rehome->plug.ctl;
-	struct ctl_call call = {.what = what,
-		.volume = move->info.id,
-		.in = &rehome->ask,
-		.in_size = sizeof(rehome->ask),
-		.answer_at = REHOME_ANSWER_AT,
-		.out = &move->state,
-		.out_size = sizeof(move->state)};
-	move->state = (struct rehome_info){0};
-	return ctl_call_once(rehome->plug.seg.name, rehome->plug.name,
-		ctl->timeout_given ? ctl->timeout_ns : CTL_MAP_PATIENCE_NS, &call);
-}
-
-static bool is_under_way(uint32_t state) { return state != REHOME_HOME && state != REHOME_AWAY; }
-
-/* Whoever was frozen goes on, in any case. */
-static void end_move(const struct rehome *rehome, struct move *move)
-{
-	move->step = move->frozen && rehome->thaw ? MOVE_THAWS : MOVE_ENDED;
-	ctl_hold_end(&rehome->plug.seg, move->info.id);
-}
-
-/* Where the volume is does not depend on it. */
-static void thaw(struct move *move)
-{
-	if (!ctl_hook_ended(&move->hook))
-		return;
-	ctl_hook_keep(&move->undo);
-	if (!ctl_hook_ended(&move->undo))
-		return;
-	move->step = MOVE_ENDED;
-	if (move->undo.status != 0)
-		fprintf(stderr,
-			"xsegctl: --thaw-cmd of volume '%s' failed (exit status %d); the rest is "
-			"done\n",
-			move->info.name, move->undo.status);
-}
-
-/* The rest is short enough. Once told to go on, a re-homer that was killed since is told again. */
-static void freeze(struct rehome *rehome, struct move *move)
-{
-	const char *name = move->info.name;
-	bool promised =
-		move->frozen || !rehome->thaw || !ctl_hook_promise(&move->undo, rehome->thaw, name);
-	if (!move->frozen && promised)
-		ctl_hook_start(&move->hook, rehome->freeze, name);
-	else if (!move->frozen)
-		move->hook.status = move->undo.status; /* it could not be undone */
-	move->frozen = true;
-	if (!ctl_hook_ended(&move->hook))
-		return;
-	move->refused = move->hook.status;
-	say(rehome, move, move->refused ? REHOME_CANCEL : REHOME_GO);
-}
-
-static void begin_move(struct rehome *rehome, struct move *move)
-{
-	ctl_hold(&rehome->plug.seg, rehome->composer, move->info.id);
-	move->error = say(rehome, move, REHOME_BEGIN);
-	move->step = MOVE_GOES;
-	if (move->error)
-		end_move(rehome, move);
-}
-
-/* Whoever was asked to begin and was killed has forgotten it. */
-static void look_at(struct rehome *rehome, struct move *move)
-{
-	move->error = say(rehome, move, REHOME_STATE);
-	bool forgot = move->error == -ENOENT ||
-		      (!move->error && move->state.rounds == 0 &&
-			      move->state.state == REHOME_HOME && move->state.error == 0);
-	if (forgot && move->again++ < AGAIN_MAX) {
-		begin_move(rehome, move);
-	} else if (move->error || !is_under_way(move->state.state)) {
-		end_move(rehome, move);
-		if (!move->error && move->state.state == REHOME_HOME)
-			move->error = move->state.error ? move->state.error : -ECANCELED;
-	} else if (move->state.ready) {
-		freeze(rehome, move);
-	}
-}
-
-/* As many at once as may be; how many have ended. */
-static size_t go_on(struct rehome *rehome)
-{
-	size_t ended = 0, going = 0;
-	for (size_t i = 0; i < rehome->count; i++) {
-		struct move *move = &rehome->moves[i];
-		if (move->step == MOVE_WAITS && going < rehome->at_once)
-			begin_move(rehome, move);
-		else if (move->step == MOVE_GOES)
-			look_at(rehome, move);
-		else if (move->step == MOVE_THAWS)
-			thaw(move);
-		going += move->step == MOVE_GOES;
-		ended += move->step == MOVE_ENDED;
-	}
-	return ended;
-}
-
-static int interrupted(struct rehome *rehome)
-{
-	for (size_t i = 0; i < rehome->count; i++) {
-		struct move *move = &rehome->moves[i];
-		if (move->step == MOVE_GOES) {
-			say(rehome, move, REHOME_CANCEL);
-			ctl_hook_wait(&move->hook, true, 0);
-			end_move(rehome, move);
-		}
-	}
-	for (size_t i = 0; i < rehome->count; i++)
-		while (rehome->moves[i].step == MOVE_THAWS) {
-			ctl_hook_wait(&rehome->moves[i].hook, false, 0);
-			ctl_hook_keep(&rehome->moves[i].undo);
-			ctl_hook_wait(&rehome->moves[i].undo, false, 0);
-			thaw(&rehome->moves[i]);
-		}
-	return ctl_ask_interrupted_fault(
-		rehome->plug.ctl, rehome->count == 1 ? rehome->moves[0].info.name : NULL);
-}
-
-static int follow(struct rehome *rehome, struct ctl_work *work)
-{
-	size_t ended;
-	while ((ended = go_on(rehome)) < rehome->count) {
-		if (ctl_ask_interrupted())
-			return interrupted(rehome);
-		if (rehome->count == 1)
-			ctl_work_progress(work, rehome->moves[0].state.rounds, 0);
-		else
-			ctl_work_progress(work, ended, rehome->count);
-		time_nap(LOOK_NS);
-	}
-	return 0;
-}
-
-/* Could it go, but for its data? */
-static int ask_for(struct rehome *rehome, struct move *move)
-{
-	rehome->ask.only_ask = 1;
-	int error = say(rehome, move, REHOME_BEGIN);
-	rehome->ask.only_ask = 0;
-	return error == -EXDEV ? 0 : error;
-}
-
 /* The data first, while everything else is as it was. What cannot go stays; the others go on. */
-static int copy(struct rehome *rehome, struct ctl_work *work)
+static int copy(struct ctl_rehome *rehome, struct ctl_work *work)
 {
 	struct fault first;
 	int rc = 0;
 	for (size_t i = 0; i < rehome->count && !ctl_ask_interrupted(); i++) {
-		struct move *move = &rehome->moves[i];
-		move->error = ask_for(rehome, move);
+		struct ctl_move *move = &rehome->moves[i];
+		move->error = ctl_rehome_move_ask(rehome, move);
 		if (move->error) {
 			move->step = move->error == -EALREADY ? MOVE_WAITS : MOVE_ENDED;
 			continue;
@@ -433,23 +205,10 @@ static int copy(struct rehome *rehome, struct ctl_work *work)
 		rc = failed;
 		move->step = MOVE_ENDED;
 	}
-	int after = follow(rehome, work);
+	int after = ctl_rehome_move_follow(rehome, work);
 	if (rc)
 		work->ctl->fault = first;
 	return rc ? rc : after;
-}
-
-static int judge(const struct rehome *rehome)
-{
-	const struct move *first = NULL;
-	size_t stay = 0;
-	for (size_t i = rehome->count; i-- > 0;) {
-		if (rehome->moves[i].error == 0)
-			continue;
-		first = &rehome->moves[i];
-		stay++;
-	}
-	return first ? told(rehome, first, stay) : 0;
 }
 
 /* It is to be another's, who has it here: it is home, or nobody has it and somebody reads it. */
@@ -464,7 +223,7 @@ static bool is_ours(struct client *composer, const struct xseg *seg, struct xseg
 	return home.owner == map_owner_of(seg) || (home.owner == 0 && info->opens > 0);
 }
 
-static int find_all(struct rehome *rehome, struct client *composer)
+static int find_all(struct ctl_rehome *rehome, struct client *composer)
 {
 	struct ctl_map_nodes nodes;
 	int error = ctl_map_tree_list(composer, &nodes);
@@ -481,9 +240,9 @@ static int find_all(struct rehome *rehome, struct client *composer)
 }
 
 /* The volume, or (without an argument) all that are here; the segment, and who is there. */
-static int begin(struct rehome *rehome)
+static int begin(struct ctl_rehome *rehome)
 {
-	static struct move one;
+	static struct ctl_move one;
 	struct ctl *ctl = rehome->plug.ctl;
 	struct client composer;
 	bool all = ctl->argc == 0;
@@ -504,12 +263,12 @@ static int begin(struct rehome *rehome)
 	return look(rehome);
 }
 
-static json_t *result_of(const struct rehome *rehome, uint64_t took_ns)
+static json_t *result_of(const struct ctl_rehome *rehome, uint64_t took_ns)
 {
 	uint64_t rounds = 0, pause_ns = 0;
 	json_t *volumes = json_array();
 	for (size_t i = 0; i < rehome->count; i++) {
-		const struct move *move = &rehome->moves[i];
+		const struct ctl_move *move = &rehome->moves[i];
 		rounds += move->state.rounds;
 		if (move->state.pause_ns > pause_ns)
 			pause_ns = move->state.pause_ns;
@@ -534,13 +293,15 @@ static json_t *result_of(const struct rehome *rehome, uint64_t took_ns)
 
 static int body(struct ctl_work *work, void *context)
 {
-	struct rehome *rehome = context;
+	struct ctl_rehome *rehome = context;
 	rehome->plug.work = work;
 	int rc = begin(rehome);
 	if (rehome->count > 0) {
 		rc = rc ? rc : put_in(rehome);
-		rc = rc ? rc : rehome->data.to[0] ? copy(rehome, work) : follow(rehome, work);
-		rc = rc ? rc : judge(rehome);
+		rc = rc			  ? rc
+		     : rehome->data.to[0] ? copy(rehome, work)
+					  : ctl_rehome_move_follow(rehome, work);
+		rc = rc ? rc : ctl_rehome_move_judge(rehome);
 	}
 	if (rehome->plug.seg.ports)
 		xseg_segment_leave(&rehome->plug.seg);
@@ -550,7 +311,7 @@ static int body(struct ctl_work *work, void *context)
 }
 
 /* --dry-run */
-static int plan(struct rehome *rehome)
+static int plan(struct ctl_rehome *rehome)
 {
 	static const struct ctl_column planned[] = {{"name", "NAME", CTL_TEXT},
 		{"to", "TO", CTL_TEXT}, {"store", "DATA TO", CTL_TEXT},
@@ -575,7 +336,7 @@ static int plan(struct rehome *rehome)
 	return rc;
 }
 
-static int read_to(struct ctl *ctl, struct rehome *rehome, const char *to)
+static int read_to(struct ctl *ctl, struct ctl_rehome *rehome, const char *to)
 {
 	if (to && ctl_uri_is(to)) {
 		if (!ctl_uri_read(to, &rehome->uri) || rehome->uri.volume[0])
@@ -594,7 +355,7 @@ static int read_to(struct ctl *ctl, struct rehome *rehome, const char *to)
 	return 0;
 }
 
-static int read_options(struct ctl *ctl, struct rehome *rehome)
+static int read_options(struct ctl *ctl, struct ctl_rehome *rehome)
 {
 	static const char *const stalls[REHOME_STALLS] = {
 		[REHOME_STALL_FORCE] = "force",
@@ -647,9 +408,9 @@ static int read_options(struct ctl *ctl, struct rehome *rehome)
 
 static int run(struct ctl *ctl)
 {
-	static struct rehome rehome;
+	static struct ctl_rehome rehome;
 	bool all = ctl->argc == 0;
-	rehome = (struct rehome){.plug.ctl = ctl};
+	rehome = (struct ctl_rehome){.plug.ctl = ctl};
 	struct ctl_work work = {.ctl = ctl,
 		.kind = all ? "host.evacuate" : "volume.rehome",
 		.object = all ? rehome.to : ctl->argv[0],

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Volumes on their way: re-homers are told to begin, watched, and told to go on. */
+#include "tools/ctl/ctl_rehome_move.h"
+
+#include <base/must.h>
+#include <base/time.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tools/ctl/ctl_call.h"
+#include "tools/ctl/ctl_hold.h"
+#include "tools/ctl/ctl_map.h"
+
+#define LOOK_NS 20000000u
+#define AGAIN_MAX 5u /* a re-homer that was killed is told again so often */
+
+static int told(const struct ctl_rehome *rehome, const struct ctl_move *move, size_t stay)
+{
+	static const struct {
+		int error;
+		enum fault_code code;
+		const char *text, *hint;
+	} known[] = {
+		{-EBUSY, FAULT_BUSY, "another host has it, or it is being moved already",
+			"'xsegctl volume info' and 'xsegctl rehome status' say which"},
+		{-EXDEV, FAULT_CONFLICT, "the other host does not have it in the same store",
+			"--store says where the other one keeps its volumes: the data go along"},
+		{-ENOLINK, FAULT_FAILED, "no re-homer is behind that bridge",
+			"there a synapse_export with edge.volume=home0 is needed"},
+		{-ENOTCONN, FAULT_FAILED, "the bridge to the other host is down",
+			"'xsegctl bridge status' says why"},
+		{-EPROTO, FAULT_FAILED, "the other host's re-homer is of another version", NULL},
+		{-ELOOP, FAULT_USAGE, "that bridge leads back to this host", NULL},
+		{-EROFS, FAULT_USAGE, "it is read-only", "every host can read a snapshot as it is"},
+		{-EAGAIN, FAULT_FAILED, "it is written to faster than its cache writes back",
+			"--on-stall force accepts a longer pause, throttle slows writers down"},
+		{-ECANCELED, FAULT_FAILED, "it was cancelled", NULL},
+		{-ETIME, FAULT_TIMEOUT, "requests on their way did not end in time",
+			"its drain-timeout= sets the limit; 'xsegctl trace' shows them"},
+		{-ETIMEDOUT, FAULT_TIMEOUT, "the other host did not take it in time",
+			"'xsegctl bridge status' says how the link is"},
+	};
+	struct ctl *ctl = rehome->plug.ctl;
+	enum fault_code code = fault_code_of_errno(move->error);
+	const char *name = move->info.name, *text = strerror(-move->error), *hint = NULL;
+	char why[64];
+	for (size_t i = 0; i < countof(known); i++) {
+		if (known[i].error != move->error)
+			continue;
+		code = known[i].code;
+		text = known[i].text;
+		hint = known[i].hint;
+	}
+	if (move->refused) {
+		snprintf(why, sizeof(why), "--freeze-cmd failed (exit status %d)", move->refused);
+		text = why;
+		hint = "what it said is above";
+	}
+	if (rehome->count > 1)
+		return fault_set(&ctl->fault, code, name, hint,
+			"%zu of %zu volumes stay here, '%s': %s", stay, rehome->count, name, text);
+	return fault_set(&ctl->fault, code, name, hint, "volume '%s' stays here: %s", name, text);
+}
+
+static int say(struct ctl_rehome *rehome, struct ctl_move *move, enum rehome_control what)
+{
+	const struct ctl *ctl = rehome->plug.ctl;
+	struct ctl_call call = {.what = what,
+		.volume = move->info.id,
+		.in = &rehome->ask,
+		.in_size = sizeof(rehome->ask),
+		.answer_at = REHOME_ANSWER_AT,
+		.out = &move->state,
+		.out_size = sizeof(move->state)};
+	move->state = (struct rehome_info){0};
+	return ctl_call_once(rehome->plug.seg.name, rehome->plug.name,
+		ctl->timeout_given ? ctl->timeout_ns : CTL_MAP_PATIENCE_NS, &call);
+}
+
+static bool is_under_way(uint32_t state) { return state != REHOME_HOME && state != REHOME_AWAY; }
+
+/* Whoever was frozen goes on, in any case. */
+static void end_move(const struct ctl_rehome *rehome, struct ctl_move *move)
+{
+	move->step = move->frozen && rehome->thaw ? MOVE_THAWS : MOVE_ENDED;
+	ctl_hold_end(&rehome->plug.seg, move->info.id);
+}
+
+/* Where the volume is does not depend on it. */
+static void thaw(struct ctl_move *move)
+{
+	if (!ctl_hook_ended(&move->hook))
+		return;
+	ctl_hook_keep(&move->undo);
+	if (!ctl_hook_ended(&move->undo))
+		return;
+	move->step = MOVE_ENDED;
+	if (move->undo.status != 0)
+		fprintf(stderr,
+			"xsegctl: --thaw-cmd of volume '%s' failed (exit status %d); the rest is "
+			"done\n",
+			move->info.name, move->undo.status);
+}
+
+/* The rest is short enough. Once told to go on, a re-homer that was killed since is told again. */
+static void freeze(struct ctl_rehome *rehome, struct ctl_move *move)
+{
+	const char *name = move->info.name;
+	bool promised =
+		move->frozen || !rehome->thaw || !ctl_hook_promise(&move->undo, rehome->thaw, name);
+	if (!move->frozen && promised)
+		ctl_hook_start(&move->hook, rehome->freeze, name);
+	else if (!move->frozen)
+		move->hook.status = move->undo.status; /* it could not be undone */
+	move->frozen = true;
+	if (!ctl_hook_ended(&move->hook))
+		return;
+	move->refused = move->hook.status;
+	say(rehome, move, move->refused ? REHOME_CANCEL : REHOME_GO);
+}
+
+static void begin_move(struct ctl_rehome *rehome, struct ctl_move *move)
+{
+	ctl_hold(&rehome->plug.seg, rehome->composer, move->info.id);
+	move->error = say(rehome, move, REHOME_BEGIN);
+	move->step = MOVE_GOES;
+	if (move->error)
+		end_move(rehome, move);
+}
+
+/* Whoever was asked to begin and was killed has forgotten it. */
+static void look_at(struct ctl_rehome *rehome, struct ctl_move *move)
+{
+	move->error = say(rehome, move, REHOME_STATE);
+	bool forgot = move->error == -ENOENT ||
+		      (!move->error && move->state.rounds == 0 &&
+			      move->state.state == REHOME_HOME && move->state.error == 0);
+	if (forgot && move->again++ < AGAIN_MAX) {
+		begin_move(rehome, move);
+	} else if (move->error || !is_under_way(move->state.state)) {
+		end_move(rehome, move);
+		if (!move->error && move->state.state == REHOME_HOME)
+			move->error = move->state.error ? move->state.error : -ECANCELED;
+	} else if (move->state.ready) {
+		freeze(rehome, move);
+	}
+}
+
+/* As many at once as may be; how many have ended. */
+static size_t go_on(struct ctl_rehome *rehome)
+{
+	size_t ended = 0, going = 0;
+	for (size_t i = 0; i < rehome->count; i++) {
+		struct ctl_move *move = &rehome->moves[i];
+		if (move->step == MOVE_WAITS && going < rehome->at_once)
+			begin_move(rehome, move);
+		else if (move->step == MOVE_GOES)
+			look_at(rehome, move);
+		else if (move->step == MOVE_THAWS)
+			thaw(move);
+		going += move->step == MOVE_GOES;
+		ended += move->step == MOVE_ENDED;
+	}
+	return ended;
+}
+
+static int interrupted(struct ctl_rehome *rehome)
+{
+	for (size_t i = 0; i < rehome->count; i++) {
+		struct ctl_move *move = &rehome->moves[i];
+		if (move->step == MOVE_GOES) {
+			say(rehome, move, REHOME_CANCEL);
+			ctl_hook_wait(&move->hook, true, 0);
+			end_move(rehome, move);
+		}
+	}
+	for (size_t i = 0; i < rehome->count; i++)
+		while (rehome->moves[i].step == MOVE_THAWS) {
+			ctl_hook_wait(&rehome->moves[i].hook, false, 0);
+			ctl_hook_keep(&rehome->moves[i].undo);
+			ctl_hook_wait(&rehome->moves[i].undo, false, 0);
+			thaw(&rehome->moves[i]);
+		}
+	return ctl_ask_interrupted_fault(
+		rehome->plug.ctl, rehome->count == 1 ? rehome->moves[0].info.name : NULL);
+}
+
+int ctl_rehome_move_follow(struct ctl_rehome *rehome, struct ctl_work *work)
+{
+	size_t ended;
+	while ((ended = go_on(rehome)) < rehome->count) {
+		if (ctl_ask_interrupted())
+			return interrupted(rehome);
+		if (rehome->count == 1)
+			ctl_work_progress(work, rehome->moves[0].state.rounds, 0);
+		else
+			ctl_work_progress(work, ended, rehome->count);
+		time_nap(LOOK_NS);
+	}
+	return 0;
+}
+
+int ctl_rehome_move_ask(struct ctl_rehome *rehome, struct ctl_move *move)
+{
+	rehome->ask.only_ask = 1;
+	int error = say(rehome, move, REHOME_BEGIN);
+	rehome->ask.only_ask = 0;
+	return error == -EXDEV ? 0 : error;
+}
+
+int ctl_rehome_move_judge(const struct ctl_rehome *rehome)
+{
+	const struct ctl_move *first = NULL;
+	size_t stay = 0;
+	for (size_t i = rehome->count; i-- > 0;) {
+		if (rehome->moves[i].error == 0)
+			continue;
+		first = &rehome->moves[i];
+		stay++;
+	}
+	return first ? told(rehome, first, stay) : 0;
+}
