@@ -176,6 +176,11 @@ struct mapper_store {
 	unsigned discard_count;
 	int discard_error;
 	struct mapper_ahead *ahead;
+	/* half of a volume's record was asked for: the other, and its home's, were read at once and
+	   wait here */
+	bool with_home; /* the next time */
+	struct mapper_call together[3];
+	uint8_t waits[2][XSEG_RECORD_MAX];
 };
 
 void mapper_store_open(struct mapper_store *store, struct mapper_shard *shard);

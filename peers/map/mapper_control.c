@@ -42,6 +42,7 @@ int mapper_control_acquire(struct mapper_task *task)
 	struct map_home home = {0};
 	struct map_head head;
 	uint64_t term;
+	task->store.with_home = !(task->arg & MAP_READ_ONLY);
 	int rc = read_again(task, &head);
 	if (rc == 0 && (task->arg & MAP_READ_ONLY))
 		return mapper_task_head(task, &head.volume, 0);
@@ -62,9 +63,11 @@ int mapper_control_acquire(struct mapper_task *task)
 		mapper_task_blame_owner(task, &home);
 	if (rc != 0)
 		return rc;
-	/* before its record is read: what the one before us has done is done */
+	/* before its record changes: what the one before us has done is done. If that one has
+	   changed it since we read it, it is read again */
 	rc = mapper_store_fence(&task->store, task->volume, &home, 0);
 	crash_point("mapper.acquire.fenced");
+	task->store.remembers = true;
 	if (rc == 0)
 		rc = map_change_epoch(store, task->volume, false, &head);
 	crash_point("mapper.acquire.epoch");

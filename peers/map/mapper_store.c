@@ -316,10 +316,16 @@ static struct mapper_call *ahead_find(struct mapper_ahead *ahead, struct xseg_ke
 	return NULL;
 }
 
+static void together_forget(struct mapper_store *store)
+{
+	store->together[1].op = store->together[2].op = XSEG_OP_NONE;
+}
+
 static void ahead_forget(struct mapper_store *store, struct xseg_key key)
 {
 	struct mapper_ahead *ahead = store->ahead;
 	struct mapper_call *call = NULL;
+	together_forget(store);
 	if (ahead && key.epoch == XSEG_EPOCH_VOLUME && key.object <= 1)
 		call = ahead_find(ahead, key);
 	if (call)
@@ -342,6 +348,40 @@ static struct mapper_call *ahead_take(struct mapper_store *store, struct xseg_ke
 	return call && clock_now_ns() - ahead->read_ns < AHEAD_NS ? call : NULL;
 }
 
+/* One half of a record is asked for, then the other, then perhaps whose the volume is: they are
+   there then, unless anything else was asked for in between. */
+static struct mapper_call *together_take(struct mapper_store *store, struct xseg_key key)
+{
+	for (unsigned i = 1; i < countof(store->together); i++) {
+		struct mapper_call *call = &store->together[i];
+		if (call->op == XSEG_OP_NONE || memcmp(&call->key, &key, sizeof(key)) != 0)
+			continue;
+		call->op = XSEG_OP_NONE;
+		return call;
+	}
+	together_forget(store);
+	return NULL;
+}
+
+static struct mapper_call *together_read(
+	struct mapper_store *store, struct xseg_key key, uint8_t to[XSEG_RECORD_MAX])
+{
+	struct mapper_call *calls = store->together;
+	unsigned count = store->with_home ? 3 : 2;
+	if (key.epoch != XSEG_EPOCH_VOLUME || key.object != 0)
+		return NULL;
+	fill_get(&calls[0], key, to);
+	fill_get(&calls[1], map_volume_key(key.volume, 1), store->waits[0]);
+	if (count == 3)
+		fill_get(&calls[2],
+			(struct xseg_key){.volume = key.volume, .epoch = XSEG_EPOCH_HOME},
+			store->waits[1]);
+	store->with_home = false;
+	mapper_call_all(store->shard, calls, count);
+	store->requests += count;
+	return &calls[0];
+}
+
 static int take_record(const struct mapper_call *call, uint64_t *version)
 {
 	*version = call->result == 0 || call->result == -EILSEQ ? call->value : 0;
@@ -354,7 +394,7 @@ static int store_get(
 	struct map_store *s, struct xseg_key key, uint8_t to[XSEG_RECORD_MAX], uint64_t *version)
 {
 	struct mapper_store *store = store_of(s);
-	struct mapper_call own, *call = NULL;
+	struct mapper_call own, *call = NULL, *waits = together_take(store, key);
 	uint32_t size;
 	bool kept = key.epoch == XSEG_EPOCH_VOLUME && store->keeps;
 	if (store->revoked)
@@ -366,10 +406,13 @@ static int store_get(
 	if (rc != 0)
 		return rc;
 	call = ahead_take(store, key);
-	if (call) {
-		memcpy(to, call->receive, call->answer_length);
+	if (call)
 		call->op = XSEG_OP_NONE;
-	} else {
+	else
+		call = waits ? waits : together_read(store, key, to);
+	if (call && call->receive != to) {
+		memcpy(to, call->receive, call->answer_length);
+	} else if (!call) {
 		fill_get(&own, key, to);
 		call = &own;
 		rc = store_do(store, call);
@@ -471,6 +514,8 @@ void mapper_store_open(struct mapper_store *store, struct mapper_shard *shard)
 int mapper_store_close(struct mapper_store *store)
 {
 	int rc = discards_end(store);
+	together_forget(store);
+	store->with_home = false;
 	if (store->ahead) {
 		free(store->ahead->ids);
 		free(store->ahead->keys);
