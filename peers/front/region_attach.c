@@ -388,8 +388,10 @@ static int attach_judge(const struct region_volume *volume, const struct call *c
 	if (call->result || call->answer_length < MAP_ANSWER_AT + sizeof(home) || !term)
 		return 0;
 	call_get_bytes(call, MAP_ANSWER_AT, &home, sizeof(home));
-	bool theirs = home.owner && home.owner != home.self && home.term > term;
-	return theirs || home.line > term ? -ESTALE : 0;
+	bool ours = home.owner == home.self; /* of whoever answers: where our writes go, too */
+	bool theirs = home.owner && !ours && home.term > term;
+	bool handed_over = ours && home.since && home.since <= term; /* then we go on */
+	return theirs || (home.line > term && !handed_over) ? -ESTALE : 0;
 }
 
 static void attach_probed(struct call *call)

@@ -240,7 +240,12 @@ static void control(struct peer *peer, struct job *job)
 	case REHOME_OFFER: rehome_target_offer(rehome, job); break;
 	case REHOME_TAKE: rehome_target_take(rehome, job); break;
 	case REHOME_KEEP: rehome_target_keep(rehome, job); break;
-	case MAP_HOME: job_forward(job, REHOME_HERE); break;
+	case MAP_HOME: /* of another re-homer: what our composer knows; else where it is */
+		if (job->flags & XSEG_F_FAST_ONLY)
+			job_forward(job, REHOME_HERE);
+		else
+			by_id(rehome, job);
+		break;
 	default:
 		if (job->key.volume != 0)
 			by_id(rehome, job);

@@ -100,6 +100,30 @@ tap_is "each count is there" "$(check sum b disk)" "$(ledger)"
 at_b
 tap_is "at the volume" "$(check sumfile "$SCENE_DIR/copy")" "$(ledger)"
 
+# --- where it is cannot be reached when the last program leaves -----------------------------------
+ctl_exits 0 "it comes back" rehome -s b disk --to back0
+program last pauses a disk "$SCENE_DIR/pauses"
+ctl_exits 0 "it goes to b" rehome -s a disk --to far0
+ctl_exits 0 "a bridge that waits for nothing" bridge add -s a far1 "unix:$SCENE_DIR/b.out" \
+    timeout=100ms
+ctl_exits 0 "is a's way now" edge set -s a home0:volume-to far1
+away() { [ "$(state a)" = away ]; }
+tap_run "and leads to where it is" scene_until 60 away
+ctl_exits 0 "b cannot be reached" peer stop -s b out0
+kill -s KILL "$(scene_pid last)"
+wait "$(scene_pid last)"
+unset 'SCENE_PIDS[last]'
+sleep 3 # so long that its front fails to write, and asks whose the volume is
+ctl_exits 0 "b can be reached again" peer start -s b out0
+not() { ! "$@"; }
+kept() { ls "$SKERRY_SHM_DIR/region:a:$1:"* >"$SCENE_DIR/null" 2>&1; }
+kept_not() { ! kept "$1"; }
+tap_run "what it wrote goes there" scene_until 60 kept_not region0
+tap_run "and nothing is lost" not grep 'are lost' "$SKERRY_RUN_DIR/a/region0.log"
+ctl_exits 0 "the first bridge again" edge set -s a home0:volume-to far0
+reached() { "$XSEGCTL" bridge status far0 -s a --json | jq -e '.bridges[0].state == "up"'; }
+tap_run "which is there" scene_until 60 reached
+
 # --- past the re-homer: what comes too late -------------------------------------------------------
 ctl_exits 0 "it comes back" rehome -s b disk --to back0
 past=$SCENE_DIR/past
@@ -117,8 +141,7 @@ wait "$(scene_pid late)"
 unset 'SCENE_PIDS[late]'
 is_lost() { grep -q 'are lost: another host has had it since' "$SKERRY_RUN_DIR/a/past0.log"; }
 tap_run "what a program writes there is lost, and that is said" scene_until 60 is_lost
-nothing_left() { ! ls "$SKERRY_SHM_DIR"/region:a:past0:* >"$SCENE_DIR/null" 2>&1; }
-tap_run "and is not kept" scene_until 60 nothing_left
+tap_run "and is not kept" scene_until 60 kept_not past0
 at_b
 tap_is "b has what it had" "$(check sumfile "$SCENE_DIR/copy") $(check value "$SCENE_DIR/copy")" \
     "$sum $value"
