@@ -13,8 +13,10 @@ volume holds goes along; beside a TCP stream, and beside qemu-img, which copies 
 qemu-nbd at the other end of the same link while nobody may write to it; and the longest read and
 write of a client that reads and writes 4 KiB a thousand times a second all the while, also beside
 blockdev-mirror, with which qemu-storage-daemon takes a file there that is used as much (half of the
-rounds). dirtied: 800 MiB in the cache, six tenths of it written anew, and on while the volume
-moves, by one who writes 64 KiB after 64 KiB; over one store, with --on-stall force and throttle.
+rounds). from: the same the other way round, with --from: the home first, its data after it; what
+those wait who stay, and a reader on the other host while the data come. dirtied: 800 MiB in the
+cache, six tenths of it written anew, and on while the volume moves, by one who writes 64 KiB after
+64 KiB; over one store, with --on-stall force and throttle.
 """
 
 import json
@@ -186,6 +188,10 @@ class Hosts:
         store = ("--store", "store1") if self.own else ()
         return json.loads(self.control("rehome", "-s", name, "disk", "--to", "far0", *store,
                                        *more, "--json"))
+
+    def fetch(self, name):
+        return json.loads(self.control("rehome", "-s", name, "disk", "--from", "far0", "--store",
+                                       "store1", "--json"))
 
     def dirty(self, name):
         found = json.loads(self.control("cache", "list", "-s", name, "--json"))
@@ -411,10 +417,11 @@ class Mirror(Server):
         return True
 
 
-def with_clients(uri, block, pace, move):
+def with_clients(uri, block, pace, move, usual=0.001):
     """What move() says, how long it took, and the longest write and read of 4 KiB meanwhile."""
     handles = [connected(uri) for _ in range(3)]
-    clients = [Client(handles[0]), Client(handles[1], reads=True), Client(handles[2], block, pace)]
+    clients = [Client(handles[0], pace=usual), Client(handles[1], pace=usual, reads=True),
+               Client(handles[2], block, pace)]
     for each in clients:
         each.start()
     try:
@@ -507,6 +514,70 @@ def data(table, options):
             table.row(f"read, mirror, {kind}, RTT {rtt}", "ms")
 
 
+# --- from -----------------------------------------------------------------------------------------
+
+class Late(Client):
+    """Reads where the volume goes, from when it is to be seen there."""
+
+    def __init__(self, uri):
+        super().__init__(None, reads=True)
+        self.uri = uri
+
+    def run(self):
+        while self.handle is None and not self.ends:
+            try:
+                self.handle = connected(self.uri)
+            except nbd.Error:
+                time.sleep(0.01)
+        if self.handle is not None:
+            super().run()
+            self.handle.shutdown()
+
+
+def from_round(table, hosts, rtt):
+    hosts.delay(rtt)
+    for kind, block, pace in (("idle", 4096, 0.1), *BESIDE):
+        for name, other in ("ab", "ba"):
+            reader = Late(hosts.uri(other))
+            reader.start()
+            try:
+                said, took, write, _ = with_clients(
+                    hosts.uri(name), block, pace, lambda other=other: hosts.fetch(other),
+                    0.1 if kind == "idle" else 0.001)
+            finally:
+                reader.end()
+            reads = sorted(ms for _, ms in reader.took)
+            row = f"{kind}, RTT {rtt}"
+            table.add(f"pause, from, {row}", said["pause_ns"] / 1e6)
+            table.add(f"from, {row}", hosts.size / took)
+            table.add(f"write, from, {row}", write)
+            table.add(f"read there, p50, {row}", median(reads))
+            table.add(f"read there, p99, {row}", reads[len(reads) * 99 // 100] if reads else 0.0)
+
+
+def come(table, options):
+    size = SIZE // 3 if options.quick else SIZE
+    table.head(f"from: {size // MIB} MiB; the home first, its data after it")
+    with Hosts(options.disk, size, own=True) as hosts:
+        handle = hosts.client("a")
+        fill(handle, size)
+        handle.shutdown()
+        for name in "ab":
+            hosts.control("edge", "set", "-s", name, "home0:volume-to", "far0")
+        for _ in range((options.rounds + 1) // 2):
+            for rtt in RTTS:
+                from_round(table, hosts, rtt)
+    for rtt in RTTS:
+        for kind in ("idle", *(kind for kind, _, _ in BESIDE)):
+            row = f"{kind}, RTT {rtt}"
+            table.row(f"pause, from, {row}", "ms", value_goal=("at most", 2 * rtt + MARGIN))
+            table.row(f"from, {row}", "MB/s", scale=1e-6)
+            if kind != "idle":
+                table.row(f"write, from, {row}", "ms")
+            table.row(f"read there, p50, {row}", "ms")
+            table.row(f"read there, p99, {row}", "ms")
+
+
 # --- dirtied --------------------------------------------------------------------------------------
 
 def dirtied_round(table, hosts, rtt, way):
@@ -557,7 +628,7 @@ def dirtied(table, options):
             table.row(f"read, {name}", "ms")
 
 
-TABLES = {"pause": pause, "warm": warm, "data": data, "dirtied": dirtied}
+TABLES = {"pause": pause, "warm": warm, "data": data, "from": come, "dirtied": dirtied}
 
 
 def main():

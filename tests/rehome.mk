@@ -10,7 +10,7 @@ theory_rehome_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 theory_rehome_LDADD = libmaptest.la libfixture.la libxseg.la $(CRITERION_LIBS)
 endif
 
-rehome_scenarios = tests/scenario/rehome.sh tests/scenario/rehome_store.sh tests/scenario/rehome_guest.sh \
+rehome_scenarios = tests/scenario/rehome.sh tests/scenario/rehome_store.sh tests/scenario/rehome_from.sh tests/scenario/rehome_guest.sh \
 	tests/scenario/rehome_hosts.sh tests/scenario/rehome_stall.sh \
 	tests/scenario/rehome_reads.sh
 TESTS += $(rehome_scenarios)

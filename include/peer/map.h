@@ -63,7 +63,8 @@ enum map_control {
 	MAP_LEASES, /* in: u64[arg1], the ids of all that it has acquired; value = ns: to be said
 		      again within this time, and what no composer names any more is released */
 	/* for everybody again */
-	MAP_HOME, /* out: struct map_home_info */
+	MAP_HOME, /* out: struct map_home_info, all 0: nobody has ever had it; -ENOENT: there is no
+		     such volume. arg1: MAP_HOME_KNOWN: if it is ours, as we have put it last */
 	MAP_GIVE, /* to a composer: all that was written goes to the store, then MAP_RELEASE with
 		     arg1; whoever writes here afterwards takes it back, if he is the first */
 	MAP_KEEP, /* to a composer: it is acquired, and not given back for arg1 ns (at most
@@ -73,6 +74,7 @@ enum map_control {
 };
 
 #define MAP_READ_ONLY 1u
+#define MAP_HOME_KNOWN 1u
 #define MAP_KEEP_MAX_NS 600000000000u
 #define MAP_FLATTEN_LOOK ((uint64_t)1 << 32)
 #define MAP_BITMAP_MAX 64u /* the question ends where the answer begins */

@@ -26,7 +26,8 @@
 
 enum rehome_control {
 	/* of people: to the peer on the host that has it */
-	REHOME_BEGIN = 0x30000, /* to the host behind ask.edge */
+	REHOME_BEGIN = 0x30000, /* to the host behind ask.edge, or (REHOME_EDGES) that is ask.owner:
+				   so whoever it is to come to can say it, over a bridge */
 	REHOME_CANCEL,		/* it stays, if it is not decided yet */
 	REHOME_STATE, /* out: struct rehome_info; key.volume 0: of all, from arg1 on; value =
 				   the next arg1, 0: that was all */
@@ -55,7 +56,7 @@ enum rehome_stall {
 
 struct rehome_ask {
 	uint32_t version;  /* REHOME_VERSION */
-	uint32_t edge;	   /* BEGIN: 0 to REHOME_EDGES - 1 */
+	uint32_t edge;	   /* BEGIN: 0 to REHOME_EDGES */
 	uint32_t stall;	   /* BEGIN: enum rehome_stall */
 	uint16_t only_ask; /* BEGIN: 1: do not; could it? -EALREADY: it is there */
 	uint16_t hold;	   /* BEGIN: 1: requests do not wait before GO; see REHOME_HOLD_NS */

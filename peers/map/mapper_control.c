@@ -106,14 +106,21 @@ int mapper_control_release(struct mapper_task *task)
 int mapper_control_home(struct mapper_task *task)
 {
 	struct map_home home = {0};
-	int rc = map_home_read(mapper_task_store(task), task->volume, &home);
-	if (rc != 0 && rc != -ENOENT)
+	struct mapper_shared *shared = mapper_shared(task);
+	bool known =
+		task->arg == MAP_HOME_KNOWN && mapper_lease_known(shared, task->volume, &home) == 0;
+	int rc = known ? 0 : map_home_read(mapper_task_store(task), task->volume, &home);
+	if (rc == -ENOENT) { /* nobody has ever had it, or it is not here */
+		struct map_head head;
+		rc = read_again(task, &head);
+	}
+	if (rc != 0)
 		return rc;
-	mapper_lease_seen(mapper_shared(task), &home);
+	mapper_lease_seen(shared, &home);
 	struct map_home_info *out = mapper_task_answer(task, sizeof(*out));
 	if (!out)
 		return task->error;
-	*out = (struct map_home_info){.self = mapper_shared(task)->owner,
+	*out = (struct map_home_info){.self = shared->owner,
 		.owner = home.owner,
 		.last = home.last,
 		.next = home.next,

@@ -140,10 +140,13 @@ void rehome_volume_event(
 	struct rehome *rehome, struct rehome_volume *volume, enum rehome_event event, int error);
 /* It is looked at each turn from now on, until it is settled. */
 void rehome_volume_watch(struct rehome *rehome, struct rehome_volume *volume);
-/* Its record is read; false: no room now. */
-bool rehome_volume_read(struct rehome *rehome, struct rehome_volume *volume, call_done_f *done);
+/* Its record is read; `how`: 0 or MAP_HOME_KNOWN. False: no room now. */
+bool rehome_volume_read(
+	struct rehome *rehome, struct rehome_volume *volume, uint64_t how, call_done_f *done);
 /* The same for a job about it, the call's context; 0 or -errno. */
 int rehome_volume_read_for(struct rehome *rehome, struct job *job, call_done_f *done);
+/* The edge behind which that owner is; 0: none. */
+uint32_t rehome_volume_edge_to(const struct rehome *rehome, uint64_t owner);
 /* It is HOME or AWAY: is its owner another one than that says, whom we know how to reach? */
 bool rehome_volume_elsewhere(
 	const struct rehome *rehome, const struct rehome_volume *volume, uint64_t owner);

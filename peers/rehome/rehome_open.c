@@ -203,5 +203,5 @@ bool rehome_open_turn(struct rehome *rehome, struct rehome_volume *volume)
 	if (now < volume->count_ns || (!away && !here) || rehome->peer->stopping)
 		return false;
 	volume->count_ns = now + REHOME_COUNT_NS;
-	return away ? rehome_volume_read(rehome, volume, looked) : tell_it(rehome, volume);
+	return away ? rehome_volume_read(rehome, volume, 0, looked) : tell_it(rehome, volume);
 }

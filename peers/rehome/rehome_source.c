@@ -124,19 +124,26 @@ static void acquired(struct call *call)
 	struct rehome_volume *volume = preparing(call);
 	int rc = call->result;
 	call_end(call);
-	if (volume && (rc != 0 || !rehome_volume_read(rehome, volume, looked)))
+	if (volume && (rc != 0 || !rehome_volume_read(rehome, volume, 0, looked)))
 		give_up(rehome, volume, rc == 0 ? -EAGAIN : rc);
+}
+
+/* Of this peer's; 0: there is none. */
+static uint32_t edge_of(const struct rehome *rehome, const struct rehome_ask *ask)
+{
+	return ask->edge == REHOME_EDGES ? rehome_volume_edge_to(rehome, ask->owner)
+					 : 1 + ask->edge;
 }
 
 static int begin(struct rehome *rehome, struct rehome_volume *volume, const struct rehome_ask *ask)
 {
-	uint32_t edge = 1 + ask->edge;
+	uint32_t edge = edge_of(rehome, ask);
 	if (ask->version != REHOME_VERSION)
 		return -EPROTO;
-	if (ask->edge >= REHOME_EDGES || ask->stall >= REHOME_STALLS)
+	if (ask->edge > REHOME_EDGES || ask->stall >= REHOME_STALLS)
 		return -EINVAL;
 	rehome_volume_edges(rehome);
-	if (rehome->edges[edge].port == XSEG_NONE)
+	if (edge == 0 || rehome->edges[edge].port == XSEG_NONE)
 		return -ENOLINK;
 	if (volume->state != REHOME_HOME || volume->is_preparing)
 		return -EBUSY;
@@ -164,7 +171,7 @@ void rehome_source_begin(struct rehome *rehome, struct job *job)
 		return;
 	}
 	job_get_bytes(job, 0, &ask, sizeof(ask));
-	if (volume->state == REHOME_AWAY && volume->edge == 1 + ask.edge) {
+	if (volume->state == REHOME_AWAY && volume->edge == edge_of(rehome, &ask)) {
 		if (ask.only_ask) /* it is there */
 			job_fail(job, -EALREADY);
 		else

@@ -20,6 +20,22 @@ static void answer(const struct rehome *rehome, struct job *job, uint64_t term)
 
 /* --- may it come? ----------------------------------------------------------------------------- */
 
+static void loaded(struct call *call) { call_end(call); }
+
+/* Asked for it, our composer knows it when it comes. */
+static void load(struct rehome *rehome, uint64_t id)
+{
+	struct call *call = NULL;
+	if (call_begin(rehome->peer, &call) != 0)
+		return;
+	call->op = XSEG_OP_INFO;
+	call->key.volume = id;
+	if (call_pages(call, sizeof(struct xseg_volume_info)) == 0)
+		call_submit(call, REHOME_HERE, loaded);
+	else
+		call_end(call);
+}
+
 /* Its record is the same one here: both hosts have it in one store. */
 static void looked(struct call *call)
 {
@@ -30,10 +46,12 @@ static void looked(struct call *call)
 	must(ask_of(job, &ask));
 	if (rc == 0 && (home.owner != ask.owner || home.term != ask.term))
 		rc = -EXDEV;
-	if (rc != 0)
+	if (rc != 0) {
 		job_fail(job, rc == -ENOENT || rc == -EOPNOTSUPP ? -EXDEV : rc);
-	else
-		answer(rehome_of(job->peer), job, 0);
+		return;
+	}
+	load(rehome_of(job->peer), job->key.volume);
+	answer(rehome_of(job->peer), job, 0);
 }
 
 void rehome_target_offer(struct rehome *rehome, struct job *job)

@@ -54,12 +54,18 @@ static uint32_t edge_to(const struct rehome *rehome, uint64_t owner, bool *sure)
 	return 0;
 }
 
+uint32_t rehome_volume_edge_to(const struct rehome *rehome, uint64_t owner)
+{
+	bool sure;
+	return owner != 0 ? edge_to(rehome, owner, &sure) : 0;
+}
+
 bool rehome_volume_elsewhere(
 	const struct rehome *rehome, const struct rehome_volume *volume, uint64_t owner)
 {
-	bool sure, away = volume->state == REHOME_AWAY;
+	bool away = volume->state == REHOME_AWAY;
 	uint64_t known = away ? rehome->edges[volume->edge].owner : rehome->owner;
-	return owner != 0 && owner != known && edge_to(rehome, owner, &sure) != 0;
+	return owner != known && rehome_volume_edge_to(rehome, owner) != 0;
 }
 
 /* --- what happens to it --------------------------------------------------------------------- */
@@ -149,13 +155,16 @@ struct call *rehome_volume_call(struct rehome *rehome, struct rehome_volume *vol
 	return NULL;
 }
 
-bool rehome_volume_read(struct rehome *rehome, struct rehome_volume *volume, call_done_f *done)
+bool rehome_volume_read(
+	struct rehome *rehome, struct rehome_volume *volume, uint64_t how, call_done_f *done)
 {
 	struct call *call = rehome_volume_call(rehome, volume, XSEG_OP_CONTROL, MAP_HOME,
 		MAP_ANSWER_AT + sizeof(struct map_home_info));
-	if (call)
-		call_submit(call, REHOME_HERE, done);
-	return call != NULL;
+	if (!call)
+		return false;
+	call->arg1 = how;
+	call_submit(call, REHOME_HERE, done);
+	return true;
 }
 
 int rehome_volume_read_for(struct rehome *rehome, struct job *job, call_done_f *done)
@@ -211,20 +220,22 @@ static bool is_unsure(struct rehome *rehome, struct rehome_volume *volume, enum 
 	return true;
 }
 
-static void looked(struct call *call)
+static bool look_there(struct rehome *rehome, struct rehome_volume *volume, uint32_t edge);
+
+/* `at`: the edge behind which its record was read. */
+static void judge(struct rehome *rehome, struct rehome_volume *volume, uint32_t at, int rc,
+	const struct map_home_info *home)
 {
-	struct rehome *rehome = rehome_of(call->peer);
-	struct rehome_volume *volume = rehome_volume_of(call);
-	struct map_home_info home;
 	struct rehome_terms terms = {0, 0};
 	bool sure;
-	int rc = rehome_volume_record(call, &home);
-	if (!volume)
-		return;
-	uint32_t edge = edge_to(rehome, home.owner, &sure);
-	enum rehome_event event = rehome_table_judge(&home, rehome->owner, edge != 0, sure, &terms);
-	/* a composer without a mapper has volumes that nobody else has */
-	if (rc == -EOPNOTSUPP || rc == -ENOENT) {
+	uint32_t edge = edge_to(rehome, home->owner, &sure);
+	enum rehome_event event = rehome_table_judge(home, rehome->owner, edge != 0, sure, &terms);
+	bool is_there = rc == 0 && at != REHOME_HERE;
+	if (is_there && edge == 0 && home->owner != rehome->owner) {
+		event = REHOME_EV_THEIRS; /* that host knows who has it, if anybody */
+		edge = at;
+	} else if (rc == -EOPNOTSUPP || rc == -ENOENT) {
+		/* a composer without a mapper has volumes that nobody else has */
 		event = REHOME_EV_OURS;
 		rc = 0;
 	}
@@ -235,10 +246,57 @@ static void looked(struct call *call)
 		rehome_volume_event(rehome, volume, rc ? REHOME_EV_FAILED : event, rc);
 }
 
+static void looked_there(struct call *call)
+{
+	struct rehome *rehome = rehome_of(call->peer);
+	struct rehome_volume *volume = rehome_volume_of(call);
+	uint32_t edge = (uint32_t)call->arg1;
+	struct map_home_info home;
+	int rc = rehome_volume_record(call, &home);
+	if (!volume)
+		return;
+	bool knows_not = rc == -ENOENT || rc == -EOPNOTSUPP;
+	if (!knows_not || !look_there(rehome, volume, edge + 1))
+		judge(rehome, volume, edge, rc, &home);
+}
+
+/* It is not in a store of ours, any more: a host that has it in one of its own knows whose it is.
+   From that edge on; false: there is nobody to ask. */
+static bool look_there(struct rehome *rehome, struct rehome_volume *volume, uint32_t edge)
+{
+	rehome_volume_edges(rehome);
+	while (edge <= REHOME_EDGES && rehome->edges[edge].port == XSEG_NONE)
+		edge++;
+	if (edge > REHOME_EDGES)
+		return false;
+	struct call *call = rehome_volume_call(rehome, volume, XSEG_OP_CONTROL, MAP_HOME,
+		MAP_ANSWER_AT + sizeof(struct map_home_info));
+	if (!call) {
+		rehome_volume_again(rehome, volume, REHOME_DO_LOOK);
+		return true;
+	}
+	call->flags = XSEG_F_FAST_ONLY;
+	call->arg1 = edge;
+	call_submit(call, edge, looked_there);
+	return true;
+}
+
+static void looked(struct call *call)
+{
+	struct rehome *rehome = rehome_of(call->peer);
+	struct rehome_volume *volume = rehome_volume_of(call);
+	struct map_home_info home;
+	int rc = rehome_volume_record(call, &home);
+	if (!volume)
+		return;
+	if (rc != -ENOENT || !look_there(rehome, volume, 1))
+		judge(rehome, volume, REHOME_HERE, rc, &home);
+}
+
 static void look(struct rehome *rehome, struct rehome_volume *volume)
 {
 	volume->unsure = !rehome_route_quiet(rehome, volume->id, true);
-	if (!rehome_volume_read(rehome, volume, looked))
+	if (!rehome_volume_read(rehome, volume, 0, looked))
 		rehome_volume_again(rehome, volume, REHOME_DO_LOOK);
 }
 
@@ -290,7 +348,8 @@ static void acquired(struct call *call)
 	bool is_nobodys = rc == -ENOENT || rc == -EROFS || rc == -EPERM; /* to write to */
 	if (is_nobodys && volume->state == REHOME_SETTLING)
 		decided(rehome, volume, REHOME_EV_OURS, rc);
-	else if (!rehome_volume_read(rehome, volume, recorded))
+	else if (!rehome_volume_read(
+			 rehome, volume, volume->acquired ? MAP_HOME_KNOWN : 0, recorded))
 		rehome_volume_again(rehome, volume, REHOME_DO_ACQUIRE);
 }
 

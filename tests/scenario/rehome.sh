@@ -105,7 +105,10 @@ tap_is "and not past it any more" "$("$XSEGCTL" edge list -s a --json |
 nobody_has_it() { [ "$(owner a)" = null ]; }
 tap_run "nobody has it open, so it is free in a while" scene_until 60 nobody_has_it
 ctl_exits 0 "a's again" rehome -s a disk --to far0
-ctl_exits 0 "and home" rehome -s b disk --to back0
+ctl_exits 0 "and home, said there" rehome -s a disk --from far0 --json
+json_is "from b" '[.from, .home, .bytes] | join(" ")' "far0 here 0"
+ctl_exits 0 "said again" rehome -s a disk --from far0 --json
+json_is "there is nothing to do" .changed false
 
 # --- all of them ------------------------------------------------------------------------------
 tap_run "a client of a's" load second a

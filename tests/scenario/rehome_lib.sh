@@ -8,6 +8,9 @@
 #                             a pipeline file: front, composer, mapper, cache, store
 #   out SEGMENT [LINE]        the same, its second part: a re-homer (LINE: of its section), and
 #                             an exporting end of a bridge that leads to it
+#   store_out SEGMENT         the same, its third part: what offers its store to the other host
+#   bridge FROM TO NAME WHAT  TAP: FROM's NAME leads to TO's 'out' or 'store'
+#   objects SEGMENT           how many files are in its store, DIR 'SEGMENT.d'
 #   on SEGMENT COMMAND...     on the host that has it; here there is but one
 #   owner SEGMENT, state SEGMENT
 #                             the home of 'disk', as that host knows it; 'home', 'away', ...
@@ -68,6 +71,14 @@ listen=unix:$SCENE_DIR/$1.out
 edge.volume=home0
 END
 }
+store_out() { # SEGMENT: what offers its store
+    printf '\n[peer out1]\nrole=synapse_export\nlisten=unix:%s\nedge.store=file0\n' \
+        "$SCENE_DIR/$1.store"
+}
+bridge() { # FROM TO NAME WHAT
+    ctl_exits 0 "$1 reaches $2's $4" bridge add -s "$1" "$3" "unix:$SCENE_DIR/$2.$4"
+}
+objects() { find "$SCENE_DIR/$1.d/objects" -type f | wc -l; }
 on() { "${@:2}"; }
 owner() {
     on "$1" "$XSEGCTL" -s "$1" volume info disk --json | jq -r '.home.host' | sed 's|.*/||'

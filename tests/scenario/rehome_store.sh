@@ -12,10 +12,6 @@ ctl_need mover
 /usr/bin/python3 -c 'import nbd' 2>/dev/null ||
     tap_skip_all "libnbd's Python module is not installed"
 
-store_out() { # SEGMENT: what offers its store
-    printf '\n[peer out1]\nrole=synapse_export\nlisten=unix:%s\nedge.store=file0\n' \
-        "$SCENE_DIR/$1.store"
-}
 mkdir "$SCENE_DIR/b.d"
 mount -t tmpfs -o size=96M none "$SCENE_DIR/b.d" 2>/dev/null &&
     scene_at_exit "umount -l '$SCENE_DIR/b.d'"
@@ -25,14 +21,10 @@ for segment in a b; do
     down_at_exit "$segment"
     ctl_exits 0 "$segment comes up" up "$SCENE_DIR/$segment.conf"
 done
-bridge() { # FROM TO NAME WHAT
-    ctl_exits 0 "$1 reaches $2's $4" bridge add -s "$1" "$3" "unix:$SCENE_DIR/$2.$4"
-}
 bridge a b far0 out
 bridge a b store1 store
 bridge b a back0 out
 bridge b a store2 store
-objects() { find "$SCENE_DIR/$1.d/objects" -type f | wc -l; }
 
 # --- refused: nothing has moved ----------------------------------------------------------------
 ctl_exits 0 "a volume" volume create -s a disk --size 64M --object-size 256K

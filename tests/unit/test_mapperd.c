@@ -77,6 +77,7 @@ UNIT(acquired_told_looked_up)
 	ck_assert_uint_eq(mrig_counter(&m, MAPPER_ACQUIRES), 2);
 	/* handed over to another segment, which does not come for it */
 	struct map_home_info home;
+	ck_assert_int_eq(mrig_control(&m, MAP_HOME, a + 1, 0, NULL, 0), -ENOENT);
 	ck_assert_int_eq(mrig_control(&m, MAP_RELEASE, a, 77, NULL, 0), 0);
 	ck_assert_int_eq(mrig_control(&m, MAP_RELEASE, a, 78, NULL, 0), -ESTALE);
 	ck_assert_int_eq(mrig_control(&m, MAP_HOME, a, 0, NULL, 0), 0);

@@ -73,6 +73,14 @@ UNIT(taken_away)
 	struct map_head_info head = acquire(a);
 	ck_assert_int_eq(mrig_publish(&m, a, 3, head.epoch), 0);
 	ck_assert_int_eq(mrig_other_acquire(a, true, &home), 0);
+	struct map_home_info known, found;
+	ck_assert_int_eq(mrig_control(&m, MAP_HOME, a, MAP_HOME_KNOWN, NULL, 0), 0);
+	memcpy(&known, m.out, sizeof(known));
+	ck_assert_int_eq(mrig_control(&m, MAP_HOME, a, 0, NULL, 0), 0);
+	memcpy(&found, m.out, sizeof(found));
+	ck_assert_uint_eq(known.owner, known.self);
+	ck_assert_uint_eq(known.term, head.term);
+	ck_assert_uint_eq(found.owner, 4711);
 	struct map_store *store = &mrig_lock()->store;
 	ck_assert_int_eq(map_change_epoch(store, a, false, &other), 0);
 	mrig_unlock();

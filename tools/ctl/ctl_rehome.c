@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rehome and evacuate: volumes become another host's while they are used. A re-homer comes in front
- * of the composer (docs/rehoming.md), is told where to, and does it; nothing is remembered here.
+ * rehome and evacuate: volumes become another host's, or this one's, while they are used. A
+ * re-homer comes in front of the composer (docs/rehoming.md); the one where they are is told where
+ * to, and does it; nothing is remembered here.
  */
 #include <base/must.h>
 #include <base/time.h>
 #include <errno.h>
+#include <peer/mover.h>
 #include <peer/rehome.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,6 +26,8 @@
 static const struct ctl_option option_to = {"to", 0, "HOST",
 	"skerry+tls://HOST, or the importing end of a bridge to a re-homer there (bridge add)",
 	NULL};
+static const struct ctl_option option_from = {
+	"from", 0, "HOST", "the same, of the host where it is: it comes here", NULL};
 static const struct ctl_option option_pause = {
 	"downtime", 0, "TIME", "requests may wait so long (default 50ms)", NULL};
 static const struct ctl_option option_stall = {"on-stall", 0, "WHAT",
@@ -41,13 +45,19 @@ static const struct ctl_option option_at_once = {
 
 static const struct ctl_option option_store = {"store", 0, "STORE",
 	"where the other host keeps its volumes, as a peer of this one (bridge add): the data go "
-	"there first",
+	"there first, or (*--from*) come from there afterwards",
 	NULL};
 
-static const struct ctl_column columns[] = {{"name", "name", CTL_TEXT}, {"to", "to", CTL_TEXT},
-	{"home", "home", CTL_TEXT}, {"bytes", "copied", CTL_SIZE}, {"rounds", "rounds", CTL_COUNT},
-	{"pause_ns", "pause", CTL_TIME}, {"duration_ns", "time", CTL_TIME},
-	{"changed", "changed", CTL_TEXT}};
+#define COLUMNS(way) \
+	{ \
+		{"name", "name", CTL_TEXT}, {way, way, CTL_TEXT}, {"home", "home", CTL_TEXT}, \
+			{"bytes", "copied", CTL_SIZE}, {"rounds", "rounds", CTL_COUNT}, \
+			{"pause_ns", "pause", CTL_TIME}, {"duration_ns", "time", CTL_TIME}, \
+		{ \
+			"changed", "changed", CTL_TEXT \
+		} \
+	}
+static const struct ctl_column columns[] = COLUMNS("to"), from_columns[] = COLUMNS("from");
 
 static const struct ctl_column all_columns[] = {{"to", "to", CTL_TEXT},
 	{"moved", "moved", CTL_COUNT}, {"bytes", "copied", CTL_SIZE},
@@ -55,6 +65,8 @@ static const struct ctl_column all_columns[] = {{"to", "to", CTL_TEXT},
 	{"changed", "changed", CTL_TEXT}};
 
 const char *const ctl_rehome_edges[REHOME_EDGES] = {"volume-to", "volume-to2", "volume-to3"};
+
+static const char *way_of(const struct ctl_rehome *rehome) { return rehome->comes ? "from" : "to"; }
 
 /* --- who is there ----------------------------------------------------------------------------- */
 
@@ -211,8 +223,10 @@ static int copy(struct ctl_rehome *rehome, struct ctl_work *work)
 	return rc ? rc : after;
 }
 
-/* It is to be another's, who has it here: it is home, or nobody has it and somebody reads it. */
-static bool is_ours(struct client *composer, const struct xseg *seg, struct xseg_volume_info *info)
+/* Is it to be another's? Who has it here: it is home, or nobody has it and somebody reads it. Or
+   this host's: another has it, or it is the one that was named. */
+static bool is_meant(const struct ctl_rehome *rehome, struct client *composer,
+	const struct xseg_volume_info *info)
 {
 	struct map_home_info home = {0};
 	struct ctl_map_call call = {
@@ -220,23 +234,48 @@ static bool is_ours(struct client *composer, const struct xseg *seg, struct xseg
 	if (info->flags & (XSEG_VOLUME_FIXED | XSEG_VOLUME_READ_ONLY) || !info->name[0] ||
 		ctl_map_call(composer, &call) != 0)
 		return false;
-	return home.owner == map_owner_of(seg) || (home.owner == 0 && info->opens > 0);
+	bool ours = home.owner == map_owner_of(&rehome->plug.seg);
+	if (!rehome->comes)
+		return ours || (home.owner == 0 && info->opens > 0);
+	return !ours && (home.owner != 0 || !strcmp(info->name, rehome->plug.ctl->argv[0]));
 }
 
-static int find_all(struct ctl_rehome *rehome, struct client *composer)
+/* Of those ids, or (NULL) of all. */
+static int find_all(
+	struct ctl_rehome *rehome, struct client *composer, const uint64_t *ids, uint32_t id_count)
 {
 	struct ctl_map_nodes nodes;
 	int error = ctl_map_tree_list(composer, &nodes);
 	rehome->moves = error ? NULL : calloc(nodes.count + 1, sizeof(*rehome->moves));
 	if (!error && !rehome->moves)
 		error = -ENOMEM;
-	for (size_t i = 0; !error && i < nodes.count; i++)
-		if (is_ours(composer, &rehome->plug.seg, &nodes.all[i].info))
-			rehome->moves[rehome->count++].info = nodes.all[i].info;
+	for (size_t i = 0; !error && i < nodes.count; i++) {
+		const struct xseg_volume_info *info = &nodes.all[i].info;
+		bool meant = !ids;
+		for (uint32_t j = 0; j < id_count; j++)
+			meant |= ids[j] == info->id;
+		if (meant && is_meant(rehome, composer, info))
+			rehome->moves[rehome->count++].info = *info;
+	}
 	free(nodes.all);
 	return error ? fault_set(&rehome->plug.ctl->fault, fault_code_of_errno(error), NULL, NULL,
 			       "volumes cannot be listed: %s", strerror(-error))
 		     : 0;
+}
+
+/* With its data come those of all who share objects with it: nobody else may have one of them. */
+static int find_coming(
+	struct ctl_rehome *rehome, struct client *composer, const struct xseg_volume_info *info)
+{
+	uint64_t ids[MOVER_IDS_MAX] = {info->id};
+	uint32_t count = 1;
+	int rc = 0;
+	rehome->count = 0;
+	rehome->ask.edge = REHOME_EDGES;
+	rehome->ask.owner = map_owner_of(&rehome->plug.seg);
+	if (rehome->data.to[0])
+		rc = ctl_volume_group(rehome->plug.ctl, composer, info, ids, &count);
+	return rc ? rc : find_all(rehome, composer, ids, count);
 }
 
 /* The volume, or (without an argument) all that are here; the segment, and who is there. */
@@ -246,16 +285,22 @@ static int begin(struct ctl_rehome *rehome)
 	struct ctl *ctl = rehome->plug.ctl;
 	struct client composer;
 	bool all = ctl->argc == 0;
-	int rc = all ? ctl_join_composer(ctl, &composer)
-		     : ctl_map_open(ctl, ctl->argv[0], &composer, &one.info);
+	/* nobody has put a mover in for --dry-run: what is in the other store is not to be seen */
+	bool unseen = ctl_option_given(ctl, "dry-run") && rehome->comes && rehome->data.to[0];
+	int rc = all || unseen ? ctl_join_composer(ctl, &composer)
+			       : ctl_map_open(ctl, ctl->argv[0], &composer, &one.info);
 	if (rc)
 		return rc;
 	uint32_t port = composer.port;
 	rc = ctl_join(ctl, &rehome->plug.seg);
 	rehome->moves = &one;
 	rehome->count = all ? 0 : 1;
-	if (!rc && all)
-		rc = find_all(rehome, &composer);
+	if (unseen)
+		snprintf(one.info.name, sizeof(one.info.name), "%s", ctl->argv[0]);
+	else if (!rc && all)
+		rc = find_all(rehome, &composer, NULL, 0);
+	else if (!rc && rehome->comes)
+		rc = find_coming(rehome, &composer, &one.info);
 	client_close(&composer);
 	if (rc)
 		return rc;
@@ -277,34 +322,53 @@ static json_t *result_of(const struct ctl_rehome *rehome, uint64_t took_ns)
 					 (json_int_t)move->state.rounds, "pause_ns",
 					 (json_int_t)move->state.pause_ns));
 	}
-	json_t *result = json_pack("{s:s, s:I, s:I, s:I, s:I, s:b}", "to", rehome->to, "bytes",
-		(json_int_t)rehome->bytes, "rounds", (json_int_t)rounds, "pause_ns",
-		(json_int_t)pause_ns, "duration_ns", (json_int_t)took_ns, "changed", rounds > 0);
+	json_t *result = json_pack("{s:s, s:I, s:I, s:I, s:I, s:b}", way_of(rehome), rehome->to,
+		"bytes", (json_int_t)rehome->bytes, "rounds", (json_int_t)rounds, "pause_ns",
+		(json_int_t)pause_ns, "duration_ns", (json_int_t)took_ns, "changed",
+		rounds > 0 || rehome->bytes > 0);
 	if (rehome->plug.ctl->argc == 0) {
 		json_object_set_new(result, "moved", json_integer((json_int_t)rehome->count));
 		json_object_set_new(result, "volumes", volumes);
 	} else {
-		json_object_set_new(result, "name", json_string(rehome->moves[0].info.name));
-		json_object_set_new(result, "home", json_string("away"));
+		json_object_set_new(result, "name", json_string(rehome->plug.ctl->argv[0]));
+		json_object_set_new(result, "home", json_string(rehome->comes ? "here" : "away"));
 		json_decref(volumes);
 	}
 	return result;
+}
+
+/* It is this host's, which reads it from the other one's store; now the data come, and what is read
+   meanwhile is read from where it is. */
+static int fetch(struct ctl_rehome *rehome, struct ctl_work *work)
+{
+	struct ctl_volume_data data = {.bandwidth = rehome->data.bandwidth};
+	memcpy(data.to, rehome->own, sizeof(data.to));
+	return ctl_volume_move_data(
+		work, rehome->plug.ctl->argv[0], &data, rehome->plug.until_ns, &rehome->bytes);
 }
 
 static int body(struct ctl_work *work, void *context)
 {
 	struct ctl_rehome *rehome = context;
 	rehome->plug.work = work;
-	int rc = begin(rehome);
+	bool data = rehome->data.to[0], comes = rehome->comes;
+	int rc = !data || !comes ? 0
+				 : ctl_volume_see(work, &rehome->data, rehome->plug.until_ns,
+					   rehome->own, &rehome->sees);
+	rc = rc ? rc : begin(rehome);
 	if (rehome->count > 0) {
 		rc = rc ? rc : put_in(rehome);
-		rc = rc			  ? rc
-		     : rehome->data.to[0] ? copy(rehome, work)
-					  : ctl_rehome_move_follow(rehome, work);
+		rc = rc		      ? rc
+		     : data && !comes ? copy(rehome, work)
+				      : ctl_rehome_move_follow(rehome, work);
 		rc = rc ? rc : ctl_rehome_move_judge(rehome);
 	}
 	if (rehome->plug.seg.ports)
 		xseg_segment_leave(&rehome->plug.seg);
+	if (!rc && data && comes)
+		rc = fetch(rehome, work);
+	else if (rc && rehome->sees && !rehome->begun)
+		ctl_volume_unsee(work, &rehome->data, rehome->plug.until_ns);
 	if (!rc)
 		work->result = result_of(rehome, clock_now_ns() - work->progress.start_ns);
 	return rc;
@@ -313,8 +377,9 @@ static int body(struct ctl_work *work, void *context)
 /* --dry-run */
 static int plan(struct ctl_rehome *rehome)
 {
-	static const struct ctl_column planned[] = {{"name", "NAME", CTL_TEXT},
-		{"to", "TO", CTL_TEXT}, {"store", "DATA TO", CTL_TEXT},
+	const struct ctl_column planned[] = {{"name", "NAME", CTL_TEXT},
+		{way_of(rehome), rehome->comes ? "FROM" : "TO", CTL_TEXT},
+		{"store", rehome->comes ? "DATA FROM" : "DATA TO", CTL_TEXT},
 		{"rehomer", "RE-HOMER", CTL_TEXT}, {"starts", "STARTS IT", CTL_TEXT},
 		{"dry_run", "DRY RUN", CTL_TEXT}};
 	struct ctl *ctl = rehome->plug.ctl;
@@ -323,10 +388,10 @@ static int plan(struct ctl_rehome *rehome)
 	for (size_t i = 0; !rc && i < rehome->count; i++)
 		json_array_append_new(
 			rows, json_pack("{s:s, s:s, s:s?, s:s, s:b, s:b, s:b}", "name",
-				      rehome->moves[i].info.name, "to", rehome->to, "store",
-				      rehome->data.to[0] ? rehome->data.to : NULL, "rehomer",
-				      rehome->plug.name, "starts", !rehome->there, "changed", 0,
-				      "dry_run", 1));
+				      rehome->moves[i].info.name, way_of(rehome), rehome->to,
+				      "store", rehome->data.to[0] ? rehome->data.to : NULL,
+				      "rehomer", rehome->plug.name, "starts", !rehome->there,
+				      "changed", 0, "dry_run", 1));
 	if (rc)
 		json_decref(rows);
 	else
@@ -349,8 +414,10 @@ static int read_to(struct ctl *ctl, struct ctl_rehome *rehome, const char *to)
 	}
 	if (!to || !name_check(to))
 		return fault_set(&ctl->fault, FAULT_USAGE, to,
-			"e.g. xsegctl rehome vm1 --to skerry+tls://host2, or --to far0",
-			to ? "'%s' is no name for a peer" : "say where: --to HOST", to);
+			"e.g. xsegctl rehome vm1 --to skerry+tls://host2, or --from far0",
+			to ? "'%s' is no name for a peer"
+			   : "say where to or from: --to HOST, or --from HOST",
+			to);
 	snprintf(rehome->to, sizeof(rehome->to), "%s", to);
 	return 0;
 }
@@ -374,7 +441,13 @@ static int read_options(struct ctl *ctl, struct ctl_rehome *rehome)
 	rehome->ask = (struct rehome_ask){
 		.version = REHOME_VERSION, .pause_ns = 50000000, .hold = rehome->freeze != NULL};
 	rehome->at_once = AT_ONCE;
-	int rc = read_to(ctl, rehome, ctl_option_value(ctl, "to"));
+	const char *to = ctl_option_value(ctl, "to"), *from = ctl_option_value(ctl, "from");
+	rehome->comes = from != NULL;
+	rehome->data.stays = true;
+	if (to && from)
+		return fault_set(&ctl->fault, FAULT_USAGE, from, "it is said on one of the hosts",
+			"either --to or --from");
+	int rc = read_to(ctl, rehome, from ? from : to);
 	if (rc)
 		return rc;
 	if (store && !name_check(store))
@@ -421,12 +494,14 @@ static int run(struct ctl *ctl)
 	int rc = read_options(ctl, &rehome);
 	if (rc)
 		return rc;
+	if (rehome.comes)
+		work.columns = from_columns;
 	if (ctl->timeout_given)
 		rehome.plug.until_ns = clock_now_ns() + ctl->timeout_ns;
 	if (ctl_option_given(ctl, "dry-run"))
 		return plan(&rehome);
-	return ctl_work_run(&work,
-		json_pack("{s:s?, s:s}", "volume", all ? NULL : ctl->argv[0], "to", rehome.to));
+	return ctl_work_run(&work, json_pack("{s:s?, s:s}", "volume", all ? NULL : ctl->argv[0],
+					   way_of(&rehome), rehome.to));
 }
 
 const struct ctl_verb ctl_rehome_verb = {
@@ -447,18 +522,23 @@ const struct ctl_verb ctl_rehome_verb = {
 	"wait while the rest goes and the other host takes it. Who is attached here stays so, "
 	"through the bridge. Both hosts must have the volume in one store; where each has its own, "
 	"*--store* names the other one's, and the data go there first, as *xsegctl volume move* "
-	"does it: with snapshots and clones that share objects with it, while all is used. A "
+	"does it: with snapshots and clones that share objects with it, while all is used. "
+	"*--from* is said on the host that it is to come to; with *--store* it comes at once, with "
+	"all that share objects with it, and its data follow, what is read meanwhile from where it "
+	"is. A "
 	"re-homer 'home0' "
 	"comes in front of the composer and belongs into "
 	"the pipeline (*config save*). The exit status is 0 when the other host has it; else it is "
 	"still here. Killed anywhere, one of the two has it, and both know which.\n",
 	run,
-	{&option_to, &option_store, &ctl_volume_option_bandwidth, &option_pause, &option_stall,
-		&option_freeze, &option_thaw, &ctl_uri_option_tls, &ctl_uri_option_cert,
-		&ctl_uri_option_clear, &ctl_option_via, &ctl_option_detach, &ctl_option_dry_run},
+	{&option_to, &option_from, &option_store, &ctl_volume_option_bandwidth, &option_pause,
+		&option_stall, &option_freeze, &option_thaw, &ctl_uri_option_tls,
+		&ctl_uri_option_cert, &ctl_uri_option_clear, &ctl_option_via, &ctl_option_detach,
+		&ctl_option_dry_run},
 	.examples = "xsegctl rehome vm1 --to skerry+tls://host2.example.net\n"
 		    "xsegctl rehome vm1 --to far0\n"
 		    "xsegctl rehome vm1 --to laptop --store laptop-store\n"
+		    "xsegctl rehome vm1 --from desk --store desk-store\n"
 		    "xsegctl rehome vm1 --to far0 --downtime 20ms --on-stall cancel\n",
 };
 

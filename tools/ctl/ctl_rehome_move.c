@@ -14,6 +14,10 @@
 
 #define LOOK_NS 20000000u
 #define AGAIN_MAX 5u /* a re-homer that was killed is told again so often */
+#define KNOWN_NS 5000000000u
+
+static const char no_re_homer[] = "no re-homer is behind that bridge",
+		  an_export[] = "there a synapse_export with edge.volume=home0 is needed";
 
 static int told(const struct ctl_rehome *rehome, const struct ctl_move *move, size_t stay)
 {
@@ -26,8 +30,8 @@ static int told(const struct ctl_rehome *rehome, const struct ctl_move *move, si
 			"'xsegctl volume info' and 'xsegctl rehome status' say which"},
 		{-EXDEV, FAULT_CONFLICT, "the other host does not have it in the same store",
 			"--store says where the other one keeps its volumes: the data go along"},
-		{-ENOLINK, FAULT_FAILED, "no re-homer is behind that bridge",
-			"there a synapse_export with edge.volume=home0 is needed"},
+		{-ENOLINK, FAULT_FAILED, no_re_homer, an_export},
+		{-EOPNOTSUPP, FAULT_FAILED, no_re_homer, an_export},
 		{-ENOTCONN, FAULT_FAILED, "the bridge to the other host is down",
 			"'xsegctl bridge status' says why"},
 		{-EPROTO, FAULT_FAILED, "the other host's re-homer is of another version", NULL},
@@ -44,6 +48,7 @@ static int told(const struct ctl_rehome *rehome, const struct ctl_move *move, si
 	struct ctl *ctl = rehome->plug.ctl;
 	enum fault_code code = fault_code_of_errno(move->error);
 	const char *name = move->info.name, *text = strerror(-move->error), *hint = NULL;
+	const char *where = rehome->comes ? "there" : "here";
 	char why[64];
 	for (size_t i = 0; i < countof(known); i++) {
 		if (known[i].error != move->error)
@@ -52,6 +57,10 @@ static int told(const struct ctl_rehome *rehome, const struct ctl_move *move, si
 		text = known[i].text;
 		hint = known[i].hint;
 	}
+	if (rehome->comes && move->error == -ENOLINK) {
+		text = "the other host's re-homer has no bridge to the one here";
+		hint = "edge.volume-to= of that one leads to one";
+	}
 	if (move->refused) {
 		snprintf(why, sizeof(why), "--freeze-cmd failed (exit status %d)", move->refused);
 		text = why;
@@ -59,8 +68,10 @@ static int told(const struct ctl_rehome *rehome, const struct ctl_move *move, si
 	}
 	if (rehome->count > 1)
 		return fault_set(&ctl->fault, code, name, hint,
-			"%zu of %zu volumes stay here, '%s': %s", stay, rehome->count, name, text);
-	return fault_set(&ctl->fault, code, name, hint, "volume '%s' stays here: %s", name, text);
+			"%zu of %zu volumes stay %s, '%s': %s", stay, rehome->count, where, name,
+			text);
+	return fault_set(
+		&ctl->fault, code, name, hint, "volume '%s' stays %s: %s", name, where, text);
 }
 
 static int say(struct ctl_rehome *rehome, struct ctl_move *move, enum rehome_control what)
@@ -74,7 +85,7 @@ static int say(struct ctl_rehome *rehome, struct ctl_move *move, enum rehome_con
 		.out = &move->state,
 		.out_size = sizeof(move->state)};
 	move->state = (struct rehome_info){0};
-	return ctl_call_once(rehome->plug.seg.name, rehome->plug.name,
+	return ctl_call_once(rehome->plug.seg.name, rehome->comes ? rehome->to : rehome->plug.name,
 		ctl->timeout_given ? ctl->timeout_ns : CTL_MAP_PATIENCE_NS, &call);
 }
 
@@ -84,7 +95,8 @@ static bool is_under_way(uint32_t state) { return state != REHOME_HOME && state 
 static void end_move(const struct ctl_rehome *rehome, struct ctl_move *move)
 {
 	move->step = move->frozen && rehome->thaw ? MOVE_THAWS : MOVE_ENDED;
-	ctl_hold_end(&rehome->plug.seg, move->info.id);
+	if (!rehome->comes)
+		ctl_hold_end(&rehome->plug.seg, move->info.id);
 }
 
 /* Where the volume is does not depend on it. */
@@ -122,10 +134,14 @@ static void freeze(struct ctl_rehome *rehome, struct ctl_move *move)
 
 static void begin_move(struct ctl_rehome *rehome, struct ctl_move *move)
 {
-	ctl_hold(&rehome->plug.seg, rehome->composer, move->info.id);
+	if (!rehome->comes)
+		ctl_hold(&rehome->plug.seg, rehome->composer, move->info.id);
 	move->error = say(rehome, move, REHOME_BEGIN);
-	move->step = MOVE_GOES;
-	if (move->error)
+	rehome->begun |= !move->error || move->error == -ETIMEDOUT;
+	/* theirs asks now and then who is at the other end of its bridges */
+	bool later = rehome->comes && move->error == -ENOLINK && clock_now_ns() < rehome->known_ns;
+	move->step = later ? MOVE_WAITS : MOVE_GOES;
+	if (move->error && !later)
 		end_move(rehome, move);
 }
 
@@ -189,6 +205,7 @@ static int interrupted(struct ctl_rehome *rehome)
 int ctl_rehome_move_follow(struct ctl_rehome *rehome, struct ctl_work *work)
 {
 	size_t ended;
+	rehome->known_ns = clock_now_ns() + KNOWN_NS;
 	while ((ended = go_on(rehome)) < rehome->count) {
 		if (ctl_ask_interrupted())
 			return interrupted(rehome);

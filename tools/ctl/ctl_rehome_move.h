@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Volumes that become another host's, as many at once as may be: ctl_rehome.c says which and where
- * to.
+ * Volumes that become another host's, or this one's, as many at once as may be: ctl_rehome.c says
+ * which and where to.
  *
  * Units: bytes, ns. Errors: exit statuses, with the fault set. Ownership: the caller's. Threads:
  * one. Blocking: as noted.
@@ -27,15 +27,20 @@ struct ctl_move {
 struct ctl_rehome {
 	struct ctl_plug plug; /* .name: the re-homer */
 	struct ctl_uri uri;   /* remote "": a bridge was named */
+	bool comes;	      /* --from: `to` is where it is, and this host is where it goes */
 	char to[NAME_LENGTH_MAX + 1], composer[NAME_LENGTH_MAX + 1];
-	struct ctl_volume_data data; /* --store, or "" */
-	uint64_t bytes;		     /* copied there */
+	struct ctl_volume_data data;   /* --store, or "" */
+	char own[NAME_LENGTH_MAX + 1]; /* comes: the store of this host */
+	bool sees;		       /* comes: a mover was put in, so as to see both stores */
+	uint64_t bytes;		       /* copied there, or here */
+	uint64_t known_ns; /* comes: until then the other host may not know yet who we are */
 	struct rehome_ask ask;
 	const char *freeze, *thaw; /* commands, or NULL */
 	bool there;		   /* the re-homer is */
 	struct ctl_move *moves;
 	size_t count;
 	uint64_t at_once;
+	bool begun; /* one of them is on its way, has moved, or may have */
 };
 
 /* Could it go, but for its data? 0 or -errno. Blocking: until the other host has answered. */

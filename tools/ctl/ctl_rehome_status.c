@@ -34,6 +34,21 @@ static const char *name_of(const struct ctl_map_nodes *nodes, uint64_t id)
 	return NULL;
 }
 
+/* It is in a store of the other host's alone, as that one knows it. */
+static const char *name_there(
+	const struct rehomer *rehomer, const char *to, uint64_t id, struct xseg_volume_info *info)
+{
+	struct client there;
+	char why[XSEG_WHY_SIZE];
+	if (client_open(&there, rehomer->segment, to, why) != 0)
+		return NULL;
+	there.timeout_ns = NAMES_NS;
+	*info = (struct xseg_volume_info){.id = id};
+	int error = ctl_volume_ask(&there, XSEG_OP_INFO, info);
+	client_close(&there);
+	return error ? NULL : info->name;
+}
+
 /* All 0 of one that does not move. */
 static struct rehome_progress progress_of(
 	const struct ctl *ctl, const struct rehomer *rehomer, const struct rehome_info *info)
@@ -58,16 +73,19 @@ static json_t *row_of(const struct ctl *ctl, const struct ctl_map_nodes *nodes,
 	snprintf(volume, sizeof(volume), "%016llx", (unsigned long long)info->volume);
 	bool leads = info->edge > 0 && info->edge <= REHOME_EDGES;
 	const char *to = leads ? rehomer->to[info->edge - 1] : "";
+	const char *name = name_of(nodes, info->volume);
+	struct xseg_volume_info there;
+	if (!name && info->state == REHOME_AWAY && to[0])
+		name = name_there(rehomer, to, info->volume, &there);
 	return json_pack("{s:s?, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, "
 			 "s:s}",
-		"name", name_of(nodes, info->volume), "volume", volume, "state",
-		rehome_state_name(info->state), "to", to, "rounds", (json_int_t)info->rounds,
-		"round_ns", (json_int_t)info->round_ns, "rest", (json_int_t)progress.rest,
-		"dirty_rate", (json_int_t)progress.dirty_rate, "bandwidth",
-		(json_int_t)progress.bandwidth, "limit", (json_int_t)progress.limit, "expected_ns",
-		(json_int_t)progress.expected_ns, "pause_ns", (json_int_t)info->pause_ns, "waiting",
-		(json_int_t)info->waiting, "moves", (json_int_t)info->moves, "error",
-		info->error ? strerror(-info->error) : "");
+		"name", name, "volume", volume, "state", rehome_state_name(info->state), "to", to,
+		"rounds", (json_int_t)info->rounds, "round_ns", (json_int_t)info->round_ns, "rest",
+		(json_int_t)progress.rest, "dirty_rate", (json_int_t)progress.dirty_rate,
+		"bandwidth", (json_int_t)progress.bandwidth, "limit", (json_int_t)progress.limit,
+		"expected_ns", (json_int_t)progress.expected_ns, "pause_ns",
+		(json_int_t)info->pause_ns, "waiting", (json_int_t)info->waiting, "moves",
+		(json_int_t)info->moves, "error", info->error ? strerror(-info->error) : "");
 }
 
 /* None where the composer does not answer. */

@@ -39,11 +39,22 @@ struct ctl_work;
 struct ctl_volume_data {
 	char to[NAME_LENGTH_MAX + 1]; /* the store, or "" */
 	uint64_t bandwidth;	      /* bytes a second at most; 0: no limit */
+	bool stays;		      /* a mover does, in front of both stores, in any case */
 };
-/* volume move, as a part of another job: its group's data lie in data->to then, a mover stays in
-   front of both stores, and what was copied is added to *bytes. `until_ns`: as in ctl_plug.h. */
+/* volume move, as a part of another job: its group's data lie in data->to then, and what was copied
+   is added to *bytes. `until_ns`: as in ctl_plug.h. */
 int ctl_volume_move_data(struct ctl_work *work, const char *name,
 	const struct ctl_volume_data *data, uint64_t until_ns, uint64_t *bytes);
+
+/* What lies in the store data->to is seen here besides what is here: a mover stands in front of
+   both. *own: the store of this host; *fresh: it was not there before. */
+int ctl_volume_see(struct ctl_work *work, const struct ctl_volume_data *data, uint64_t until_ns,
+	char own[NAME_LENGTH_MAX + 1], bool *fresh);
+/* No more, unless something has been moved. */
+void ctl_volume_unsee(struct ctl_work *work, const struct ctl_volume_data *data, uint64_t until_ns);
+/* Who shares objects with it, itself among them; at most MOVER_IDS_MAX. */
+int ctl_volume_group(struct ctl *ctl, struct client *composer, const struct xseg_volume_info *info,
+	uint64_t *ids, uint32_t *count);
 
 extern const struct ctl_option ctl_volume_option_size, ctl_volume_option_object_size,
 	ctl_volume_option_bandwidth;

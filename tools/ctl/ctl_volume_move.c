@@ -36,7 +36,7 @@ static const struct ctl_column columns[] = {{"name", "name", CTL_TEXT}, {"to", "
 struct move {
 	struct ctl_plug plug; /* .name: the mover, .store: the old store */
 	struct client composer;
-	const char *name; /* of the volume */
+	const char *name; /* of the volume; NULL: of none */
 	struct xseg_volume_info info;
 	char to[NAME_LENGTH_MAX + 1], below[NAME_LENGTH_MAX + 1]; /* the new store; what the mapper
 								      asks */
@@ -89,14 +89,14 @@ static int add_head(struct move *move, const struct map_head_info *head, bool *g
 	return rc;
 }
 
-static int read_heads(
-	struct move *move, const struct ctl_map_nodes *nodes, struct map_head_info *heads)
+static int read_heads(struct move *move, struct client *composer, const struct ctl_map_nodes *nodes,
+	struct map_head_info *heads)
 {
 	for (size_t i = 0; i < nodes->count; i++) {
 		const struct xseg_volume_info *info = &nodes->all[i].info;
 		int error = info->flags & XSEG_VOLUME_FIXED
 				    ? 0
-				    : ctl_map_head(&move->composer, info->id, &heads[i]);
+				    : ctl_map_head(composer, info->id, &heads[i]);
 		if (error && error != -ENOENT)
 			return ctl_map_fault(
 				move->plug.ctl, info, "cannot be looked at", error, NULL);
@@ -104,15 +104,15 @@ static int read_heads(
 	return 0;
 }
 
-static int find_group(struct move *move)
+static int find_group(struct move *move, struct client *composer)
 {
 	struct ctl_map_nodes nodes;
-	int error = ctl_map_tree_list(&move->composer, &nodes);
+	int error = ctl_map_tree_list(composer, &nodes);
 	if (error)
 		return ctl_map_fault(move->plug.ctl, &move->info, "cannot be listed", error, NULL);
 	struct map_head_info *heads = calloc(nodes.count + 1, sizeof(*heads));
 	must(heads);
-	int rc = read_heads(move, &nodes, heads);
+	int rc = read_heads(move, composer, &nodes, heads);
 	bool grown = false;
 	move->ask.count = 0;
 	rc = rc ? rc : add(move, move->info.id, &grown);
@@ -541,7 +541,8 @@ static void report(struct move *move, struct ctl_work *work)
 static int begin(struct move *move)
 {
 	struct ctl *ctl = move->plug.ctl;
-	int rc = ctl_map_open(ctl, move->name, &move->composer, &move->info);
+	int rc = move->name ? ctl_map_open(ctl, move->name, &move->composer, &move->info)
+			    : ctl_join_composer(ctl, &move->composer);
 	if (rc)
 		return rc;
 	rc = ctl_join(ctl, &move->plug.seg);
@@ -549,7 +550,7 @@ static int begin(struct move *move)
 		client_close(&move->composer);
 		return rc;
 	}
-	rc = ctl_map_changeable(ctl, &move->info);
+	rc = move->name ? ctl_map_changeable(ctl, &move->info) : 0;
 	if (!rc)
 		rc = look(move);
 	return rc;
@@ -563,12 +564,12 @@ static int move_all(struct move *move, struct ctl_work *work)
 		return rc;
 	if (!rc && !move->there)
 		rc = finish_taking_out(move);
-	if (!rc && !move->in_place)
-		rc = find_group(move);
+	if (!rc && !move->in_place && move->name)
+		rc = find_group(move, &move->composer);
 	client_close(&move->composer);
 	if (!rc && !move->in_place)
 		rc = put_in(move);
-	if (!rc && !move->in_place)
+	if (!rc && !move->in_place && move->name)
 		rc = with_mover(move, work);
 	xseg_segment_leave(&move->plug.seg);
 	return rc;
@@ -582,17 +583,68 @@ static int body(struct ctl_work *work, void *context)
 	return rc;
 }
 
-int ctl_volume_move_data(struct ctl_work *work, const char *name,
-	const struct ctl_volume_data *data, uint64_t until_ns, uint64_t *bytes)
+static struct move *part(struct ctl_work *work, const char *name,
+	const struct ctl_volume_data *data, uint64_t until_ns)
 {
 	struct move *move = calloc(1, sizeof(*move));
 	must(move);
-	*move = (struct move){
-		.plug.ctl = work->ctl, .name = name, .stays = true, .bandwidth = data->bandwidth};
-	move->plug.until_ns = until_ns;
+	*move = (struct move){.plug.ctl = work->ctl,
+		.plug.work = work,
+		.plug.until_ns = until_ns,
+		.name = name,
+		.stays = data->stays,
+		.bandwidth = data->bandwidth};
 	memcpy(move->to, data->to, sizeof(move->to));
+	return move;
+}
+
+int ctl_volume_move_data(struct ctl_work *work, const char *name,
+	const struct ctl_volume_data *data, uint64_t until_ns, uint64_t *bytes)
+{
+	struct move *move = part(work, name, data, until_ns);
 	int rc = move_all(move, work);
 	*bytes += move->state.bytes - move->first.bytes;
+	free(move);
+	return rc;
+}
+
+int ctl_volume_see(struct ctl_work *work, const struct ctl_volume_data *data, uint64_t until_ns,
+	char own[NAME_LENGTH_MAX + 1], bool *fresh)
+{
+	struct move *move = part(work, NULL, data, until_ns);
+	int rc = move_all(move, work);
+	if (!rc && (move->in_place || move->which == MOVER_OLD))
+		rc = fault_set(&work->ctl->fault, FAULT_USAGE, data->to, NULL,
+			"'%s' is the store of this host", data->to);
+	snprintf(own, NAME_LENGTH_MAX + 1, "%s", move->plug.store);
+	*fresh = !rc && !move->there;
+	free(move);
+	return rc;
+}
+
+void ctl_volume_unsee(struct ctl_work *work, const struct ctl_volume_data *data, uint64_t until_ns)
+{
+	struct move *move = part(work, NULL, data, until_ns);
+	struct fault first = work->ctl->fault;
+	if (!begin(move) && move->there)
+		undo(move);
+	work->ctl->fault = first;
+	if (move->plug.seg.ports) {
+		client_close(&move->composer);
+		xseg_segment_leave(&move->plug.seg);
+	}
+	free(move);
+}
+
+int ctl_volume_group(struct ctl *ctl, struct client *composer, const struct xseg_volume_info *info,
+	uint64_t *ids, uint32_t *count)
+{
+	struct move *move = calloc(1, sizeof(*move));
+	must(move);
+	*move = (struct move){.plug.ctl = ctl, .info = *info};
+	int rc = find_group(move, composer);
+	*count = move->ask.count;
+	memcpy(ids, move->ask.ids, *count * sizeof(*ids));
 	free(move);
 	return rc;
 }
@@ -603,7 +655,7 @@ static int plan(struct move *move)
 	if (!move->plug.seg.ports)
 		return rc;
 	if (!rc && !move->in_place)
-		rc = find_group(move);
+		rc = find_group(move, &move->composer);
 	if (!rc)
 		ctl_output_one(move->plug.ctl,
 			json_pack("{s:s, s:s, s:I, s:s?, s:b, s:b}", "name", move->info.name, "to",
