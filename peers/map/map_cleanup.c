@@ -92,6 +92,9 @@ static int cleanup_home(struct cleanup *cleanup, struct xseg_key key)
 	int rc = map_record_take(cleanup->store, key.volume, &head);
 	if (rc != -ENOENT)
 		return tolerate(rc);
+	rc = map_record_hidden(cleanup->store, key.volume);
+	if (rc != 0)
+		return rc < 0 ? tolerate(rc) : 0;
 	rc = cleanup->store->get(cleanup->store, key, bytes, &version);
 	if (rc >= 0)
 		rc = cleanup->store->drop(cleanup->store, key, &version);

@@ -87,7 +87,7 @@ static int name_is_borne(struct map_run *run, const struct map_name *name)
 	if (rc == -EILSEQ || rc == -EPROTO)
 		return 1;
 	if (rc != 0)
-		return rc == -ENOENT ? 0 : rc;
+		return rc == -ENOENT ? map_record_hidden(run->store, name->id) : rc;
 	bool undone = map_is_new(&head.volume) && map_is_removing(&head.volume);
 	return !undone && strcmp(head.volume.name, name->name) == 0;
 }

@@ -31,16 +31,22 @@ bool map_name_place_leads(const struct map_place *place, const char *name, uint6
 	return place->version != 0 && place->name.id == id && strcmp(place->name.name, name) == 0;
 }
 
-/* Is the volume there, and has it the name that leads to it? */
+/* Is the volume there, and has it the name that leads to it? One that is on its way to another
+   store has not left it to anybody. */
 static int place_borne_out(
 	struct map_store *store, const struct map_place *place, struct map_head *head, bool *borne)
 {
 	*borne = false;
 	int rc = map_record_take(store, place->name.id, head);
-	if (rc != 0) {
+	if (rc != 0)
 		head->volume.id = 0;
-		return rc == -ENOENT ? 0 : rc;
+	if (rc == -ENOENT) {
+		rc = map_record_hidden(store, place->name.id);
+		*borne = rc > 0;
+		return rc < 0 ? rc : 0;
 	}
+	if (rc != 0)
+		return rc;
 	bool undone = map_is_new(&head->volume) && map_is_removing(&head->volume);
 	*borne = !undone && strcmp(head->volume.name, place->name.name) == 0;
 	return 0;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reading, listing and editing the records of volumes. */
 #include <errno.h>
+#include <peer/mover.h>
 #include <string.h>
 
 #include "peers/map/map_step.h"
@@ -17,6 +18,19 @@ int map_record_take(struct map_store *store, uint64_t id, struct map_head *head)
 	if (rc == 0 && (head->version[0] == 0 || head->version[1] == 0))
 		rc = map_head_read(store, id, head, NULL);
 	return rc;
+}
+
+int map_record_hidden(struct map_store *store, uint64_t id)
+{
+	uint8_t bytes[XSEG_RECORD_MAX];
+	uint64_t version;
+	int rc = -ENOENT;
+	for (unsigned half = 0; half < 2 && rc == -ENOENT; half++) {
+		struct xseg_key key = map_volume_key(id, half);
+		key.object |= MOVER_HIDDEN;
+		rc = store->get(store, key, bytes, &version);
+	}
+	return rc >= 0 || rc == -EILSEQ ? 1 : rc == -ENOENT ? 0 : rc;
 }
 
 /* One that is in the making is there when its name leads to it; the first put over it makes it a

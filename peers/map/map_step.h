@@ -46,6 +46,9 @@ int map_name_place_drop(struct map_store *store, const struct map_place *place);
 
 /* As map_head_read(), and fit to be put: also what is in the making or goes. */
 int map_record_take(struct map_store *store, uint64_t id, struct map_head *head);
+/* Of one that is not to be found: has a mover taken its record from everybody's sight, as it takes
+   the volume to another store (docs/moving.md)? 1, 0 or -errno. */
+int map_record_hidden(struct map_store *store, uint64_t id);
 /* -ENOENT also for one that is not yet there. */
 int map_record_open_head(struct map_store *store, uint64_t id, struct map_head *head);
 /* -ENOENT also for one that is being removed. */

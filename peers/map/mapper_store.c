@@ -396,7 +396,7 @@ static int store_get(
 	struct mapper_store *store = store_of(s);
 	struct mapper_call own, *call = NULL, *waits = together_take(store, key);
 	uint32_t size;
-	bool kept = key.epoch == XSEG_EPOCH_VOLUME && store->keeps;
+	bool kept = key.epoch == XSEG_EPOCH_VOLUME && key.object <= 1 && store->keeps;
 	if (store->revoked)
 		return -EKEYREVOKED;
 	if (kept && from_memory(store, key, 0, to, &size, version))

@@ -75,7 +75,7 @@ goes() { # TO
     "$XSEGCTL" rehome -s "$1" disk --from "$from" --store "$from-store" --timeout 60s \
         >"$SCENE_DIR/goes" 2>&1
 }
-from=b to=a
+from=b to=a # after the first time
 is_where() { echo "$(owner "$to") $(state "$from") $(state "$to") $(objects "$from")"; }
 is_there() { [ "$(is_where)" = "$to away home 0" ]; }
 disturbed() { # SIGNAL SEGMENT PEER: at another moment each time; said again, it comes
@@ -93,9 +93,28 @@ disturbed() { # SIGNAL SEGMENT PEER: at another moment each time; said again, it
     scene_until 60 is_there || tap_not_ok "it is not there: $(is_where)"
     read -r from to <<<"$to $from"
 }
+# those who look into the store that it leaves find no volume there, and keep what is its own
+scene_spawn slowly "$XSEGCTL" rehome -s a disk --from laptop --store laptop-store --bandwidth 32K
+is_coming() { [ "$(owner a)" = a ] && [ "$("$XSEGCTL" volume list -s b --json |
+    jq '.volumes | length')" = 0 ]; }
+tap_run "it is on its way to a" scene_until 60 is_coming
+ctl_exits 0 "fsck at b" volume fsck -s b --repair
+ctl_exits 0 "gc at b" volume gc -s b --wait
+kill -s KILL "$(peer_pid b map0)"
+ctl_exits 4 "another one of that name" volume create -s b disk --size 4M
+tap_like "the answer says why" "$ERR" "on its way to another store"
+is_half_there() { [ "$(objects b)" -gt 0 ]; }
+tap_run "all that before it had gone" is_half_there
+scene_kill KILL slowly
+wait "$(scene_pid slowly)"
+unset 'SCENE_PIDS[slowly]'
+tap_run "it comes" goes a
+tap_run "its name came along" io a -c 'read -P 7 16M 16M'
+tap_run "and back" goes b
+
 for ((round = 1; round <= ${REHOME_ROUNDS:-1}; round++)); do
     for victim in "b home0" "a home0" "a file0" "b file0" "a laptop-store" "b desk" "b out1" \
-        "a out0" "a cache0" "b map0" "b vol0"; do
+        "a out0" "a cache0" "b map0" "a map0" "b vol0"; do
         # shellcheck disable=SC2086
         disturbed KILL $victim
     done

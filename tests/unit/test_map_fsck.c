@@ -3,6 +3,8 @@
  * fsck: each kind of damage is found and named, what is safe is repaired, and what cannot be read
  * holds what it may need.
  */
+#include <peer/mover.h>
+
 #include "tests/unit/map_sweep_rig.h"
 
 /* --- what is held ---------------------------------------------------------------------------- */
@@ -263,6 +265,12 @@ UNIT_WITHIN(test_bad_name, setup, teardown)
 	create(A, 10, "a");
 	put_name("nobody", 0x999);
 	put_name("other", A);
+	/* a mover has the record of this one, and will bring it back, or its name to where it is */
+	struct xseg_key hidden = map_volume_key(0x998, 1);
+	uint64_t version = 0;
+	hidden.object |= MOVER_HIDDEN;
+	ck_assert_int_eq(store->put(store, hidden, "record", 6, &version), 0);
+	put_name("moves", 0x998);
 	fsck(false);
 	ck_assert_uint_eq(reported, 2);
 	ck_assert_uint_eq(sweep.found[MAP_FOUND_BAD_NAME], 2);
@@ -270,6 +278,7 @@ UNIT_WITHIN(test_bad_name, setup, teardown)
 	fsck(true);
 	ck_assert_uint_eq(reported, 2);
 	ck_assert(!exists(map_name_key("nobody")) && !exists(map_name_key("other")));
+	ck_assert(exists(map_name_key("moves")));
 	ck_clean();
 	uint64_t id = 0;
 	ck_assert_int_eq(map_name_find(store, "a", &id), 0);

@@ -269,9 +269,14 @@ static int create_wanted(struct ctl *ctl, struct xseg_volume_info *info)
 static int create_compare(struct ctl *ctl, struct client *client, struct xseg_volume_info *info)
 {
 	struct xseg_volume_info found;
-	int rc = ctl_volume_find(ctl, client, info->name, &found);
+	int rc = info_by_name(client, info->name, &found);
+	if (rc == -ENOENT)
+		return fault_set(&ctl->fault, FAULT_CONFLICT, info->name,
+			"choose another name, or wait until it is there",
+			"'%s' is the name of a volume that is on its way to another store",
+			info->name);
 	if (rc)
-		return rc;
+		return ctl_volume_fault(ctl, info->name, "cannot be looked at", rc);
 	bool same_objects =
 		!ctl_option_given(ctl, "object-size") || found.object_size == info->object_size;
 	if (found.size != info->size || !same_objects || found.state != XSEG_VOLUME_READY)
