@@ -359,7 +359,7 @@ void rig_ask(struct rig *rig, const char *peer)
 	if (rig->client.lane)
 		client_close(&rig->client);
 	ck_assert_msg(client_open(&rig->client, rig->seg.name, peer, why) == 0, "%s", why);
-	rig->client.timeout_ns = 120000000000u;
+	rig->client.timeout_ns = 290000000000u; /* a test has 300 s */
 }
 
 void rig_end(struct rig *rig)
