@@ -23,6 +23,7 @@ static const struct ctl_column status_columns[] = {{"name", "NAME", CTL_TEXT},
 struct rehomer {
 	char segment[NAME_LENGTH_MAX + 1], name[NAME_LENGTH_MAX + 1];
 	char to[REHOME_EDGES][NAME_LENGTH_MAX + 1]; /* where its edges to other hosts lead, or "" */
+	bool silent[REHOME_EDGES];		    /* who is there has not answered */
 };
 
 /* As our composer knows it; it may not be ours to read. */
@@ -36,15 +37,17 @@ static const char *name_of(const struct ctl_map_nodes *nodes, uint64_t id)
 
 /* It is in a store of the other host's alone, as that one knows it. */
 static const char *name_there(
-	const struct rehomer *rehomer, const char *to, uint64_t id, struct xseg_volume_info *info)
+	struct rehomer *rehomer, uint32_t edge, uint64_t id, struct xseg_volume_info *info)
 {
 	struct client there;
 	char why[XSEG_WHY_SIZE];
-	if (client_open(&there, rehomer->segment, to, why) != 0)
+	if (rehomer->silent[edge] ||
+		client_open(&there, rehomer->segment, rehomer->to[edge], why) != 0)
 		return NULL;
 	there.timeout_ns = NAMES_NS;
 	*info = (struct xseg_volume_info){.id = id};
 	int error = ctl_volume_ask(&there, XSEG_OP_INFO, info);
+	rehomer->silent[edge] = error == -ETIMEDOUT;
 	client_close(&there);
 	return error ? NULL : info->name;
 }
@@ -66,7 +69,7 @@ static struct rehome_progress progress_of(
 }
 
 static json_t *row_of(const struct ctl *ctl, const struct ctl_map_nodes *nodes,
-	const struct rehome_info *info, const struct rehomer *rehomer)
+	const struct rehome_info *info, struct rehomer *rehomer)
 {
 	char volume[24];
 	struct rehome_progress progress = progress_of(ctl, rehomer, info);
@@ -76,7 +79,7 @@ static json_t *row_of(const struct ctl *ctl, const struct ctl_map_nodes *nodes,
 	const char *name = name_of(nodes, info->volume);
 	struct xseg_volume_info there;
 	if (!name && info->state == REHOME_AWAY && to[0])
-		name = name_there(rehomer, to, info->volume, &there);
+		name = name_there(rehomer, info->edge - 1, info->volume, &there);
 	return json_pack("{s:s?, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, "
 			 "s:s}",
 		"name", name, "volume", volume, "state", rehome_state_name(info->state), "to", to,
