@@ -5,7 +5,6 @@
 # and its data after it, while clients of both write to it, and whoever has a part in it is killed.
 
 . "$(dirname "$0")/rehome_lib.sh"
-scene_own_mounts "$@"
 ctl_begin "re-homing, said where the volume goes"
 rehome_need
 ctl_need mover
