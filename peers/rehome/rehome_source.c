@@ -131,7 +131,8 @@ static void acquired(struct call *call)
 /* Of this peer's; 0: there is none. */
 static uint32_t edge_of(const struct rehome *rehome, const struct rehome_ask *ask)
 {
-	return ask->edge == REHOME_EDGES ? rehome_volume_edge_to(rehome, ask->owner)
+	bool sure;
+	return ask->edge == REHOME_EDGES ? rehome_volume_edge_to(rehome, ask->owner, &sure)
 					 : 1 + ask->edge;
 }
 

@@ -41,8 +41,7 @@ void rehome_volume_close(struct rehome *rehome)
 	free(rehome->volumes);
 }
 
-/* The edge behind which that owner is; 0: none; *sure: all of them have said who they are. */
-static uint32_t edge_to(const struct rehome *rehome, uint64_t owner, bool *sure)
+uint32_t rehome_volume_edge_to(const struct rehome *rehome, uint64_t owner, bool *sure)
 {
 	*sure = true;
 	for (uint32_t edge = 1; edge <= REHOME_EDGES; edge++) {
@@ -54,18 +53,12 @@ static uint32_t edge_to(const struct rehome *rehome, uint64_t owner, bool *sure)
 	return 0;
 }
 
-uint32_t rehome_volume_edge_to(const struct rehome *rehome, uint64_t owner)
-{
-	bool sure;
-	return owner != 0 ? edge_to(rehome, owner, &sure) : 0;
-}
-
 bool rehome_volume_elsewhere(
 	const struct rehome *rehome, const struct rehome_volume *volume, uint64_t owner)
 {
-	bool away = volume->state == REHOME_AWAY;
+	bool sure, away = volume->state == REHOME_AWAY;
 	uint64_t known = away ? rehome->edges[volume->edge].owner : rehome->owner;
-	return owner != known && rehome_volume_edge_to(rehome, owner) != 0;
+	return owner != known && rehome_volume_edge_to(rehome, owner, &sure) != 0;
 }
 
 /* --- what happens to it --------------------------------------------------------------------- */
@@ -228,7 +221,7 @@ static void judge(struct rehome *rehome, struct rehome_volume *volume, uint32_t 
 {
 	struct rehome_terms terms = {0, 0};
 	bool sure;
-	uint32_t edge = edge_to(rehome, home->owner, &sure);
+	uint32_t edge = rehome_volume_edge_to(rehome, home->owner, &sure);
 	enum rehome_event event = rehome_table_judge(home, rehome->owner, edge != 0, sure, &terms);
 	bool is_there = rc == 0 && at != REHOME_HERE;
 	if (is_there && edge == 0 && home->owner != rehome->owner) {
@@ -325,7 +318,7 @@ static void recorded(struct call *call)
 		decided(rehome, volume, REHOME_EV_FAILED, rc);
 		return;
 	}
-	uint32_t edge = edge_to(rehome, home.owner, &sure);
+	uint32_t edge = rehome_volume_edge_to(rehome, home.owner, &sure);
 	enum rehome_event event = rehome_table_acquired(volume->state, volume->acquired,
 		volume->term, &home, rehome->owner, edge != 0, sure, &terms);
 	volume->since = terms.since;

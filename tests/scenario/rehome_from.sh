@@ -68,30 +68,15 @@ json_is "there is nothing to do" '[.bytes, .changed] | join(" ")' "0 false"
 # --- killed, and cut off ------------------------------------------------------------------------
 bridge a b laptop-store store
 tap_run "a client of b's" load second b --high
-goes() { # TO
-    local from=desk
-    [ "$1" = b ] || from=laptop
-    "$XSEGCTL" rehome -s "$1" disk --from "$from" --store "$from-store" --timeout 60s \
+goes() { # FROM TO
+    local other=desk
+    [ "$1" = a ] || other=laptop
+    "$XSEGCTL" rehome -s "$2" disk --from "$other" --store "$other-store" --timeout 60s \
         >"$SCENE_DIR/goes" 2>&1
 }
-from=b to=a # after the first time
+from=b to=a
 is_where() { echo "$(owner "$to") $(state "$from") $(state "$to") $(objects "$from")"; }
 is_there() { [ "$(is_where)" = "$to away home 0" ]; }
-disturbed() { # SIGNAL SEGMENT PEER: at another moment each time; said again, it comes
-    local pid disturber rc=0
-    pid=$(peer_pid "$2" "$3")
-    (
-        sleep "0.$((RANDOM % 6))$((RANDOM % 10))"
-        kill -s "$1" "$pid"
-        [ "$1" = KILL ] || { sleep 3 && kill -s CONT "$pid"; }
-    ) &
-    disturber=$!
-    goes "$to" || rc=$?
-    wait "$disturber"
-    tap_run "to $to, $1 $2's $3 (exit $rc): it comes" scene_until 120 goes "$to"
-    scene_until 60 is_there || tap_not_ok "it is not there: $(is_where)"
-    read -r from to <<<"$to $from"
-}
 # those who look into the store that it leaves find no volume there, and keep what is its own
 scene_spawn slowly "$XSEGCTL" rehome -s a disk --from laptop --store laptop-store --bandwidth 32K
 is_coming() { [ "$(owner a)" = a ] && [ "$("$XSEGCTL" volume list -s b --json |
@@ -107,9 +92,9 @@ tap_run "all that before it had gone" is_half_there
 scene_kill KILL slowly
 wait "$(scene_pid slowly)"
 unset 'SCENE_PIDS[slowly]'
-tap_run "it comes" goes a
+tap_run "it comes" scene_until 120 goes b a
 tap_run "its name came along" io a -c 'read -P 7 16M 16M'
-tap_run "and back" goes b
+tap_run "and back" scene_until 120 goes a b
 
 for ((round = 1; round <= ${REHOME_ROUNDS:-1}; round++)); do
     for victim in "b home0" "a home0" "a file0" "b file0" "a laptop-store" "b desk" "b out1" \
@@ -121,7 +106,7 @@ for ((round = 1; round <= ${REHOME_ROUNDS:-1}; round++)); do
     disturbed STOP a out1
 done
 # nobody remembers that it has ever been elsewhere, nor is it to be seen in the store there
-[ "$from" = b ] || { tap_run "to b once more" goes b && from=b to=a; }
+[ "$from" = b ] || { tap_run "to b once more" scene_until 120 goes a b; }
 for segment in a b; do
     ctl_exits 0 "$segment's re-homer anew" peer restart -s "$segment" home0
 done

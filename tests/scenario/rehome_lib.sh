@@ -12,6 +12,10 @@
 #   bridge FROM TO NAME WHAT  TAP: FROM's NAME leads to TO's 'out' or 'store'
 #   objects SEGMENT           how many files are in its store, DIR 'SEGMENT.d'
 #   on SEGMENT COMMAND...     on the host that has it; here there is but one
+#   disturbed SIGNAL SEGMENT PEER
+#                             TAP: 'disk' goes $from $to by the scenario's `goes`, and that peer is
+#                             killed, or stopped for 3 s, at some moment meanwhile; said again,
+#                             it goes, and `is_there`; then the way back is next
 #   owner SEGMENT, state SEGMENT
 #                             the home of 'disk', as that host knows it; 'home', 'away', ...
 #   load NAME SEGMENT [OPTION]...
@@ -80,6 +84,21 @@ bridge() { # FROM TO NAME WHAT
 }
 objects() { find "$SCENE_DIR/$1.d/objects" -type f | wc -l; }
 on() { "${@:2}"; }
+disturbed() { # SIGNAL SEGMENT PEER
+    local pid disturber rc=0
+    pid=$(peer_pid "$2" "$3")
+    (
+        sleep "0.$((RANDOM % 4))$((RANDOM % 10))"
+        kill -s "$1" "$pid"
+        [ "$1" = KILL ] || { sleep 3 && kill -s CONT "$pid"; }
+    ) &
+    disturber=$!
+    goes "$from" "$to" || rc=$?
+    wait "$disturber"
+    tap_run "from $from, $1 $2's $3 (exit $rc): it goes" scene_until 120 goes "$from" "$to"
+    scene_until 60 is_there "$from" "$to" || tap_not_ok "it is not there: $(is_where)"
+    read -r from to <<<"$to $from"
+}
 owner() {
     on "$1" "$XSEGCTL" -s "$1" volume info disk --json | jq -r '.home.host' | sed 's|.*/||'
 }

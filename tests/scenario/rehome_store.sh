@@ -110,21 +110,6 @@ goes() { # FROM: to the other one, with its data
     fi >"$SCENE_DIR/goes" 2>&1
 }
 from=a to=b
-disturbed() { # SIGNAL SEGMENT PEER: at another moment each time; said again, it goes
-    local pid disturber rc=0
-    pid=$(peer_pid "$2" "$3")
-    (
-        sleep "0.$((RANDOM % 3))$((RANDOM % 10))"
-        kill -s "$1" "$pid"
-        [ "$1" = KILL ] || { sleep 3 && kill -s CONT "$pid"; }
-    ) &
-    disturber=$!
-    goes "$from" || rc=$?
-    wait "$disturber"
-    tap_run "from $from, $1 $2's $3 (exit $rc): it goes" scene_until 120 goes "$from"
-    scene_until 60 is_there "$from" "$to" || tap_not_ok "it is not there: $(is_where)"
-    read -r from to <<<"$to $from"
-}
 is_where() { echo "$(owner a) $(owner b) $(state a) $(state b) $(objects a) $(objects b)"; }
 is_there() { # FROM TO
     [ "$(owner "$1") $(owner "$2") $(state "$1") $(state "$2") $(objects "$1")" = \
