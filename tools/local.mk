@@ -21,7 +21,7 @@ libctl_la_SOURCES = \
 	tools/ctl/ctl.h tools/ctl/ctl_ask.c tools/ctl/ctl_attach.c tools/ctl/ctl_bridge.c tools/ctl/ctl_mount.c tools/ctl/ctl_mount.h tools/ctl/ctl_mount_far.c \
 	tools/ctl/ctl_mounted.c tools/ctl/ctl_swap.c tools/ctl/ctl_uri.c tools/ctl/ctl_uri.h tools/ctl/ctl_rehome.c tools/ctl/ctl_rehome_move.c \
 	tools/ctl/ctl_hook.c tools/ctl/ctl_hook.h tools/ctl/ctl_rehome.h tools/ctl/ctl_rehome_move.h tools/ctl/ctl_rehome_status.c tools/ctl/ctl_cache.c \
-	tools/ctl/ctl_cache.h tools/ctl/ctl_cache_ask.c tools/ctl/ctl_call.c tools/ctl/ctl_call.h tools/ctl/ctl_complete.c tools/ctl/ctl_config.c \
+	tools/ctl/ctl_cache.h tools/ctl/ctl_cache_ask.c tools/ctl/ctl_complete.c tools/ctl/ctl_config.c \
 	tools/ctl/ctl_copy.c tools/ctl/ctl_copy.h tools/ctl/ctl_events.c \
 	tools/ctl/ctl_export.c tools/ctl/ctl_front.c tools/ctl/ctl_front.h tools/ctl/ctl_fsck.c \
 	tools/ctl/ctl_help.c tools/ctl/ctl_help.h tools/ctl/ctl_import.c tools/ctl/ctl_import.h \

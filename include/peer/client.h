@@ -58,6 +58,23 @@ struct client_request {
 };
 int client_do(struct client *client, struct client_request *request);
 
+/* A CONTROL: what is said lies at 0 of its data, what is answered behind it. */
+struct client_control {
+	uint64_t what, volume, number; /* arg0, key.volume, arg1 */
+	const void *in;
+	uint32_t in_size;
+	uint32_t answer_at; /* at least in_size */
+	void *out;
+	uint32_t out_size;
+	/* the answer */
+	uint32_t got; /* bytes of `out` */
+	uint64_t value;
+};
+int client_control(struct client *client, struct client_control *control);
+/* Opened, asked and closed again. */
+int client_control_once(
+	const char *segment, const char *peer, uint64_t timeout_ns, struct client_control *control);
+
 /* Many in flight: start (waits while the segment is full), then collect any finished one. */
 int client_start(struct client *client, struct client_request *request);
 int client_collect(

@@ -315,3 +315,48 @@ int client_do(struct client *client, struct client_request *request)
 	client_uncollect(client, request);
 	return request->result;
 }
+
+/* --- control ----------------------------------------------------------------------------- */
+
+int client_control(struct client *client, struct client_control *control)
+{
+	uint32_t size = control->answer_at + control->out_size;
+	uint8_t *buffer = calloc(1, size + 1);
+	if (!buffer)
+		return -ENOMEM;
+	must(control->in_size <= control->answer_at);
+	if (control->in)
+		memcpy(buffer, control->in, control->in_size);
+	struct client_request request = {.op = XSEG_OP_CONTROL,
+		.key.volume = control->volume,
+		.arg0 = control->what,
+		.arg1 = control->number,
+		.length = size,
+		.send = buffer,
+		.send_size = control->answer_at,
+		.receive = buffer,
+		.receive_size = size};
+	int rc = client_do(client, &request);
+	rc = rc ? rc : request.result;
+	uint32_t end = request.answer_length < size ? request.answer_length : size;
+	control->value = request.value;
+	control->got = end > control->answer_at ? end - control->answer_at : 0;
+	if (control->out_size)
+		memcpy(control->out, buffer + control->answer_at, control->out_size);
+	free(buffer);
+	return rc;
+}
+
+int client_control_once(
+	const char *segment, const char *peer, uint64_t timeout_ns, struct client_control *control)
+{
+	struct client client;
+	char why[XSEG_WHY_SIZE];
+	int rc = client_open(&client, segment, peer, why);
+	if (rc)
+		return rc;
+	client.timeout_ns = timeout_ns;
+	rc = client_control(&client, control);
+	client_close(&client);
+	return rc;
+}

@@ -121,6 +121,8 @@ int ctl_join(struct ctl *ctl, struct xseg *seg);
 /* A client of the composer: the peer of role "volume", or --via. */
 int ctl_join_composer(struct ctl *ctl, struct client *client);
 int ctl_join_composer_name(struct ctl *ctl, char name[NAME_LENGTH_MAX + 1]);
+/* A client of that peer, with the limit of --timeout. */
+int ctl_join_peer(struct ctl *ctl, const char *segment, const char *peer, struct client *client);
 
 extern const struct ctl_verb ctl_segment_create, ctl_segment_destroy, ctl_segment_list,
 	ctl_segment_dump;

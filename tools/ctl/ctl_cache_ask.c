@@ -3,13 +3,13 @@
 #include <base/must.h>
 #include <base/size.h>
 #include <errno.h>
+#include <peer/client.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xseg/registry.h>
 
 #include "tools/ctl/ctl_cache.h"
-#include "tools/ctl/ctl_call.h"
 #include "tools/report/report.h"
 
 #define VOLUMES_AT_ONCE 256u
@@ -41,7 +41,7 @@ int ctl_cache_ask_number(const char *const *names, const char *word)
 
 int ctl_cache_ask_call(struct client *client, struct ctl_cache_ask_call *call)
 {
-	struct ctl_call asked = {.what = call->what,
+	struct client_control asked = {.what = call->what,
 		.volume = call->volume,
 		.number = call->number,
 		.in = call->setting,
@@ -49,7 +49,7 @@ int ctl_cache_ask_call(struct client *client, struct ctl_cache_ask_call *call)
 		.answer_at = CACHE_ANSWER_AT,
 		.out = call->out,
 		.out_size = call->out_size};
-	int rc = ctl_call(client, &asked);
+	int rc = client_control(client, &asked);
 	call->value = asked.value;
 	call->got = asked.got;
 	return rc;
@@ -126,7 +126,7 @@ int ctl_cache_ask_open(struct ctl *ctl, const char *name, struct client *client)
 	snprintf(segment, sizeof(segment), "%s", seg.name);
 	rc = find(ctl, &seg, name);
 	xseg_segment_leave(&seg);
-	return rc ? rc : ctl_call_open(ctl, segment, name, client);
+	return rc ? rc : ctl_join_peer(ctl, segment, name, client);
 }
 
 int ctl_cache_ask_fault(struct ctl *ctl, const char *name, const char *what, int error)

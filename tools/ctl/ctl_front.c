@@ -6,6 +6,7 @@
 #include <base/must.h>
 #include <base/time.h>
 #include <errno.h>
+#include <peer/client.h>
 #include <peer/front.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +15,6 @@
 #include <unistd.h>
 #include <xseg/registry.h>
 
-#include "tools/ctl/ctl_call.h"
 #include "tools/ctl/ctl_map.h"
 #include "tools/report/report.h"
 
@@ -84,14 +84,15 @@ static int gather_front(struct gather *gather, const char *segment, const char *
 	struct front_client found[AT_ONCE];
 	struct client client;
 	char why[XSEG_WHY_SIZE];
-	struct ctl_call call = {.what = FRONT_CLIENTS, .out = found, .out_size = sizeof(found)};
+	struct client_control call = {
+		.what = FRONT_CLIENTS, .out = found, .out_size = sizeof(found)};
 	uint64_t all = 1;
 	int error = client_open(&client, segment, name, why);
 	if (error)
 		return error;
 	client.timeout_ns = LIMIT_NS;
 	while (!error && call.number < all) {
-		error = ctl_call(&client, &call);
+		error = client_control(&client, &call);
 		uint32_t got = error ? 0 : call.got / sizeof(found[0]);
 		for (uint32_t i = 0; i < got && i < AT_ONCE; i++)
 			add(gather, name, &found[i]);
@@ -159,14 +160,14 @@ static void addresses_of(
 		char name[FRONT_ANSWER_AT];
 		struct front_address address[AT_ONCE];
 	} data = {.name = ""};
-	struct ctl_call call = {.what = FRONT_ADDRESSES,
+	struct client_control call = {.what = FRONT_ADDRESSES,
 		.in = data.name,
 		.in_size = sizeof(data.name),
 		.answer_at = FRONT_ANSWER_AT,
 		.out = data.address,
 		.out_size = sizeof(data.address)};
 	snprintf(data.name, sizeof(data.name), "%s", volume);
-	int error = ctl_call_once(segment, front, LIMIT_NS, &call);
+	int error = client_control_once(segment, front, LIMIT_NS, &call);
 	size_t got = error ? 0 : call.got / sizeof(data.address[0]);
 	for (size_t i = 0; i < got && i < AT_ONCE; i++) {
 		struct front_address *address = &data.address[i];
@@ -292,8 +293,9 @@ void ctl_front_status(const char *segment, json_t *peer)
 	const char *name = json_string_value(json_object_get(peer, "name"));
 	char reason[200] = "it does not answer";
 	struct front_check check = {0};
-	struct ctl_call call = {.what = FRONT_CHECK, .out = &check, .out_size = sizeof(check)};
-	int rc = ctl_call_once(segment, name, LIMIT_NS, &call);
+	struct client_control call = {
+		.what = FRONT_CHECK, .out = &check, .out_size = sizeof(check)};
+	int rc = client_control_once(segment, name, LIMIT_NS, &call);
 	check.name[VOLUME_NAME_LENGTH_MAX] = 0;
 	name_make_utf8(check.name);
 	if (rc == 0)

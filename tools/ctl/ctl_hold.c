@@ -2,11 +2,11 @@
 /* What fronts keep of a volume is written, and their clients wait. */
 #include "tools/ctl/ctl_hold.h"
 
+#include <peer/client.h>
 #include <peer/front.h>
 #include <string.h>
 #include <xseg/registry.h>
 
-#include "tools/ctl/ctl_call.h"
 #include "tools/ctl/ctl_front.h"
 
 #define HOLD_LIMIT_NS 30000000000u /* one front's answer */
@@ -22,19 +22,19 @@ static unsigned hold_ask(
 		if (!xseg_peer_view(seg, i, &view) || view.life != XSEG_LIFE_ALIVE ||
 			!ctl_front_is(view.role))
 			continue;
-		struct ctl_call call = {.what = what, .volume = volume, .number = number};
-		count += ctl_call_once(seg->name, view.name, HOLD_LIMIT_NS, &call) == 0;
+		struct client_control call = {.what = what, .volume = volume, .number = number};
+		count += client_control_once(seg->name, view.name, HOLD_LIMIT_NS, &call) == 0;
 	}
 	return count;
 }
 
 void ctl_hold(const struct xseg *seg, const char *composer, uint64_t volume)
 {
-	struct ctl_call leave = {.what = XSEG_CONTROL_LEAVE, .volume = volume};
+	struct client_control leave = {.what = XSEG_CONTROL_LEAVE, .volume = volume};
 	if (!hold_ask(seg, volume, FRONT_SETTLE, 0))
 		return;
 	/* so that the cache has little left to write back while they wait */
-	ctl_call_once(seg->name, composer, HOLD_LIMIT_NS, &leave);
+	client_control_once(seg->name, composer, HOLD_LIMIT_NS, &leave);
 	hold_ask(seg, volume, FRONT_SETTLE, HOLD_NS);
 }
 

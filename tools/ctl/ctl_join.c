@@ -9,7 +9,6 @@
 #include <xseg/registry.h>
 
 #include "tools/ctl/ctl.h"
-#include "tools/ctl/ctl_call.h"
 #include "tools/ctl/ctl_rpc.h"
 
 #define COMES_NS 10000000000u
@@ -194,10 +193,20 @@ int ctl_join_composer_name(struct ctl *ctl, char name[NAME_LENGTH_MAX + 1])
 	return rc;
 }
 
+int ctl_join_peer(struct ctl *ctl, const char *segment, const char *peer, struct client *client)
+{
+	char why[XSEG_WHY_SIZE] = "";
+	int rc = client_open(client, segment, peer, why);
+	if (rc)
+		return fault_set(&ctl->fault, fault_code_of_errno(rc), peer, NULL, "%s", why);
+	client->timeout_ns = ctl->timeout_ns;
+	return 0;
+}
+
 int ctl_join_composer(struct ctl *ctl, struct client *client)
 {
 	char name[NAME_LENGTH_MAX + 1], segment[NAME_LENGTH_MAX + 1];
 	int rc = ctl_join_segment_name(ctl, segment);
 	rc = rc ? rc : ctl_join_composer_name(ctl, name);
-	return rc ? rc : ctl_call_open(ctl, segment, name, client);
+	return rc ? rc : ctl_join_peer(ctl, segment, name, client);
 }

@@ -5,13 +5,12 @@
 #include <base/must.h>
 #include <base/time.h>
 #include <errno.h>
+#include <peer/client.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <time.h>
-
-#include "tools/ctl/ctl_call.h"
 
 /* --- requests --------------------------------------------------------------------------- */
 
@@ -22,7 +21,7 @@ int ctl_map_call(struct client *client, struct ctl_map_call *call)
 	uint8_t *out = calloc(1, room);
 	if (!out)
 		return -ENOMEM;
-	struct ctl_call asked = {.what = call->what,
+	struct client_control asked = {.what = call->what,
 		.volume = call->volume,
 		.number = call->number,
 		.in = call->ask,
@@ -30,7 +29,7 @@ int ctl_map_call(struct client *client, struct ctl_map_call *call)
 		.answer_at = MAP_ANSWER_AT,
 		.out = out,
 		.out_size = room};
-	int rc = ctl_call(client, &asked);
+	int rc = client_control(client, &asked);
 	call->value = asked.value;
 	call->blamed = rc && asked.value == 1;
 	call->got = rc ? 0 : asked.got < call->out_size ? asked.got : call->out_size;

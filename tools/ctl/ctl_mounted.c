@@ -8,6 +8,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <mntent.h>
+#include <peer/client.h>
 #include <peer/front.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +19,6 @@
 #include <unistd.h>
 #include <xseg/registry.h>
 
-#include "tools/ctl/ctl_call.h"
 #include "tools/ctl/ctl_front.h"
 #include "tools/ctl/ctl_mount.h"
 #include "tools/ctl/ctl_rpc.h"
@@ -358,10 +358,12 @@ int ctl_mounted_end_all(struct ctl *ctl, const char *segment)
 static bool is_bare(const char *segment, const struct xseg_peer_view *view)
 {
 	struct front_check check = {0};
-	struct ctl_call call = {.what = FRONT_CHECK, .out = &check, .out_size = sizeof(check)};
+	struct client_control call = {
+		.what = FRONT_CHECK, .out = &check, .out_size = sizeof(check)};
 	return view->life == XSEG_LIFE_ALIVE && !strcmp(view->role, "front_fuse") &&
 	       !strncmp(view->name, "mount", 5) && isdigit((unsigned char)view->name[5]) &&
-	       !ctl_call_once(segment, view->name, CHECK_NS, &call) && check.error == -ENOTCONN;
+	       !client_control_once(segment, view->name, CHECK_NS, &call) &&
+	       check.error == -ENOTCONN;
 }
 
 void ctl_mounted_sweep(struct ctl *ctl, const char *segment)

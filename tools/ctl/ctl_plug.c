@@ -6,6 +6,7 @@
 #include <base/must.h>
 #include <base/time.h>
 #include <errno.h>
+#include <peer/client.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +14,6 @@
 #include <xseg/port.h>
 #include <xseg/registry.h>
 
-#include "tools/ctl/ctl_call.h"
 #include "tools/ctl/ctl_remote.h"
 #include "tools/ctl/ctl_rpc.h"
 #include "tools/pipeline/pipeline_edit.h"
@@ -400,8 +400,8 @@ static bool knows_owners(const char *role)
 static int refence(struct ctl_plug *plug, const char *name)
 {
 	struct ctl *ctl = plug->ctl;
-	struct ctl_call call = {.what = XSEG_CONTROL_REFENCE};
-	int error = ctl_call_once(plug->seg.name, name, ctl->timeout_ns, &call);
+	struct client_control call = {.what = XSEG_CONTROL_REFENCE};
+	int error = client_control_once(plug->seg.name, name, ctl->timeout_ns, &call);
 	return error ? fault_set(&ctl->fault, FAULT_FAILED, name, "say it again",
 			       "'%s' did not say which volumes it has: %s", name, strerror(-error))
 		     : 0;

@@ -7,6 +7,7 @@
 #include <base/must.h>
 #include <base/time.h>
 #include <errno.h>
+#include <peer/client.h>
 #include <peer/mover.h>
 #include <peer/rehome.h>
 #include <stdio.h>
@@ -14,7 +15,6 @@
 #include <string.h>
 #include <xseg/registry.h>
 
-#include "tools/ctl/ctl_call.h"
 #include "tools/ctl/ctl_map.h"
 #include "tools/ctl/ctl_rehome_move.h"
 #include "tools/ctl/ctl_work.h"

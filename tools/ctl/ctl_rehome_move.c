@@ -5,10 +5,10 @@
 #include <base/must.h>
 #include <base/time.h>
 #include <errno.h>
+#include <peer/client.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "tools/ctl/ctl_call.h"
 #include "tools/ctl/ctl_hold.h"
 #include "tools/ctl/ctl_map.h"
 
@@ -77,7 +77,7 @@ static int told(const struct ctl_rehome *rehome, const struct ctl_move *move, si
 static int say(struct ctl_rehome *rehome, struct ctl_move *move, enum rehome_control what)
 {
 	const struct ctl *ctl = rehome->plug.ctl;
-	struct ctl_call call = {.what = what,
+	struct client_control call = {.what = what,
 		.volume = move->info.id,
 		.in = &rehome->ask,
 		.in_size = sizeof(rehome->ask),
@@ -85,7 +85,8 @@ static int say(struct ctl_rehome *rehome, struct ctl_move *move, enum rehome_con
 		.out = &move->state,
 		.out_size = sizeof(move->state)};
 	move->state = (struct rehome_info){0};
-	return ctl_call_once(rehome->plug.seg.name, rehome->comes ? rehome->to : rehome->plug.name,
+	return client_control_once(rehome->plug.seg.name,
+		rehome->comes ? rehome->to : rehome->plug.name,
 		ctl->timeout_given ? ctl->timeout_ns : CTL_MAP_PATIENCE_NS, &call);
 }
 

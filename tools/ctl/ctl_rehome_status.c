@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rehome status and rehome cancel: what a re-homer says of the volumes it has seen. */
+#include <peer/client.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/ctl/ctl_call.h"
 #include "tools/ctl/ctl_map.h"
 #include "tools/ctl/ctl_rehome.h"
 #include "tools/ctl/ctl_volume.h"
@@ -57,14 +57,14 @@ static struct rehome_progress progress_of(
 	const struct ctl *ctl, const struct rehomer *rehomer, const struct rehome_info *info)
 {
 	struct rehome_progress progress = {0};
-	struct ctl_call call = {.what = REHOME_PROGRESS,
+	struct client_control call = {.what = REHOME_PROGRESS,
 		.volume = info->volume,
 		.answer_at = REHOME_ANSWER_AT,
 		.out = &progress,
 		.out_size = sizeof(progress)};
 	bool moves = info->state >= REHOME_EXPORT && info->state <= REHOME_COMMITTING;
 	if (moves)
-		ctl_call_once(rehomer->segment, rehomer->name, ctl->timeout_ns, &call);
+		client_control_once(rehomer->segment, rehomer->name, ctl->timeout_ns, &call);
 	return progress;
 }
 
@@ -136,12 +136,13 @@ static int run_status(struct ctl *ctl)
 	int rc = open_rehomer(ctl, &rehomer);
 	struct ctl_map_nodes nodes = rc ? (struct ctl_map_nodes){0} : names_of(ctl);
 	json_t *rows = json_array();
-	struct ctl_call call = {.what = REHOME_STATE,
+	struct client_control call = {.what = REHOME_STATE,
 		.answer_at = REHOME_ANSWER_AT,
 		.out = infos,
 		.out_size = sizeof(infos)};
 	while (!rc) {
-		int error = ctl_call_once(rehomer.segment, rehomer.name, ctl->timeout_ns, &call);
+		int error =
+			client_control_once(rehomer.segment, rehomer.name, ctl->timeout_ns, &call);
 		if (error)
 			rc = fault_set(&ctl->fault, fault_code_of_errno(error), rehomer.name, NULL,
 				"'%s': %s", rehomer.name, strerror(-error));
@@ -194,15 +195,17 @@ static int run_cancel(struct ctl *ctl)
 	if (rc)
 		return rc;
 	bool dry = ctl_option_given(ctl, "dry-run");
-	struct ctl_call call = {.what = REHOME_CANCEL, .volume = info.id};
-	struct ctl_call look = {.what = REHOME_STATE,
+	struct client_control call = {.what = REHOME_CANCEL, .volume = info.id};
+	struct client_control look = {.what = REHOME_STATE,
 		.volume = info.id,
 		.answer_at = REHOME_ANSWER_AT,
 		.out = &state,
 		.out_size = sizeof(state)};
-	int error = dry ? 0 : ctl_call_once(rehomer.segment, rehomer.name, ctl->timeout_ns, &call);
+	int error =
+		dry ? 0
+		    : client_control_once(rehomer.segment, rehomer.name, ctl->timeout_ns, &call);
 	if (!error)
-		error = ctl_call_once(rehomer.segment, rehomer.name, ctl->timeout_ns, &look);
+		error = client_control_once(rehomer.segment, rehomer.name, ctl->timeout_ns, &look);
 	if (error && error != -ENOENT) /* it has not seen it */
 		return fault_set(&ctl->fault, fault_code_of_errno(error), info.name, NULL,
 			"'%s': %s", info.name, strerror(-error));

@@ -2,13 +2,13 @@
 /* tape list, label, verify, clean and rebuild-index: asked of a tape store, by its port. */
 #include <base/must.h>
 #include <errno.h>
+#include <peer/client.h>
 #include <peer/tape.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xseg/registry.h>
 
-#include "tools/ctl/ctl_call.h"
 #include "tools/ctl/ctl_output.h"
 
 #define LONG_NS (365ull * 24 * 3600 * 1000000000u) /* as long as winding takes */
@@ -66,14 +66,14 @@ static int ask_open(struct ctl *ctl, struct ask *ask)
 	char segment[NAME_LENGTH_MAX + 1];
 	*ask = (struct ask){0};
 	int rc = find(ctl, segment);
-	rc = rc ? rc : ctl_call_open(ctl, segment, ctl->argv[0], &ask->client);
+	rc = rc ? rc : ctl_join_peer(ctl, segment, ctl->argv[0], &ask->client);
 	if (rc)
 		return rc;
 	must(ask->all = calloc(CARTRIDGES_MAX, sizeof(*ask->all)));
-	struct ctl_call call = {.what = TAPE_CONTROL_LIST,
+	struct client_control call = {.what = TAPE_CONTROL_LIST,
 		.out = ask->all,
 		.out_size = CARTRIDGES_MAX * sizeof(*ask->all)};
-	int error = ctl_call(&ask->client, &call);
+	int error = client_control(&ask->client, &call);
 	ask->count = call.got / (uint32_t)sizeof(*ask->all);
 	if (!error)
 		return 0;
@@ -83,10 +83,10 @@ static int ask_open(struct ctl *ctl, struct ask *ask)
 
 static int ask_do(struct ctl *ctl, struct ask *ask, uint64_t what, uint64_t number, uint64_t *value)
 {
-	struct ctl_call call = {.what = what, .number = number};
+	struct client_control call = {.what = what, .number = number};
 	if (!ctl->timeout_given)
 		ask->client.timeout_ns = LONG_NS;
-	int error = ctl_call(&ask->client, &call);
+	int error = client_control(&ask->client, &call);
 	*value = call.value;
 	return error;
 }

@@ -4,6 +4,7 @@
 #include <base/must.h>
 #include <base/time.h>
 #include <errno.h>
+#include <peer/client.h>
 #include <peer/mover.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +15,6 @@
 #include <xseg/reap.h>
 #include <xseg/registry.h>
 
-#include "tools/ctl/ctl_call.h"
 #include "tools/ctl/ctl_map.h"
 #include "tools/ctl/ctl_plug.h"
 #include "tools/ctl/ctl_rpc.h"
@@ -349,12 +349,12 @@ static int ask_mover(const struct unplug *unplug, enum mover_control what, uint6
 	struct mover_state *state)
 {
 	const struct ctl_plug *plug = &unplug->plug;
-	struct ctl_call call = {.what = what,
+	struct client_control call = {.what = what,
 		.volume = volume,
 		.answer_at = MOVER_ANSWER_AT,
 		.out = state,
 		.out_size = sizeof(*state)};
-	return ctl_call_once(plug->seg.name, plug->name, plug->ctl->timeout_ns, &call);
+	return client_control_once(plug->seg.name, plug->name, plug->ctl->timeout_ns, &call);
 }
 
 static int mover_is_silent(const struct unplug *unplug, int error)

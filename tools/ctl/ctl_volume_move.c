@@ -6,6 +6,7 @@
  */
 #include <base/must.h>
 #include <errno.h>
+#include <peer/client.h>
 #include <peer/mover.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +14,6 @@
 #include <xseg/port.h>
 #include <xseg/registry.h>
 
-#include "tools/ctl/ctl_call.h"
 #include "tools/ctl/ctl_map.h"
 #include "tools/ctl/ctl_plug.h"
 #include "tools/ctl/ctl_work.h"
@@ -280,21 +280,21 @@ static int mover_fault(struct move *move, int error)
 
 static int tell(struct move *move, struct client *mover, enum mover_control what)
 {
-	struct ctl_call call = {.what = what,
+	struct client_control call = {.what = what,
 		.volume = move->info.id,
 		.in = what == MOVER_BEGIN ? &move->ask : NULL,
 		.in_size = what == MOVER_BEGIN ? sizeof(move->ask) : 0,
 		.answer_at = MOVER_ANSWER_AT,
 		.out = &move->state,
 		.out_size = sizeof(move->state)};
-	int error = ctl_call(mover, &call);
+	int error = client_control(mover, &call);
 	return error ? mover_fault(move, error) : 0;
 }
 
 /* One client at a time: a small segment has few lanes. */
 static int reach(struct move *move, struct client *mover)
 {
-	int rc = ctl_call_open(move->plug.ctl, move->plug.seg.name, move->plug.name, mover);
+	int rc = ctl_join_peer(move->plug.ctl, move->plug.seg.name, move->plug.name, mover);
 	mover->timeout_ns = BATCH_NS;
 	return rc;
 }
@@ -431,7 +431,7 @@ static int count_records(struct move *move, const char *store, uint32_t *count)
 	static struct xseg_key keys[LIST_KEYS];
 	struct client client;
 	uint64_t cursor = 0;
-	int rc = ctl_call_open(move->plug.ctl, move->plug.seg.name, store, &client);
+	int rc = ctl_join_peer(move->plug.ctl, move->plug.seg.name, store, &client);
 	*count = 0;
 	if (rc)
 		return rc;
