@@ -10,6 +10,11 @@ theory_rehome_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 theory_rehome_LDADD = libmaptest.la libfixture.la libxseg.la $(CRITERION_LIBS)
 endif
 
+# what <peer/rehoming.h> promises is tried with the example
+check_PROGRAMS += carry
+carry_SOURCES = docs/examples/rehome/carry.c
+carry_LDADD = libxseg-rehome.la
+
 rehome_scenarios = tests/scenario/rehome.sh tests/scenario/rehome_store.sh tests/scenario/rehome_from.sh tests/scenario/rehome_guest.sh \
 	tests/scenario/rehome_hosts.sh tests/scenario/rehome_stall.sh \
 	tests/scenario/rehome_reads.sh

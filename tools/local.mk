@@ -30,7 +30,7 @@ libctl_la_SOURCES = \
 	tools/ctl/ctl_map_diff.c tools/ctl/ctl_map_sweep.c tools/ctl/ctl_map_sweep.h \
 	tools/ctl/ctl_map_tree.c tools/ctl/ctl_metrics.c tools/ctl/ctl_option.c tools/ctl/ctl_output.c \
 	tools/ctl/ctl_output.h tools/ctl/ctl_peer.c tools/ctl/ctl_pipeline.c tools/ctl/ctl_plug.c \
-	tools/ctl/ctl_plug.h tools/ctl/ctl_progress.c tools/ctl/ctl_progress.h tools/ctl/ctl_reap.c tools/ctl/ctl_hold.c tools/ctl/ctl_hold.h \
+	tools/ctl/ctl_plug.h tools/ctl/ctl_progress.c tools/ctl/ctl_progress.h tools/ctl/ctl_reap.c \
 	tools/ctl/ctl_remote.c tools/ctl/ctl_remote.h tools/ctl/ctl_rpc.c tools/ctl/ctl_rpc.h \
 	tools/ctl/ctl_screen.c tools/ctl/ctl_screen.h tools/ctl/ctl_segment.c tools/ctl/ctl_settle.c tools/ctl/ctl_snap.c tools/ctl/ctl_stats.c \
 	tools/ctl/ctl_status.c tools/ctl/ctl_status.h tools/ctl/ctl_table.c tools/ctl/ctl_tape.c tools/ctl/ctl_top.c \
@@ -48,7 +48,7 @@ libctl_la_CFLAGS = $(AM_CFLAGS) $(OPENSSL_CFLAGS) $(JANSSON_CFLAGS) $(SMARTCOLS_
 	$(EVENT_EXTRA_CFLAGS) $(LIBNBD_CFLAGS) $(NCURSES_CFLAGS)
 libctl_la_LIBADD = $(LIBNBD_LIBS) $(NCURSES_LIBS) $(OPENSSL_LIBS)
 
-TOOLS_LIBS = libtools.la libpeer.la libxseg.la $(JANSSON_LIBS) $(INIH_LIBS)
+TOOLS_LIBS = libtools.la librehoming.la libpeer.la libxseg.la $(JANSSON_LIBS) $(INIH_LIBS)
 
 bin_PROGRAMS += xsegctl
 xsegctl_SOURCES = tools/ctl/xsegctl.c

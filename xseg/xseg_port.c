@@ -271,6 +271,17 @@ int xseg_edge_reserve(const struct xseg *seg, const char *name, uint32_t *edge)
 	return -ENOSPC;
 }
 
+int xseg_edge_target(const struct xseg *seg, const char *name, char to[NAME_LENGTH_MAX + 1])
+{
+	uint32_t index;
+	int error = xseg_edge_find(seg, name, &index);
+	memset(to, 0, NAME_LENGTH_MAX + 1);
+	uint32_t port = error ? XSEG_NONE : xseg_edge_port(seg, index);
+	if (port != XSEG_NONE)
+		memcpy(to, seg->ports[port].name, NAME_LENGTH_MAX);
+	return error;
+}
+
 void xseg_edge_set(const struct xseg *seg, uint32_t edge, uint32_t port)
 {
 	_Atomic uint64_t *word = &seg->edges[edge].word;

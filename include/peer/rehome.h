@@ -42,6 +42,11 @@ enum rehome_control {
 };
 
 #define REHOME_EDGES 3u /* to other hosts */
+static inline const char *rehome_edge_name(uint32_t edge)
+{
+	static const char *const names[REHOME_EDGES] = {"volume-to", "volume-to2", "volume-to3"};
+	return edge < REHOME_EDGES ? names[edge] : "";
+}
 
 /* While writes go on, what is dirty is written back, round for round, until the rest would take
    less than the pause that is allowed. What if it never does? THROTTLE: who writes is slowed down,

@@ -43,6 +43,8 @@ uint32_t xseg_port_shard(const struct xseg_key *key, uint64_t offset, uint32_t c
 /* The edge "PEER:edge", made if there is none (leading nowhere). 0 or -errno. */
 int xseg_edge_reserve(const struct xseg *seg, const char *name, uint32_t *edge);
 int xseg_edge_find(const struct xseg *seg, const char *name, uint32_t *edge);
+/* The name of the peer that an edge leads to, "": nobody. -ENOENT: there is no such edge. */
+int xseg_edge_target(const struct xseg *seg, const char *name, char to[NAME_LENGTH_MAX + 1]);
 /* Points the edge at a port (XSEG_NONE: nowhere) from the next submit on; the generation grows. */
 void xseg_edge_set(const struct xseg *seg, uint32_t edge, uint32_t port);
 /* Where it leads now, or XSEG_NONE. */

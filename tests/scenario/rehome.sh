@@ -110,6 +110,48 @@ json_is "from b" '[.from, .home, .bytes] | join(" ")' "far0 here 0"
 ctl_exits 0 "said again" rehome -s a disk --from far0 --json
 json_is "there is nothing to do" .changed false
 
+# --- by a program of one's own ------------------------------------------------------------------
+small() { scene_io "nbd+unix:///small?socket=$SCENE_DIR/$1.sock" "${@:2}"; }
+carry() { # EXIT_STATUS WHAT ARGUMENT...
+    local rc=0
+    "$(dirname "$XSEGPEER")/carry" "${@:3}" >"$SCENE_DIR/carry.out" 2>"$SCENE_DIR/carry.err" ||
+        rc=$?
+    tap_is "$2" "$rc" "$1"
+}
+carried() { tap_is "$1" "$(xargs <"$SCENE_DIR/carry.out")" "$2"; }
+refused() { tap_like "$1" "$(<"$SCENE_DIR/carry.err")" "$2"; }
+write_a="qemu-io -f raw 'nbd+unix:///small?socket=$SCENE_DIR/a.sock' $(
+    )-c 'write -P 13 7M 64k' -c flush >&2"
+ctl_exits 0 "a small volume" volume create -s a small --size 8M
+tap_run "it has data" small a -c 'write -P 12 0 6M' -c flush
+carry 1 "no segment" seed c far0 small
+refused "says so" "segment 'c'"
+carry 1 "no bridge" seed a far9 small
+refused "says so" "no peer 'far9'"
+carry 1 "a peer that its re-homer does not know" seed a vol0 small
+refused "says so" "no edge of re-homer 'home0' leads to 'vol0'"
+carry 1 "no volume" seed a far0 smal
+refused "says so" "volume 'smal' is not known in segment 'a'"
+carry 1 "it cannot be made ready" seed a far0 small false
+carried "so it stays" "suspends synced: Operation canceled closes: 0 bytes are local"
+carry 0 "it goes" seed a far0 small "$write_a"
+carried "... with what was written last" "suspends synced: moved closes: 0 bytes are local"
+kill -s KILL "$(peer_pid b cache0)" # so that b's re-homer has no hints for a's cache
+away="'$XSEGCTL' -s a rehome small --to far0 >&2"
+carry 1 "it comes, and leaves at once" leech a far0 small true "$away"
+refused "the program is told" "Stale file handle"
+tap_is "and not of what is elsewhere" "$(grep -c local: "$SCENE_DIR/carry.out")" 0
+kill -s KILL "$(peer_pid b cache0)"
+carry 0 "it comes to stay" leech a far0 small
+end=$(awk '$1 == "local:" && $5 == end { end += $2 } END { print end + 0 }' "$SCENE_DIR/carry.out")
+tap_is "all of it is local, told of once and in order" "$end" 8388608
+misses_a() { "$XSEGCTL" stats -s a --json cache0 | jq '[.peers[].counters.misses] | add'; }
+before=$(misses_a)
+tap_run "it is read" small a -c 'read -P 12 0 6M' -c 'read -P 0 6M 1M' -c 'read -P 13 7M 64k'
+tap_is "from the cache" "$(misses_a)" "$before"
+gone() { "$XSEGCTL" volume rm -s a small --yes; }
+tap_run "it is removed" scene_until 60 gone
+
 # --- all of them ------------------------------------------------------------------------------
 tap_run "a client of a's" load second a
 tap_run "and one of b's" load third b --high

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xseg/port.h>
 #include <xseg/registry.h>
 
 #include "tools/ctl/ctl_plug.h"
@@ -237,7 +238,7 @@ static int read_at(struct ctl_plug *plug)
 	char to[NAME_LENGTH_MAX + 1];
 	if (!at)
 		return 0;
-	if (strlen(at) > XSEG_EDGE_NAME_MAX || ctl_plug_target(&plug->seg, at, to))
+	if (strlen(at) > XSEG_EDGE_NAME_MAX || xseg_edge_target(&plug->seg, at, to))
 		return fault_set(&plug->ctl->fault, FAULT_NOT_FOUND, at,
 			"'xsegctl edge list' shows them", "there is no edge '%s'", at);
 	snprintf(plug->edges[0], sizeof(plug->edges[0]), "%.*s", XSEG_EDGE_NAME_MAX, at);

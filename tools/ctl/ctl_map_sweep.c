@@ -320,7 +320,7 @@ static void caches_open(struct check *check)
 			XSEG_LIFE_ALIVE)
 			continue;
 		memcpy(edge, seg->edges[i].name, XSEG_EDGE_NAME_MAX);
-		if (ctl_plug_target(seg, edge, to) || !to[0] || !(colon = strchr(edge, ':')) ||
+		if (xseg_edge_target(seg, edge, to) || !to[0] || !(colon = strchr(edge, ':')) ||
 			strcmp(colon, ":store"))
 			continue;
 		*colon = 0;

@@ -39,19 +39,6 @@ static const struct ctl_column step_columns[] = {{"action", "ACTION", CTL_TEXT},
 
 /* --- what plug and unplug share ------------------------------------------------------------- */
 
-int ctl_plug_target(const struct xseg *seg, const char *edge, char to[NAME_LENGTH_MAX + 1])
-{
-	uint32_t index;
-	int rc = xseg_edge_find(seg, edge, &index);
-	memset(to, 0, NAME_LENGTH_MAX + 1);
-	if (rc)
-		return rc;
-	uint32_t port = xseg_edge_port(seg, index);
-	if (port != XSEG_NONE)
-		memcpy(to, seg->ports[port].name, NAME_LENGTH_MAX);
-	return 0;
-}
-
 static bool peer_serves(const struct xseg *seg, const char *peer)
 {
 	struct xseg_peer_view view;
@@ -68,7 +55,7 @@ void ctl_plug_edges(struct ctl_plug *plug)
 			XSEG_LIFE_ALIVE)
 			continue;
 		memcpy(name, seg->edges[i].name, XSEG_EDGE_NAME_MAX);
-		if (!ctl_plug_target(seg, name, to) && !strcmp(to, plug->name))
+		if (!xseg_edge_target(seg, name, to) && !strcmp(to, plug->name))
 			snprintf(plug->edges[plug->edge_count++], sizeof(name), "%s", name);
 	}
 }
@@ -198,7 +185,7 @@ static bool half_plugged(struct plug *plug, const char *name, const char *store)
 	snprintf(edge, sizeof(edge), "%s:store", name);
 	snprintf(other.name, sizeof(other.name), "%s", name);
 	ctl_plug_edges(&other);
-	return other.edge_count == 0 && !ctl_plug_target(&plug->plug.seg, edge, to) &&
+	return other.edge_count == 0 && !xseg_edge_target(&plug->plug.seg, edge, to) &&
 	       !strcmp(to, store);
 }
 
@@ -250,7 +237,7 @@ static int look_store(struct plug *plug, const char *to)
 	struct ctl_plug *p = &plug->plug;
 	char edge[2 * NAME_LENGTH_MAX + 8], store[NAME_LENGTH_MAX + 1];
 	snprintf(edge, sizeof(edge), "%s:store", p->name);
-	int rc = ctl_plug_target(&p->seg, edge, store);
+	int rc = xseg_edge_target(&p->seg, edge, store);
 	if (plug->in_path) {
 		snprintf(p->store, sizeof(p->store), "%s", store);
 		return store[0] ? 0
@@ -270,7 +257,7 @@ static int look(struct plug *plug)
 	char to[NAME_LENGTH_MAX + 1];
 	json_t *list = NULL;
 	int rc = ctl_plug_ask(p, "peer.list", NULL, &list);
-	if (!rc && ctl_plug_target(&p->seg, p->edges[0], to))
+	if (!rc && xseg_edge_target(&p->seg, p->edges[0], to))
 		rc = edge_unknown(plug);
 	else if (!rc && strcmp(strchr(p->edges[0], ':') + 1, "store"))
 		rc = fault_set(&p->ctl->fault, FAULT_USAGE, p->edges[0], "e.g. --at vol0:store",

@@ -33,8 +33,6 @@ struct ctl_plug {
 	uint64_t until_ns; /* 0: no limit */
 };
 
-/* Where an edge leads: "" nowhere. -ENOENT: there is no such edge. */
-int ctl_plug_target(const struct xseg *seg, const char *edge, char to[NAME_LENGTH_MAX + 1]);
 /* Of a row of peer.list: does it say so? */
 bool ctl_plug_row_is(const json_t *row, const char *key, const char *text);
 /* All edges that lead to the cache. */

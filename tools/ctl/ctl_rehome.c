@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xseg/port.h>
 #include <xseg/registry.h>
 
 #include "tools/ctl/ctl_map.h"
@@ -64,8 +65,6 @@ static const struct ctl_column all_columns[] = {{"to", "to", CTL_TEXT},
 	{"pause_ns", "longest pause", CTL_TIME}, {"duration_ns", "time", CTL_TIME},
 	{"changed", "changed", CTL_TEXT}};
 
-const char *const ctl_rehome_edges[REHOME_EDGES] = {"volume-to", "volume-to2", "volume-to3"};
-
 static const char *way_of(const struct ctl_rehome *rehome) { return rehome->comes ? "from" : "to"; }
 
 /* --- who is there ----------------------------------------------------------------------------- */
@@ -74,7 +73,7 @@ static bool leads_to(const struct xseg *seg, const char *name, const char *compo
 {
 	char edge[NAME_LENGTH_MAX + 16], to[NAME_LENGTH_MAX + 1];
 	snprintf(edge, sizeof(edge), "%s:volume", name);
-	return !ctl_plug_target(seg, edge, to) && !strcmp(to, composer);
+	return !xseg_edge_target(seg, edge, to) && !strcmp(to, composer);
 }
 
 int ctl_rehome_find(struct ctl_plug *plug, const char *composer)
@@ -108,9 +107,8 @@ static int choose_edge(struct ctl_rehome *rehome)
 	char edge[2 * NAME_LENGTH_MAX + 16], to[NAME_LENGTH_MAX + 1];
 	int spare = -1;
 	for (uint32_t i = 0; i < REHOME_EDGES; i++) {
-		snprintf(edge, sizeof(edge), "%s:%s", rehome->plug.name, ctl_rehome_edges[i]);
-		bool leads = !ctl_plug_target(&rehome->plug.seg, edge, to) && to[0];
-		rehome->ask.edge = i;
+		snprintf(edge, sizeof(edge), "%s:%s", rehome->plug.name, rehome_edge_name(i));
+		bool leads = !xseg_edge_target(&rehome->plug.seg, edge, to) && to[0];
 		if (leads && strcmp(to, rehome->to) == 0)
 			return 0;
 		spare = !leads && spare < 0 ? (int)i : spare;
@@ -119,8 +117,7 @@ static int choose_edge(struct ctl_rehome *rehome)
 		return fault_set(&rehome->plug.ctl->fault, FAULT_CONFLICT, rehome->plug.name,
 			"'xsegctl edge set' lets one of them lead elsewhere",
 			"'%s' leads to %u other hosts already", rehome->plug.name, REHOME_EDGES);
-	rehome->ask.edge = (uint32_t)spare;
-	snprintf(edge, sizeof(edge), "%s:%s", rehome->plug.name, ctl_rehome_edges[spare]);
+	snprintf(edge, sizeof(edge), "%s:%s", rehome->plug.name, rehome_edge_name((uint32_t)spare));
 	return ask_keeper(
 		rehome, "edge.set", json_pack("{s:s, s:s}", "edge", edge, "to", rehome->to));
 }
@@ -271,8 +268,6 @@ static int find_coming(
 	uint32_t count = 1;
 	int rc = 0;
 	rehome->count = 0;
-	rehome->ask.edge = REHOME_EDGES;
-	rehome->ask.owner = map_owner_of(&rehome->plug.seg);
 	if (rehome->data.to[0])
 		rc = ctl_volume_group(rehome->plug.ctl, composer, info, ids, &count);
 	return rc ? rc : find_all(rehome, composer, ids, count);
@@ -438,8 +433,6 @@ static int read_options(struct ctl *ctl, struct ctl_rehome *rehome)
 	if (rehome->thaw && !rehome->freeze)
 		return fault_set(&ctl->fault, FAULT_USAGE, "thaw-cmd", "say --freeze-cmd, too",
 			"--thaw-cmd would undo what nothing has done");
-	rehome->ask = (struct rehome_ask){
-		.version = REHOME_VERSION, .pause_ns = 50000000, .hold = rehome->freeze != NULL};
 	rehome->at_once = AT_ONCE;
 	const char *to = ctl_option_value(ctl, "to"), *from = ctl_option_value(ctl, "from");
 	rehome->comes = from != NULL;
@@ -465,6 +458,8 @@ static int read_options(struct ctl *ctl, struct ctl_rehome *rehome)
 	if (pause && time_parse(pause, &rehome->ask.pause_ns))
 		return fault_set(&ctl->fault, FAULT_USAGE, pause, "e.g. --downtime 50ms",
 			"'%s' is no time", pause);
+	if (pause && rehome->ask.pause_ns == 0)
+		rehome->ask.pause_ns = 1; /* 0 would be the usual one */
 	while (stall && rehome->ask.stall < countof(stalls) &&
 		strcmp(stall, stalls[rehome->ask.stall]) != 0)
 		rehome->ask.stall++;

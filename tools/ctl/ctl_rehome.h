@@ -12,9 +12,6 @@
 
 #include "tools/ctl/ctl_plug.h"
 
-/* Its edges to other hosts. */
-extern const char *const ctl_rehome_edges[REHOME_EDGES];
-
 /* plug->name: the re-homer in front of that composer, or (NULL) the first one, "": none. As the
    keeper knows it: one that was killed is there again soon. */
 int ctl_rehome_find(struct ctl_plug *plug, const char *composer);

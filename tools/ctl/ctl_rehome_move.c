@@ -1,20 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Volumes on their way: re-homers are told to begin, watched, and told to go on. */
+/* Volumes on their way, several at a time, with commands of the user's; what went wrong. */
 #include "tools/ctl/ctl_rehome_move.h"
 
 #include <base/must.h>
 #include <base/time.h>
 #include <errno.h>
-#include <peer/client.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "tools/ctl/ctl_hold.h"
 #include "tools/ctl/ctl_map.h"
 
 #define LOOK_NS 20000000u
-#define AGAIN_MAX 5u /* a re-homer that was killed is told again so often */
-#define KNOWN_NS 5000000000u
 
 static const char no_re_homer[] = "no re-homer is behind that bridge",
 		  an_export[] = "there a synapse_export with edge.volume=home0 is needed";
@@ -74,30 +70,13 @@ static int told(const struct ctl_rehome *rehome, const struct ctl_move *move, si
 		&ctl->fault, code, name, hint, "volume '%s' stays %s: %s", name, where, text);
 }
 
-static int say(struct ctl_rehome *rehome, struct ctl_move *move, enum rehome_control what)
-{
-	const struct ctl *ctl = rehome->plug.ctl;
-	struct client_control call = {.what = what,
-		.volume = move->info.id,
-		.in = &rehome->ask,
-		.in_size = sizeof(rehome->ask),
-		.answer_at = REHOME_ANSWER_AT,
-		.out = &move->state,
-		.out_size = sizeof(move->state)};
-	move->state = (struct rehome_info){0};
-	return client_control_once(rehome->plug.seg.name,
-		rehome->comes ? rehome->to : rehome->plug.name,
-		ctl->timeout_given ? ctl->timeout_ns : CTL_MAP_PATIENCE_NS, &call);
-}
-
-static bool is_under_way(uint32_t state) { return state != REHOME_HOME && state != REHOME_AWAY; }
-
 /* Whoever was frozen goes on, in any case. */
-static void end_move(const struct ctl_rehome *rehome, struct ctl_move *move)
+static void end_move(struct ctl_move *move)
 {
-	move->step = move->frozen && rehome->thaw ? MOVE_THAWS : MOVE_ENDED;
-	if (!rehome->comes)
-		ctl_hold_end(&rehome->plug.seg, move->info.id);
+	move->step = move->frozen && move->rehome->thaw ? MOVE_THAWS : MOVE_ENDED;
+	if (move->rehoming)
+		rehoming_close(move->rehoming);
+	move->rehoming = NULL;
 }
 
 /* Where the volume is does not depend on it. */
@@ -116,9 +95,10 @@ static void thaw(struct ctl_move *move)
 			move->info.name, move->undo.status);
 }
 
-/* The rest is short enough. Once told to go on, a re-homer that was killed since is told again. */
-static void freeze(struct ctl_rehome *rehome, struct ctl_move *move)
+static int freeze(void *context)
 {
+	struct ctl_move *move = context;
+	const struct ctl_rehome *rehome = move->rehome;
 	const char *name = move->info.name;
 	bool promised =
 		move->frozen || !rehome->thaw || !ctl_hook_promise(&move->undo, rehome->thaw, name);
@@ -128,40 +108,41 @@ static void freeze(struct ctl_rehome *rehome, struct ctl_move *move)
 		move->hook.status = move->undo.status; /* it could not be undone */
 	move->frozen = true;
 	if (!ctl_hook_ended(&move->hook))
-		return;
+		return -EAGAIN;
 	move->refused = move->hook.status;
-	say(rehome, move, move->refused ? REHOME_CANCEL : REHOME_GO);
+	return move->refused ? -ECANCELED : 0;
 }
 
-static void begin_move(struct ctl_rehome *rehome, struct ctl_move *move)
+static int open_move(struct ctl_rehome *rehome, struct ctl_move *move)
 {
-	if (!rehome->comes)
-		ctl_hold(&rehome->plug.seg, rehome->composer, move->info.id);
-	move->error = say(rehome, move, REHOME_BEGIN);
-	rehome->begun |= !move->error || move->error == -ETIMEDOUT;
-	/* theirs asks now and then who is at the other end of its bridges */
-	bool later = rehome->comes && move->error == -ENOLINK && clock_now_ns() < rehome->known_ns;
-	move->step = later ? MOVE_WAITS : MOVE_GOES;
-	if (move->error && !later)
-		end_move(rehome, move);
+	const struct ctl *ctl = rehome->plug.ctl;
+	struct rehoming_ask ask = rehome->ask;
+	if (move->rehoming)
+		return 0;
+	ask.segment = rehome->plug.seg.name;
+	ask.rehomer = rehome->plug.name;
+	ask.bridge = rehome->to;
+	ask.timeout_ns = ctl->timeout_given ? ctl->timeout_ns : CTL_MAP_PATIENCE_NS;
+	ask.context = move;
+	ask.before_suspend = rehome->freeze ? freeze : NULL;
+	move->rehome = rehome;
+	move->rehoming = rehome->comes ? rehoming_leech(&ask, move->info.name)
+				       : rehoming_seed(&ask, move->info.name);
+	return move->rehoming ? 0 : -errno;
 }
 
-/* Whoever was asked to begin and was killed has forgotten it. */
-static void look_at(struct ctl_rehome *rehome, struct ctl_move *move)
+static void step(struct ctl_rehome *rehome, struct ctl_move *move)
 {
-	move->error = say(rehome, move, REHOME_STATE);
-	bool forgot = move->error == -ENOENT ||
-		      (!move->error && move->state.rounds == 0 &&
-			      move->state.state == REHOME_HOME && move->state.error == 0);
-	if (forgot && move->again++ < AGAIN_MAX) {
-		begin_move(rehome, move);
-	} else if (move->error || !is_under_way(move->state.state)) {
-		end_move(rehome, move);
-		if (!move->error && move->state.state == REHOME_HOME)
-			move->error = move->state.error ? move->state.error : -ECANCELED;
-	} else if (move->state.ready) {
-		freeze(rehome, move);
-	}
+	int error = open_move(rehome, move);
+	error = error ? error : rehoming_step(move->rehoming);
+	if (move->rehoming)
+		move->state = *rehoming_info(move->rehoming);
+	rehome->begun |= !error || error == REHOMING_GOES || error == -ETIMEDOUT;
+	move->step = error == REHOMING_WAITS ? MOVE_WAITS : MOVE_GOES;
+	if (error > 0)
+		return;
+	move->error = error;
+	end_move(move);
 }
 
 /* As many at once as may be; how many have ended. */
@@ -170,10 +151,9 @@ static size_t go_on(struct ctl_rehome *rehome)
 	size_t ended = 0, going = 0;
 	for (size_t i = 0; i < rehome->count; i++) {
 		struct ctl_move *move = &rehome->moves[i];
-		if (move->step == MOVE_WAITS && going < rehome->at_once)
-			begin_move(rehome, move);
-		else if (move->step == MOVE_GOES)
-			look_at(rehome, move);
+		if (move->step == MOVE_GOES ||
+			(move->step == MOVE_WAITS && going < rehome->at_once))
+			step(rehome, move);
 		else if (move->step == MOVE_THAWS)
 			thaw(move);
 		going += move->step == MOVE_GOES;
@@ -187,9 +167,9 @@ static int interrupted(struct ctl_rehome *rehome)
 	for (size_t i = 0; i < rehome->count; i++) {
 		struct ctl_move *move = &rehome->moves[i];
 		if (move->step == MOVE_GOES) {
-			say(rehome, move, REHOME_CANCEL);
+			rehoming_cancel(move->rehoming);
 			ctl_hook_wait(&move->hook, true, 0);
-			end_move(rehome, move);
+			end_move(move);
 		}
 	}
 	for (size_t i = 0; i < rehome->count; i++)
@@ -206,7 +186,6 @@ static int interrupted(struct ctl_rehome *rehome)
 int ctl_rehome_move_follow(struct ctl_rehome *rehome, struct ctl_work *work)
 {
 	size_t ended;
-	rehome->known_ns = clock_now_ns() + KNOWN_NS;
 	while ((ended = go_on(rehome)) < rehome->count) {
 		if (ctl_ask_interrupted())
 			return interrupted(rehome);
@@ -221,9 +200,8 @@ int ctl_rehome_move_follow(struct ctl_rehome *rehome, struct ctl_work *work)
 
 int ctl_rehome_move_ask(struct ctl_rehome *rehome, struct ctl_move *move)
 {
-	rehome->ask.only_ask = 1;
-	int error = say(rehome, move, REHOME_BEGIN);
-	rehome->ask.only_ask = 0;
+	int error = open_move(rehome, move);
+	error = error ? error : rehoming_check(move->rehoming);
 	return error == -EXDEV ? 0 : error;
 }
 

@@ -9,15 +9,18 @@
 #ifndef SKERRY_TOOLS_CTL_REHOME_MOVE_H
 #define SKERRY_TOOLS_CTL_REHOME_MOVE_H
 
+#include <peer/rehoming.h>
+
 #include "tools/ctl/ctl_hook.h"
 #include "tools/ctl/ctl_rehome.h"
 #include "tools/ctl/ctl_volume.h"
 
 struct ctl_move {
 	struct xseg_volume_info info;
+	struct ctl_rehome *rehome;
+	struct rehoming *rehoming; /* NULL before it begins, and when it has ended */
 	struct rehome_info state;
 	enum { MOVE_WAITS, MOVE_GOES, MOVE_THAWS, MOVE_ENDED } step;
-	unsigned again; /* so often it was told to begin once more */
 	int error;
 	struct ctl_hook hook, undo; /* --freeze-cmd, --thaw-cmd */
 	bool frozen;		    /* that was started */
@@ -33,10 +36,9 @@ struct ctl_rehome {
 	char own[NAME_LENGTH_MAX + 1]; /* comes: the store of this host */
 	bool sees;		       /* comes: a mover was put in, so as to see both stores */
 	uint64_t bytes;		       /* copied there, or here */
-	uint64_t known_ns; /* comes: until then the other host may not know yet who we are */
-	struct rehome_ask ask;
-	const char *freeze, *thaw; /* commands, or NULL */
-	bool there;		   /* the re-homer is */
+	struct rehoming_ask ask;       /* what is the same for all */
+	const char *freeze, *thaw;     /* commands, or NULL */
+	bool there;		       /* the re-homer is */
 	struct ctl_move *moves;
 	size_t count;
 	uint64_t at_once;

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xseg/port.h>
 
 #include "tools/ctl/ctl_map.h"
 #include "tools/ctl/ctl_rehome.h"
@@ -118,8 +119,8 @@ static int open_rehomer(struct ctl *ctl, struct rehomer *out)
 	rc = ctl_rehome_find(&plug, NULL);
 	snprintf(out->name, sizeof(out->name), "%s", plug.name);
 	for (unsigned i = 0; i < REHOME_EDGES; i++) {
-		snprintf(edge, sizeof(edge), "%s:%s", out->name, ctl_rehome_edges[i]);
-		if (ctl_plug_target(&plug.seg, edge, out->to[i]))
+		snprintf(edge, sizeof(edge), "%s:%s", out->name, rehome_edge_name(i));
+		if (xseg_edge_target(&plug.seg, edge, out->to[i]))
 			out->to[i][0] = 0;
 	}
 	xseg_segment_leave(&plug.seg);

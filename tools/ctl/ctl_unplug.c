@@ -322,7 +322,7 @@ static int look(struct unplug *unplug)
 			plug->seg.name, plug->name);
 	ctl_plug_edges(plug);
 	snprintf(edge, sizeof(edge), "%s:store", plug->name);
-	if (ctl_plug_target(&plug->seg, edge, plug->store) || !plug->store[0])
+	if (xseg_edge_target(&plug->seg, edge, plug->store) || !plug->store[0])
 		return plug->edge_count == 0
 			       ? 0
 			       : fault_set(&plug->ctl->fault, FAULT_FAILED, plug->name, NULL,

@@ -138,7 +138,7 @@ static int target(const struct move *move, const char *peer, const char *edge, c
 {
 	char name[2 * NAME_LENGTH_MAX + 8];
 	snprintf(name, sizeof(name), "%s:%s", peer, edge);
-	if (!ctl_plug_target(&move->plug.seg, name, to) && to[0])
+	if (!xseg_edge_target(&move->plug.seg, name, to) && to[0])
 		return 0;
 	return fault_set(&move->plug.ctl->fault, FAULT_FAILED, name, NULL,
 		"the edge %s leads nowhere", name);
@@ -163,10 +163,10 @@ static bool leads_to(const struct move *move, const char *mover, const char *sto
 {
 	char edge[2 * NAME_LENGTH_MAX + 16], to[NAME_LENGTH_MAX + 1];
 	snprintf(edge, sizeof(edge), "%s:store", mover);
-	if (!ctl_plug_target(&move->plug.seg, edge, to) && !strcmp(to, store))
+	if (!xseg_edge_target(&move->plug.seg, edge, to) && !strcmp(to, store))
 		return true;
 	snprintf(edge, sizeof(edge), "%s:store-to", mover);
-	return !ctl_plug_target(&move->plug.seg, edge, to) && !strcmp(to, store);
+	return !xseg_edge_target(&move->plug.seg, edge, to) && !strcmp(to, store);
 }
 
 /* Records come by the mapper, objects by the composer: both ways must end at the mover. Who was
@@ -224,8 +224,8 @@ static void choose_name(struct move *move)
 			return;
 		/* begun and not ended */
 		snprintf(edge, sizeof(edge), "%s:store-to", move->plug.name);
-		if (!strcmp(view.role, MOVER_ROLE) && !ctl_plug_target(&move->plug.seg, edge, to) &&
-			!strcmp(to, move->to))
+		if (!strcmp(view.role, MOVER_ROLE) &&
+			!xseg_edge_target(&move->plug.seg, edge, to) && !strcmp(to, move->to))
 			return;
 	}
 }
@@ -316,7 +316,7 @@ static int bring_back(struct move *move)
 	struct ctl_plug *plug = &move->plug;
 	char to[NAME_LENGTH_MAX + 1];
 	bool changed;
-	if (!move->astray[0] || ctl_plug_target(&plug->seg, move->astray, to))
+	if (!move->astray[0] || xseg_edge_target(&plug->seg, move->astray, to))
 		return 0;
 	memcpy(plug->edges[0], move->astray, sizeof(move->astray));
 	plug->edge_count = 1;
