@@ -40,6 +40,13 @@ from 2 "there and here" --to desk
 from 3 "b does not see it"
 from 3 "no store" --store store9
 from 2 "its own store" --store file0
+ctl_exits 0 "b has a volume of that name" volume create -s b disk --size 4M
+from 4 "which of them is meant?" --store desk-store
+tap_like "the answer says so" "$ERR" "both hosts have a volume 'disk'"
+ctl_exits 0 "not any more, but one of the clone's" volume rename -s b disk kid
+from 4 "which comes along" --store desk-store
+tap_like "the answer says so" "$ERR" "both hosts have a volume 'kid'"
+ctl_exits 0 "it goes" volume rm -s b kid --yes
 from 1 "a has no way to b" --store desk-store
 tap_like "the answer says so" "$ERR" "stay there.*has no bridge to the one here"
 tap_is "what was put in has gone" "$(movers)" ""

@@ -237,6 +237,31 @@ static bool is_meant(const struct ctl_rehome *rehome, struct client *composer,
 	return !ours && (home.owner != 0 || !strcmp(info->name, rehome->plug.ctl->argv[0]));
 }
 
+static bool is_one(const uint64_t *ids, uint32_t id_count, uint64_t id)
+{
+	bool one = !ids;
+	for (uint32_t i = 0; i < id_count; i++)
+		one |= ids[i] == id;
+	return one;
+}
+
+/* A name that one of those has, and one of another id, here or in the other host's store. */
+static const char *find_namesake(
+	const struct ctl_map_nodes *nodes, const uint64_t *ids, uint32_t id_count)
+{
+	for (size_t i = 0; i < nodes->count; i++) {
+		const struct xseg_volume_info *one = &nodes->all[i].info;
+		if (!one->name[0] || !is_one(ids, id_count, one->id))
+			continue;
+		for (size_t j = 0; j < nodes->count; j++) {
+			const struct xseg_volume_info *other = &nodes->all[j].info;
+			if (!strcmp(one->name, other->name) && !is_one(ids, id_count, other->id))
+				return one->name;
+		}
+	}
+	return NULL;
+}
+
 /* Of those ids, or (NULL) of all. */
 static int find_all(
 	struct ctl_rehome *rehome, struct client *composer, const uint64_t *ids, uint32_t id_count)
@@ -248,16 +273,21 @@ static int find_all(
 		error = -ENOMEM;
 	for (size_t i = 0; !error && i < nodes.count; i++) {
 		const struct xseg_volume_info *info = &nodes.all[i].info;
-		bool meant = !ids;
-		for (uint32_t j = 0; j < id_count; j++)
-			meant |= ids[j] == info->id;
-		if (meant && is_meant(rehome, composer, info))
+		if (is_one(ids, id_count, info->id) && is_meant(rehome, composer, info))
 			rehome->moves[rehome->count++].info = *info;
 	}
+	struct fault *fault = &rehome->plug.ctl->fault;
+	const char *name = error || !ids ? NULL : find_namesake(&nodes, ids, id_count);
+	int rc = 0;
+	if (error)
+		rc = fault_set(fault, fault_code_of_errno(error), NULL, NULL,
+			"volumes cannot be listed: %s", strerror(-error));
+	else if (name)
+		rc = fault_set(fault, FAULT_CONFLICT, name,
+			"'xsegctl volume rename' gives one of them another name",
+			"both hosts have a volume '%s'", name);
 	free(nodes.all);
-	return error ? fault_set(&rehome->plug.ctl->fault, fault_code_of_errno(error), NULL, NULL,
-			       "volumes cannot be listed: %s", strerror(-error))
-		     : 0;
+	return rc;
 }
 
 /* With its data come those of all who share objects with it: nobody else may have one of them. */
