@@ -118,46 +118,72 @@ static void by_id(struct rehome *rehome, struct job *job)
 
 /* --- by name -------------------------------------------------------------------------------- */
 
+static bool ask_name(struct job *job, uint32_t edge);
+
+static bool knows_not(int rc)
+{
+	return rc == -ENOENT || rc == -EOPNOTSUPP || rc == -EPERM || rc == -EACCES;
+}
+
+/* A volume that has left with its data is still open here, and its client may come again: by its
+   name. Who cannot answer might have it: the next one is not asked, as its volume of that name
+   would be another. */
 static void named(struct call *call)
 {
 	struct job *job = call->context;
+	uint32_t edge = (uint32_t)(uintptr_t)call->context2;
 	struct xseg_volume_info info = {0};
 	int rc = call->result;
 	call_end(call);
 	if (rc == 0)
 		job_get_bytes(job, 0, &info, sizeof(info));
 	job->key.volume = info.id;
-	if (info.id == 0) /* there is none: the composer says so */
-		job_forward(job, REHOME_HERE);
-	else
+	if (info.id != 0)
 		by_id(rehome_of(job->peer), job);
+	else if (edge != REHOME_HERE && !knows_not(rc))
+		job_fail(job, rc ? rc : -EPROTO);
+	else if (!knows_not(rc) ||
+		 !ask_name(job, edge + 1)) /* there is none: the composer says so */
+		job_forward(job, REHOME_HERE);
 }
 
-/* The answer has the name where the question had it. */
-static void by_name(struct job *job)
+/* Of the composer here or, from that edge on, of another host's. The answer has the name where the
+   question had it. False: there is nobody to ask. */
+static bool ask_name(struct job *job, uint32_t edge)
 {
+	struct rehome *rehome = rehome_of(job->peer);
 	struct call *call = NULL;
-	int rc = job->data_size < sizeof(struct xseg_volume_info) ? -EINVAL
-								  : call_begin(job->peer, &call);
-	if (rc == -EINVAL) {
-		job_fail(job, rc);
-		return;
-	}
+	rehome_volume_edges(rehome);
+	while (edge != REHOME_HERE && edge <= REHOME_EDGES && rehome->edges[edge].port == XSEG_NONE)
+		edge++;
+	if (edge > REHOME_EDGES)
+		return false;
+	int rc = call_begin(job->peer, &call);
 	if (rc == 0) {
 		call_as(call, job);
 		call->op = XSEG_OP_INFO;
 		call->flags = 0;
 		call->arg0 = call->arg1 = 0;
 		call->context = job;
+		call->context2 = (void *)(uintptr_t)edge;
 		rc = call_borrow(call, job, 0, job->data_size);
 	}
 	if (rc == 0) {
-		call_submit(call, REHOME_HERE, named);
-		return;
+		call_submit(call, edge, named);
+		return true;
 	}
 	if (call)
 		call_end(call);
 	rehome_route_later(job);
+	return true;
+}
+
+static void by_name(struct job *job)
+{
+	if (job->data_size < sizeof(struct xseg_volume_info))
+		job_fail(job, -EINVAL);
+	else
+		ask_name(job, REHOME_HERE);
 }
 
 /* --- what is asked of us ---------------------------------------------------------------------- */

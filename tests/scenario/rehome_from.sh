@@ -69,6 +69,13 @@ ctl_exits 0 "as long as one wants to" unplug -s b mover0
 ctl_exits 0 "it goes" volume rm -s a other --yes
 tap_run "all is there" io b -c 'read -P 7 16M 16M' -c 'read -P 8 40M 64k'
 tap_run "the clone came, too" kid b -c 'read -P 9 17M 1M' -c 'read -P 7 18M 14M'
+tap_exits 1 "one that neither has" scene_io "nbd+unix:///nobody?socket=$SCENE_DIR/a.sock" -c quit
+exporter=$(peer_pid b out0)
+kill -s STOP "$exporter" # whoever comes again to a waits for b
+kill -s KILL "$(peer_pid a nbd0)"
+sleep 1
+kill -s CONT "$exporter"
+tap_run "a client that comes anew to a is led there" io a -c 'read -P 7 16M 16M'
 from 0 "said again" --store desk-store --json
 json_is "there is nothing to do" '[.bytes, .changed] | join(" ")' "0 false"
 
