@@ -245,7 +245,7 @@ static int look(struct rehoming *rehoming)
 	return REHOMING_GOES;
 }
 
-/* Is it here yet? What is elsewhere is in somebody else's cache. */
+/* Is it here still? What is elsewhere is in somebody else's cache. */
 static int fetch(struct rehoming *rehoming)
 {
 	struct rehome_info info = {0};
@@ -256,9 +256,13 @@ static int fetch(struct rehoming *rehoming)
 		.out_size = sizeof(info)};
 	int error = client_control_once(
 		rehoming->segment, rehoming->rehomer, rehoming->ask.timeout_ns, &control);
-	if (!error && info.state != REHOME_HOME && info.state != REHOME_UNKNOWN)
+	bool settled = info.state == REHOME_HOME || info.state == REHOME_UNKNOWN;
+	if (!error && info.state == REHOME_AWAY)
 		error = -ESTALE;
-	error = error && error != -ENOENT ? error : rehoming_fetch(rehoming);
+	else if (!error && !settled)
+		error = REHOMING_GOES;
+	else if (!error || error == -ENOENT) /* it has been started anew */
+		error = rehoming_fetch(rehoming);
 	if (error != REHOMING_GOES) {
 		rehoming->step = STEP_ENDED;
 		rehoming->error = error;
