@@ -108,9 +108,11 @@ rooms_of() {
 
 check_libraries() {
     local file line kind name rooms place
+    local -A known=()
     while IFS=: read -r file line kind name; do
         if is_ours "$kind" "$name" || is_system "$name"; then continue; fi
-        rooms=$(rooms_of "$name")
+        [ -n "${known[$name]+set}" ] || known[$name]=$(rooms_of "$name")
+        rooms=${known[$name]}
         if [ -z "$rooms" ]; then
             echo "$file:$line: unknown library $name: give it a room in tests/lint/rooms.sh"
             continue
@@ -149,8 +151,7 @@ check_staircase() {
 
 # An #if between the braces of a function or struct. Comments, strings and macros are not code.
 check_conditionals() {
-    (cd "$1" && lint_files "$1" '*.[ch]' | while read -r file; do
-        awk -v file="$file" '
+    (cd "$1" && lint_files "$1" '*.[ch]' | xargs -r awk '
         function strip(s) {
             gsub(/\\./, "", s); gsub(/"[^"]*"/, "", s); gsub(/\047[^\047]*\047/, "", s)
             while (match(s, /\/\*[^*]*\*+([^\/*][^*]*\*+)*\//))
@@ -158,11 +159,12 @@ check_conditionals() {
             sub(/\/\/.*/, "", s)
             return s
         }
+        FNR == 1 { comment = macro = depth = 0 }
         comment { if (!match($0, /\*\//)) next; $0 = substr($0, RSTART + 2); comment = 0 }
         macro { macro = /\\$/; next }
         /^[ \t]*#/ {
             if (depth > 0 && /^[ \t]*#[ \t]*(if|ifdef|ifndef|elif|else)/)
-                print file ":" FNR ": an #if inside a function or a struct: an option is a file"
+                print FILENAME ":" FNR ": an #if inside a function or a struct: an option is a file"
             macro = /\\$/; next
         }
         {
@@ -170,8 +172,7 @@ check_conditionals() {
             if (match(s, /\/\*/)) { comment = 1; s = substr(s, 1, RSTART - 1) }
             if (s ~ /extern "?C?"? *\{/) next
             depth += gsub(/\{/, "", s) - gsub(/\}/, "", s)
-        }' "$file"
-    done)
+        }')
 }
 
 # The licence in the first lines of everything that people write.

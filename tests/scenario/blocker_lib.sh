@@ -22,6 +22,7 @@
 #   store_variants               lines of LANES [OPTIONS]; what they need may lie in $STORE_DIR
 #   store_begin, store_end       its server; store_begin fails with a reason on stdout: skipped
 #   store_stopped OPTIONS        checks once the peer has ended
+#   STORE_STEPS=COUNT            of random requests for each variant, 2000 without
 #   STORE_SHARED=OPTIONS         two segments may serve the same objects, with these options more
 
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -133,7 +134,7 @@ secret_is_hidden() { # PROCESS SECRET
 laws_of_variant() {
     local name=law$((++LAW_NUMBER)) options=$3
     if blocker_peer "$name" "$2" "$name=$1${options:+,$options}" 2>/dev/null; then
-        laws "$1, $2 lanes${options:+, $options}"
+        laws "$1, $2 lanes${options:+, $options}" "$STORE_STEPS"
         tap_run "... and stops" scene_stop "$name"
         store_stopped "$options"
     elif grep -q 'refuses' "$SCENE_DIR/$name.err"; then
@@ -161,7 +162,7 @@ laws_of_two() {
 laws_of() {
     local role variants=() variant lanes options
     role=$(basename "$1" .sh)
-    STORE_DIR=$SCENE_DIR/$role STORE_SHARED=''
+    STORE_DIR=$SCENE_DIR/$role STORE_SHARED='' STORE_STEPS=2000
     mkdir -p "$STORE_DIR"
     store_begin() { :; }
     store_end() { :; }

@@ -96,7 +96,7 @@ main() {
     ONE=$!
     "$PYTHON" "$BLOCKS" /run/volumes/disk 8 /run/stop >/run/two 2>&1 &
     TWO=$!
-    step "the front is killed sixty times" killed 60
+    step "the front is killed thirty times" killed 30
     : >/run/stop
     step "a program that reads and writes saw no error, and reads what it wrote" ends "$ONE" one
     step "another, too" ends "$TWO" two

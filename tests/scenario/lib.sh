@@ -303,14 +303,20 @@ scene_now() {
     echo "${up/./}"
 }
 
-# Polls CMD every 20 ms. SECONDS are those of an idle machine; a busy one has SCENE_PATIENCE times
+# Polls CMD, from every 20 ms on to five times a second the longer it takes: whoever is waited for
+# needs the CPU, too. SECONDS are those of an idle machine; a busy one has SCENE_PATIENCE times
 # as many, since a test is not to fail for being slow.
 scene_until() {
-    local end=$(($(scene_now) + $1 * 100 * ${SCENE_PATIENCE:-6}))
+    local begin now nap end
+    begin=$(scene_now)
+    end=$((begin + $1 * 100 * ${SCENE_PATIENCE:-6}))
     shift
     until "$@" >/dev/null 2>&1; do
-        [ "$(scene_now)" -lt "$end" ] || return 1
-        sleep 0.02
+        now=$(scene_now)
+        [ "$now" -lt "$end" ] || return 1
+        nap=$(((now - begin) / 8))
+        printf -v nap '0.%02d' $((nap < 2 ? 2 : nap > 20 ? 20 : nap))
+        sleep "$nap"
     done
 }
 

@@ -6,10 +6,13 @@
 # well.
 #
 #   pipeline_over STORE OPTION...   OPTIONs with %: a part of the store of its own for each test
-#   pipeline_over_one kill|plug|move STORE OPTION...
+#   PIPELINE_PARTS               of kill, plug, move; plug (a cache in and out) is the longest, and
+#                                knows least of the store
+#   pipeline_over_one PART STORE OPTION...
 
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 export TAP_LIMIT=1500 # a whole script is one command here
+PIPELINE_PARTS='kill plug move'
 
 pipeline_over_one() {
     local here part=$1 store=$2 lines
@@ -34,5 +37,5 @@ pipeline_over_one() {
 
 pipeline_over() {
     local part
-    for part in kill plug move; do pipeline_over_one "$part" "$@"; done
+    for part in $PIPELINE_PARTS; do pipeline_over_one "$part" "$@"; done
 }

@@ -11,5 +11,6 @@ scene_begin "a pipeline over an S3 bucket"
 } >"$SCENE_DIR/reason" ||
     tap_skip_all "$(tail -n 1 "$SCENE_DIR/reason")"
 IFS=, read -ra options <<<"$S3_OPTIONS"
+PIPELINE_PARTS='kill move'
 pipeline_over blocker_s3 "${options[@]}" prefix=%
 tap_end

@@ -8,7 +8,7 @@
 scene_begin "a pipeline over tapes"
 { scene_has_module blocker_tape && tape_have; } >"$SCENE_DIR/reason" ||
     tap_skip_all "$(tail -n 1 "$SCENE_DIR/reason")"
-for part in kill plug move; do
+for part in kill move; do
     scene_stop tgtd
     tape_start "$SCENE_DIR/$part" 4 1024 >"$SCENE_DIR/reason" || tap_not_ok "a library: $part"
     IFS=, read -ra options <<<"$TAPE_OPTIONS"

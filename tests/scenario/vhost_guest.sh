@@ -22,7 +22,7 @@ door() { # NAME VOLUME
         "$1" "$SCENE_DIR/$1.sock" "$2"
     printf '[host %s]\nrestart-delay-max = 0\n' "$1"
 }
-{ door small small && door root root && door packed packed; } | keeper_file "$conf"
+{ door small small && door root root; } | keeper_file "$conf"
 sed -i 's/^size = 64M/size = 256M/' "$conf"
 down_at_exit k
 ctl up --unguarded "$conf"
@@ -122,41 +122,44 @@ disk_features() { # that were agreed
 boots() { guest_said writer | grep -ac "boots from $1"; }
 has_booted() { [ "$(boots "$1")" -ge "$2" ] || ! scene_alive writer; }
 
-# Its front and its volume have the machine's name.
-life() { # NAME
-    local name=$1 machine=vhost:$SCENE_DIR/$1.sock peer old command
-    ctl_exits 0 "$name: an image is imported" \
-        volume import "$SCENE_DIR/golden.raw" "$name" --progress=none
-    QEMU_MORE=(-qmp "unix:$SCENE_DIR/qmp,server=on,wait=off" -action reboot=reset)
-    scene_spawn writer qemu_boot "$machine" /sbin/boot write "$name"
-    DB_GOAL=([delete]=10 [wal]=10)
-    for peer in "$name" file0 "$name" vol0 "$name"; do
-        db_remember "$name"
+# It writes from here on, over rings of that kind, and peers are killed.
+writes() { # RINGS PEER...
+    local peer old
+    QEMU_DISK=$1
+    scene_spawn writer qemu_boot "vhost:$SCENE_DIR/root.sock" /sbin/boot write root
+    for peer in "${@:2}"; do
+        db_remember root
         old=$(pid_of "$peer")
         kill_peer "$peer"
-        tap_run "$name: $peer is killed, and back" back "$peer" "$old" 60
+        tap_run "$peer is killed, and back" back "$peer" "$old" 60
     done
-    ctl_exits 0 "$name: the front is restarted" peer restart "$name"
-    db_remember "$name"
-    tap_is "$name: its rings" "$(disk_features | grep -o 'VIRTIO_F_RING_PACKED')" \
-        "${QEMU_DISK:+VIRTIO_F_RING_PACKED}"
-    for command in stop cont stop cont; do tap_is "$name: $command" "$(qmp $command)" "{}"; done
-    db_remember "$name"
-    tap_is "$name: it is reset" "$(qmp system_reset)" "{}"
-    tap_run "$name: and boots again" scene_until 120 has_booted "$name" 2
-    db_remember "$name"
+    db_remember root
+    tap_is "its rings" "$(disk_features | grep -o 'VIRTIO_F_RING_PACKED')" \
+        "${1:+VIRTIO_F_RING_PACKED}"
+}
+power_is_cut() {
     guest_power_cut writer
     guest_report writer && tap_not_ok "the machine ends before its power is cut"
-    tap_is "$name: it saw no error" "$(guest_said writer | grep -ac "I/O error")" 0
-    QEMU_MORE=()
-    scene_spawn again qemu_boot "$machine" /sbin/boot check "$name"
-    guest_ends again 300
-    db_check again "$name"
-    tap_run "$name: NBD reads it all" image "$name"
-    tap_run "$name: the file system is clean" fsck.ext4 -fn "$SCENE_DIR/$name.raw"
+    tap_is "it saw no error" "$(guest_said writer | grep -ac "I/O error")" 0
 }
-life root
-QEMU_DISK=,packed=on # as User-Mode Linux has it, which takes all that is offered
-life packed
+QEMU_MORE=(-qmp "unix:$SCENE_DIR/qmp,server=on,wait=off" -action reboot=reset)
+ctl_exits 0 "an image is imported" volume import "$SCENE_DIR/golden.raw" root --progress=none
+writes '' root file0 root vol0 root
+ctl_exits 0 "the front is restarted" peer restart root
+db_remember root
+for command in stop cont stop cont; do tap_is "$command" "$(qmp $command)" "{}"; done
+db_remember root
+tap_is "it is reset" "$(qmp system_reset)" "{}"
+tap_run "and boots again" scene_until 120 has_booted root 2
+db_remember root
+power_is_cut
+writes ,packed=on root vol0 root # as User-Mode Linux has it, which takes all that is offered
+power_is_cut
+QEMU_MORE=()
+scene_spawn again qemu_boot "vhost:$SCENE_DIR/root.sock" /sbin/boot check root
+guest_ends again 300
+db_check again root
+tap_run "NBD reads it all" image root
+tap_run "the file system is clean" fsck.ext4 -fn "$SCENE_DIR/root.raw"
 ctl_exits 0 "the store is whole" volume fsck
 tap_end
