@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # SIGKILL while writes and flushes are under way: the next process finds what was flushed, or what
-# was written after it, in each place, and no write in pieces.
+# was written after it, in each place, and no page in pieces.
 
 . "$(dirname "$0")/blocker_lib.sh"
 blocker_begin "blocker_file is killed" 32M
