@@ -75,7 +75,8 @@ int rehoming_check(struct rehoming *rehoming);
  * Goes on with it: to be said again, every 20 ms or so, while it says REHOMING_WAITS (it cannot
  * begin yet) or REHOMING_GOES. 0: it has moved, and a leecher has fetched what it can. -errno: it
  * has stayed; -ETIMEDOUT: that is not known, and beginning anew tells. When after_sync() was told
- * 0, it has come all the same, and is not fetched to the end: -ESTALE: it has left again.
+ * 0, it has come all the same, and a stretch could not be fetched: said again, it goes on there;
+ * -ESTALE: it has left again.
  * Blocking: while a re-homer answers; a leecher that fetches, while 16 MiB come.
  */
 enum rehoming_result { REHOMING_WAITS = 1, REHOMING_GOES };

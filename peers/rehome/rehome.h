@@ -145,6 +145,8 @@ bool rehome_volume_read(
 	struct rehome *rehome, struct rehome_volume *volume, uint64_t how, call_done_f *done);
 /* The same for a job about it, the call's context; 0 or -errno. */
 int rehome_volume_read_for(struct rehome *rehome, struct job *job, call_done_f *done);
+/* That edge, or the first one behind it that leads somewhere; beyond REHOME_EDGES: none. */
+uint32_t rehome_volume_edge_from(struct rehome *rehome, uint32_t edge);
 /* The edge behind which that owner is; 0: none; *sure: all of them have said who they are. */
 uint32_t rehome_volume_edge_to(const struct rehome *rehome, uint64_t owner, bool *sure);
 /* It is HOME or AWAY: is its owner another one than that says, whom we know how to reach? */

@@ -151,11 +151,8 @@ static void named(struct call *call)
    question had it. False: there is nobody to ask. */
 static bool ask_name(struct job *job, uint32_t edge)
 {
-	struct rehome *rehome = rehome_of(job->peer);
 	struct call *call = NULL;
-	rehome_volume_edges(rehome);
-	while (edge != REHOME_HERE && edge <= REHOME_EDGES && rehome->edges[edge].port == XSEG_NONE)
-		edge++;
+	edge = rehome_volume_edge_from(rehome_of(job->peer), edge);
 	if (edge > REHOME_EDGES)
 		return false;
 	int rc = call_begin(job->peer, &call);

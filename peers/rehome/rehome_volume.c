@@ -53,6 +53,14 @@ uint32_t rehome_volume_edge_to(const struct rehome *rehome, uint64_t owner, bool
 	return 0;
 }
 
+uint32_t rehome_volume_edge_from(struct rehome *rehome, uint32_t edge)
+{
+	rehome_volume_edges(rehome);
+	while (edge != REHOME_HERE && edge <= REHOME_EDGES && rehome->edges[edge].port == XSEG_NONE)
+		edge++;
+	return edge;
+}
+
 bool rehome_volume_elsewhere(
 	const struct rehome *rehome, const struct rehome_volume *volume, uint64_t owner)
 {
@@ -257,9 +265,7 @@ static void looked_there(struct call *call)
    From that edge on; false: there is nobody to ask. */
 static bool look_there(struct rehome *rehome, struct rehome_volume *volume, uint32_t edge)
 {
-	rehome_volume_edges(rehome);
-	while (edge <= REHOME_EDGES && rehome->edges[edge].port == XSEG_NONE)
-		edge++;
+	edge = rehome_volume_edge_from(rehome, edge);
 	if (edge > REHOME_EDGES)
 		return false;
 	struct call *call = rehome_volume_call(rehome, volume, XSEG_OP_CONTROL, MAP_HOME,

@@ -190,7 +190,6 @@ static int end(struct rehoming *rehoming, int error)
 	bool fetches = !error && rehoming->comes && ask->chunk_is_local;
 	rehoming->step = fetches ? STEP_FETCH : STEP_ENDED;
 	rehoming->error = error;
-	rehoming->again = 0;
 	if (!rehoming->comes)
 		rehoming_hold_end(rehoming);
 	if (ask->after_sync)
@@ -263,10 +262,8 @@ static int fetch(struct rehoming *rehoming)
 		error = REHOMING_GOES;
 	else if (!error || error == -ENOENT) /* it has been started anew */
 		error = rehoming_fetch(rehoming);
-	if (error != REHOMING_GOES) {
+	if (error == 0)
 		rehoming->step = STEP_ENDED;
-		rehoming->error = error;
-	}
 	return error;
 }
 

@@ -8,7 +8,6 @@
 #define FETCH_OBJECTS 4u /* of XSEG_OBJECT_MAX, at a time */
 #define FETCH_HINT (1u << 20)
 #define FETCH_DEPTH 16u /* hints on their way */
-#define FETCH_AGAIN 5u
 #define FETCH_LIST 256u
 
 static const unsigned local = XSEG_STATUS_CACHED | XSEG_STATUS_HOLE | XSEG_STATUS_ZERO;
@@ -92,12 +91,6 @@ static int fetch(struct rehoming *rehoming, uint64_t to)
 	return error ? error : look(rehoming, rehoming->fetched, to, true, tell);
 }
 
-/* A cache, a bridge or whoever else has a part in it comes back. */
-static bool passes(int error)
-{
-	return error == -ETIMEDOUT || error == -ENOTCONN || error == -EAGAIN || error == -EIO;
-}
-
 int rehoming_fetch(struct rehoming *rehoming)
 {
 	char why[XSEG_WHY_SIZE];
@@ -110,13 +103,10 @@ int rehoming_fetch(struct rehoming *rehoming)
 	if (error)
 		return error;
 	rehoming->asks = true;
+	rehoming->client.timeout_ns = rehoming->ask.timeout_ns;
 	error = left ? fetch(rehoming, to) : 0;
-	if (passes(error) && rehoming->again++ < FETCH_AGAIN)
-		return REHOMING_GOES;
-	if (error)
-		return error == -EOPNOTSUPP ? 0
-					    : error; /* without a cache nothing can be fetched */
-	rehoming->again = 0;
+	if (error) /* without a cache nothing can be fetched */
+		return error == -EOPNOTSUPP ? 0 : error;
 	rehoming->fetched = to;
 	return to < size ? REHOMING_GOES : 0;
 }

@@ -21,7 +21,7 @@ struct rehoming {
 	struct rehome_ask say;
 	struct rehome_info info;
 	uint64_t known_ns; /* until then theirs may not know yet who we are */
-	unsigned again;	   /* so often it was told to begin once more, or a stretch was fetched */
+	unsigned again;	   /* so often it was told to begin once more */
 	bool suspended;	   /* before_suspend() has said 0, or why not */
 	int error;
 	uint64_t fetched;     /* looked at, from the volume's begin */
@@ -41,7 +41,7 @@ void rehoming_hold(const struct rehoming *rehoming);
 /* They go on. A program that was killed holds them for a few seconds. */
 void rehoming_hold_end(const struct rehoming *rehoming);
 
-/* The next stretch: 0: that was all. REHOMING_GOES: there is more, or this one again. */
+/* The next stretch. 0: that was all; REHOMING_GOES: there is more; -errno: it is not all there. */
 int rehoming_fetch(struct rehoming *rehoming);
 void rehoming_fetch_end(struct rehoming *rehoming);
 
