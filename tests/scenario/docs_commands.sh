@@ -131,8 +131,8 @@ SEEN[$cook:$backup|1]=run
 chmod +x "$SCENE_DIR/bin/backup"
 hourly() { # no two in the same second
     local second
-    second=$(date +%s)
     backup disk backup || return
+    second=$(date +%s) # it may have begun in the one before that of its name
     until [ "$(date +%s)" -gt "$second" ]; do sleep 0.1; done
 }
 tap_run "a guest" io disk 'write -P 1 0 8M' 'write -P 2 5G 1M'
