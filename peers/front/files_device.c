@@ -10,6 +10,7 @@
 #include <base/must.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/fuse.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/uio.h>
@@ -112,10 +113,28 @@ static ssize_t answer_plain(struct files *files, int fd, const struct iovec *iov
 	return writev(fd, iov, count);
 }
 
+/*
+ * Before each write the kernel asks for the attribute of a file's capabilities, which a write takes
+ * away, unless we say that we see to that: there are none here, nor set-id bits (Linux's
+ * FUSE_HANDLE_KILLPRIV_V2, which libfuse 3.14 does not know).
+ */
+static void agree(const struct files *files, const struct iovec *iov, int count)
+{
+	const struct files_head *head = files->taking ? files->taking->head : NULL;
+	const struct fuse_out_header *answer = iov[0].iov_base;
+	if (!head || head->opcode != FUSE_INIT || count != 2 || answer->error)
+		return;
+	const struct fuse_init_in *offer =
+		(const void *)((const char *)head + sizeof(struct fuse_in_header));
+	struct fuse_init_out *init = iov[1].iov_base;
+	init->flags |= offer->flags & FUSE_HANDLE_KILLPRIV_V2;
+}
+
 static ssize_t device_answer(int fd, struct iovec *iov, int count, void *context)
 {
 	struct files *files = context;
 	size_t size = 0;
+	agree(files, iov, count);
 	for (int i = 0; i < count; i++)
 		size += iov[i].iov_len;
 	if (size <= XSEG_PAGE)

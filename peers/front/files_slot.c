@@ -5,6 +5,7 @@
 #include <base/log.h>
 #include <errno.h>
 #include <event2/event.h>
+#include <linux/fuse.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +14,6 @@
 #define TAKE_MAX 32u	     /* in a turn */
 #define LEAVE_NS 2000000000u /* who gets a signal does not wait for longer than that */
 #define LEFT_MAX (FILES_SLOTS / 2)
-#define OPCODE_INIT 26u /* FUSE_INIT of <linux/fuse.h>, which does not go with libfuse's headers */
 
 /* --- requests ---------------------------------------------------------------------- */
 
@@ -212,7 +212,7 @@ const struct fuse_lowlevel_ops files_operations = {
 /* A successor must hear what was agreed. */
 static void note_init(struct files *files, const struct files_head *head, uint32_t length)
 {
-	if (head->opcode != OPCODE_INIT || length > FILES_INIT_MAX)
+	if (head->opcode != FUSE_INIT || length > FILES_INIT_MAX)
 		return;
 	memcpy(files->memory->init, head, length);
 	files->memory->init_length = length;
@@ -286,7 +286,7 @@ static void slot_again(struct files *files)
 		if (!head->unique)
 			continue;
 		if (head->length > FILES_SLOT_SIZE || head->length < sizeof(*head) ||
-			(head->opcode == OPCODE_INIT && files->memory->init_length)) {
+			(head->opcode == FUSE_INIT && files->memory->init_length)) {
 			head->unique = 0;
 			continue;
 		}

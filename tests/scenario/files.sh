@@ -146,6 +146,10 @@ tap_run "one process writes through a mapping" check map "$disk" 12345 "by anoth
 tap_is "another reads it" "$(dd if="$disk" bs=1 skip=12345 count=10 status=none)" "by another"
 tap_run "as does NBD" nbd -c 'read -P 0x62 12345 1'
 counter() { "$XSEGCTL" stats "$1" --json | jq ".peers[0].counters.$2 // 0"; }
+before=$(counter fuse0 fuse_others)
+dd if=/dev/zero of="$disk" bs=4096 seek=10k count=100 oflag=direct conv=notrunc status=none
+tap_run "a write asks for nothing but itself" \
+    test "$(counter fuse0 fuse_others)" -lt $((before + 50))
 before=$(counter file0 flushes)
 tap_run "sync(1) opens it to read" sync "$disk"
 tap_run "and flushes what was written" test "$(counter file0 flushes)" -gt "$before"
