@@ -162,7 +162,9 @@ static struct page *page_make(struct item *item, uint32_t index)
 	uint32_t at = page_at(item, index);
 	if (at < item->count && item->pages[at].index == index)
 		return &item->pages[at];
-	item->pages = need(realloc(item->pages, (item->count + 1) * sizeof(struct page)));
+	if ((item->count & (item->count - 1)) == 0)
+		item->pages =
+			need(realloc(item->pages, (2 * item->count + 1) * sizeof(struct page)));
 	memmove(item->pages + at + 1, item->pages + at, (item->count - at) * sizeof(struct page));
 	item->count++;
 	item->pages[at] = (struct page){.index = index};

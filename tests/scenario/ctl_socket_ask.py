@@ -20,11 +20,11 @@ TYPES = {"string": str, "integer": int, "boolean": bool, "array": list, "object"
 random.seed(11)
 
 
-def connect(patience=10):
+def connect(patience=300):
     end = time.monotonic() + patience
     while True:
         client = socket.socket(socket.AF_UNIX)
-        client.settimeout(20)
+        client.settimeout(patience)
         try:
             client.connect(PATH)
             return client

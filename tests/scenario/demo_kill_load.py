@@ -24,7 +24,7 @@ sys.dont_write_bytecode = True          # the source tree stays as it was
 from nbd_wire import READ, WRITE, Broken, Closed, Place, Wire
 
 BLOCK, BLOCKS = 4096, 256               # of one client: 1 MiB each
-LIMIT = 60                              # seconds until something is called lost
+LIMIT = 300                             # seconds until something is called lost
 AFTER = 0.4                             # seconds of load between two kills
 
 

@@ -34,7 +34,7 @@ class Load:
         self.connect()
 
     def connect(self):
-        end = time.monotonic() + 20
+        end = time.monotonic() + 120
         while True:
             self.handle = nbd.NBD()
             try:

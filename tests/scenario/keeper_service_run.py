@@ -94,7 +94,7 @@ def pid_of(peer):
 def greets(path):
     """An NBD server says so first."""
     client = socket.socket(socket.AF_UNIX)
-    client.settimeout(15)
+    client.settimeout(120)
     client.connect(path)
     return client.recv(8, socket.MSG_WAITALL) == b"NBDMAGIC"
 

@@ -51,7 +51,7 @@ def arguments():
     parser.add_argument("--must", action="store_true", help="SHOULD rules do not count")
     parser.add_argument("--seed", type=int, default=1, help="of the random data rules")
     parser.add_argument("--operations", type=int, default=4000, help="of the random data rules")
-    parser.add_argument("--timeout", type=float, default=10, help="seconds to wait for an answer")
+    parser.add_argument("--timeout", type=float, default=120, help="seconds to wait for an answer")
     parser.add_argument("--list", action="store_true", help="print the rules and exit")
     return parser.parse_args()
 

@@ -51,7 +51,7 @@ class Host:
         self.slack_kib = options.slack_mib * 1024
 
     def dial(self):
-        return Wire(self.place, 10)
+        return Wire(self.place, 120)
 
     def enter(self):
         wire = self.dial()
@@ -303,8 +303,8 @@ def connect_and_leave(host):
 # --- judgement
 
 def settle(host, base):
-    """Waits up to 5 s for the server to be flat; the last measurement, and what is not."""
-    end = time.monotonic() + 5
+    """Waits up to two minutes for the server to be flat; the last measurement, and what is not."""
+    end = time.monotonic() + 120
     while True:
         now = host.measure()
         growth = [name for name, a, b, slack in

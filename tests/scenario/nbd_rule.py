@@ -38,7 +38,7 @@ def hexed(kind):
 class Site:
     """The server under test, and polite clients of it."""
 
-    def __init__(self, uri, size, timeout=10):
+    def __init__(self, uri, size, timeout=120):
         self.place, self.size, self.timeout = Place(uri), size, timeout
         self.options = None
 

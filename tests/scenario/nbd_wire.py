@@ -122,7 +122,7 @@ class Answer:
 class Wire:
     """One connection. Methods that wait raise Closed, Broken or TimeoutError."""
 
-    def __init__(self, place, timeout=10):
+    def __init__(self, place, timeout=120):
         self.place, self.sock = place, place.open(timeout)
         self.structured, self.contexts, self.inflight = False, {}, {}
         self.server_flags = self.size = self.flags = 0

@@ -34,7 +34,7 @@ class Rude:
 
     def __init__(self, path):
         self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.settimeout(30)
+        self.socket.settimeout(120)
         self.socket.connect(path)
 
     def __enter__(self):

@@ -12,7 +12,8 @@
 
 static void node_add(struct ctl_map_nodes *nodes, uint64_t id, uint64_t parent, uint64_t age)
 {
-	nodes->all = realloc(nodes->all, (nodes->count + 1) * sizeof(*nodes->all));
+	if ((nodes->count & (nodes->count - 1)) == 0) /* for a sanitizer each time is a new place */
+		nodes->all = realloc(nodes->all, (2 * nodes->count + 1) * sizeof(*nodes->all));
 	ck_assert_ptr_nonnull(nodes->all);
 	struct ctl_map_node *node = &nodes->all[nodes->count++];
 	*node = (struct ctl_map_node){.parent = parent};
