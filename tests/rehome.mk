@@ -5,7 +5,8 @@ if HAVE_CRITERION
 check_PROGRAMS += theory_rehome
 TESTS += theory_rehome
 theory_rehome_SOURCES = tests/property/theory_rehome.c tests/property/rehome_model.c \
-	tests/property/rehome_model.h peers/rehome/rehome_table.c peers/rehome/rehome_table.h
+	tests/property/rehome_model.h tests/property/rehome_world.c \
+	tests/property/rehome_world.h peers/rehome/rehome_table.c peers/rehome/rehome_table.h
 theory_rehome_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 theory_rehome_LDADD = libmaptest.la libfixture.la libxseg.la $(CRITERION_LIBS)
 endif

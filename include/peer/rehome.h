@@ -33,7 +33,8 @@ enum rehome_control {
 				   the next arg1, 0: that was all */
 	/* of the peer on that host to the one on the other */
 	REHOME_OFFER, /* may it come? ask.owner has it, in ask.term. out: struct rehome_offer */
-	REHOME_TAKE,  /* it has been given to you; out: struct rehome_offer */
+	REHOME_TAKE,  /* it has been given to you, or (ask.hold) is being given at this moment: then
+			 the record is looked at for a while. out: struct rehome_offer */
 	REHOME_KEEP, /* somebody has it open there: it is to be kept for ask.pause_ns, though nobody
 			has it open where it is */
 	/* of people: to the peer on the host that has it */
@@ -64,7 +65,8 @@ struct rehome_ask {
 	uint32_t edge;	   /* BEGIN: 0 to REHOME_EDGES */
 	uint32_t stall;	   /* BEGIN: enum rehome_stall */
 	uint16_t only_ask; /* BEGIN: 1: do not; could it? -EALREADY: it is there */
-	uint16_t hold;	   /* BEGIN: 1: requests do not wait before GO; see REHOME_HOLD_NS */
+	uint16_t hold;	   /* BEGIN: 1: requests do not wait before GO; see REHOME_HOLD_NS.
+			      TAKE: 1: it is only being given */
 	uint64_t pause_ns; /* BEGIN: allowed; KEEP */
 	uint64_t owner, term;
 	uint64_t since; /* TAKE: who opened it in this term or later may go on */

@@ -37,7 +37,9 @@
 #define REHOME_LEFT_TIMES 3u	    /* that is said: a request may come after the first of them */
 #define REHOME_COUNT_NS 1000000000u /* between two looks at who has it open */
 #define REHOME_ASK_BYTES (REHOME_ANSWER_AT + (uint32_t)sizeof(struct rehome_offer))
-#define REHOME_LOOK_NS 100000u /* between two looks at what is on its way */
+#define REHOME_LOOK_NS 100000u	/* between two looks at what is on its way */
+#define REHOME_SOON_NS 1000000u /* and at the record of what is being given to us at this moment */
+#define REHOME_EARLY_NS 500000000u /* for so long */
 
 struct rehome_options {
 	uint64_t commit_ns; /* the destination has so much time to take it */
@@ -48,12 +50,14 @@ struct rehome_options {
 /* What is under way with a volume. */
 struct rehome_move {
 	uint32_t edge;	/* of the peer's: 1 to REHOME_EDGES; 0: it comes here */
-	uint64_t owner; /* the destination's */
+	uint64_t owner; /* the other host's */
 	enum rehome_stall stall;
 	bool only_ask, hold;
 	unsigned offers; /* that were made again */
 	uint64_t pause_ns;
 	uint64_t rtt_ns;
+	uint32_t early;	    /* serial of the TAKE that went with GIVE; 0: none is on its way */
+	uint64_t early_ns;  /* it comes here, and may not be given yet: until then */
 	uint64_t asked_ns;  /* the call on its way: since then */
 	uint64_t heard_ns;  /* hold: of whoever does */
 	uint64_t best_ns;   /* the shortest round so far */

@@ -88,7 +88,8 @@ struct call *rehome_source_ask(struct rehome *rehome, struct rehome_volume *volu
 		.owner = rehome->owner,
 		.pause_ns = keep_ns,
 		.term = volume->term,
-		.since = volume->since};
+		.since = volume->since,
+		.hold = what == REHOME_TAKE && volume->due_ns == 0};
 	struct call *call =
 		rehome_volume_call(rehome, volume, XSEG_OP_CONTROL, what, REHOME_ASK_BYTES);
 	if (!call)
@@ -303,10 +304,22 @@ static struct call *give(struct rehome *rehome, struct rehome_volume *volume)
 	return call;
 }
 
+/* Was this the TAKE that went with GIVE, and is it still of interest? */
+static bool was_early(struct rehome_volume *volume, const struct call *call)
+{
+	struct rehome_move *move = &volume->move;
+	bool early = volume->state == REHOME_COMMITTING && move->early != 0 &&
+		     move->early == (uint32_t)(uintptr_t)call->context2;
+	if (early)
+		move->early = 0;
+	return early;
+}
+
 static void taken(struct call *call)
 {
 	struct rehome *rehome = rehome_of(call->peer);
-	struct rehome_volume *volume = rehome_volume_of(call);
+	struct rehome_volume *volume = call->context;
+	bool early = was_early(volume, call), late = !early && !rehome_volume_of(call);
 	struct rehome_offer offer = {0};
 	int rc = call->result;
 	if (rc == 0 && call->answer_length < REHOME_ASK_BYTES)
@@ -314,8 +327,14 @@ static void taken(struct call *call)
 	if (rc == 0)
 		call_get_bytes(call, REHOME_ANSWER_AT, &offer, sizeof(offer));
 	call_end(call);
-	if (!volume)
+	if (late)
 		return;
+	if (rc != 0 && early && volume->due_ns == 0)
+		return; /* GIVEN is to come, and then it is said again */
+	if (rc != 0 && early) {
+		rehome_source_do(rehome, volume, REHOME_DO_TAKE);
+		return;
+	}
 	if (rc != 0) {
 		rehome_volume_event(rehome, volume, REHOME_EV_FAILED, rc);
 		return;
@@ -323,6 +342,17 @@ static void taken(struct call *call)
 	volume->edge = volume->move.edge;
 	volume->term = offer.term;
 	rehome_volume_event(rehome, volume, REHOME_EV_THEIRS, 0);
+}
+
+/* Together with GIVE, so that the record is on its way while the other host hears of it: what it
+   finds there decides, however early it looks. */
+static void take_early(struct rehome *rehome, struct rehome_volume *volume)
+{
+	struct call *call = rehome_source_ask(rehome, volume, REHOME_TAKE, 0);
+	if (!call)
+		return;
+	volume->move.early = volume->serial;
+	call_submit(call, volume->move.edge, taken);
 }
 
 /* --- one after the other ---------------------------------------------------------------------- */
@@ -348,15 +378,20 @@ void rehome_source_do(
 		done = given;
 	} else {
 		must(action == REHOME_DO_TAKE);
+		volume->due_ns = now_of(rehome) + options->commit_ns;
+		if (volume->move.early != 0)
+			return; /* it is on its way */
 		call = rehome_source_ask(rehome, volume, REHOME_TAKE, 0);
 		done = taken;
 		edge = volume->move.edge;
-		volume->due_ns = now_of(rehome) + options->commit_ns;
 	}
-	if (call)
-		call_submit(call, edge, done);
-	else
+	if (!call) {
 		rehome_volume_again(rehome, volume, action);
+		return;
+	}
+	call_submit(call, edge, done);
+	if (action == REHOME_DO_GIVE)
+		take_early(rehome, volume);
 }
 
 void rehome_source_end(struct rehome *rehome, struct rehome_volume *volume, int error)

@@ -111,7 +111,9 @@ void rehome_target_take(struct rehome *rehome, struct job *job)
 	}
 	volume->term = ask.term;
 	volume->since = ask.since;
-	volume->move = (struct rehome_move){.job = job};
+	volume->move = (struct rehome_move){.job = job,
+		.owner = ask.owner,
+		.early_ns = ask.hold ? peer_now_ns(rehome->peer) + REHOME_EARLY_NS : 0};
 	rehome_volume_event(rehome, volume, REHOME_EV_OFFERED, 0);
 }
 

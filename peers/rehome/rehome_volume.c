@@ -310,6 +310,16 @@ static void decided(
 	rehome_volume_event(rehome, volume, event, taking || error ? error : volume->info.error);
 }
 
+/* We were told before the record was: it is the giver's, or ours to take since we have tried. */
+static bool is_early(const struct rehome *rehome, const struct rehome_volume *volume,
+	const struct map_home_info *home)
+{
+	const struct rehome_move *move = &volume->move;
+	bool given = home->owner == 0 && home->next == rehome->owner;
+	return volume->state == REHOME_TAKING && !volume->acquired && home->term == volume->term &&
+	       (given || home->owner == move->owner) && peer_now_ns(rehome->peer) < move->early_ns;
+}
+
 static void recorded(struct call *call)
 {
 	struct rehome *rehome = rehome_of(call->peer);
@@ -322,6 +332,11 @@ static void recorded(struct call *call)
 		return;
 	if (rc != 0) {
 		decided(rehome, volume, REHOME_EV_FAILED, rc);
+		return;
+	}
+	if (is_early(rehome, volume, &home)) {
+		volume->again = REHOME_DO_ACQUIRE;
+		volume->again_ns = peer_now_ns(rehome->peer) + REHOME_SOON_NS;
 		return;
 	}
 	uint32_t edge = rehome_volume_edge_to(rehome, home.owner, &sure);
@@ -554,6 +569,8 @@ bool rehome_volume_turn(struct rehome *rehome)
 		} else if (rehome_source_drains(volume)) {
 			wake_ns = now + REHOME_LOOK_NS;
 		}
+		if (volume->again_ns != 0 && volume->again_ns < wake_ns)
+			wake_ns = volume->again_ns;
 		if (rehome_pace_wake(volume) < wake_ns)
 			wake_ns = rehome_pace_wake(volume);
 	}

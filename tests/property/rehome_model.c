@@ -1,105 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/property/rehome_model.h"
-
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "peers/map/map_home.h"
-#include "peers/rehome/rehome_table.h"
-#include "tests/lib/fixture.h"
-#include "tests/lib/map_memory.h"
+#include "tests/property/rehome_world.h"
 
-#define HOSTS 3u
-#define CLIENTS 4u
-#define MESSAGES 64u
-#define ID 7u
-#define LEASE 1000u
 #define STEPS 120u	/* with faults */
 #define STEPS_CALM 600u /* without */
-#define NOBODY HOSTS
-
-enum kind {
-	REQUEST, /* a client's, at a re-homer */
-	SERVE,	 /* the same, at a composer */
-	LOOK,
-	LOOKED,
-	PUSH,
-	PUSHED,
-	GIVE,
-	GIVEN,
-	TAKE, /* at another host's re-homer */
-	TAKEN,
-	ACQUIRE, /* a re-homer's, at its composer */
-	ACQUIRED,
-	KEEP
-};
-
-struct message {
-	enum kind kind;
-	unsigned host, from, serial;
-	unsigned client; /* KEEP: the host that says so */
-	unsigned first;	 /* REQUEST, SERVE: to whom its own re-homer has sent it; NOBODY: here */
-	uint64_t term, since, next;
-	struct map_home_info home;
-	int result;
-	bool there; /* KEEP: somebody is attached */
-};
-
-struct re_homer {
-	enum rehome_state state;
-	unsigned serial, edge, to;  /* edge: AWAY; to: of the move */
-	uint64_t term, since, next; /* next: the owner at `to` */
-	bool knows[HOSTS], attached, keeping, again, due, unsure;
-	enum rehome_action action; /* to be tried again */
-	bool has_take;
-	struct message take; /* to be answered */
-	bool waiting[CLIENTS];
-	unsigned first[CLIENTS]; /* as in struct message */
-};
-
-struct composer {
-	bool acquired, has; /* has: the cache */
-	uint64_t term, line;
-	uint64_t cached, cached_term;
-	bool is_dirty, kept;
-	struct map_home known; /* the record, as it was put or found last */
-};
-
-/* Who counts it as open: its host's composer; its re-homer, if it was away then; nobody any more,
-   as that one was killed since. */
-enum counted { BY_COMPOSER, BY_RE_HOMER, BY_NOBODY };
-
-struct client {
-	unsigned host;
-	bool is_open;
-	enum counted counted;
-	uint64_t term, broken;
-	bool busy, ends; /* a request is on its way; and it opens */
-	bool reads;	 /* it changes nothing */
-};
-
-struct world {
-	uint64_t random, clock;
-	enum weak weak;
-	const char *law;
-	struct map_memory *memory;
-	struct map_watch *watch;
-	struct re_homer homes[HOSTS];
-	struct composer composers[HOSTS];
-	uint64_t owners[HOSTS];
-	struct client clients[CLIENTS];
-	struct message messages[MESSAGES];
-	unsigned count, serial;
-	uint64_t stored, fence;		    /* the blocker's */
-	uint64_t truth, next_value, broken; /* broken: so often nobody's hand-over */
-	bool calm, host_died;
-};
-
-static unsigned any(struct world *w, unsigned below)
-{
-	return (unsigned)(random_next(&w->random) % below);
-}
 
 static void law(struct world *w, bool holds, const char *text)
 {
@@ -113,91 +20,6 @@ static struct message *post(struct world *w, enum kind kind, unsigned host, unsi
 	struct message *m = w->count < MESSAGES ? &w->messages[w->count++] : &lost;
 	*m = (struct message){.kind = kind, .host = host, .from = from, .first = NOBODY};
 	return m;
-}
-
-/* --- the record ------------------------------------------------------------------------------- */
-
-static struct map_claim claim_of(const struct world *w, unsigned host)
-{
-	return (struct map_claim){.owner = w->owners[host],
-		.now_ns = w->clock,
-		.boot_ns = w->clock,
-		.boot = 8,
-		.lease_ns = LEASE,
-		.watch = w->watch,
-		.host = "h"};
-}
-
-static struct map_home record(struct world *w)
-{
-	struct map_home home = {0};
-	map_home_read(&w->memory->store, ID, &home);
-	return home;
-}
-
-static struct map_home_info look(struct world *w, unsigned host)
-{
-	struct map_home home = record(w);
-	return (struct map_home_info){w->owners[host], home.owner, home.last, home.next,
-		home.previous, home.term, home.line, home.since};
-}
-
-/* --- composer, cache and store ---------------------------------------------------------------- */
-
-static void write_back(struct world *w, unsigned host)
-{
-	struct composer *c = &w->composers[host];
-	if (c->is_dirty && c->cached_term >= w->fence)
-		w->stored = c->cached;
-	c->is_dirty = false;
-}
-
-static int acquire(struct world *w, unsigned host)
-{
-	struct composer *c = &w->composers[host];
-	struct map_claim claim = claim_of(w, host);
-	struct map_home before = record(w), home;
-	if (c->acquired)
-		return 0;
-	int rc = map_home_acquire(&w->memory->store, ID, &claim, w->weak == WEAK_BLIND, &home);
-	if (rc != 0)
-		return rc;
-	bool is_free = before.owner == 0 && before.next == 0;
-	bool handed = before.next == w->owners[host] || before.last == w->owners[host] ||
-		      (is_free && before.previous == w->owners[host]);
-	bool was = before.owner == w->owners[host];
-	w->broken += before.term != 0 && !was && !handed;
-	if (w->weak == WEAK_NO_PREDECESSOR && !handed)
-		home.line = before.line;
-	c->acquired = true;
-	c->known = home;
-	c->term = home.term;
-	c->line = home.line;
-	w->fence = home.term > w->fence ? home.term : w->fence;
-	if (c->cached_term < home.line && w->weak != WEAK_NO_FENCE)
-		c->has = c->is_dirty = false;
-	c->cached_term = home.term;
-	return 0;
-}
-
-static unsigned opens(const struct world *w, unsigned host, enum counted counted)
-{
-	unsigned count = 0;
-	for (unsigned i = 0; i < CLIENTS; i++)
-		count += w->clients[i].is_open && w->clients[i].host == host &&
-			 w->clients[i].counted == counted;
-	return count;
-}
-
-/* Nobody has it open any more. */
-static void release_idle(struct world *w, unsigned host)
-{
-	struct composer *c = &w->composers[host];
-	if (!c->acquired || c->kept || opens(w, host, BY_COMPOSER) > 0)
-		return;
-	write_back(w, host);
-	map_home_release(&w->memory->store, ID, w->owners[host], c->term);
-	c->acquired = false;
 }
 
 /* --- a client's request ----------------------------------------------------------------------- */
@@ -290,7 +112,7 @@ static void act(struct world *w, unsigned host, enum rehome_action action)
 		wake(w, host);
 	}
 	h->due = action == REHOME_DO_TAKE || action == REHOME_DO_FREEZE;
-	if (kinds[action] == REQUEST)
+	if (kinds[action] == REQUEST || (action == REHOME_DO_TAKE && h->has_early))
 		return;
 	unsigned at = action == REHOME_DO_TAKE ? h->to : host;
 	struct message *m = post(w, kinds[action], at, host);
@@ -298,6 +120,13 @@ static void act(struct world *w, unsigned host, enum rehome_action action)
 	m->term = h->term;
 	m->since = h->since;
 	m->next = h->next;
+	if (action == REHOME_DO_GIVE) {
+		struct message *early = post(w, TAKE, h->to, host);
+		early->serial = h->early = h->serial;
+		early->term = h->term;
+		early->since = h->since;
+		early->early = h->has_early = true;
+	}
 }
 
 static void event(struct world *w, unsigned host, enum rehome_event what)
@@ -328,6 +157,12 @@ static void judge(struct world *w, struct message *m)
 {
 	struct re_homer *h = &w->homes[m->host];
 	struct rehome_terms terms;
+	bool taking = h->state == REHOME_TAKING;
+	bool early = taking && h->has_take && h->take.early && m->result != 0;
+	if (early && any(w, 8) != 0) { /* for a while it looks whether the record says so, too */
+		h->again = true;
+		return;
+	}
 	uint64_t owner = w->owners[m->host], since = h->since;
 	unsigned edge = NOBODY;
 	bool sure = true;
@@ -336,7 +171,7 @@ static void judge(struct world *w, struct message *m)
 			edge = i;
 		sure &= i == m->host || h->knows[i];
 	}
-	bool known = edge != NOBODY, taking = h->state == REHOME_TAKING;
+	bool known = edge != NOBODY;
 	enum rehome_event found = m->kind == LOOKED
 					  ? rehome_table_judge(&m->home, owner, known, sure, &terms)
 					  : rehome_table_acquired(h->state, m->result == 0, h->term,
@@ -405,21 +240,6 @@ static void take(struct world *w, struct message *m)
 	answer->term = h->term;
 }
 
-static int give(struct world *w, unsigned host, uint64_t next, bool *is_unsure)
-{
-	struct composer *c = &w->composers[host];
-	struct map_claim claim = claim_of(w, host);
-	if (!c->acquired)
-		return -ESTALE;
-	if (w->weak != WEAK_GIVE_DIRTY)
-		write_back(w, host);
-	*is_unsure = !w->calm && any(w, 6) == 0;
-	bool done = !*is_unsure || any(w, 2);
-	int rc = done ? map_home_give(&w->memory->store, ID, &claim, c->term, next, &c->known) : 0;
-	c->acquired = false; /* it acquires it first, whatever became of it */
-	return rc == 0 && *is_unsure ? -EIO : rc;
-}
-
 /* --- messages --------------------------------------------------------------------------------- */
 
 static struct message *answer_to(
@@ -467,8 +287,16 @@ static enum rehome_event pushed(struct world *w, const struct re_homer *h)
 static void heard(struct world *w, struct message *m)
 {
 	struct re_homer *h = &w->homes[m->host];
-	if (m->serial != h->serial) /* something else has happened since */
+	bool early = m->kind == TAKEN && h->state == REHOME_COMMITTING && m->serial == h->early;
+	if (m->serial != h->serial && !early) /* something else has happened since */
 		return;
+	if (early && m->result != 0 && w->weak != WEAK_EARLY) {
+		bool is_due = h->has_early && h->due; /* it has been given */
+		h->has_early = false;
+		if (is_due)
+			act(w, m->host, REHOME_DO_TAKE);
+		return;
+	}
 	switch (m->kind) {
 	case LOOKED:
 	case ACQUIRED: judge(w, m); break;

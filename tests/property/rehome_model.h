@@ -29,6 +29,7 @@ enum weak {
 	WEAK_NO_PREDECESSOR, /* who has it without a hand-over is not noted */
 	WEAK_NO_TIMER,	     /* the destination's answer is waited for */
 	WEAK_NO_RETRY,	     /* what fails is not tried again */
+	WEAK_EARLY,	     /* it is taken back while what gives it away is on its way */
 	WEAK_COUNT
 };
 
