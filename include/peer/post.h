@@ -18,7 +18,9 @@
 struct post_item {
 	void (*done)(struct post_item *item);
 	struct peer *peer;
-	void *node; /* the core's */
+	/* the core's */
+	void *node;
+	_Atomic bool is_posted;
 };
 
 /* It will be posted, once. */

@@ -24,12 +24,17 @@ void peer_post_expect(
 	must(done);
 	item->done = done;
 	item->peer = peer;
+	atomic_init(&item->is_posted, false);
 	shard_of(peer)->posts++;
 }
 
 void peer_post(struct post_item *item)
 {
 	struct lane *lane = item->peer->lane;
+	/* The lane sees what was done before. The queue is enough for that, but it is in assembly,
+	   into which the thread sanitizer does not look; and the count below may be another thread's,
+	   whose item lies behind this one. */
+	atomic_store_explicit(&item->is_posted, true, memory_order_release);
 	cds_wfcq_node_init(post_node(item));
 	cds_wfcq_enqueue(&lane->post_head, &lane->post_tail, post_node(item));
 	/* from here on the item is the lane's */
@@ -49,6 +54,7 @@ bool post_collect(struct lane *lane)
 			__cds_wfcq_dequeue_blocking(&lane->post_head, &lane->post_tail);
 		must(node);
 		struct post_item *item = post_item_of(node);
+		must(atomic_load_explicit(&item->is_posted, memory_order_acquire));
 		lane->posts_taken++;
 		must(shard_of(item->peer)->posts-- > 0);
 		item->done(item);
