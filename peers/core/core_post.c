@@ -31,9 +31,9 @@ void peer_post_expect(
 void peer_post(struct post_item *item)
 {
 	struct lane *lane = item->peer->lane;
-	/* The lane sees what was done before. The queue is enough for that, but it is in assembly,
-	   into which the thread sanitizer does not look; and the count below may be another thread's,
-	   whose item lies behind this one. */
+	/* The lane sees what was done before. The queue is enough for that, but it is in
+	   assembly, into which the thread sanitizer does not look; and the count below may be
+	   another thread's, whose item lies behind this one. */
 	atomic_store_explicit(&item->is_posted, true, memory_order_release);
 	cds_wfcq_node_init(post_node(item));
 	cds_wfcq_enqueue(&lane->post_head, &lane->post_tail, post_node(item));

@@ -329,10 +329,9 @@ static void taken(struct call *call)
 	call_end(call);
 	if (late)
 		return;
-	if (rc != 0 && early && volume->due_ns == 0)
-		return; /* GIVEN is to come, and then it is said again */
-	if (rc != 0 && early) {
-		rehome_source_do(rehome, volume, REHOME_DO_TAKE);
+	if (rc != 0 && early) { /* said again when it is given, if that is not to come yet */
+		if (volume->due_ns != 0)
+			rehome_source_do(rehome, volume, REHOME_DO_TAKE);
 		return;
 	}
 	if (rc != 0) {
