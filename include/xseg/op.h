@@ -60,7 +60,8 @@ enum xseg_op {
 
 /* Flags of a request (frame.flags). */
 enum {
-	XSEG_F_FUA = 1 << 0,	 /* durable before it completes */
+	XSEG_F_FUA = 1 << 0,	 /* durable before it completes; FLUSH: at the store itself, a
+				    journal on the way does not count */
 	XSEG_F_PIN = 1 << 1,	 /* READ: the client takes pinned pages instead of its own */
 	XSEG_F_DONATE = 1 << 2,	 /* WRITE: the server may keep whole pages */
 	XSEG_F_NO_HOLE = 1 << 3, /* ZERO: keep allocated */
@@ -118,9 +119,9 @@ enum xseg_cas { XSEG_CAS_GET, XSEG_CAS_PUT, XSEG_CAS_DELETE };
  *           after (arg1 + 1 < offset): it comes late, out of a cache. With
  *           XSEG_F_READ_ONLY: nobody may write to it, until the next term. -ESTALE: another has a
  *           higher one; -ETIMEDOUT: writes of another one's do not come to an end.
- *   LEAVE   somebody else may be the next one to write to it: all that was written is at the
- *           store when it is answered. To a composer: hands it on; nothing stops meanwhile.
- *           A cache answers it by itself when nothing was written since it was answered last
+ *   LEAVE   somebody else may be the next one to write to it, and whoever sends it does not until
+ *           the next FENCE, for it may be refused: all that was written is at the store when it is
+ *           answered, and a claim of another one's need not wait for this one
  *   DIRTY   out: struct xseg_dirty: what the first cache on the way has of key.volume alone. To a
  *           composer: hands it on. -EOPNOTSUPP: there is no cache
  *   DIGEST  out: what identifies the bytes from `offset` on, `length` of them, as a READ would

@@ -630,8 +630,6 @@ static void control_fence(struct peer *peer, struct job *job)
 	struct cache_volume *volume = cache_volume_get(peer, job->key.volume);
 	uint64_t term = job->arg1, line = job->offset ? job->offset : term;
 	uint64_t seen = volume ? atomic_load(&volume->term) : 0;
-	if (volume) /* it is to be told again who has left */
-		atomic_store(&volume->left, 0);
 	if (!volume || (job->flags & XSEG_F_READ_ONLY) || term < seen) {
 		job_forward(job, CACHE_STORE);
 		return;

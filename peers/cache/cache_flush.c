@@ -346,6 +346,8 @@ static void flush_durable(struct peer *peer, struct cache_local *local)
 	cache_epoch_raise(&volume->wanted, local->sent_epoch);
 	atomic_store(&volume->durable, local->sent_epoch);
 	atomic_store(&volume->forwarded_flushed, local->sent_forwarded);
+	if (local->sent_sign)
+		atomic_store(&volume->settled, local->sent_sign);
 	atomic_store(&volume->error, 0);
 	atomic_store(&cache_shared(peer)->error, 0);
 	atomic_store(&volume->flushing, 0);
@@ -402,7 +404,11 @@ static bool flush_send(struct peer *peer, struct cache_local *local)
 		wake_at(cache, peer_now_ns(peer) + FLUSH_SLOTS_NS);
 		return false;
 	}
+	bool settles = load(&volume->settling) > 0;
+	local->sent_sign =
+		settles ? cache_sync_sign(peer, local->sent_epoch, local->sent_forwarded) : 0;
 	call->op = XSEG_OP_FLUSH;
+	call->flags = settles ? XSEG_F_FUA : 0;
 	call->key.volume = atomic_load(&volume->id);
 	call->context = local;
 	cache->writeback.calls_out++;

@@ -7,7 +7,8 @@
  *   ack journal    the journal has it, or the store: this shard's part; a FLUSH asks all shards
  *   ack volatile   at once
  *
- * In all of them but the last, what was written past the epochs is flushed by the store.
+ * In all of them but the last, what was written past the epochs is flushed by the store. FLUSH with
+ * FUA, LEAVE and FENCE wait for the blocker whatever the ack.
  */
 #include <base/crash.h>
 #include <errno.h>
@@ -22,62 +23,38 @@ void cache_sync_fenced(struct peer *peer, struct job *job)
 	cache->hurry = true;
 }
 
-static void left(struct call *call)
+uint64_t cache_sync_sign(const struct peer *peer, uint32_t epoch, uint64_t forwarded)
 {
-	struct job *job = call->context;
-	struct cache_volume *volume = cache_volume_find(call->peer, job->key.volume);
-	int rc = call->result;
-	call_end(call);
-	if (rc == 0 && volume)
-		atomic_store(&volume->left, job->arg0);
-	if (rc == 0)
-		job_complete(job, 0);
-	else
-		job_fail(job, rc);
+	return epoch + forwarded + atomic_load(&cache_shared(peer)->phases);
 }
 
-static bool leave_send(struct peer *peer, void *context)
+static bool settles(const struct job *job)
 {
-	struct job *job = context;
-	struct call *call;
-	if (call_begin(peer, &call))
-		return false;
-	call_as(call, job);
-	call->arg0 = XSEG_CONTROL_LEAVE;
-	call->arg1 = 0;
-	call->context = job;
-	call_submit(call, CACHE_STORE, left);
-	return true;
+	return job->op == XSEG_OP_FLUSH && job->flags & XSEG_F_FUA;
 }
 
-/* What the job has waited for, in one number: it is another one after any write, as all that it is
-   made of only grows, and after a time in which writes were passed on without being counted. */
-static uint64_t leave_sign(const struct peer *peer, const struct job *job)
-{
-	return job->arg0 + job->arg1 + atomic_load(&cache_shared(peer)->phases);
-}
-
-static void leave(struct peer *peer, struct job *job, const struct cache_volume *volume)
-{
-	job->arg0 = leave_sign(peer, job);
-	if (volume && cache_phase_now(peer) == CACHE_CACHING &&
-		atomic_load(&volume->left) == job->arg0)
-		job_complete(job, 0);
-	else if (!leave_send(peer, job))
-		peer_retry(peer, leave_send, job);
-}
+static bool by_store(const struct job *job) { return job->op == XSEG_OP_CONTROL || settles(job); }
 
 /* Those that came as controls go on from here; only a FENCE has an offset: since which term. */
 static void sync_control(struct peer *peer, struct job *job)
 {
 	const struct cache_volume *volume = cache_volume_find(peer, job->key.volume);
 	if (job->offset == 0) {
-		leave(peer, job, volume);
+		job->arg0 = XSEG_CONTROL_LEAVE;
+		job->arg1 = 0;
+		job_forward(job, CACHE_STORE);
 		return;
 	}
 	job->arg0 = XSEG_CONTROL_FENCE;
 	job->arg1 = volume ? atomic_load(&volume->next_term) : 0;
 	cache_sync_fenced(peer, job);
+}
+
+static void sync_end(struct cache_local *local, struct job *job)
+{
+	TAILQ_REMOVE(&local->syncs, job, link);
+	if (settles(job))
+		atomic_fetch_sub(&local->volume->settling, 1);
 }
 
 static void sync_complete(struct peer *peer, struct job *job)
@@ -122,7 +99,7 @@ static bool sync_is_true(struct peer *peer, const struct cache_local *local, con
 	if (atomic_load(&local->volume->forwarded_flushed) < job->arg1)
 		return false;
 	return durable(local, epoch) ||
-	       (job->op != XSEG_OP_CONTROL && journal_acks(peer, local) && journaled(local, epoch));
+	       (!by_store(job) && journal_acks(peer, local) && journaled(local, epoch));
 }
 
 bool cache_sync_answer(struct peer *peer, struct cache_local *local)
@@ -133,7 +110,7 @@ bool cache_sync_answer(struct peer *peer, struct cache_local *local)
 		next = TAILQ_NEXT(job, link);
 		if (!sync_is_true(peer, local, job))
 			continue;
-		TAILQ_REMOVE(&local->syncs, job, link);
+		sync_end(local, job);
 		sync_complete(peer, job);
 		moved = true;
 	}
@@ -152,11 +129,10 @@ bool cache_sync_failures(struct peer *peer, struct cache_local *local)
 	local->failures_seen = failures;
 	for (job = TAILQ_FIRST(&local->syncs); job; job = next) {
 		next = TAILQ_NEXT(job, link);
-		bool by_store = atomic_load(&volume->forwarded_flushed) < job->arg1;
-		by_store |= job->op == XSEG_OP_CONTROL;
-		if (sync_is_true(peer, local, job) || (journal_acks(peer, local) && !by_store))
+		bool stored = by_store(job) || atomic_load(&volume->forwarded_flushed) < job->arg1;
+		if (sync_is_true(peer, local, job) || (journal_acks(peer, local) && !stored))
 			continue;
-		TAILQ_REMOVE(&local->syncs, job, link);
+		sync_end(local, job);
 		job_fail(job, error ? error : -EIO);
 	}
 	return true;
@@ -299,9 +275,23 @@ static void sync_wait(struct peer *peer, struct cache_local *local, struct job *
 	TAILQ_INSERT_TAIL(&local->syncs, job, link);
 	cache_epoch_enqueue(peer, local);
 	cache_of(peer)->hurry = true;
-	if (!journal_acks(peer, local) || job->op == XSEG_OP_CONTROL)
+	if (!journal_acks(peer, local) || by_store(job))
 		cache_flush_want(peer, local, epoch);
 	cache_flush_local(peer, local);
+}
+
+/* A store that is a journal itself may have some of it only there, unless nothing was written since
+   it was flushed with FUA last. Where nothing is to be written it is flushed for that alone. */
+static void settle(struct peer *peer, struct cache_local *local, struct job *job)
+{
+	struct cache_volume *volume = local->volume;
+	uint32_t epoch = cache_epoch_goal(local);
+	bool over = durable(local, epoch) || atomic_load(&volume->flushing);
+	atomic_fetch_add(&volume->settling, 1);
+	if (over && atomic_load(&volume->settled) !=
+			    cache_sync_sign(peer, epoch, atomic_load(&volume->forwarded)))
+		cache_sync_wrote(peer, local);
+	sync_wait(peer, local, job, epoch);
 }
 
 /* Not safe, but in order: what is written after it reaches the store after it. */
@@ -321,6 +311,8 @@ void cache_sync_flush(struct peer *peer, struct job *job)
 		       atomic_load(&local->volume->dirty) == 0;
 	if (!local || passing)
 		job_forward(job, CACHE_STORE);
+	else if (settles(job))
+		settle(peer, local, job);
 	else if (ack_is(local, CACHE_ACK_VOLATILE) && cache_phase_now(peer) == CACHE_CACHING)
 		sync_at_once(peer, local, job);
 	else

@@ -42,7 +42,8 @@ struct cache_volume {
 	_Atomic int error;	    /* of the last write-back or flush; 0: none */
 	_Atomic uint64_t term;	    /* of its home record, as heard last; 0: unknown */
 	_Atomic uint64_t next_term; /* what is older is being thrown away */
-	_Atomic uint64_t left;	    /* all of cache_sync.c's leave_sign() is at the store; 0: no */
+	_Atomic uint64_t settled;   /* cache_sync_sign() of what is at the store; 0: unknown */
+	_Atomic uint32_t settling;  /* FLUSHes that wait for that */
 	_Atomic bool discards; /* up to and with discard_epoch nothing is written back any more */
 	_Atomic uint32_t discard_epoch;
 	_Atomic uint64_t used;	/* buckets */
@@ -86,6 +87,7 @@ struct cache_local {
 	/* a flush of the store that this shard has sent */
 	uint32_t sent_epoch;
 	uint64_t sent_forwarded;
+	uint64_t sent_sign;		 /* 0: not with FUA */
 	struct cache_journal_batch mark; /* of it */
 	struct cache_batch *batch;	 /* what the journal is given now */
 	uint32_t failures_seen;

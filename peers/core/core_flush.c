@@ -82,7 +82,8 @@ static void flush_begin(struct shard *shard, struct job *leader, flush_ended_f *
 	TAILQ_REMOVE(&shard->flushes, leader, link);
 	for (job = TAILQ_FIRST(&shard->flushes); job; job = next) {
 		next = TAILQ_NEXT(job, link);
-		if (job->key.volume != leader->key.volume || job->arg1 != leader->arg1)
+		if (job->key.volume != leader->key.volume || job->arg1 != leader->arg1 ||
+			job->flags != leader->flags)
 			continue;
 		TAILQ_REMOVE(&shard->flushes, job, link);
 		TAILQ_INSERT_TAIL(&fan->joined, job, link);

@@ -239,25 +239,14 @@ void rehome_source_go(struct rehome *rehome, struct job *job)
 	job_complete(job, 0);
 }
 
-static struct call *leave(struct rehome *rehome, struct rehome_volume *volume)
-{
-	return rehome_volume_call(rehome, volume, XSEG_OP_CONTROL, XSEG_CONTROL_LEAVE, 0);
-}
-
 static void pushed(struct call *call)
 {
 	struct rehome *rehome = rehome_of(call->peer);
 	struct rehome_volume *volume = rehome_volume_of(call);
-	int rc = call->result == -EOPNOTSUPP ? 0 : call->result;
-	bool flushed = call->op == XSEG_OP_FLUSH;
+	int rc = call->result;
 	call_end(call);
 	if (!volume)
 		return;
-	if (rc == 0 && flushed && volume->state == REHOME_FLUSHING &&
-		(call = leave(rehome, volume))) {
-		call_submit(call, REHOME_HERE, pushed);
-		return;
-	}
 	struct rehome_move *move = &volume->move;
 	uint64_t took_ns = now_of(rehome) - move->asked_ns;
 	volume->info.rounds++;
@@ -274,14 +263,14 @@ static void pushed(struct call *call)
 		rehome_volume_event(rehome, volume, REHOME_EV_SHORT, 0);
 }
 
-/* When nobody changes anything any more, what would have to be made durable when it is given away
-   is now, while it is read; LEAVE comes last, and finds nothing to do then. */
+/* What is flushed like this need not be when it is given away, if nothing was written since. */
 static struct call *push(struct rehome *rehome, struct rehome_volume *volume)
 {
 	volume->move.asked_ns = now_of(rehome);
-	if (volume->state == REHOME_FLUSHING)
-		return rehome_volume_call(rehome, volume, XSEG_OP_FLUSH, 0, 0);
-	return leave(rehome, volume);
+	struct call *call = rehome_volume_call(rehome, volume, XSEG_OP_FLUSH, 0, 0);
+	if (call)
+		call->flags = XSEG_F_FUA;
+	return call;
 }
 
 /* --- giving it away --------------------------------------------------------------------------- */

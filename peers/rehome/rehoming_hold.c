@@ -30,13 +30,25 @@ static unsigned hold_ask(const struct rehoming *rehoming, enum front_control wha
 	return count;
 }
 
+/* So that the cache has little left to write back while they wait. */
+static void write_back(const struct rehoming *rehoming)
+{
+	struct client_request flush = {
+		.op = XSEG_OP_FLUSH, .flags = XSEG_F_FUA, .key.volume = rehoming->volume.id};
+	struct client client;
+	char why[XSEG_WHY_SIZE];
+	if (client_open(&client, rehoming->segment, rehoming->composer, why))
+		return;
+	client.timeout_ns = HOLD_LIMIT_NS;
+	client_do(&client, &flush);
+	client_close(&client);
+}
+
 void rehoming_hold(const struct rehoming *rehoming)
 {
-	struct client_control leave = {.what = XSEG_CONTROL_LEAVE, .volume = rehoming->volume.id};
 	if (!hold_ask(rehoming, FRONT_SETTLE, 0))
 		return;
-	/* so that the cache has little left to write back while they wait */
-	client_control_once(rehoming->segment, rehoming->composer, HOLD_LIMIT_NS, &leave);
+	write_back(rehoming);
 	hold_ask(rehoming, FRONT_SETTLE, HOLD_NS);
 }
 

@@ -189,8 +189,7 @@ void volume_control(struct peer *peer, struct job *job)
 		volume_refence(peer, job);
 		return;
 	}
-	if ((job->arg0 == XSEG_CONTROL_LEAVE || job->arg0 == XSEG_CONTROL_DIRTY) &&
-		job->key.volume != 0) {
+	if (job->arg0 == XSEG_CONTROL_DIRTY && job->key.volume != 0) {
 		job_forward(job, VOLUME_STORE);
 		return;
 	}

@@ -42,8 +42,10 @@ static void store_flush(struct volume_step *step)
 	struct volume_flush *flush = (struct volume_flush *)step;
 	struct call *call = volume_step_call(step, store_flush, XSEG_OP_FLUSH,
 		(struct xseg_key){.volume = flush->publish.volume}, 0);
-	if (call)
-		call_submit(call, VOLUME_STORE, store_flushed);
+	if (!call)
+		return;
+	call->flags = flush->flags;
+	call_submit(call, VOLUME_STORE, store_flushed);
 }
 
 static void gathered(struct volume_publish *publish) { store_flush(&publish->step); }
@@ -84,6 +86,7 @@ void volume_flush_then(struct peer *peer, struct job *job, uint32_t length)
 	}
 	work->job = job;
 	work->length = length;
+	work->flush.flags = job->op == XSEG_OP_FLUSH ? job->flags : 0;
 	volume_flush_begin(&work->flush, peer, job->key.volume, job_flushed);
 }
 

@@ -15,6 +15,7 @@ struct volume_flush {
 	struct volume_publish publish; /* first */
 	void (*done)(struct volume_flush *flush, int error);
 	void *context;
+	uint16_t flags; /* of the store's FLUSH */
 };
 /* peer and volume of flush->tell, and done, are set; the rest is 0. What was written before by this
    shard is durable when it is done; the store is flushed by this shard's part alone. */

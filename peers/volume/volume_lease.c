@@ -10,7 +10,9 @@
  *
  * What a predecessor has recorded is published before it is acquired: the intents belong to the
  * epoch in which they were made. Caches below hear whose the volume is now (XSEG_CONTROL_FENCE),
- * and forget what another may have changed; before it is given back they write all of it (LEAVE).
+ * and forget what another may have changed; before it is given back they write all of it (a FLUSH
+ * with FUA). The store hears that nobody here writes to it any more (LEAVE) while the record is
+ * written: then the next owner need not drive us out. One who is faster does.
  */
 #include <base/container.h>
 #include <base/crash.h>
@@ -33,6 +35,7 @@ struct lease {
 	bool read_only;
 	uint64_t next; /* given back to be this one's, whoever has it open here */
 	int error;
+	unsigned pending;	   /* calls, when it is given back */
 	struct map_head_info head; /* as acquired */
 };
 
@@ -128,17 +131,24 @@ static void fenced(struct call *call)
 	want_end(lease, rc == 0 ? take_head(lease, &lease->head) : rc);
 }
 
-static void fence_ask(struct volume_step *step)
+static struct call *fence_call(struct volume_step *step, void (*run)(struct volume_step *step))
 {
 	struct lease *lease = lease_of(step);
-	struct call *call = volume_step_call(step, fence_ask, XSEG_OP_CONTROL,
+	struct call *call = volume_step_call(step, run, XSEG_OP_CONTROL,
 		(struct xseg_key){.volume = lease->quiesce.volume->id}, 0);
 	if (!call)
-		return;
+		return NULL;
 	call->arg0 = XSEG_CONTROL_FENCE;
 	call->arg1 = lease->head.term;
 	call->offset = lease->head.line;
-	call_submit(call, VOLUME_STORE, fenced);
+	return call;
+}
+
+static void fence_ask(struct volume_step *step)
+{
+	struct call *call = fence_call(step, fence_ask);
+	if (call)
+		call_submit(call, VOLUME_STORE, fenced);
 }
 
 static void want_answered(struct call *call)
@@ -310,17 +320,56 @@ static void release_end(struct lease *lease, int error)
 		volume_task_end(task, error, 0, 0);
 }
 
+static void reclaimed(struct call *call)
+{
+	struct lease *lease = lease_of(call->context);
+	if (store_answer(call) != 0) /* who uses it here acquires it first */
+		set_acquired(lease->quiesce.peer, lease->quiesce.volume, false);
+	release_end(lease, lease->error);
+}
+
+/* It is still ours, and the store was told that we have left. */
+static void reclaim_ask(struct volume_step *step)
+{
+	struct call *call = fence_call(step, reclaim_ask);
+	if (call)
+		call_submit(call, VOLUME_STORE, reclaimed);
+}
+
+static void given_back(struct lease *lease)
+{
+	struct volume *volume = lease->quiesce.volume;
+	int error = lease->error;
+	if (--lease->pending > 0)
+		return;
+	if (lease->next != 0) {
+		/* it may be given away all the same: who uses it here acquires it first */
+		set_acquired(lease->quiesce.peer, volume, false);
+		release_end(lease, error);
+	} else if (error == 0 || error == -ENOENT || error == -ESTALE) {
+		release_end(lease, 0);
+	} else {
+		lease->head.term = volume->term;
+		lease->head.line = atomic_load(&volume->line);
+		reclaim_ask(step_of(lease));
+	}
+}
+
 static void released(struct call *call)
 {
 	struct lease *lease = lease_of(call->context);
-	int rc = call->result;
+	lease->error = call->result;
 	call_end(call);
 	crash_point("volume.lease.released");
-	bool gone = lease->next == 0 && (rc == -ENOENT || rc == -ESTALE);
-	/* it may be given away all the same: who uses it here acquires it first */
-	if (lease->next != 0)
-		set_acquired(lease->quiesce.peer, lease->quiesce.volume, false);
-	release_end(lease, gone ? 0 : rc);
+	given_back(lease);
+}
+
+static void left(struct call *call)
+{
+	struct lease *lease = lease_of(call->context);
+	call_end(call);
+	crash_point("volume.lease.left");
+	given_back(lease);
 }
 
 static void release_ask(struct volume_step *step)
@@ -335,18 +384,6 @@ static void release_ask(struct volume_step *step)
 	call_submit(call, VOLUME_MAP, released);
 }
 
-static void left(struct call *call)
-{
-	struct lease *lease = lease_of(call->context);
-	int rc = store_answer(call);
-	crash_point("volume.lease.left");
-	if (rc == 0 || rc == -ESTALE) /* it is another's already */
-		release_ask(step_of(lease));
-	else
-		release_end(lease, rc);
-}
-
-/* Whoever has it next sees nothing of what lies in a cache of ours. */
 static void leave_ask(struct volume_step *step)
 {
 	struct lease *lease = lease_of(step);
@@ -355,7 +392,9 @@ static void leave_ask(struct volume_step *step)
 	if (!call)
 		return;
 	call->arg0 = XSEG_CONTROL_LEAVE;
+	lease->pending = 2;
 	call_submit(call, VOLUME_STORE, left);
+	release_ask(step);
 }
 
 static void release_published(struct volume_flush *flush, int error)
@@ -368,6 +407,14 @@ static void release_published(struct volume_flush *flush, int error)
 		return;
 	}
 	leave_ask(step_of(lease));
+}
+
+/* Whoever has it next sees nothing of what lies in a cache of ours. */
+static void release_begin(struct lease *lease)
+{
+	lease->flush.flags = XSEG_F_FUA;
+	volume_flush_begin(
+		&lease->flush, lease->quiesce.peer, lease->quiesce.volume->id, release_published);
 }
 
 static void give_quiesced(struct volume_quiesce *quiesce, int error)
@@ -383,7 +430,7 @@ static void give_quiesced(struct volume_quiesce *quiesce, int error)
 	} else if (!volume->acquired || volume_is_lost(volume)) {
 		release_end(lease, -ESTALE);
 	} else {
-		volume_flush_begin(&lease->flush, peer, volume->id, release_published);
+		release_begin(lease);
 	}
 }
 
@@ -409,7 +456,7 @@ static void release_quiesced(struct volume_quiesce *quiesce, int error)
 		release_end(lease, 0);
 		return;
 	}
-	volume_flush_begin(&lease->flush, peer, volume->id, release_published);
+	release_begin(lease);
 }
 
 /* `task`: it is given to somebody, else nobody uses it. False: no memory. */

@@ -75,6 +75,9 @@ static void law_alone(struct rig *rig)
 	expect_int(rig, fence(rig, 4, 0), -ESTALE);
 	expect_int(rig, put(rig, key_of(rig), 2), 0);
 	expect_int(rig, leave(rig), 0);
+	expect_int(rig, fence(rig, 5, 0), 0); /* it could not be given back, and stays */
+	expect_int(rig, put(rig, key_of(rig), 4), 0);
+	expect_int(rig, leave(rig), 0);
 	expect_int(rig, fence(rig, 6, 0), 0);
 	expect_int(rig, put(rig, key_of(rig), 3), 0);
 	expect_int(rig, fence(rig, 7, XSEG_F_READ_ONLY), 0);

@@ -14,6 +14,7 @@
  * Which match:
  *   ops=write,flush (all)    first=BYTES last=BYTES (place: object number << 22 | offset)
  *   every=N                  one of N of those, on each shard (fail and lie; 1)
+ *   after=N                  those after N of them, on each shard (delay and away; 0)
  *
  * The counter `rules` grows by one on each shard when a change of the file has been taken.
  */
@@ -33,7 +34,7 @@
 enum lie { LIE_NONE, LIE_FLUSH, LIE_LOSE, LIE_REORDER };
 
 struct rules {
-	uint64_t delay_ns, jitter_ns, first, last, every;
+	uint64_t delay_ns, jitter_ns, first, last, every, after;
 	uint32_t ops; /* a bit for each */
 	int error;
 	bool away, full;
@@ -124,6 +125,8 @@ static void take_word(struct rules *rules, char *word)
 		rules->last = number;
 	else if (!strcmp(word, "every"))
 		rules->every = number ? number : 1;
+	else if (!strcmp(word, "after"))
+		rules->after = number;
 	else if (!strcmp(word, "fail"))
 		rules->error = error_of(value);
 	else if (!strcmp(word, "ops"))
@@ -266,13 +269,19 @@ static void act(struct peer *peer, struct job *job)
 	job_forward(job, 0);
 }
 
+static bool is_spared(struct meddle *meddle)
+{
+	return meddle->rules.after > 0 && meddle->rules.after-- > 0;
+}
+
 static void meddle_handle(struct peer *peer, struct job *job)
 {
 	struct meddle *meddle = peer->state;
 	const struct rules *rules = &meddle->rules;
 	look(peer);
 	uint64_t wait = rules->delay_ns + draw(meddle, rules->jitter_ns);
-	if (peer->stopping || !matches(rules, job) || (!rules->away && !wait)) {
+	if (peer->stopping || !matches(rules, job) || (!rules->away && !wait) ||
+		is_spared(meddle)) {
 		act(peer, job);
 		return;
 	}

@@ -27,6 +27,7 @@ static bool store_inside(const struct job *job)
 static void store_note(struct crig_store *store, const struct job *job, int result)
 {
 	struct crig_event event = {.op = job->op,
+		.flags = job->flags,
 		.object = job->key.object,
 		.offset = job->offset,
 		.length = job->length,
@@ -262,13 +263,15 @@ void crig_end(struct crig *crig)
 
 struct crig_store *crig_store(struct crig *crig) { return rig_peer(&crig->rig, "store")->shared; }
 
-uint32_t crig_count(struct crig *crig, enum xseg_op op)
+uint32_t crig_count(struct crig *crig, enum xseg_op op) { return crig_count_with(crig, op, 0); }
+
+uint32_t crig_count_with(struct crig *crig, enum xseg_op op, unsigned flags)
 {
 	struct crig_store *store = crig_store(crig);
 	uint32_t count = 0;
 	pthread_mutex_lock(&store->mutex);
 	for (uint32_t i = 0; i < store->count; i++)
-		count += store->events[i].op == op;
+		count += store->events[i].op == op && (store->events[i].flags & flags) == flags;
 	pthread_mutex_unlock(&store->mutex);
 	return count;
 }

@@ -18,6 +18,7 @@
 
 struct crig_event {
 	enum xseg_op op;
+	unsigned flags;
 	uint32_t object;
 	uint64_t offset;
 	uint32_t length;
@@ -59,6 +60,7 @@ void crig_end(struct crig *crig);
 struct crig_store *crig_store(struct crig *crig);
 /* Events of that op so far (shard 0's, of FLUSH), and the place of the nth one, from 0 on. */
 uint32_t crig_count(struct crig *crig, enum xseg_op op);
+uint32_t crig_count_with(struct crig *crig, enum xseg_op op, unsigned flags);
 uint32_t crig_place(struct crig *crig, enum xseg_op op, uint32_t nth);
 
 struct client_request crig_request(

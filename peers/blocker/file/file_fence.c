@@ -353,7 +353,7 @@ static int begin(struct file_store *store, struct file_fence_claim *claim)
 	bool same = known && claim->term == had; /* as before, perhaps by another way */
 	if (claim->line == 0)
 		claim->line = ours || same ? line_of(place) : claim->term;
-	if (ours && same && claim->line == line_of(place))
+	if (ours && same && claim->line == line_of(place) && !is_left(place))
 		return 0;
 	if (known && claim->term < had)
 		return -ESTALE;

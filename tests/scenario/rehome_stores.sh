@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Two hosts over one Redis server, and over one pool of a Ceph cluster: a volume goes from one to
+# the other and back while it is written to, and stays where it is when a move is cancelled. These
+# stores take nothing more from a host that has said that it has left.
+
+. "$(dirname "$0")/rehome_lib.sh"
+. "$(dirname "$0")/ceph_lib.sh"
+. "$(dirname "$0")/redis_lib.sh"
+ctl_begin "re-homing over Redis and RADOS"
+rehome_need
+/usr/bin/python3 -c 'import nbd' 2>/dev/null ||
+    tap_skip_all "libnbd's Python module is not installed"
+for segment in a b c s; do down_at_exit "$segment"; done
+
+over() { # SECTION: standard input's, with that instead of the folder's
+    sed "/^role=blocker_file/,/^shared=yes/c\\$1"
+}
+ends() { # SEGMENT...
+    local segment
+    for segment; do ctl_exits 0 "$segment goes down" down "$segment" --yes; done
+}
+moves() { # SECTION
+    local i
+    { host a home0 && out a; } | over "$1" >"$SCENE_DIR/a.conf"
+    { host b home0 && out b; } | over "$1" >"$SCENE_DIR/b.conf"
+    for i in a b; do ctl_exits 0 "$i comes up" up "$SCENE_DIR/$i.conf"; done
+    bridge a b far0 out
+    bridge b a back0 out
+    ctl_exits 0 "a volume" volume create -s a disk --size 32M
+    tap_run "a client of a's" load client a
+    ctl rehome -s a disk --to far0 --downtime 1us --on-stall cancel
+    tap_is "it stays, as no pause is as short as that" "$RC $(owner a)" "1 a"
+    tap_run "it is written to on" io a -c 'write -P 5 24M 64k' -c flush
+    for i in 1 2 3; do
+        ctl_exits 0 "it goes to b ($i)" rehome -s a disk --to far0 --downtime 1us
+        tap_run "a client of b's ($i)" io b -c "write -P $i 20M 64k" -c flush
+        ctl_exits 0 "it goes back ($i)" rehome -s b disk --to back0 --downtime 1us
+        tap_run "one of a's ($i)" io a -c "read -P $i 20M 64k" -c 'read -P 5 24M 64k'
+    done
+    load_ends client "the client saw no error"
+    ends a b
+}
+# The store has heard that c has left, but that cannot be written to the record: it is still c's.
+stays() { # SECTION
+    local volume
+    printf '[segment]\nname=s\nsize=64M\n\n[peer file0]\nrole=blocker_file\ndir=%s\n' \
+        "$SCENE_DIR/records" >"$SCENE_DIR/s.conf"
+    store_out s >>"$SCENE_DIR/s.conf"
+    host c vol0 | sed '0,/^edge.store=file0/s//edge.store=far0/' | over "$1" >"$SCENE_DIR/c.conf"
+    printf '\n[peer far0]\nrole=synapse_import\nremote=unix:%s/s.store\ntimeout=1s\n' \
+        "$SCENE_DIR" >>"$SCENE_DIR/c.conf"
+    for volume in s c; do ctl_exits 0 "$volume comes up" up "$SCENE_DIR/$volume.conf"; done
+    ctl_exits 0 "a volume of c's" volume create -s c kept --size 32M
+    volume=$("$XSEGCTL" volume info -s c kept --json | jq -r .id)
+    left_is() { [ "$(redis_ask hget "skerry:f:$volume" left)" = "$1" ]; }
+    client_attach "nbd+unix:///kept?socket=$SCENE_DIR/c.sock"
+    tap_run "it is written to" say 'write -P 1 0 64k'
+    tap_run "the records are out of reach" scene_freeze "$(peer_pid s out1)"
+    client_leave
+    tap_run "the store is told that c has left" scene_until 20 left_is 1
+    tap_run "and that it has not" scene_until 20 left_is 0
+    kill -s CONT "$(peer_pid s out1)"
+    is_free() { "$XSEGCTL" volume info -s c kept --json | jq -e '.home.host == null'; }
+    tap_run "it is given back when that is possible" scene_until 60 is_free
+    ends c s
+}
+
+if redis_have >"$TAP_OUT" && redis_start "$SCENE_DIR/redis" >"$TAP_OUT"; then
+    moves "role=blocker_redis\nsocket=$REDIS_SOCKET"
+    stays "role=blocker_redis\nsocket=$REDIS_SOCKET"
+else
+    tap_skip "over Redis" "$(tail -n 1 "$TAP_OUT")"
+fi
+if ceph_have >"$TAP_OUT" && ceph_start "$SCENE_DIR/ceph" >"$TAP_OUT"; then
+    moves "role=blocker_rados\npool=skerry"
+else
+    tap_skip "over RADOS" "$(tail -n 1 "$TAP_OUT")"
+fi
+tap_end
