@@ -3,7 +3,8 @@
 #
 # Two hosts over one Redis server, and over one pool of a Ceph cluster: a volume goes from one to
 # the other and back while it is written to, and stays where it is when a move is cancelled. These
-# stores take nothing more from a host that has said that it has left.
+# stores take nothing more from a host that has said that it has left. Then one of the hosts has its
+# files, and the data go along.
 
 . "$(dirname "$0")/rehome_lib.sh"
 . "$(dirname "$0")/ceph_lib.sh"
@@ -39,8 +40,48 @@ moves() { # SECTION
         ctl_exits 0 "it goes back ($i)" rehome -s b disk --to back0 --downtime 1us
         tap_run "one of a's ($i)" io a -c "read -P $i 20M 64k" -c 'read -P 5 24M 64k'
     done
+    from=a to=b
+    for i in a b; do
+        for victim in cache0 file0 map0 vol0 home0; do disturbed KILL "$i" "$victim"; done
+    done
     load_ends client "the client saw no error"
     ends a b
+}
+goes() { # FROM TO
+    local edge=far0
+    [ "$1" = a ] || edge=back0
+    "$XSEGCTL" rehome -s "$1" disk --to "$edge" >"$SCENE_DIR/goes.out" 2>&1
+}
+is_where() { echo "$(owner a) $(owner b) $(state a) $(state b)"; }
+is_there() { # FROM TO
+    local states="home away"
+    [ "$2" = a ] || states="away home"
+    [ "$(is_where)" = "$2 $2 $states" ]
+}
+goes_along() { # SECTION: b's store
+    local i
+    host a home0 "$SCENE_DIR/a.d" >"$SCENE_DIR/a.conf"
+    host b home0 | over "$1" >"$SCENE_DIR/b.conf"
+    for i in a b; do
+        { out "$i" && store_out "$i"; } >>"$SCENE_DIR/$i.conf"
+        ctl_exits 0 "$i comes up" up "$SCENE_DIR/$i.conf"
+    done
+    bridge a b far0 out
+    bridge a b store1 store
+    bridge b a back0 out
+    bridge b a store2 store
+    ctl_exits 0 "a volume of files" volume create -s a disk --size 32M --object-size 256K
+    tap_run "a client of a's" load client a
+    for i in 1 2; do
+        ctl_exits 0 "it goes to b ($i)" rehome -s a disk --to far0 --store store1
+        tap_is "with its data" "$(objects a) $(owner b)" "0 b"
+        tap_run "a client of b's ($i)" io b -c "write -P $i 20M 64k" -c flush
+        ctl_exits 0 "it goes back ($i)" rehome -s b disk --to back0 --store store2
+        tap_run "one of a's ($i)" io a -c "read -P $i 20M 64k"
+    done
+    load_ends client "the client saw no error"
+    ends a b
+    rm -r "$SCENE_DIR/a.d"
 }
 # The store has heard that c has left, but that cannot be written to the record: it is still c's.
 stays() { # SECTION
@@ -69,12 +110,14 @@ stays() { # SECTION
 
 if redis_have >"$TAP_OUT" && redis_start "$SCENE_DIR/redis" >"$TAP_OUT"; then
     moves "role=blocker_redis\nsocket=$REDIS_SOCKET"
+    goes_along "role=blocker_redis\nsocket=$REDIS_SOCKET\nprefix=along"
     stays "role=blocker_redis\nsocket=$REDIS_SOCKET"
 else
     tap_skip "over Redis" "$(tail -n 1 "$TAP_OUT")"
 fi
 if ceph_have >"$TAP_OUT" && ceph_start "$SCENE_DIR/ceph" >"$TAP_OUT"; then
     moves "role=blocker_rados\npool=skerry"
+    goes_along "role=blocker_rados\npool=skerry\nnamespace=along"
 else
     tap_skip "over RADOS" "$(tail -n 1 "$TAP_OUT")"
 fi
