@@ -49,22 +49,23 @@ v 3 "a clone of nothing" clone nix vm3
 v 0 "clone of a volume" clone disk vm4
 
 # --- hooks -------------------------------------------------------------------------------------
-v 2 "--freeze alone" snapshot disk@tuesday --freeze true
-v 1 "a freeze that fails" snapshot disk@tuesday --freeze 'echo no >&2; exit 3' \
-    --thaw "touch '$SCENE_DIR/thawed'"
+v 2 "--freeze-cmd alone" snapshot disk@tuesday --freeze-cmd true
+v 1 "a freeze that fails" snapshot disk@tuesday --freeze-cmd 'echo no >&2; exit 3' \
+    --thaw-cmd "touch '$SCENE_DIR/thawed'"
 err_like "says how" 'exit 3\): no'
 tap_run "thawed all the same" test -e "$SCENE_DIR/thawed"
 v 3 "no snapshot was made" info disk@tuesday
-v 8 "a thaw that fails" snapshot disk@tuesday --freeze true --thaw false
+v 8 "a thaw that fails" snapshot disk@tuesday --freeze-cmd true --thaw-cmd false
 err_like "says that the snapshot is there" "the snapshot 'disk@tuesday' is there"
 # shellcheck disable=SC2016  # expanded by the hook's shell
-v 0 "both" snapshot disk@wednesday --freeze 'echo $SKERRY_VOLUME >"'"$SCENE_DIR"'/hook"' \
-    --thaw 'echo $SKERRY_SNAPSHOT >>"'"$SCENE_DIR"'/hook"'
+v 0 "both" snapshot disk@wednesday --freeze-cmd 'echo $SKERRY_VOLUME >"'"$SCENE_DIR"'/hook"' \
+    --thaw-cmd 'echo $SKERRY_SNAPSHOT >>"'"$SCENE_DIR"'/hook"'
 tap_is "they were told what" "$(tr '\n' ' ' <"$SCENE_DIR/hook")" "disk disk@wednesday "
-v 7 "a freeze that hangs" snapshot disk@thursday --freeze 'exec sleep 60' --thaw true -t 300ms
+v 7 "a freeze that hangs" snapshot disk@thursday --freeze-cmd 'exec sleep 60' \
+    --thaw-cmd true -t 300ms
 v 137 "killed between them" snapshot disk@friday \
-    --freeze "kill -9 \$PPID; sleep 1; echo on >'$SCENE_DIR/frozen'" \
-    --thaw "cat '$SCENE_DIR/frozen' >'$SCENE_DIR/went'"
+    --freeze-cmd "kill -9 \$PPID; sleep 1; echo on >'$SCENE_DIR/frozen'" \
+    --thaw-cmd "cat '$SCENE_DIR/frozen' >'$SCENE_DIR/went'"
 tap_run "it is thawed all the same, afterwards" scene_until 60 grep -qsx on "$SCENE_DIR/went"
 
 # --- list --tree, info -------------------------------------------------------------------------

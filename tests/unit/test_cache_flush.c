@@ -380,6 +380,30 @@ static uint32_t settle(struct crig *crig, int error)
 	return crig_count_with(crig, XSEG_OP_FLUSH, XSEG_F_FUA) - before;
 }
 
+/* One that waits for its turn is not answered with another one's, which asks for less. */
+UNIT(test_settle_beside_flush)
+{
+	struct crig crig;
+	struct client_request flush[3] = {{.flags = 0}, {.flags = 0}, {.flags = XSEG_F_FUA}}, *done;
+	crig_begin(&crig, 2, LATE);
+	struct crig_store *store = crig_store(&crig);
+	ck_assert_int_eq(crig_write(&crig, 1, 0, 4096, 1, 0), 0);
+	atomic_store(&store->hold_flush, true);
+	for (unsigned i = 0; i < 3; i++) {
+		flush[i].op = XSEG_OP_FLUSH;
+		flush[i].key.volume = 1;
+		ck_assert_int_eq(client_start(&crig.rig.client, &flush[i]), 0);
+		RIG_UNTIL(atomic_load(&store->held) >= 1);
+	}
+	atomic_store(&store->hold_flush, false);
+	for (unsigned i = 0; i < 3; i++) {
+		ck_assert_int_eq(client_collect(&crig.rig.client, &done), 0);
+		ck_assert_int_eq(done->result, 0);
+	}
+	ck_assert_uint_ge(crig_count_with(&crig, XSEG_OP_FLUSH, XSEG_F_FUA), 1);
+	crig_end(&crig);
+}
+
 /* The store itself is to have it, whatever else is enough for a FLUSH; nothing is done for it when
    nothing was written since. */
 UNIT_LOOP(test_settle, 4)

@@ -12,10 +12,10 @@
 #include "tools/ctl/ctl_map.h"
 #include "tools/report/program.h"
 
-static const struct ctl_option option_freeze = {"freeze", 0, "COMMAND",
+static const struct ctl_option option_freeze = {"freeze-cmd", 0, "COMMAND",
 	"run before: it makes whoever writes pause, e.g. fsfreeze in the guest", NULL};
 static const struct ctl_option option_thaw = {
-	"thaw", 0, "COMMAND", "run after --freeze, whatever came of it", NULL};
+	"thaw-cmd", 0, "COMMAND", "run after *--freeze-cmd*, whatever came of it", NULL};
 static const struct ctl_option option_size = {
 	"size", 0, "SIZE", "a larger size than that of the source; the rest is empty", NULL};
 
@@ -73,13 +73,13 @@ static int freeze_fault(struct ctl *ctl, const struct program_result *result, in
 	char line[200];
 	if (error == -ETIMEDOUT)
 		return fault_set(&ctl->fault, FAULT_TIMEOUT, NULL, "--timeout sets the limit",
-			"the command of --freeze has not ended in time");
+			"--freeze-cmd has not ended in time");
 	if (error)
 		return fault_set(&ctl->fault, FAULT_FAILED, NULL, NULL,
-			"the command of --freeze cannot be run: %s", strerror(-error));
+			"--freeze-cmd cannot be run: %s", strerror(-error));
 	program_last_line(result->err, line, sizeof(line));
 	return fault_set(&ctl->fault, FAULT_FAILED, NULL, NULL,
-		"the command of --freeze has failed (%s %d)%s%s",
+		"--freeze-cmd has failed (%s %d)%s%s",
 		WIFEXITED(result->status) ? "exit" : "signal",
 		WIFEXITED(result->status) ? WEXITSTATUS(result->status) : WTERMSIG(result->status),
 		line[0] ? ": " : "", line);
@@ -87,7 +87,7 @@ static int freeze_fault(struct ctl *ctl, const struct program_result *result, in
 
 static int freeze(struct ctl *ctl, const char *volume)
 {
-	const char *command = ctl_option_value(ctl, "freeze");
+	const char *command = ctl_option_value(ctl, "freeze-cmd");
 	char *argv[] = {"/bin/sh", "-c", (char *)(uintptr_t)command, NULL};
 	struct program_result result;
 	setenv("SKERRY_VOLUME", volume, 1);
@@ -102,19 +102,18 @@ static int thaw(struct ctl *ctl, struct ctl_hook *hook)
 	ctl_hook_keep(hook);
 	if (!ctl_hook_wait(hook, false, ctl->timeout_ns))
 		return fault_set(&ctl->fault, FAULT_TIMEOUT, NULL, "--timeout sets the limit",
-			"the command of --thaw has not ended in time");
-	return hook->status == 0
-		       ? 0
-		       : fault_set(&ctl->fault, FAULT_FAILED, NULL, NULL,
-				 "the command of --thaw has failed (exit status %d)", hook->status);
+			"--thaw-cmd has not ended in time");
+	return hook->status == 0 ? 0
+				 : fault_set(&ctl->fault, FAULT_FAILED, NULL, NULL,
+					   "--thaw-cmd has failed (exit status %d)", hook->status);
 }
 
 static int hooks_check(struct ctl *ctl)
 {
-	if (ctl_option_given(ctl, "freeze") == ctl_option_given(ctl, "thaw"))
+	if (ctl_option_given(ctl, "freeze-cmd") == ctl_option_given(ctl, "thaw-cmd"))
 		return 0;
 	return fault_set(&ctl->fault, FAULT_USAGE, NULL, NULL,
-		"--freeze and --thaw go together: what is frozen must go on");
+		"--freeze-cmd and --thaw-cmd go together: what is frozen must go on");
 }
 
 /* --- snapshot --------------------------------------------------------------------------- */
@@ -126,14 +125,14 @@ static int snapshot_held(struct ctl *ctl, struct client *client,
 {
 	struct ctl_map_call call = {.what = MAP_SNAP, .volume = volume->id, .ask = ask};
 	struct ctl_hook hook;
-	if (!ctl_option_given(ctl, "freeze"))
+	if (!ctl_option_given(ctl, "freeze-cmd"))
 		return ctl_map_do(ctl, client, volume, "cannot be snapshotted", &call);
 	ctl_ask_interrupt_catch();
 	setenv("SKERRY_SNAPSHOT", ctl->argv[0], 1);
-	int error = ctl_hook_promise(&hook, ctl_option_value(ctl, "thaw"), volume->name);
+	int error = ctl_hook_promise(&hook, ctl_option_value(ctl, "thaw-cmd"), volume->name);
 	if (error)
 		return fault_set(&ctl->fault, FAULT_FAILED, NULL, NULL,
-			"the command of --thaw cannot be run: %s", strerror(-error));
+			"--thaw-cmd cannot be run: %s", strerror(-error));
 	int rc = freeze(ctl, volume->name);
 	if (!rc && ctl_ask_interrupted())
 		rc = ctl_ask_interrupted_fault(ctl, volume->name);
@@ -144,7 +143,7 @@ static int snapshot_held(struct ctl *ctl, struct client *client,
 	if (rc) {
 		ctl->fault = first;
 		if (thawed)
-			fault_hint(&ctl->fault, "the command of --thaw has failed, too");
+			fault_hint(&ctl->fault, "--thaw-cmd has failed, too");
 		return rc;
 	}
 	if (!thawed)
@@ -201,15 +200,14 @@ const struct ctl_verb ctl_volume_snapshot = {
 	"\tTakes no space and the same time whatever the size. A snapshot never changes; it can be "
 	"read, "
 	"exported, cloned and rolled back to. While guests run it is what a power cut would have "
-	"left (all that they have flushed is in it); with *--freeze* and *--thaw* they can be told "
-	"to pause: both are run by sh with SKERRY_VOLUME and SKERRY_SNAPSHOT (VOLUME@SNAP) set, "
-	"each for "
-	"*--timeout* at most. No snapshot is made when *--freeze* fails.\n",
+	"left (all that they have flushed is in it); with *--freeze-cmd* and *--thaw-cmd* they can "
+	"be told to pause: both are run by sh with SKERRY_VOLUME and SKERRY_SNAPSHOT (VOLUME@SNAP) "
+	"set, each for *--timeout* at most. No snapshot is made when *--freeze-cmd* fails.\n",
 	run_snapshot,
 	{&option_freeze, &option_thaw, &ctl_option_via, &ctl_option_dry_run},
 	.examples = "xsegctl volume snapshot disk@monday\n"
-		    "xsegctl volume snapshot disk@monday --freeze 'virsh domfsfreeze vm1' "
-		    "--thaw 'virsh domfsthaw vm1'\n",
+		    "xsegctl volume snapshot disk@monday --freeze-cmd 'virsh domfsfreeze vm1' "
+		    "--thaw-cmd 'virsh domfsthaw vm1'\n",
 };
 
 /* --- clone ------------------------------------------------------------------------------ */
