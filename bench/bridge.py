@@ -61,7 +61,8 @@ class Bridge:
 
     def __init__(self, tls=False, relay=False, size=SIZE, spare=0):
         self.size, self.memory = size, size + 32 * MIB + spare
-        self.near, self.far = Rig(192 * MIB + 2 * size), Rig(self.memory + 256 * MIB)
+        self.near = Rig(192 * MIB + 2 * size)
+        self.far = Rig(self.memory * 4 // 3 + 256 * MIB)
         self.tls, self.relayed = tls, relay
         self.relay, self.port = None, free_port()
         self.reached = free_port() if relay else self.port
@@ -241,27 +242,32 @@ def distance(table, options):
 
 # --- mount ----------------------------------------------------------------------------------------
 
-MOUNT = 256 * MIB
+MOUNT, LARGE = 256 * MIB, 2048 * MIB
 FAULT_RTTS = (0, 10)
+LARGE_RTTS = (40, 100)
 
 
-def mount_round(table, bridge, link, nbd, rtt, seconds):
-    rig, words = bridge.near, {"size": MOUNT, "bs": MIB, "mix": 100, "fill": "no",
+def tier_round(table, bridge, link, name, seconds, rtt):
+    rig, words = bridge.near, {"size": bridge.size, "bs": MIB, "mix": 100, "fill": "no",
                                "pattern": "sequential"}
-    once = {**words, "qd": 1, "seconds": 100, "count": MOUNT // MIB}
+    once = {**words, "qd": 1, "seconds": 100, "count": bridge.size // MIB}
     tier = rig.start(spec("tier0", "tier", edge_store="far0", edge_store_near="near0", parts=256),
-                     spec("near0", "blocker_memory", size=MOUNT + 32 * MIB), cpu=0)
+                     spec("near0", "blocker_memory", size=bridge.size + 32 * MIB), cpu=0)
     ends = [process.pid for process in (tier, link, bridge.server)]
     try:
         before = sum(map(cpu_ns, ends))
-        table.add(f"mount, first, RTT {rtt}", rig.load("tier0", **once)["ops_per_second"] * MIB)
-        table.add(f"mount, CPU, RTT {rtt}",
-                  (sum(map(cpu_ns, ends)) - before) / 1e9 * (1 << 30) / MOUNT)
-        table.add(f"mount, again, RTT {rtt}", rig.load("tier0", **once)["ops_per_second"] * MIB)
+        table.add(f"mount, first, {name}", rig.load("tier0", **once)["ops_per_second"] * MIB)
+        table.add(f"mount, CPU, {name}",
+                  (sum(map(cpu_ns, ends)) - before) / 1e9 * (1 << 30) / bridge.size)
+        table.add(f"mount, again, {name}", rig.load("tier0", **once)["ops_per_second"] * MIB)
     finally:
         rig.end(tier)
-    table.add(f"link, first, RTT {rtt}", rig.load("far0", **words, qd=256, seconds=max(
+    table.add(f"link, first, {name}", rig.load("far0", **words, qd=256, seconds=max(
         seconds, 20 * rtt / 1000))["ops_per_second"] * MIB)
+
+
+def mount_round(table, bridge, link, nbd, rtt, seconds):
+    tier_round(table, bridge, link, f"RTT {rtt}", seconds, rtt)
     table.add(f"nbdkit, first, RTT {rtt}", nbd.read(MIB, 1, seconds) * MIB)
 
 
@@ -296,7 +302,7 @@ def fault_round(table, bridge, rtt, seconds):
 
 
 def mount(table, options):
-    table.head("mount: 256 MiB, 1 MiB after 1 MiB; link: 256 of them at a time")
+    table.head("mount: 256 MiB or 2 GiB, 1 MiB after 1 MiB; link: 256 of them at a time")
     with Bridge(relay=True, size=MOUNT) as bridge:
         nbd = Nbd(bridge)
         try:
@@ -309,13 +315,20 @@ def mount(table, options):
                         fault_round(table, bridge, rtt, options.seconds)
         finally:
             nbd.end()
+    with Bridge(relay=True, size=MOUNT if options.quick else LARGE) as bridge:
+        link = bridge.near.start(bridge.client.replace("store0", "far0"), cpu=0)
+        for _ in range(options.rounds):
+            for rtt in LARGE_RTTS:
+                bridge.delay(rtt)
+                tier_round(table, bridge, link, f"2 GiB, RTT {rtt}", options.seconds, rtt)
     for rtt in RTTS:
         table.row(f"nbdkit, first, RTT {rtt}", "GB/s", scale=1e-9)
-        table.row(f"link, first, RTT {rtt}", "GB/s", scale=1e-9)
-        table.row(f"mount, first, RTT {rtt}", "GB/s", f"link, first, RTT {rtt}",
+    for name in (*(f"RTT {rtt}" for rtt in RTTS), *(f"2 GiB, RTT {rtt}" for rtt in LARGE_RTTS)):
+        table.row(f"link, first, {name}", "GB/s", scale=1e-9)
+        table.row(f"mount, first, {name}", "GB/s", f"link, first, {name}",
                   ("at least", 0.9), 1e-9)
-        table.row(f"mount, again, RTT {rtt}", "GB/s", scale=1e-9)
-        table.row(f"mount, CPU, RTT {rtt}", "s/GiB")
+        table.row(f"mount, again, {name}", "GB/s", scale=1e-9)
+        table.row(f"mount, CPU, {name}", "s/GiB")
     for rtt in FAULT_RTTS:
         table.row(f"fault, idle, RTT {rtt}", "us")
         table.row(f"fault, pull, RTT {rtt}", "us", f"fault, idle, RTT {rtt}", ("at most", 2))
