@@ -63,7 +63,9 @@ ctl_exits 0 "--dry-run" volume move big --to new0 --dry-run --json
 json_is "says what would move" '[.volumes, .mover, .changed] | map(tostring) | join(" ")' \
     "3 mover0 false"
 tap_is "and does not do it" "$(edges_to)" "file0 file0"
-ctl_exits 0 "move" volume move big --to new0 --json
+"$XSEGCTL" volume move big --to new0 --bandwidth 24M --json >"$SCENE_DIR/ctl.out" &
+for i in 1 2 3; do tap_run "who comes and goes meanwhile ($i) finds all" holds big; done
+tap_run "it has moved" wait $!
 json_is "says what it did" '[.name, .to, .volumes, .mover, .changed] | map(tostring) | join(" ")' \
     "big new0 3 mover0 true"
 json_is "and copied all" '.bytes >= 50331648' true
