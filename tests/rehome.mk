@@ -16,9 +16,10 @@ check_PROGRAMS += carry
 carry_SOURCES = docs/examples/rehome/carry.c
 carry_LDADD = libxseg-rehome.la
 
-rehome_scenarios = tests/scenario/rehome.sh tests/scenario/rehome_store.sh tests/scenario/rehome_stores.sh tests/scenario/rehome_from.sh tests/scenario/rehome_guest.sh \
-	tests/scenario/rehome_hosts.sh tests/scenario/rehome_stall.sh \
-	tests/scenario/rehome_reads.sh
+rehome_scenarios = tests/scenario/rehome.sh tests/scenario/rehome_store.sh \
+	tests/scenario/rehome_stores.sh tests/scenario/rehome_from.sh \
+	tests/scenario/rehome_guest.sh tests/scenario/rehome_hosts.sh \
+	tests/scenario/rehome_stall.sh tests/scenario/rehome_reads.sh
 TESTS += $(rehome_scenarios)
 EXTRA_DIST += $(rehome_scenarios) tests/scenario/rehome_lib.sh tests/scenario/hosts_lib.sh \
 	tests/scenario/rehome_stamps.py

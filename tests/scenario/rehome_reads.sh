@@ -38,8 +38,9 @@ waits() { [ "$("$XSEGCTL" rehome status -s a --json | jq '[.volumes[].waiting] |
 is() { [ "$(state a)" = "$1" ]; }
 
 flushing() { # ROUND; b begins to get it, and a's flush does not end
-    meddle "away ops=flush after=1" # the first round's passes
-    "$XSEGCTL" rehome -s a disk --to far0 >"$SCENE_DIR/move.out" 2>&1 &
+    # the first round's passes, and however long it takes, there is no second one
+    meddle "away ops=flush after=1"
+    "$XSEGCTL" rehome -s a disk --to far0 --downtime 60s >"$SCENE_DIR/move.out" 2>&1 &
     tap_run "round $1: the rest is written back" scene_until 60 is flushing
     writes "$1"
     tap_run "... a write waits" scene_until 60 waits

@@ -45,7 +45,7 @@ moves() { # SECTION
         for victim in cache0 file0 map0 vol0 home0; do disturbed KILL "$i" "$victim"; done
     done
     load_ends client "the client saw no error"
-    ends a b
+    ends b a # which has it
 }
 goes() { # FROM TO
     local edge=far0
@@ -80,7 +80,7 @@ goes_along() { # SECTION: b's store
         tap_run "one of a's ($i)" io a -c "read -P $i 20M 64k"
     done
     load_ends client "the client saw no error"
-    ends a b
+    ends b a # which has it
     rm -r "$SCENE_DIR/a.d"
 }
 # The store has heard that c has left, but that cannot be written to the record: it is still c's.
