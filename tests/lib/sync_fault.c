@@ -3,7 +3,8 @@
  * Preloaded into a file blocker: fdatasync() and fsync() of folders fail with EIO as long as the
  * file that SYNC_FAULT names says "data" or "folder", syncfs() when it says "system" - and, like
  * Linux, only report it: the next one says yes again. With "stop" the next pwritev() stops the
- * process before it writes, and the file is removed.
+ * process before it writes, and the file is removed; with "hold" it is removed by the next
+ * fdatasync(), which fails when the file says "fail".
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -31,7 +32,10 @@ static bool asked_for(const char *what)
 __attribute__((visibility("default"))) int fdatasync(int fd)
 {
 	static int (*real)(int);
-	if (asked_for("data")) {
+	bool held = asked_for("hold") && unlink(getenv("SYNC_FAULT")) == 0;
+	while (held && !asked_for("fail"))
+		usleep(1000);
+	if (held || asked_for("data")) {
 		errno = EIO;
 		return -1;
 	}

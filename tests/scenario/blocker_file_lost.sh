@@ -52,6 +52,20 @@ fail data
 tap_is "its sync is the durable one's" "$(op fua 1 0 0 4096 5)" EIO
 heal
 tap_is "so it is lost with it" "$(op flush 1 0)" EIO
+fail hold
+op fua 1 0 0 4096 6 >"$SCENE_DIR/first" &
+first=$!
+is_held() { [ ! -e "$SYNC_FAULT" ]; }
+tap_run "a durable one's sync takes its time" scene_until 60 is_held
+op fua 1 0 65536 4096 6 >"$SCENE_DIR/second" &
+second=$!
+has_come() { [ -n "$(find "$SCENE_DIR/store" -size 68k)" ]; }
+tap_run "another one comes meanwhile" scene_until 60 has_come
+fail fail
+wait "$first" "$second"
+heal
+tap_is "the error may be about both" "$(cat "$SCENE_DIR/first" "$SCENE_DIR/second")" "EIO
+EIO"
 tap_is "delete forgets what was lost" "$(op delete 1 0) $(op flush 1 0)" "ok ok"
 
 tap_is "a new object" "$(op write 3 0 0 4096 1)" ok

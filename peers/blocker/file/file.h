@@ -85,13 +85,14 @@ struct file_op {
 	struct file_shard *shard;
 	struct job *job;
 	struct file_object *object;
-	TAILQ_ENTRY(file_op) link;	/* free; or waiting, for its object or for any */
+	TAILQ_ENTRY(file_op) link; /* free; or waiting, for its object, for any, or for a sync */
 	TAILQ_ENTRY(file_op) gate_link; /* the object's inside or gated */
 	enum file_gate gate;
 	enum file_need need;
 	int fd;
-	bool sync_name; /* its folder, too */
-	bool fenced;	/* it has gone through the fence, as one of: */
+	bool sync_name;	   /* its folder, too */
+	uint32_t failures; /* the object's, when the sync began */
+	bool fenced;	   /* it has gone through the fence, as one of: */
 	unsigned turn;
 	/* a transfer */
 	uint32_t at, window; /* done so far; under way */
@@ -131,6 +132,7 @@ struct file_object {
 	uint64_t size; /* at least what a read may find */
 	struct file_op_queue waiting;
 	struct file_op_queue inside, gated; /* reads and changes at work; those they keep out */
+	struct file_op_queue fua_waiting, fua_syncing; /* for a sync, and for the one that runs */
 	bool waking;
 	struct file_object *next;	/* in its hash chain */
 	struct file_object_queue *idle; /* the list it is in, or NULL */
@@ -140,6 +142,7 @@ struct file_object {
 	bool dirty, passing, is_lost;
 	TAILQ_ENTRY(file_object) dirty_link, pass_link;
 	int sync_error;
+	uint32_t failures;	       /* syncs that have failed */
 	uint64_t unsynced[FILE_WORDS]; /* written since the last sync began */
 	uint64_t syncing[FILE_WORDS];  /* before it began, and it has not ended */
 	uint64_t lost[FILE_WORDS];     /* written before a sync that failed, and not since */

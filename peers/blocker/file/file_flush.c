@@ -227,6 +227,7 @@ void file_flush_forget(struct file_object *object)
 
 void file_flush_failed(struct file_object *object, int error)
 {
+	object->failures++;
 	bits_add(object->lost, object->unsynced);
 	bits_add(object->lost, object->syncing);
 	set_lost(object);

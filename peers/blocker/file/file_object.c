@@ -102,6 +102,8 @@ static struct file_object *make_room(struct file_shard *shard)
 		TAILQ_INIT(&object->waiting);
 		TAILQ_INIT(&object->inside);
 		TAILQ_INIT(&object->gated);
+		TAILQ_INIT(&object->fua_waiting);
+		TAILQ_INIT(&object->fua_syncing);
 		return object;
 	}
 	if (!object)

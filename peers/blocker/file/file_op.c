@@ -138,6 +138,7 @@ static void end_change(struct file_op *op, uint64_t size, bool durable, int resu
 
 /* --- durable before it completes ------------------------------------------------------- */
 
+/* One sync for all that has come to its file by then; what comes meanwhile is for the next. */
 static void sync_run(struct worker_item *item)
 {
 	struct file_op *op = (struct file_op *)item;
@@ -150,31 +151,57 @@ static void sync_run(struct worker_item *item)
 			object->key.volume, file_folder_of(object->key.object));
 }
 
+static void sync_start(struct file_object *object);
+
 static void sync_done(struct worker_item *item)
 {
 	struct file_op *op = (struct file_op *)item;
+	struct file_object *object = op->object;
+	struct file_op_queue synced = TAILQ_HEAD_INITIALIZER(synced);
 	int error = op->result ? op->result : op->folder_error;
 	file_count(op->shard, FILE_SYNCS, 1);
 	file_count(op->shard, FILE_FOLDER_SYNCS, op->sync_name);
 	if (op->result)
-		file_flush_failed(op->object, op->result);
+		file_flush_failed(object, op->result);
 	else if (op->folder_error)
-		file_flush_broken(op->object, op->folder_error);
+		file_flush_broken(object, op->folder_error);
 	else if (op->sync_name)
-		op->object->fresh = false;
-	int answer = op->job->op == XSEG_OP_WRITE ? (int)op->job->length : 0;
-	end_change(op, op->job->length, error == 0, error ? error : answer);
+		object->fresh = false;
+	/* the kernel says it once, to whoever asks first: it may be about any of them */
+	if (op->failures != object->failures) {
+		TAILQ_CONCAT(&object->fua_syncing, &object->fua_waiting, link);
+		error = error ? error : -EIO;
+	}
+	TAILQ_CONCAT(&synced, &object->fua_syncing, link);
+	if (!TAILQ_EMPTY(&object->fua_waiting))
+		sync_start(object);
+	while ((op = TAILQ_FIRST(&synced))) {
+		TAILQ_REMOVE(&synced, op, link);
+		int answer = op->job->op == XSEG_OP_WRITE ? (int)op->job->length : 0;
+		end_change(op, op->job->length, error == 0, error ? error : answer);
+	}
+}
+
+static void sync_start(struct file_object *object)
+{
+	struct file_op *op = TAILQ_FIRST(&object->fua_waiting);
+	TAILQ_CONCAT(&object->fua_syncing, &object->fua_waiting, link);
+	op->sync_name = object->fresh;
+	op->failures = object->failures;
+	worker_run(op->shard->peer, &op->work, sync_run, sync_done);
 }
 
 /* A change was done, whole: complete, unless it is to be durable first. */
 static void finish_change(struct file_op *op, int result)
 {
+	struct file_object *object = op->object;
 	if (!(op->job->flags & XSEG_F_FUA)) {
 		end_change(op, op->job->length, false, result);
 		return;
 	}
-	op->sync_name = op->object->fresh;
-	worker_run(op->shard->peer, &op->work, sync_run, sync_done);
+	TAILQ_INSERT_TAIL(&object->fua_waiting, op, link);
+	if (TAILQ_EMPTY(&object->fua_syncing))
+		sync_start(object);
 }
 
 /* --- bytes to and from the file ------------------------------------------------------------ */
