@@ -405,8 +405,7 @@ static bool flush_send(struct peer *peer, struct cache_local *local)
 		return false;
 	}
 	bool settles = load(&volume->settling) > 0;
-	local->sent_sign =
-		settles ? cache_sync_sign(peer, local->sent_epoch, local->sent_forwarded) : 0;
+	local->sent_sign = settles ? cache_sync_sign(local->sent_epoch, local->sent_forwarded) : 0;
 	call->op = XSEG_OP_FLUSH;
 	call->flags = settles ? XSEG_F_FUA : 0;
 	call->key.volume = atomic_load(&volume->id);

@@ -73,8 +73,8 @@ bool cache_sync_failures(struct peer *peer, struct cache_local *local);
 bool cache_sync_answer(struct peer *peer, struct cache_local *local);
 bool cache_sync_journal(struct peer *peer, struct cache_local *local);
 /* What was written up to there, in one number: it is another one after any write, as all that it is
-   made of only grows, and after a time in which writes were passed on without being counted. */
-uint64_t cache_sync_sign(const struct peer *peer, uint32_t epoch, uint64_t forwarded);
+   made of only grows. */
+uint64_t cache_sync_sign(uint32_t epoch, uint64_t forwarded);
 /* What waits in the journal is taken back; false: it is being written. */
 bool cache_sync_cancel(struct peer *peer, struct cache_local *local);
 

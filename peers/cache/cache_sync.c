@@ -23,10 +23,7 @@ void cache_sync_fenced(struct peer *peer, struct job *job)
 	cache->hurry = true;
 }
 
-uint64_t cache_sync_sign(const struct peer *peer, uint32_t epoch, uint64_t forwarded)
-{
-	return epoch + forwarded + atomic_load(&cache_shared(peer)->phases);
-}
+uint64_t cache_sync_sign(uint32_t epoch, uint64_t forwarded) { return epoch + forwarded; }
 
 static bool settles(const struct job *job)
 {
@@ -289,7 +286,7 @@ static void settle(struct peer *peer, struct cache_local *local, struct job *job
 	bool over = durable(local, epoch) || atomic_load(&volume->flushing);
 	atomic_fetch_add(&volume->settling, 1);
 	if (over && atomic_load(&volume->settled) !=
-			    cache_sync_sign(peer, epoch, atomic_load(&volume->forwarded)))
+			    cache_sync_sign(epoch, atomic_load(&volume->forwarded)))
 		cache_sync_wrote(peer, local);
 	sync_wait(peer, local, job, epoch);
 }
@@ -342,8 +339,14 @@ void cache_sync_wrote(struct peer *peer, struct cache_local *local)
 	atomic_fetch_add(&local->volume->forwarded, 1);
 }
 
+/* While all is passed on, nothing of it is counted. */
 void cache_sync_needs_flush(struct peer *peer, struct cache_local *local)
 {
-	if (atomic_load(&local->volume->bypass))
-		cache_sync_wrote(peer, local);
+	struct cache_volume *volume = local->volume;
+	uint32_t phases = atomic_load(&cache_shared(peer)->phases);
+	if (!atomic_load(&volume->bypass) && cache_phase_now(peer) == CACHE_CACHING &&
+		atomic_load(&volume->phases) == phases)
+		return;
+	cache_sync_wrote(peer, local);
+	atomic_store(&volume->phases, phases); /* last: whoever sees it sees the count */
 }

@@ -36,6 +36,7 @@ struct cache_volume {
 	_Atomic uint32_t failures; /* grows: a write-back or flush has failed */
 	_Atomic uint32_t redo;	   /* grows: a flush has failed, what was written is in doubt */
 	_Atomic uint64_t calm_ns;  /* for want of room alone no epoch is closed before */
+	_Atomic uint32_t phases;   /* of the cache, when it was counted in `forwarded` last */
 	_Atomic uint32_t bypass;   /* shards that have entries of writes on their way past them */
 	/* writes that went past the epochs, as far as answered, and as far as flushed */
 	_Alignas(64) _Atomic uint64_t forwarded, forwarded_flushed; /* from here on: each turn */

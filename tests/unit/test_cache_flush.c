@@ -404,6 +404,32 @@ UNIT(test_settle_beside_flush)
 	crig_end(&crig);
 }
 
+/* A time in which writes are not counted. */
+static void pass_on(struct crig *crig)
+{
+	ck_assert_int_eq(crig_control(crig, CACHE_DRAIN, 0, 0, NULL), 0);
+	ck_assert_int_eq(crig_write(crig, 1, 0, 4096, 8, 0), 0);
+	ck_assert_int_eq(crig_control(crig, CACHE_BEGIN, 0, 0, NULL), 0);
+}
+
+/* What was passed on the store has to be flushed for, though nothing is dirty. */
+UNIT_LOOP(test_passed, 2)
+{
+	struct crig crig;
+	crig_begin(&crig, (unsigned)_i + 1, LATE);
+	ck_assert_int_eq(crig_flush(&crig), 0);
+	for (unsigned n = 0; n < 2; n++) {
+		pass_on(&crig);
+		uint32_t before = crig_count(&crig, XSEG_OP_FLUSH);
+		ck_assert_int_eq(crig_flush(&crig), 0);
+		ck_assert_uint_gt(crig_count(&crig, XSEG_OP_FLUSH), before);
+		before = crig_count(&crig, XSEG_OP_FLUSH);
+		ck_assert_int_eq(crig_flush(&crig), 0);
+		ck_assert_uint_eq(crig_count(&crig, XSEG_OP_FLUSH), before);
+	}
+	crig_end(&crig);
+}
+
 /* The store itself is to have it, whatever else is enough for a FLUSH; nothing is done for it when
    nothing was written since. */
 UNIT_LOOP(test_settle, 4)
@@ -432,10 +458,7 @@ UNIT_LOOP(test_settle, 4)
 	atomic_store(&crig_store(&crig)->fail_flush, 0);
 	ck_assert_uint_ge(settle(&crig, 0), 1);
 	ck_assert(crig_has(&crig, 1, 0, 4096, 9));
-	/* after a time in which writes were not counted */
-	ck_assert_int_eq(crig_control(&crig, CACHE_DRAIN, 0, 0, NULL), 0);
-	ck_assert_int_eq(crig_write(&crig, 1, 0, 4096, 8, 0), 0);
-	ck_assert_int_eq(crig_control(&crig, CACHE_BEGIN, 0, 0, NULL), 0);
+	pass_on(&crig);
 	ck_assert_uint_ge(settle(&crig, 0), 1);
 	ck_assert_uint_eq(settle(&crig, 0), 0);
 	/* a FLUSH alone asks no more of the store than ever */
