@@ -172,7 +172,9 @@ def loopback(table, options):
 
 # --- distance -------------------------------------------------------------------------------------
 
-SHAPES = {"read 4 KiB QD1": (4096, 1), "read 4 KiB QD64": (4096, 64), "read 1 MiB QD32": (MIB, 32)}
+READ, COMMIT = {"mix": 100}, {"mix": 0, "flush": 1}
+SHAPES = {"read 4 KiB QD1": (4096, 1, READ), "read 4 KiB QD64": (4096, 64, READ),
+          "read 1 MiB QD32": (MIB, 32, READ), "write 4 KiB and flush": (4096, 1, COMMIT)}
 
 
 class Nbd:
@@ -193,11 +195,11 @@ class Nbd:
                            f"{folder}/relay"])]
         time.sleep(0.5)
 
-    def read(self, block, depth, seconds):
-        rw = "read" if block > 65536 else "randread"
+    def rate(self, block, depth, seconds, kind=READ):
+        rw = "randwrite" if kind is COMMIT else "read" if block > 65536 else "randread"
         uri = f"nbd://127.0.0.1:{self.reached}"
         job = fio.jobs(self.folder, [("bench", uri)], rw, depth, max(1, round(seconds)), self.size,
-                       block=str(block))[0]
+                       *(["--fsync=1"] if kind is COMMIT else []), block=str(block))[0]
         return job["iops"]
 
     def end(self):
@@ -207,12 +209,13 @@ class Nbd:
 
 
 def distance_round(table, bridge, nbd, rtt, seconds):
-    for shape, (block, depth) in SHAPES.items():
-        words = {"size": SIZE, "bs": block, "qd": depth, "mix": 100, "fill": "no",
-                 "seconds": seconds, "pattern": "sequential" if block == MIB else "random"}
-        found = {"bridge": bridge.near.load("far0", **words)["ops_per_second"],
-                 "nbdkit": nbd.read(block, depth, seconds),
-                 "cache": bridge.near.load("cache0", **words)["ops_per_second"]}
+    for shape, (block, depth, kind) in SHAPES.items():
+        words = {"size": SIZE, "bs": block, "qd": depth, "fill": "no", "seconds": seconds,
+                 "pattern": "sequential" if block == MIB else "random", **kind}
+        found = {"nbdkit": nbd.rate(block, depth, seconds, kind)}
+        for who, peer in (("bridge", "far0"), ("cache", "cache0")):
+            run = bridge.near.load(peer, **words)
+            found[who] = run["write" if kind is COMMIT else "read"]["ops"] / run["seconds"]
         for who, rate in found.items():
             table.add(f"{who}, {shape}, RTT {rtt}", rate * block if block == MIB else rate)
 
@@ -232,7 +235,7 @@ def distance(table, options):
                     distance_round(table, bridge, nbd, rtt, options.seconds)
         finally:
             nbd.end()
-    for shape, (block, _) in SHAPES.items():
+    for shape, (block, _, _) in SHAPES.items():
         unit, scale = ("GB/s", 1e-9) if block == MIB else ("1/s", 1)
         for rtt in RTTS:
             for who in ("nbdkit", "bridge", "cache"):
@@ -268,7 +271,7 @@ def tier_round(table, bridge, link, name, seconds, rtt):
 
 def mount_round(table, bridge, link, nbd, rtt, seconds):
     tier_round(table, bridge, link, f"RTT {rtt}", seconds, rtt)
-    table.add(f"nbdkit, first, RTT {rtt}", nbd.read(MIB, 1, seconds) * MIB)
+    table.add(f"nbdkit, first, RTT {rtt}", nbd.rate(MIB, 1, seconds) * MIB)
 
 
 class Pull:

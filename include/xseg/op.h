@@ -72,7 +72,8 @@ enum {
 				      -EOPNOTSUPP where there is none;
 				      CONTROL, PREFETCH: -ENOTCONN, done or not, while a
 				      bridge is down */
-	XSEG_F_NO_CACHE = 1 << 5,  /* do not keep it */
+	XSEG_F_NO_CACHE = 1 << 5,  /* do not keep it; WRITE with FUA: durable at the store itself,
+				      no journal on the way counts */
 	XSEG_F_URGENT = 1 << 6,	   /* somebody is blocked on it */
 	XSEG_F_READ_ONLY = 1 << 7, /* OPEN: will not write */
 };

@@ -417,6 +417,26 @@ static bool flush_send(struct peer *peer, struct cache_local *local)
 	return true;
 }
 
+/* Each write after `durable` was durable when it was answered: the store need not be asked. */
+static bool flush_needless(struct peer *peer, struct cache_local *local)
+{
+	struct cache_volume *volume = local->volume;
+	uint32_t from = load(&volume->durable);
+	if (cache_epoch_before(from, load(&volume->plain)) ||
+		atomic_load(&volume->forwarded_flushed) < local->sent_forwarded)
+		return false;
+	bool settled =
+		!cache_epoch_before(from, load(&volume->unsettled)) &&
+		atomic_load(&volume->settled) == cache_sync_sign(from, local->sent_forwarded);
+	if (!settled && load(&volume->settling) > 0)
+		return false;
+	local->sent_sign = settled ? cache_sync_sign(local->sent_epoch, local->sent_forwarded) : 0;
+	cache_of(peer)->writeback.calls_out++;
+	local->flush_ns = peer_now_ns(peer);
+	flush_succeeded(peer, local);
+	return true;
+}
+
 static bool local_flush(struct peer *peer, struct cache_local *local)
 {
 	struct cache_volume *volume = local->volume;
@@ -434,7 +454,7 @@ static bool local_flush(struct peer *peer, struct cache_local *local)
 	local->sent_forwarded = forwarded;
 	if (flush_wanted(peer, local, &epoch)) {
 		local->sent_epoch = epoch;
-		if (flush_send(peer, local))
+		if (flush_needless(peer, local) || flush_send(peer, local))
 			return true;
 	}
 	atomic_store(&volume->flushing, 0);

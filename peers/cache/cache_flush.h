@@ -31,6 +31,7 @@ struct cache_run {
 	uint32_t count;	   /* entries */
 	uint32_t pending;  /* calls */
 	uint32_t redo;	   /* the volume's, when it was sent */
+	unsigned flags;	   /* of its writes */
 	uint64_t alone_ns; /* since when, if none was on its way; else 0 */
 	int error;
 	uint32_t entries[CACHE_RUN_BUCKETS];

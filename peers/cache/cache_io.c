@@ -103,7 +103,9 @@ static void io_write(struct peer *peer, struct cache_object *object, struct job 
 		return;
 	}
 	uint32_t mode = atomic_load_explicit(&object->local->volume->mode, memory_order_relaxed);
-	if (unlikely(cache_phase_now(peer) != CACHE_CACHING || mode >= countof(cache_modes)))
+	unsigned past = XSEG_F_FUA | XSEG_F_NO_CACHE; /* the store itself is to have it */
+	if (unlikely(cache_phase_now(peer) != CACHE_CACHING || mode >= countof(cache_modes) ||
+		     (job->flags & past) == past))
 		mode = CACHE_WRITETHROUGH;
 	/* in another mode, so that it is not at the store before what was asked for earlier */
 	if (mode == CACHE_WRITEBACK && unlikely(cache_bypass_any(peer)) &&

@@ -115,13 +115,18 @@ bool cache_run_gather(struct peer *peer, struct cache_epoch *epoch)
 
 /* --- the answer -------------------------------------------------------------------------- */
 
+static uint64_t runs_most(const struct cache_writeback *writeback)
+{
+	uint64_t most = CACHE_RUNS_LEAST + CACHE_RUNS_LEAST * (writeback->alone_ns / RUN_NEAR_NS);
+	return most < CACHE_RUNS ? most : CACHE_RUNS;
+}
+
 bool cache_run_may_start(const struct cache *cache)
 {
 	const struct cache_writeback *writeback = &cache->writeback;
-	uint64_t most = CACHE_RUNS_LEAST + CACHE_RUNS_LEAST * (writeback->alone_ns / RUN_NEAR_NS);
 	if (writeback->runs_out < CACHE_RUNS_LEAST)
 		return true;
-	return writeback->runs_out < (most < CACHE_RUNS ? most : CACHE_RUNS) &&
+	return writeback->runs_out < runs_most(writeback) &&
 	       writeback->writing < CACHE_RUNS_BUCKETS;
 }
 
@@ -197,6 +202,22 @@ static bool is_discarded(const struct cache_run *run)
 
 /* --- the calls --------------------------------------------------------------------------- */
 
+/*
+ * Where somebody waits for the epoch, the store is far away, and all can be on its way at once,
+ * each write is durable when it is answered: one round trip, in place of one for the writes and one
+ * for the flush. NO_CACHE: of a journal on the way, too.
+ */
+static unsigned run_flags(
+	const struct cache *cache, struct cache_volume *volume, const struct cache_epoch *epoch)
+{
+	uint64_t most = runs_most(&cache->writeback);
+	if (most == CACHE_RUNS_LEAST || epoch->dirty.count > most ||
+		cache_epoch_before(atomic_load(&volume->wanted), epoch->number) ||
+		!cache_epoch_before(atomic_load(&volume->plain), epoch->number))
+		return 0;
+	return XSEG_F_FUA | (atomic_load(&volume->settling) > 0 ? XSEG_F_NO_CACHE : 0u);
+}
+
 static int run_call(struct cache_run *run, const struct xseg_key *key, uint32_t at, uint32_t length,
 	const uint32_t *pages, uint32_t count, struct call **out)
 {
@@ -205,6 +226,7 @@ static int run_call(struct cache_run *run, const struct xseg_key *key, uint32_t 
 		return error;
 	struct call *call = *out;
 	call->op = is_discarded(run) ? XSEG_OP_PREFETCH : XSEG_OP_WRITE;
+	call->flags = run->flags;
 	/* the store may know before us that another has had the volume; 1: of no known term */
 	uint64_t term = atomic_load_explicit(&run->local->volume->term, memory_order_relaxed);
 	call->arg1 = term ? term : 1;
@@ -264,8 +286,12 @@ static void run_mark(struct cache_run *run)
 	run->epoch->writing += run->count;
 	run->redo = atomic_load(&run->local->volume->redo);
 	cache->writeback.writing += run->count;
-	run->alone_ns = cache->writeback.runs_out == 0 ? peer_now_ns(run->peer) : 0;
+	run->alone_ns = cache->writeback.runs_out == 0 && !run->flags ? peer_now_ns(run->peer) : 0;
 	cache->writeback.runs_out++;
+	if (!(run->flags & XSEG_F_FUA))
+		cache_epoch_raise(&run->local->volume->plain, run->epoch->number);
+	if (!(run->flags & XSEG_F_NO_CACHE))
+		cache_epoch_raise(&run->local->volume->unsettled, run->epoch->number);
 }
 
 uint64_t cache_run_start(struct peer *peer, struct cache_local *local, struct cache_epoch *epoch)
@@ -281,6 +307,7 @@ uint64_t cache_run_start(struct peer *peer, struct cache_local *local, struct ca
 	run->local = local;
 	run->epoch = epoch;
 	run->error = 0;
+	run->flags = run_flags(cache, local->volume, epoch);
 	place.record = about(peer, epoch->dirty.head)->object;
 	must(cache_meta_key(peer, place.record, &key));
 	place.object = xcache_find_object(cache->index, &key);

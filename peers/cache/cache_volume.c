@@ -59,6 +59,8 @@ struct cache_volume *cache_volume_get(struct peer *peer, uint64_t id)
 				atomic_store(&volume->durable, epoch);
 				atomic_store(&volume->open, epoch + 1);
 				atomic_store(&volume->touched, epoch);
+				atomic_store(&volume->plain, epoch);
+				atomic_store(&volume->unsettled, epoch);
 			}
 			atomic_store_explicit(&volume->id, id, memory_order_release);
 			atomic_fetch_add(&shared->volume_count, 1);

@@ -35,9 +35,12 @@ struct cache_volume {
 	_Atomic uint32_t wanted;   /* up to and with this one somebody waits for `durable` */
 	_Atomic uint32_t failures; /* grows: a write-back or flush has failed */
 	_Atomic uint32_t redo;	   /* grows: a flush has failed, what was written is in doubt */
-	_Atomic uint64_t calm_ns;  /* for want of room alone no epoch is closed before */
-	_Atomic uint32_t phases;   /* of the cache, when it was counted in `forwarded` last */
-	_Atomic uint32_t bypass;   /* shards that have entries of writes on their way past them */
+	/* the last epoch that has writes which are not durable when they are answered, and the last
+	   with some that may then be in a journal on the way */
+	_Atomic uint32_t plain, unsettled;
+	_Atomic uint64_t calm_ns; /* for want of room alone no epoch is closed before */
+	_Atomic uint32_t phases;  /* of the cache, when it was counted in `forwarded` last */
+	_Atomic uint32_t bypass;  /* shards that have entries of writes on their way past them */
 	/* writes that went past the epochs, as far as answered, and as far as flushed */
 	_Alignas(64) _Atomic uint64_t forwarded, forwarded_flushed; /* from here on: each turn */
 	_Atomic int error;	    /* of the last write-back or flush; 0: none */

@@ -92,6 +92,7 @@ struct setting {
 	unsigned lanes;
 	bool store_acks; /* a FLUSH is answered when the store has it */
 	bool prefix; /* of epochs, without any FLUSH: not where writes may go past (ack=blocker) */
+	bool far;    /* each write takes the store long */
 };
 
 static unsigned any(struct theory *t, unsigned below)
@@ -412,6 +413,16 @@ static void check_log(struct theory *t)
 
 /* --- the theory ---------------------------------------------------------------------------- */
 
+/* Then writes that somebody waits for are durable by themselves. */
+static void far(const struct theory *t)
+{
+	static const char rules[] = "ops=write delay=5000 jitter=3000";
+	char path[300];
+	snprintf(path, sizeof(path), "%s/rules", t->rig.dir);
+	int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+	cr_assert(write(fd, rules, strlen(rules)) == (ssize_t)strlen(rules) && close(fd) == 0);
+}
+
 static void begin(struct theory *t)
 {
 	char peers[800];
@@ -419,10 +430,12 @@ static void begin(struct theory *t)
 	rig_open(&t->rig, 96u << 20);
 	snprintf(t->log, sizeof(t->log), "%s/log", t->rig.dir);
 	snprintf(peers, sizeof(peers),
-		"c0=cached,edge.store=r0,size=%uM,epoch=20ms,age=50ms,%s "
+		"c0=cached,edge.store=%s,size=%uM,epoch=20ms,age=50ms,%s "
+		"d0=blocker_meddle,edge.store=r0,rules=@/rules "
 		"r0=blocker_record,edge.store=m0,log=@/log,data=heads "
 		"m0=blocker_memory,size=32M",
-		t->setting->lanes, t->setting->options);
+		t->setting->far ? "d0" : "r0", t->setting->lanes, t->setting->options);
+	far(t);
 	rig_start(&t->rig, 0, t->setting->lanes, peers);
 	rig_client(&t->rig, &t->client, "c0");
 }
@@ -441,20 +454,23 @@ static void end(struct theory *t)
 }
 
 static const struct setting settings[] = {
-	{"mode=writeback,policy=clock2q", 1, true, false},
-	{"mode=writeback,policy=s3fifo,read-ahead=64K,bypass=256K", 2, true, false},
+	{"mode=writeback,policy=clock2q", 1, true, false, false},
+	{"mode=writeback,policy=s3fifo,read-ahead=64K,bypass=256K", 2, true, false, false},
 	/* little room: writes go past, or where they may not, wait */
-	{"mode=writeback,policy=lru,dirty-soft=5,dirty-hard=20", 3, true, false},
-	{"mode=writeback,policy=lru,dirty-soft=5,dirty-hard=20,ack=volatile", 3, false, true},
+	{"mode=writeback,policy=lru,dirty-soft=5,dirty-hard=20", 3, true, false, false},
+	{"mode=writeback,policy=lru,dirty-soft=5,dirty-hard=20,ack=volatile", 3, false, true,
+		false},
 	{"mode=writeback,policy=clock2q,ack=journal,journal=@/journal,journal-size=16M", 1, false,
-		true},
-	{"mode=writeback,policy=lru,ack=journal,journal=@/journal,journal-size=16M", 2, false,
-		true},
-	{"mode=writeback,policy=s3fifo,ack=volatile", 2, false, true},
-	{"mode=writeback,policy=clock2q,strict=no,share=40", 1, true, false},
-	{"mode=writethrough,policy=lru", 1, true, false},
-	{"mode=writethrough,policy=clock2q,read-ahead=256K", 2, true, false},
-	{"mode=writearound,policy=s3fifo", 1, true, false},
+		true, false},
+	{"mode=writeback,policy=lru,ack=journal,journal=@/journal,journal-size=16M", 2, false, true,
+		false},
+	{"mode=writeback,policy=s3fifo,ack=volatile", 2, false, true, false},
+	{"mode=writeback,policy=clock2q,strict=no,share=40", 1, true, false, false},
+	{"mode=writethrough,policy=lru", 1, true, false, false},
+	{"mode=writethrough,policy=clock2q,read-ahead=256K", 2, true, false, false},
+	{"mode=writearound,policy=s3fifo", 1, true, false, false},
+	{"mode=writeback,policy=clock2q", 1, true, false, true},
+	{"mode=writeback,policy=s3fifo,bypass=256K", 2, true, false, true},
 };
 
 static void try(const struct setting *setting, unsigned seed)
@@ -539,10 +555,13 @@ static void crash(struct theory *t)
 }
 
 static const struct setting crash_settings[] = {
-	{"ack=journal,journal=@/journal,journal-size=16M,epoch=20ms,age=50ms", 1, false, false},
-	{"ack=journal,journal=@/journal,journal-size=16M,epoch=20ms,age=10s", 2, false, false},
-	{"ack=journal,journal=@/journal,journal-size=64M,epoch=1s,age=10s", 3, false, false},
-	{"ack=blocker,journal=@/journal,journal-size=16M,epoch=20ms,age=50ms", 2, false, false},
+	{"ack=journal,journal=@/journal,journal-size=16M,epoch=20ms,age=50ms", 1, false, false,
+		false},
+	{"ack=journal,journal=@/journal,journal-size=16M,epoch=20ms,age=10s", 2, false, false,
+		false},
+	{"ack=journal,journal=@/journal,journal-size=64M,epoch=1s,age=10s", 3, false, false, false},
+	{"ack=blocker,journal=@/journal,journal-size=16M,epoch=20ms,age=50ms", 2, false, false,
+		false},
 };
 
 /* After the crash nobody knows what of the rest is there: what is read then is what counts. */
@@ -603,7 +622,7 @@ Theory((unsigned setting, unsigned seed), cache, journal_brings_back, .timeout =
 }
 
 TheoryDataPoints(cache, store_is_a_prefix) = {
-	DataPoints(unsigned, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10),
+	DataPoints(unsigned, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12),
 	DataPoints(unsigned, 1, 2),
 };
 

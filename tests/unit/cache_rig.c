@@ -97,6 +97,7 @@ static void store_take(struct peer *peer, struct job *job)
 	struct crig_store *store = store_of(peer);
 	struct crig_shard *shard = peer->state;
 	uint64_t late_ns = job->op == XSEG_OP_READ    ? atomic_load(&store->read_ns)
+			   : job->op == XSEG_OP_WRITE ? atomic_load(&store->write_ns)
 			   : job->op == XSEG_OP_FLUSH ? atomic_load(&store->flush_ns)
 						      : 0;
 	if (store_holds(store, job)) {

@@ -33,7 +33,7 @@ struct crig_store {
 	_Atomic bool hold_flush;   /* flushes alone */
 	_Atomic bool flushes_pass; /* flushes do not, even so */
 	_Atomic uint32_t held;
-	_Atomic uint64_t read_ns, flush_ns; /* so long they take */
+	_Atomic uint64_t read_ns, write_ns, flush_ns; /* so long they take */
 	pthread_mutex_t mutex;
 	uint32_t count;
 	struct crig_event events[CRIG_EVENTS];

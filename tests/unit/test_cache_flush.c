@@ -468,3 +468,99 @@ UNIT_LOOP(test_settle, 4)
 	ck_assert_uint_eq(crig_count_with(&crig, XSEG_OP_FLUSH, XSEG_F_FUA), before);
 	crig_end(&crig);
 }
+
+/* Written past the cache, behind what is dirty in its place. */
+UNIT_LOOP(test_past, 2)
+{
+	struct crig crig;
+	crig_begin(&crig, (unsigned)_i + 1, LATE ",ack=volatile");
+	ck_assert_int_eq(crig_write(&crig, 1, 0, 4096, 1, XSEG_F_FUA), 0);
+	ck_assert_uint_eq(crig_count(&crig, XSEG_OP_WRITE), 0);
+	ck_assert_int_eq(crig_write(&crig, 1, 512, 512, 2, XSEG_F_FUA | XSEG_F_NO_CACHE), 0);
+	ck_assert_uint_eq(crig_count_with(&crig, XSEG_OP_WRITE, XSEG_F_FUA), 1);
+	ck_assert(crig_has(&crig, 1, 0, 512, 1));
+	ck_assert(crig_has(&crig, 1, 512, 512, 2));
+	ck_assert(crig_has(&crig, 1, 1024, 3072, 1));
+	ck_assert(crig_reads(&crig, 1, 512, 512, 2));
+	crig_end(&crig);
+}
+
+/* What the store hears when the bucket is written and then flushed: writes that are durable when
+   they are answered, and FLUSHes. */
+struct heard {
+	uint32_t fua, settled, flushes;
+};
+
+static struct heard hear(struct crig *crig, uint8_t value, unsigned flush_flags)
+{
+	struct client_request flush = {.op = XSEG_OP_FLUSH, .flags = flush_flags, .key.volume = 1};
+	struct heard before = {crig_count_with(crig, XSEG_OP_WRITE, XSEG_F_FUA),
+		crig_count_with(crig, XSEG_OP_WRITE, XSEG_F_NO_CACHE),
+		crig_count(crig, XSEG_OP_FLUSH)};
+	ck_assert_int_eq(crig_write(crig, 1, 0, 4096, value, 0), 0);
+	ck_assert_int_eq(client_do(&crig->rig.client, &flush), 0);
+	ck_assert(crig_has(crig, 1, 0, 4096, value));
+	return (struct heard){crig_count_with(crig, XSEG_OP_WRITE, XSEG_F_FUA) - before.fua,
+		crig_count_with(crig, XSEG_OP_WRITE, XSEG_F_NO_CACHE) - before.settled,
+		crig_count(crig, XSEG_OP_FLUSH) - before.flushes};
+}
+
+/* Writes to a store that is far away are durable by themselves where somebody waits for that. */
+UNIT(test_far)
+{
+	struct crig crig;
+	crig_begin(&crig, 1, LATE);
+	struct crig_store *store = crig_store(&crig);
+	atomic_store(&store->write_ns, 8000000);
+	struct heard heard = hear(&crig, 1, 0); /* that it is far shows by then */
+	ck_assert_uint_eq(heard.fua, 0);
+	ck_assert_uint_ge(heard.flushes, 1);
+	for (uint8_t n = 2; n < 5; n++) {
+		heard = hear(&crig, n, 0);
+		ck_assert_uint_eq(heard.fua, 1);
+		ck_assert_uint_eq(heard.settled, 0);
+		ck_assert_uint_eq(heard.flushes, 0);
+	}
+	/* a journal on the way may have those */
+	heard = hear(&crig, 5, XSEG_F_FUA);
+	ck_assert_uint_eq(heard.settled, 1);
+	ck_assert_uint_eq(heard.flushes, 1);
+	heard = hear(&crig, 6, XSEG_F_FUA);
+	ck_assert_uint_eq(heard.settled, 1);
+	ck_assert_uint_eq(heard.flushes, 0);
+	ck_assert_uint_eq(hear(&crig, 7, 0).flushes, 0);
+	ck_assert_uint_eq(hear(&crig, 8, XSEG_F_FUA).flushes, 1);
+	/* what was passed on is not durable */
+	pass_on(&crig);
+	ck_assert_uint_eq(hear(&crig, 9, 0).flushes, 1);
+	ck_assert_uint_eq(hear(&crig, 10, 0).flushes, 0);
+	/* nor is more than can be on its way at once */
+	uint32_t before = crig_count_with(&crig, XSEG_OP_WRITE, XSEG_F_FUA);
+	for (uint32_t object = 0; object < CRIG_OBJECTS; object++)
+		ck_assert_int_eq(crig_write(&crig, object, 0, CRIG_BYTES, 11, 0), 0);
+	heard = hear(&crig, 12, 0);
+	ck_assert_uint_eq(heard.flushes, 1);
+	ck_assert_uint_eq(crig_count_with(&crig, XSEG_OP_WRITE, XSEG_F_FUA), before);
+	for (uint32_t object = 2; object < CRIG_OBJECTS; object++)
+		ck_assert(crig_has(&crig, object, 0, CRIG_BYTES, 11));
+	crig_end(&crig);
+}
+
+/* A write that is not durable has to be written again, and none before it is taken for durable. */
+UNIT(test_far_fails)
+{
+	struct crig crig;
+	crig_begin(&crig, 1, LATE);
+	struct crig_store *store = crig_store(&crig);
+	atomic_store(&store->write_ns, 8000000);
+	hear(&crig, 1, 0);
+	atomic_store(&store->fail_write, -EIO);
+	ck_assert_int_eq(crig_write(&crig, 1, 0, 4096, 2, 0), 0);
+	ck_assert_int_eq(crig_flush(&crig), -EIO);
+	ck_assert_int_ne(crig_state(&crig).dirty, 0);
+	atomic_store(&store->fail_write, 0);
+	ck_assert_int_eq(crig_flush(&crig), 0);
+	ck_assert(crig_has(&crig, 1, 0, 4096, 2));
+	ck_assert_uint_eq(hear(&crig, 3, 0).fua, 1);
+	crig_end(&crig);
+}
