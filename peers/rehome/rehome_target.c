@@ -22,18 +22,16 @@ static void answer(const struct rehome *rehome, struct job *job, uint64_t term)
 
 static void loaded(struct call *call) { call_end(call); }
 
-/* Asked for it, our composer knows it when it comes. */
+/* A hint that is refused, as soon as our composer knows the volume: so it does when that comes. */
 static void load(struct rehome *rehome, uint64_t id)
 {
 	struct call *call = NULL;
 	if (call_begin(rehome->peer, &call) != 0)
 		return;
-	call->op = XSEG_OP_INFO;
+	call->op = XSEG_OP_PREFETCH;
 	call->key.volume = id;
-	if (call_pages(call, sizeof(struct xseg_volume_info)) == 0)
-		call_submit(call, REHOME_HERE, loaded);
-	else
-		call_end(call);
+	call->offset = UINT64_MAX;
+	call_submit(call, REHOME_HERE, loaded);
 }
 
 /* Its record is the same one here: both hosts have it in one store. */
@@ -50,7 +48,6 @@ static void looked(struct call *call)
 		job_fail(job, rc == -ENOENT || rc == -EOPNOTSUPP ? -EXDEV : rc);
 		return;
 	}
-	load(rehome_of(job->peer), job->key.volume);
 	answer(rehome_of(job->peer), job, 0);
 }
 
@@ -65,8 +62,10 @@ void rehome_target_offer(struct rehome *rehome, struct job *job)
 		answer(rehome, job, 0); /* we are here */
 		return;
 	}
-	if (rc == 0)
+	if (rc == 0) {
+		load(rehome, job->key.volume);
 		rc = rehome_volume_read_for(rehome, job, looked);
+	}
 	if (rc != 0)
 		job_fail(job, rc);
 }
