@@ -178,7 +178,9 @@ struct mapper_store {
 	struct mapper_ahead *ahead;
 	/* half of a volume's record was asked for: the other, and its home's, were read at once and
 	   wait here */
-	bool with_home; /* the next time */
+	bool with_home;		  /* the next time */
+	struct mapper_call fence; /* goes with the next record that is put */
+	int fenced;		  /* its result */
 	struct mapper_call together[3];
 	uint8_t waits[2][XSEG_RECORD_MAX];
 };
@@ -187,6 +189,9 @@ void mapper_store_open(struct mapper_store *store, struct mapper_shard *shard);
 /* XSEG_CONTROL_FENCE; 0 also where there is nothing to be fenced. */
 int mapper_store_fence(
 	struct mapper_store *store, uint64_t id, const struct map_home *home, unsigned flags);
+/* The same at the same time as the next record is put; what came of it, put or not. */
+void mapper_store_fence_along(struct mapper_store *store, uint64_t id, const struct map_home *home);
+int mapper_store_fenced(struct mapper_store *store);
 /* 0, or the error of a deletion that nobody has heard of. */
 int mapper_store_close(struct mapper_store *store);
 
@@ -464,6 +469,7 @@ int mapper_background_sweep(struct mapper_task *task);
 int mapper_background_sweep_state(struct mapper_task *task);
 int mapper_lease_renew(struct mapper_task *task);
 int mapper_lease_adopt(struct mapper_task *task);
+int mapper_control_claim(struct mapper_task *task);
 int mapper_control_acquire(struct mapper_task *task);
 int mapper_holder_renew(struct mapper_task *task);
 int mapper_control_release(struct mapper_task *task);

@@ -237,6 +237,7 @@ static int run_limits(struct mapper_task *task)
 const struct mapper_kind mapper_controls[MAP_CONTROLS] = {
 	[MAP_ACQUIRE] = {"acquire", CHANGE | QUICK | NAMED, MAPPER_ACQUIRES,
 		mapper_control_acquire},
+	[MAP_CLAIM] = {"claim", CHANGE | QUICK | NAMED, NO_COUNTER, mapper_control_claim},
 	[MAP_RELEASE] = {"release", CHANGE | QUICK, NO_COUNTER, mapper_control_release},
 	[MAP_PAGE] = {"page", QUICK | MAPPER_REMEMBERS, MAPPER_LOOKUPS, mapper_control_page},
 	[MAP_BITMAP] = {"bitmap", QUICK, MAPPER_BITMAPS, mapper_control_bitmap},

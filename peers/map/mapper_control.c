@@ -34,23 +34,44 @@ static int acquired(
 	return rc;
 }
 
-int mapper_control_acquire(struct mapper_task *task)
+/*
+ * Its store keeps out whoever had it before, and what is written from now on has another epoch,
+ * both at once: what that one still puts into the record fails, or was there first, and then the
+ * record is read again.
+ */
+static int begin(struct mapper_task *task, const struct map_home *home, struct map_head *head)
+{
+	task->store.keeps = task->store.remembers = true;
+	mapper_store_fence_along(&task->store, task->volume, home);
+	int rc = map_change_epoch(mapper_task_store(task), task->volume, false, head);
+	crash_point("mapper.acquire.epoch");
+	if (rc == 0)
+		rc = mapper_store_fenced(&task->store);
+	return rc;
+}
+
+static int held(struct mapper_task *task, const struct map_home *home, const struct map_head *head)
+{
+	int rc = mapper_lease_add(mapper_shared(task), home);
+	if (rc != 0)
+		return rc;
+	mapper_holder_note(task);
+	return acquired(task, &head->volume, home);
+}
+
+int mapper_control_claim(struct mapper_task *task)
 {
 	struct mapper_shared *shared = mapper_shared(task);
 	struct map_store *store = mapper_task_store(task);
 	struct map_claim claim = mapper_lease_claim(shared, 0);
 	struct map_home home = {0};
 	struct map_head head;
-	uint64_t term;
-	task->store.with_home = !(task->arg & MAP_READ_ONLY);
+	task->store.with_home = true;
 	int rc = read_again(task, &head);
-	if (rc == 0 && (task->arg & MAP_READ_ONLY))
-		return mapper_task_head(task, &head.volume, 0);
 	if (rc == 0)
 		rc = may_be_written(&head.volume);
 	if (rc != 0)
 		return rc;
-	bool had = mapper_lease_look(shared, task->volume, &term) == 0;
 	rc = map_home_acquire(store, task->volume, &claim, false, &home);
 	crash_point("mapper.acquire.home");
 	if (rc == 0 && home.flags & MAP_HOME_CHANGING) {
@@ -61,25 +82,26 @@ int mapper_control_acquire(struct mapper_task *task)
 	}
 	if (rc == -EBUSY)
 		mapper_task_blame_owner(task, &home);
-	if (rc != 0)
-		return rc;
-	/* before its record changes: what the one before us has done is done. If that one has
-	   changed it since we read it, it is read again */
-	rc = mapper_store_fence(&task->store, task->volume, &home, 0);
-	crash_point("mapper.acquire.fenced");
-	task->store.remembers = true;
-	if (rc == 0)
-		rc = map_change_epoch(store, task->volume, false, &head);
-	crash_point("mapper.acquire.epoch");
-	if (rc == 0)
-		rc = mapper_lease_add(shared, &home);
-	if (rc == 0) {
-		mapper_holder_note(task);
-		return acquired(task, &head.volume, &home);
+	return rc != 0 ? rc : held(task, &home, &head);
+}
+
+int mapper_control_acquire(struct mapper_task *task)
+{
+	struct mapper_shared *shared = mapper_shared(task);
+	struct map_home home;
+	struct map_head head;
+	int rc;
+	if (task->arg & MAP_READ_ONLY) {
+		rc = read_again(task, &head);
+		return rc != 0 ? rc : mapper_task_head(task, &head.volume, 0);
 	}
-	if (!had)
-		map_home_release(store, task->volume, shared->owner, home.term);
-	return rc;
+	rc = mapper_lease_known(shared, task->volume, &home);
+	if (rc == -ENOENT && mapper_lease_verify(task) == 0) /* our predecessor's claim */
+		rc = mapper_lease_known(shared, task->volume, &home);
+	if (rc != 0)
+		return -ECANCELED;
+	rc = begin(task, &home, &head);
+	return rc != 0 ? rc : held(task, &home, &head);
 }
 
 int mapper_control_release(struct mapper_task *task)

@@ -81,14 +81,20 @@ static int store_discard(struct map_store *s, struct xseg_key key)
 /* --- one request ---------------------------------------------------------------------------- */
 
 /* What was asked for before has been done. */
-static int store_do(struct mapper_store *store, struct mapper_call *call)
+/* The first one's result. */
+static int store_do_all(struct mapper_store *store, struct mapper_call *calls, unsigned count)
 {
 	int rc = store->revoked ? -EKEYREVOKED : discards_end(store);
 	if (rc != 0)
 		return rc;
-	mapper_call_all(store->shard, call, 1);
-	store->requests++;
-	return call->result;
+	mapper_call_all(store->shard, calls, count);
+	store->requests += count;
+	return calls->result;
+}
+
+static int store_do(struct mapper_store *store, struct mapper_call *call)
+{
+	return store_do_all(store, call, 1);
 }
 
 /* A whole page of a directory? */
@@ -443,19 +449,24 @@ static int store_put(struct map_store *s, struct xseg_key key, const void *from,
 	uint64_t *version)
 {
 	struct mapper_store *store = store_of(s);
-	struct mapper_call call = {.op = XSEG_OP_CAS,
-		.arg0 = *version,
-		.arg1 = XSEG_CAS_PUT,
-		.key = key,
-		.length = size,
-		.send = from};
+	struct mapper_call calls[2] = {{.op = XSEG_OP_CAS,
+					       .arg0 = *version,
+					       .arg1 = XSEG_CAS_PUT,
+					       .key = key,
+					       .length = size,
+					       .send = from},
+		store->fence};
 	ahead_forget(store, key);
 	int rc = may_put(store, key);
 	if (rc != 0)
 		return rc;
-	rc = store_do(store, &call);
+	bool fences = store->fence.op != XSEG_OP_NONE;
+	rc = store_do_all(store, calls, fences ? 2 : 1);
+	if (fences)
+		store->fenced = calls[1].result;
+	store->fence.op = XSEG_OP_NONE;
 	if (rc == 0 || rc == -EEXIST || rc == -ESTALE)
-		*version = call.value;
+		*version = calls[0].value;
 	if (key.epoch != XSEG_EPOCH_VOLUME)
 		return rc;
 	if (rc == 0)
@@ -479,23 +490,44 @@ static int store_drop(struct map_store *s, struct xseg_key key, uint64_t *versio
 	return rc;
 }
 
-int mapper_store_fence(
-	struct mapper_store *store, uint64_t id, const struct map_home *home, unsigned flags)
+static struct mapper_call fence_call(uint64_t id, const struct map_home *home, unsigned flags)
 {
-	struct mapper_call call = {.op = XSEG_OP_CONTROL,
+	return (struct mapper_call){.op = XSEG_OP_CONTROL,
 		.flags = flags,
 		.key = {.volume = id},
 		.arg0 = XSEG_CONTROL_FENCE,
 		.arg1 = home->term,
-		.offset = home->line};
-	int rc = store_do(store, &call);
-	return rc == -EOPNOTSUPP ? 0 : rc;
+		.offset = home->line,
+		.result = -EIO};
+}
+
+static int fenced(int rc) { return rc == -EOPNOTSUPP ? 0 : rc; }
+
+int mapper_store_fence(
+	struct mapper_store *store, uint64_t id, const struct map_home *home, unsigned flags)
+{
+	struct mapper_call call = fence_call(id, home, flags);
+	return fenced(store_do(store, &call));
+}
+
+void mapper_store_fence_along(struct mapper_store *store, uint64_t id, const struct map_home *home)
+{
+	store->fence = fence_call(id, home, 0);
+}
+
+int mapper_store_fenced(struct mapper_store *store)
+{
+	if (store->fence.op != XSEG_OP_NONE)
+		store->fenced = store_do(store, &store->fence);
+	store->fence.op = XSEG_OP_NONE;
+	return fenced(store->fenced);
 }
 
 void mapper_store_open(struct mapper_store *store, struct mapper_shard *shard)
 {
 	memset(store, 0, sizeof(*store));
 	store->shard = shard;
+	store->fence.op = XSEG_OP_NONE;
 	store->store = (struct map_store){
 		.read = store_read,
 		.write = store_write,

@@ -123,12 +123,59 @@ static int store_answer(struct call *call)
 	return rc == -EOPNOTSUPP ? 0 : rc;
 }
 
+static struct call *release_call(struct volume_step *step, void (*run)(struct volume_step *step))
+{
+	struct lease *lease = lease_of(step);
+	struct call *call = volume_step_call(step, run, XSEG_OP_CONTROL,
+		(struct xseg_key){.volume = lease->quiesce.volume->id}, 0);
+	if (!call)
+		return NULL;
+	call->arg0 = MAP_RELEASE;
+	call->arg1 = lease->next;
+	return call;
+}
+
+static void unclaimed(struct call *call)
+{
+	struct lease *lease = lease_of(call->context);
+	call_end(call);
+	want_end(lease, lease->error);
+}
+
+static void unclaim_ask(struct volume_step *step)
+{
+	struct call *call = release_call(step, unclaim_ask);
+	if (call)
+		call_submit(call, VOLUME_MAP, unclaimed);
+}
+
+static void want_ask(struct volume_step *step);
+
+/* Both have been answered. */
+static void want_had(struct lease *lease, int error)
+{
+	if (lease->error == 0)
+		lease->error = error;
+	if (--lease->pending > 0)
+		return;
+	if (lease->error == 0)
+		lease->error = take_head(lease, &lease->head);
+	if (lease->error == 0) {
+		want_end(lease, 0);
+	} else if (lease->error == -ECANCELED) { /* from the beginning */
+		lease->error = 0;
+		want_ask(step_of(lease));
+	} else {
+		unclaim_ask(step_of(lease));
+	}
+}
+
 static void fenced(struct call *call)
 {
 	struct lease *lease = lease_of(call->context);
 	int rc = store_answer(call);
 	crash_point("volume.lease.fenced");
-	want_end(lease, rc == 0 ? take_head(lease, &lease->head) : rc);
+	want_had(lease, rc);
 }
 
 static struct call *fence_call(struct volume_step *step, void (*run)(struct volume_step *step))
@@ -144,11 +191,32 @@ static struct call *fence_call(struct volume_step *step, void (*run)(struct volu
 	return call;
 }
 
+static void begun(struct call *call)
+{
+	struct lease *lease = lease_of(call->context);
+	int rc = volume_load_answer(call, &lease->head);
+	call_end(call);
+	crash_point("volume.lease.acquired");
+	want_had(lease, rc);
+}
+
+static void begin_ask(struct volume_step *step)
+{
+	struct call *call =
+		volume_load_call(step, begin_ask, lease_of(step)->quiesce.volume->id, NULL, 0);
+	if (call)
+		call_submit(call, VOLUME_MAP, begun);
+}
+
+/* Its store hears of it at the same time as the mapper goes on. */
 static void fence_ask(struct volume_step *step)
 {
 	struct call *call = fence_call(step, fence_ask);
-	if (call)
-		call_submit(call, VOLUME_STORE, fenced);
+	if (!call)
+		return;
+	lease_of(step)->pending = 2;
+	call_submit(call, VOLUME_STORE, fenced);
+	begin_ask(step);
 }
 
 static void want_answered(struct call *call)
@@ -156,7 +224,7 @@ static void want_answered(struct call *call)
 	struct lease *lease = lease_of(call->context);
 	struct volume_task *task = lease->task;
 	int rc = volume_load_answer(call, &lease->head);
-	crash_point("volume.lease.acquired");
+	crash_point("volume.lease.claimed");
 	if (rc == 0 && !lease->read_only) {
 		call_end(call);
 		fence_ask(step_of(lease));
@@ -178,10 +246,13 @@ static void want_answered(struct call *call)
 static void want_ask(struct volume_step *step)
 {
 	struct lease *lease = lease_of(step);
-	struct call *call = volume_load_call(step, want_ask, lease->quiesce.volume->id, NULL,
-		lease->read_only ? MAP_READ_ONLY : 0);
-	if (call)
-		call_submit(call, VOLUME_MAP, want_answered);
+	struct call *call =
+		volume_load_call(step, want_ask, lease->quiesce.volume->id, NULL, MAP_READ_ONLY);
+	if (!call)
+		return;
+	if (!lease->read_only)
+		call->arg0 = MAP_CLAIM;
+	call_submit(call, VOLUME_MAP, want_answered);
 }
 
 static void want_published(struct volume_flush *flush, int error)
@@ -374,14 +445,9 @@ static void left(struct call *call)
 
 static void release_ask(struct volume_step *step)
 {
-	struct lease *lease = lease_of(step);
-	struct call *call = volume_step_call(step, release_ask, XSEG_OP_CONTROL,
-		(struct xseg_key){.volume = lease->quiesce.volume->id}, 0);
-	if (!call)
-		return;
-	call->arg0 = MAP_RELEASE;
-	call->arg1 = lease->next;
-	call_submit(call, VOLUME_MAP, released);
+	struct call *call = release_call(step, release_ask);
+	if (call)
+		call_submit(call, VOLUME_MAP, released);
 }
 
 static void leave_ask(struct volume_step *step)

@@ -15,6 +15,7 @@ static struct map_memory *memory;
 static bool heal_at_start; /* the next one finds the store well again */
 static pthread_mutex_t memory_lock = PTHREAD_MUTEX_INITIALIZER;
 _Atomic bool mrig_hold;
+_Atomic int mrig_fence = -EOPNOTSUPP;
 bool mrig_small;
 _Atomic uint64_t mrig_spare;
 _Atomic unsigned mrig_held;
@@ -140,6 +141,7 @@ static int store_answer(struct job *job, uint64_t *value)
 	case XSEG_OP_COPY:
 		return store->copy(store, job->key, from, (uint32_t)job->offset, job->length);
 	case XSEG_OP_INFO: return store_info(job);
+	case XSEG_OP_CONTROL: return mrig_fence;
 	case XSEG_OP_CAS: return store_cas(job, value);
 	default:
 		return job->key.epoch >= XSEG_EPOCH_HOME ? list_records(job, value)
@@ -223,6 +225,7 @@ static const struct peer_ops store_ops = {
 		[XSEG_OP_DELETE] = store_take,
 		[XSEG_OP_CAS] = store_take,
 		[XSEG_OP_INFO] = store_take,
+		[XSEG_OP_CONTROL] = store_take,
 		[XSEG_OP_LIST] = store_take},
 };
 
@@ -393,7 +396,9 @@ unsigned mrig_list(struct mrig *mrig, unsigned room, char *names, size_t size)
 
 int mrig_acquire(struct mrig *mrig, uint64_t id, struct map_head_info *head)
 {
-	int rc = mrig_control(mrig, MAP_ACQUIRE, id, 0, NULL, 0);
+	int rc = mrig_control(mrig, MAP_CLAIM, id, 0, NULL, 0);
+	if (rc == 0)
+		rc = mrig_control(mrig, MAP_ACQUIRE, id, 0, NULL, 0);
 	if (rc == 0)
 		memcpy(head, mrig->out, sizeof(*head));
 	return rc;

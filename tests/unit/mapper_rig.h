@@ -31,6 +31,7 @@ struct map_memory *mrig_lock(void);
 void mrig_unlock(void);
 /* Requests to the store wait as long as this is true (not of the volume in mrig_spare). */
 extern _Atomic bool mrig_hold;
+extern _Atomic int mrig_fence; /* what FENCE is answered with; -EOPNOTSUPP */
 /* Before mrig_begin(): a segment with fewer requests than the mapper would like to have. */
 extern bool mrig_small;
 extern _Atomic uint64_t mrig_spare;

@@ -246,6 +246,38 @@ UNIT_WITHIN(test_crowd, setup, teardown)
 		ck_assert_uint_eq(byte_at(id, i * OBJECT), i + 1);
 }
 
+static struct map_home_info home_of(uint64_t id)
+{
+	struct map_home_info home;
+	uint8_t out[MAP_ANSWER_AT + sizeof(home)];
+	struct client_request request = {.op = XSEG_OP_CONTROL,
+		.key.volume = id,
+		.arg0 = MAP_HOME,
+		.receive = out,
+		.receive_size = sizeof(out)};
+	ck_assert_int_eq(client_do(&b, &request), 0);
+	memcpy(&home, out + MAP_ANSWER_AT, sizeof(home));
+	return home;
+}
+
+/* A store that does not let us write: the volume is nobody's, and ours as soon as it does. */
+UNIT_WITHIN(test_not_let_in, setup, teardown)
+{
+	struct write write;
+	ck_assert_int_eq(rig_volume_create(&a, "v", 4 * OBJECT, 0, &info), 0);
+	uint64_t id = info.id;
+	rules("ops=control fail=ETIMEDOUT");
+	write_start(&write, id, 0, 1);
+	collect(1, -EIO);
+	ck_assert_uint_eq(home_of(id).owner, 0);
+	ck_assert_uint_gt(home_of(id).term, 0);
+	rules("");
+	write_start(&write, id, 0, 2);
+	collect(1, 0);
+	ck_assert_uint_eq(home_of(id).owner, home_of(id).self);
+	ck_assert_uint_eq(byte_at(id, 0), 2);
+}
+
 /* Killed while it is quiesced: the successor knows of no quiesce, and all that waited is done. */
 UNIT_WITHIN(test_killed, setup, teardown)
 {
