@@ -130,10 +130,18 @@ bool cache_run_may_start(const struct cache *cache)
 	       writeback->writing < CACHE_RUNS_BUCKETS;
 }
 
-/* Beside others it would say how busy the store is, and more on their way would make it busier. */
-static void measure(struct cache_writeback *writeback, uint64_t took_ns)
+/*
+ * Beside others it would say how busy the store is, and more on their way would make it busier. The
+ * shorter one of two, as a machine that is busy holds up any of them; one that had to be durable
+ * says no more than that the store is nearer.
+ */
+static void measure(struct cache_writeback *writeback, const struct cache_run *run)
 {
-	writeback->alone_ns = writeback->alone_ns - writeback->alone_ns / 4 + took_ns / 4;
+	uint64_t took = peer_now_ns(run->peer) - run->alone_ns;
+	uint64_t other = run->flags ? writeback->alone_ns : writeback->took_ns;
+	writeback->alone_ns = took < other ? took : other;
+	if (!run->flags)
+		writeback->took_ns = took;
 }
 
 /* Stored, or to be tried again. */
@@ -165,7 +173,7 @@ static void run_end(struct cache_run *run)
 		run->error = -EAGAIN;
 	crash_point("cache.flush.written");
 	if (run->alone_ns && !error)
-		measure(&cache->writeback, peer_now_ns(peer) - run->alone_ns);
+		measure(&cache->writeback, run);
 	cache->writeback.runs_out--;
 	cache->writeback.writing -= run->count;
 	run->epoch->writing -= run->count;
@@ -286,7 +294,7 @@ static void run_mark(struct cache_run *run)
 	run->epoch->writing += run->count;
 	run->redo = atomic_load(&run->local->volume->redo);
 	cache->writeback.writing += run->count;
-	run->alone_ns = cache->writeback.runs_out == 0 && !run->flags ? peer_now_ns(run->peer) : 0;
+	run->alone_ns = cache->writeback.runs_out == 0 ? peer_now_ns(run->peer) : 0;
 	cache->writeback.runs_out++;
 	if (!(run->flags & XSEG_F_FUA))
 		cache_epoch_raise(&run->local->volume->plain, run->epoch->number);
