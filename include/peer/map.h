@@ -34,7 +34,7 @@ enum map_control {
 	MAP_ACQUIRE, /* after MAP_CLAIM: the volume is ours to write to, with a fresh epoch;
 			-ECANCELED: it was lost in between. arg1: MAP_READ_ONLY: just what it is,
 			nothing is acquired. out: struct map_head_info */
-	MAP_RELEASE, /* of MAP_ACQUIRE: nobody here has it open any more; arg1: 0, or who alone may
+	MAP_RELEASE, /* of MAP_CLAIM: nobody here has it open any more; arg1: 0, or who alone may
 			have it next, beside us (map_home_give()). -ESTALE then: it is not ours */
 	MAP_PAGE, /* arg1 = number of a map page; out: MAP_PAGE_ENTRIES packed entries, u64 each */
 	MAP_BITMAP,  /* in: struct map_object[arg1]; out: struct map_bitmap_info[arg1];

@@ -80,8 +80,7 @@ static int store_discard(struct map_store *s, struct xseg_key key)
 
 /* --- one request ---------------------------------------------------------------------------- */
 
-/* What was asked for before has been done. */
-/* The first one's result. */
+/* What was asked for before has been done. The first one's result. */
 static int store_do_all(struct mapper_store *store, struct mapper_call *calls, unsigned count)
 {
 	int rc = store->revoked ? -EKEYREVOKED : discards_end(store);
