@@ -456,6 +456,7 @@ UNIT_LOOP(test_settle, 4)
 	atomic_store(&crig_store(&crig)->fail_flush, -EIO);
 	settle(&crig, -EIO);
 	atomic_store(&crig_store(&crig)->fail_flush, 0);
+	RIG_UNTIL(crig_state(&crig).dirty == 0); /* it is tried again, and may fail once more */
 	ck_assert_uint_ge(settle(&crig, 0), 1);
 	ck_assert(crig_has(&crig, 1, 0, 4096, 9));
 	pass_on(&crig);
@@ -563,6 +564,7 @@ UNIT(test_far_fails)
 	ck_assert_int_eq(crig_flush(&crig), -EIO);
 	ck_assert_int_ne(crig_state(&crig).dirty, 0);
 	atomic_store(&store->fail_write, 0);
+	RIG_UNTIL(crig_state(&crig).dirty == 0);
 	ck_assert_int_eq(crig_flush(&crig), 0);
 	ck_assert(crig_has(&crig, 1, 0, 4096, 2));
 	ck_assert_uint_eq(hear(&crig, 3, 0).fua, 1);
