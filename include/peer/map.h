@@ -31,10 +31,9 @@
 
 enum map_control {
 	/* for composers alone */
-	MAP_ACQUIRE, /* after MAP_CLAIM: the volume is ours to write to, with a fresh epoch;
-			-ECANCELED: it was lost in between. arg1: MAP_READ_ONLY: just what it is,
-			nothing is acquired. out: struct map_head_info */
-	MAP_RELEASE, /* of MAP_CLAIM: nobody here has it open any more; arg1: 0, or who alone may
+	MAP_ACQUIRE, /* the volume is ours to write to, with a fresh epoch; arg1: MAP_READ_ONLY:
+			just what it is, nothing is acquired; out: struct map_head_info */
+	MAP_RELEASE, /* of MAP_ACQUIRE: nobody here has it open any more; arg1: 0, or who alone may
 			have it next, beside us (map_home_give()). -ESTALE then: it is not ours */
 	MAP_PAGE, /* arg1 = number of a map page; out: MAP_PAGE_ENTRIES packed entries, u64 each */
 	MAP_BITMAP,  /* in: struct map_object[arg1]; out: struct map_bitmap_info[arg1];
@@ -72,9 +71,10 @@ enum map_control {
 		     MAP_KEEP_MAX_NS) from now on, also if nobody has it open here: he is
 		     elsewhere, and says so again */
 	/* for composers alone */
-	MAP_CLAIM, /* its home record says that it is ours, until MAP_RELEASE: a store can be told
-		      (FENCE) while MAP_ACQUIRE does the rest. out: struct map_head_info, of the
-		      epoch before */
+	MAP_CLAIM, /* the first part of MAP_ACQUIRE: its home record says that it is ours, and a
+		      store can be told (FENCE) while MAP_ACQUIRE does the rest, in the same term
+		      if it was not lost in between. out: struct map_head_info, of the epoch
+		      before */
 	MAP_CONTROLS
 };
 

@@ -34,6 +34,31 @@ static int acquired(
 	return rc;
 }
 
+/* By its home record. */
+static int claim(struct mapper_task *task, struct map_home *home, struct map_head *head)
+{
+	struct mapper_shared *shared = mapper_shared(task);
+	struct map_store *store = mapper_task_store(task);
+	struct map_claim claim = mapper_lease_claim(shared, 0);
+	task->store.with_home = true;
+	int rc = read_again(task, head);
+	if (rc == 0)
+		rc = may_be_written(&head->volume);
+	if (rc != 0)
+		return rc;
+	rc = map_home_acquire(store, task->volume, &claim, false, home);
+	crash_point("mapper.acquire.home");
+	if (rc == 0 && home->flags & MAP_HOME_CHANGING) {
+		/* a killed mapper's, of a change that it was at: it is not known by that name */
+		rc = map_home_release(store, task->volume, shared->owner, home->term);
+		if (rc == 0)
+			rc = map_home_acquire(store, task->volume, &claim, false, home);
+	}
+	if (rc == -EBUSY)
+		mapper_task_blame_owner(task, home);
+	return rc;
+}
+
 /*
  * Its store keeps out whoever had it before, and what is written from now on has another epoch,
  * both at once: what that one still puts into the record fails, or was there first, and then the
@@ -61,46 +86,26 @@ static int held(struct mapper_task *task, const struct map_home *home, const str
 
 int mapper_control_claim(struct mapper_task *task)
 {
-	struct mapper_shared *shared = mapper_shared(task);
-	struct map_store *store = mapper_task_store(task);
-	struct map_claim claim = mapper_lease_claim(shared, 0);
 	struct map_home home = {0};
 	struct map_head head;
-	task->store.with_home = true;
-	int rc = read_again(task, &head);
-	if (rc == 0)
-		rc = may_be_written(&head.volume);
-	if (rc != 0)
-		return rc;
-	rc = map_home_acquire(store, task->volume, &claim, false, &home);
-	crash_point("mapper.acquire.home");
-	if (rc == 0 && home.flags & MAP_HOME_CHANGING) {
-		/* a killed mapper's, of a change that it was at: it is not known by that name */
-		rc = map_home_release(store, task->volume, shared->owner, home.term);
-		if (rc == 0)
-			rc = map_home_acquire(store, task->volume, &claim, false, &home);
-	}
-	if (rc == -EBUSY)
-		mapper_task_blame_owner(task, &home);
+	int rc = claim(task, &home, &head);
 	return rc != 0 ? rc : held(task, &home, &head);
 }
 
 int mapper_control_acquire(struct mapper_task *task)
 {
-	struct mapper_shared *shared = mapper_shared(task);
-	struct map_home home;
+	struct map_home home = {0};
 	struct map_head head;
 	int rc;
 	if (task->arg & MAP_READ_ONLY) {
 		rc = read_again(task, &head);
 		return rc != 0 ? rc : mapper_task_head(task, &head.volume, 0);
 	}
-	rc = mapper_lease_known(shared, task->volume, &home);
-	if (rc == -ENOENT && mapper_lease_verify(task) == 0) /* our predecessor's claim */
-		rc = mapper_lease_known(shared, task->volume, &home);
-	if (rc != 0)
-		return -ECANCELED;
-	rc = begin(task, &home, &head);
+	rc = mapper_lease_known(mapper_shared(task), task->volume, &home);
+	if (rc != 0) /* not claimed, or of our predecessor, or lost since */
+		rc = claim(task, &home, &head);
+	if (rc == 0)
+		rc = begin(task, &home, &head);
 	return rc != 0 ? rc : held(task, &home, &head);
 }
 

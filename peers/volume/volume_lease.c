@@ -35,7 +35,8 @@ struct lease {
 	bool read_only;
 	uint64_t next; /* given back to be this one's, whoever has it open here */
 	int error;
-	unsigned pending;	   /* calls, when it is given back */
+	unsigned pending;	   /* calls */
+	uint64_t fenced;	   /* the term that the store was told last */
 	struct map_head_info head; /* as acquired */
 };
 
@@ -149,25 +150,27 @@ static void unclaim_ask(struct volume_step *step)
 		call_submit(call, VOLUME_MAP, unclaimed);
 }
 
-static void want_ask(struct volume_step *step);
+static void fence_ask(struct volume_step *step);
 
-/* Both have been answered. */
+/* All has been answered. The term is another one if it was lost in between, or if the mapper knows
+   of no claims. */
 static void want_had(struct lease *lease, int error)
 {
 	if (lease->error == 0)
 		lease->error = error;
 	if (--lease->pending > 0)
 		return;
+	if (lease->error == 0 && lease->fenced != lease->head.term) {
+		lease->pending = 1;
+		fence_ask(step_of(lease));
+		return;
+	}
 	if (lease->error == 0)
 		lease->error = take_head(lease, &lease->head);
-	if (lease->error == 0) {
+	if (lease->error == 0)
 		want_end(lease, 0);
-	} else if (lease->error == -ECANCELED) { /* from the beginning */
-		lease->error = 0;
-		want_ask(step_of(lease));
-	} else {
+	else
 		unclaim_ask(step_of(lease));
-	}
 }
 
 static void fenced(struct call *call)
@@ -211,12 +214,15 @@ static void begin_ask(struct volume_step *step)
 /* Its store hears of it at the same time as the mapper goes on. */
 static void fence_ask(struct volume_step *step)
 {
+	struct lease *lease = lease_of(step);
 	struct call *call = fence_call(step, fence_ask);
 	if (!call)
 		return;
-	lease_of(step)->pending = 2;
+	bool begins = lease->pending == 2;
+	lease->fenced = lease->head.term;
 	call_submit(call, VOLUME_STORE, fenced);
-	begin_ask(step);
+	if (begins)
+		begin_ask(step);
 }
 
 static void want_answered(struct call *call)
@@ -225,9 +231,13 @@ static void want_answered(struct call *call)
 	struct volume_task *task = lease->task;
 	int rc = volume_load_answer(call, &lease->head);
 	crash_point("volume.lease.claimed");
-	if (rc == 0 && !lease->read_only) {
+	if (!lease->read_only && (rc == 0 || rc == -EOPNOTSUPP)) {
 		call_end(call);
-		fence_ask(step_of(lease));
+		lease->pending = rc == 0 ? 2 : 1;
+		if (rc == 0)
+			fence_ask(step_of(lease));
+		else
+			begin_ask(step_of(lease));
 		return;
 	}
 	if (rc == 0)

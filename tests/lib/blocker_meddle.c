@@ -79,7 +79,7 @@ static const struct {
 	const char *name;
 	int number;
 } errors[] = {{"EIO", EIO}, {"ENOSPC", ENOSPC}, {"ETIMEDOUT", ETIMEDOUT}, {"EROFS", EROFS},
-	{"ENOMEM", ENOMEM}, {"EPERM", EPERM}, {"ENXIO", ENXIO}};
+	{"ENOMEM", ENOMEM}, {"EPERM", EPERM}, {"ENXIO", ENXIO}, {"EOPNOTSUPP", EOPNOTSUPP}};
 
 static int error_of(const char *name)
 {

@@ -396,9 +396,7 @@ unsigned mrig_list(struct mrig *mrig, unsigned room, char *names, size_t size)
 
 int mrig_acquire(struct mrig *mrig, uint64_t id, struct map_head_info *head)
 {
-	int rc = mrig_control(mrig, MAP_CLAIM, id, 0, NULL, 0);
-	if (rc == 0)
-		rc = mrig_control(mrig, MAP_ACQUIRE, id, 0, NULL, 0);
+	int rc = mrig_control(mrig, MAP_ACQUIRE, id, 0, NULL, 0);
 	if (rc == 0)
 		memcpy(head, mrig->out, sizeof(*head));
 	return rc;

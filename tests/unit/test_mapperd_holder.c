@@ -32,7 +32,6 @@ static uint64_t make(const char *name)
 static struct map_head_info acquire(struct client *client, uint64_t id)
 {
 	struct map_head_info head = {0};
-	ck_assert_int_eq(mrig_ask_at(client, &m, MAP_CLAIM, id, 0, NULL, 0), 0);
 	ck_assert_int_eq(mrig_ask_at(client, &m, MAP_ACQUIRE, id, 0, NULL, 0), 0);
 	memcpy(&head, m.out, sizeof(head));
 	return head;

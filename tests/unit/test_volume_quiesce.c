@@ -65,18 +65,23 @@ static uint64_t counted(const char *peer, const char *name)
 	return sum;
 }
 
-/* What the store in the middle does from now on: both of its lanes have taken it. */
-static void rules(const char *text)
+static void rules_are(const char *name, const char *text)
 {
-	uint64_t before = counted("med0", "rules");
 	char path[256], next[256];
-	snprintf(path, sizeof(path), "%s/rules", rig.dir);
+	snprintf(path, sizeof(path), "%s/%s", rig.dir, name);
 	snprintf(next, sizeof(next), "%s/rules.next", rig.dir);
 	FILE *file = fopen(next, "w");
 	ck_assert_ptr_nonnull(file);
 	fputs(text, file);
 	fclose(file);
 	ck_assert_int_eq(rename(next, path), 0);
+}
+
+/* What the store in the middle does from now on: both of its lanes have taken it. */
+static void rules(const char *text)
+{
+	uint64_t before = counted("med0", "rules");
+	rules_are("rules", text);
 	wait_for(counted("med0", "rules") >= before + LANES);
 }
 
@@ -276,6 +281,26 @@ UNIT_WITHIN(test_not_let_in, setup, teardown)
 	collect(1, 0);
 	ck_assert_uint_eq(home_of(id).owner, home_of(id).self);
 	ck_assert_uint_eq(byte_at(id, 0), 2);
+}
+
+/* A mapper that knows of no claims is asked for all at once, and the store is told then. */
+UNIT_WITHIN(test_older_mapper, setup, teardown)
+{
+	struct client c;
+	ck_assert_int_eq(rig_volume_create(&a, "v", 4 * OBJECT, 0, &info), 0);
+	rules_are("map.rules",
+		"ops=control fail=EOPNOTSUPP every=2"); /* not the look-up: MAP_CLAIM */
+	rules("ops=control delay=1000");
+	rig_start(&rig, 3, 1,
+		"vol1=volume,edge.store=med0,edge.map=med1 "
+		"med1=blocker_meddle,edge.store=map0,rules=@/map.rules");
+	rig_client(&rig, &c, "vol1");
+	uint64_t told = counted("med0", "waited");
+	ck_assert_int_eq(rig_volume(&c, XSEG_OP_OPEN, 0, info.id, &info), 0);
+	ck_assert_uint_eq(counted("med1", "failed"), 1);
+	ck_assert_uint_eq(counted("med0", "waited") - told, 1);
+	ck_assert_uint_eq(home_of(info.id).owner, home_of(info.id).self);
+	client_close(&c);
 }
 
 /* Killed while it is quiesced: the successor knows of no quiesce, and all that waited is done. */
