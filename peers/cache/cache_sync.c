@@ -344,7 +344,7 @@ void cache_sync_needs_flush(struct peer *peer, struct cache_local *local)
 {
 	struct cache_volume *volume = local->volume;
 	uint32_t phases = atomic_load(&cache_shared(peer)->phases);
-	if (!atomic_load(&volume->bypass) && cache_phase_now(peer) == CACHE_CACHING &&
+	if (!atomic_load(&volume->bypass) && cache_phase_now(peer) != CACHE_PASSING &&
 		atomic_load(&volume->phases) == phases)
 		return;
 	cache_sync_wrote(peer, local);
