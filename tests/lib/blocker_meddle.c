@@ -13,6 +13,7 @@
  *   lie=reorder     a write is answered at once and handed down behind the second FLUSH from then
  * Which match:
  *   ops=write,flush (all)    first=BYTES last=BYTES (place: object number << 22 | offset)
+ *   what=N                   arg0 is N: what a CONTROL says
  *   every=N                  one of N of those, on each shard (fail and lie; 1)
  *   after=N                  those after N of them, on each shard (delay and away; 0)
  *
@@ -34,8 +35,8 @@
 enum lie { LIE_NONE, LIE_FLUSH, LIE_LOSE, LIE_REORDER };
 
 struct rules {
-	uint64_t delay_ns, jitter_ns, first, last, every, after;
-	uint32_t ops; /* a bit for each */
+	uint64_t delay_ns, jitter_ns, first, last, every, after, what; /* what: 0: any */
+	uint32_t ops;						       /* a bit for each */
 	int error;
 	bool away, full;
 	enum lie lie;
@@ -125,6 +126,8 @@ static void take_word(struct rules *rules, char *word)
 		rules->last = number;
 	else if (!strcmp(word, "every"))
 		rules->every = number ? number : 1;
+	else if (!strcmp(word, "what"))
+		rules->what = number;
 	else if (!strcmp(word, "after"))
 		rules->after = number;
 	else if (!strcmp(word, "fail"))
@@ -182,7 +185,7 @@ static bool matches(const struct rules *rules, const struct job *job)
 {
 	uint64_t place = (uint64_t)job->key.object << OBJECT_SHIFT | job->offset;
 	return rules->ops >> job->op & 1 && place <= rules->last &&
-	       place + job->length >= rules->first;
+	       place + job->length >= rules->first && (!rules->what || job->arg0 == rules->what);
 }
 
 static bool its_turn(struct meddle *meddle) { return ++meddle->matched % meddle->rules.every == 0; }

@@ -175,3 +175,17 @@ int rig_volume_create(struct client *client, const char *name, uint64_t size, ui
 	snprintf(info->name, sizeof(info->name), "%s", name);
 	return rig_volume(client, XSEG_OP_CREATE, 0, 0, info);
 }
+
+struct map_home_info rig_home(struct client *client, uint64_t id)
+{
+	struct map_home_info home;
+	uint8_t out[MAP_ANSWER_AT + sizeof(home)];
+	struct client_request request = {.op = XSEG_OP_CONTROL,
+		.key.volume = id,
+		.arg0 = MAP_HOME,
+		.receive = out,
+		.receive_size = sizeof(out)};
+	must(client_do(client, &request) == 0);
+	memcpy(&home, out + MAP_ANSWER_AT, sizeof(home));
+	return home;
+}

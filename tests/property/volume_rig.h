@@ -8,6 +8,7 @@
 #define SKERRY_TESTS_VOLUME_RIG_H
 
 #include <peer/client.h>
+#include <peer/map.h>
 
 #include "tests/lib/fixture.h"
 
@@ -44,6 +45,8 @@ int rig_volume(struct client *client, enum xseg_op op, unsigned flags, uint64_t 
 /* OPEN, INFO, REMOVE by name. */
 int rig_volume_named(struct client *client, enum xseg_op op, unsigned flags, const char *name,
 	struct xseg_volume_info *info);
+/* Whose it is. */
+struct map_home_info rig_home(struct client *client, uint64_t id);
 int rig_volume_create(struct client *client, const char *name, uint64_t size, uint32_t object_size,
 	struct xseg_volume_info *info);
 

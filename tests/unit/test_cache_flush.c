@@ -512,7 +512,7 @@ UNIT(test_far)
 	struct crig crig;
 	crig_begin(&crig, 1, LATE);
 	struct crig_store *store = crig_store(&crig);
-	atomic_store(&store->write_ns, 8000000);
+	atomic_store(&store->write_ns, 4000000);
 	struct heard heard;
 	for (uint8_t n = 0; n < 2; n++) { /* that it is far shows by then */
 		heard = hear(&crig, n, 0);
@@ -556,7 +556,7 @@ UNIT(test_far_fails)
 	struct crig crig;
 	crig_begin(&crig, 1, LATE);
 	struct crig_store *store = crig_store(&crig);
-	atomic_store(&store->write_ns, 8000000);
+	atomic_store(&store->write_ns, 4000000);
 	hear(&crig, 1, 0);
 	hear(&crig, 2, 0);
 	atomic_store(&store->fail_write, -EIO);

@@ -382,15 +382,7 @@ UNIT_WITHIN(test_words, setup, teardown)
 	ck_assert_int_eq(control(&b, MAP_CONTROLS, id, 1, NULL), -EOPNOTSUPP);
 }
 
-static struct map_home_info home_by(struct client *client, uint64_t id)
-{
-	struct map_home_info home;
-	ck_assert_int_eq(control(client, MAP_HOME, id, 0, NULL), 0);
-	memcpy(&home, out + MAP_ANSWER_AT, sizeof(home));
-	return home;
-}
-
-static struct map_home_info home_of(uint64_t id) { return home_by(&b, id); }
+static struct map_home_info home_of(uint64_t id) { return rig_home(&b, id); }
 
 /* Handed over while it is open; who writes afterwards takes it back, as nobody has come for it. */
 UNIT_WITHIN(test_give, setup, teardown)
@@ -494,7 +486,7 @@ UNIT_WITHIN(test_option_keep, setup_keep, teardown)
 	owned(id, true);
 	rig_stop(&rig, VOL);
 	rig_client(&rig, &mapper, "map0");
-	ck_assert_uint_eq(home_by(&mapper, id).owner, 0);
+	ck_assert_uint_eq(rig_home(&mapper, id).owner, 0);
 	client_close(&mapper);
 	rig_start_again(&rig, VOL);
 	owned(id, true);

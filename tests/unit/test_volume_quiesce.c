@@ -251,20 +251,6 @@ UNIT_WITHIN(test_crowd, setup, teardown)
 		ck_assert_uint_eq(byte_at(id, i * OBJECT), i + 1);
 }
 
-static struct map_home_info home_of(uint64_t id)
-{
-	struct map_home_info home;
-	uint8_t out[MAP_ANSWER_AT + sizeof(home)];
-	struct client_request request = {.op = XSEG_OP_CONTROL,
-		.key.volume = id,
-		.arg0 = MAP_HOME,
-		.receive = out,
-		.receive_size = sizeof(out)};
-	ck_assert_int_eq(client_do(&b, &request), 0);
-	memcpy(&home, out + MAP_ANSWER_AT, sizeof(home));
-	return home;
-}
-
 /* A store that does not let us write: the volume is nobody's, and ours as soon as it does. */
 UNIT_WITHIN(test_not_let_in, setup, teardown)
 {
@@ -274,12 +260,12 @@ UNIT_WITHIN(test_not_let_in, setup, teardown)
 	rules("ops=control fail=ETIMEDOUT");
 	write_start(&write, id, 0, 1);
 	collect(1, -EIO);
-	ck_assert_uint_eq(home_of(id).owner, 0);
-	ck_assert_uint_gt(home_of(id).term, 0);
+	ck_assert_uint_eq(rig_home(&b, id).owner, 0);
+	ck_assert_uint_gt(rig_home(&b, id).term, 0);
 	rules("");
 	write_start(&write, id, 0, 2);
 	collect(1, 0);
-	ck_assert_uint_eq(home_of(id).owner, home_of(id).self);
+	ck_assert_uint_eq(rig_home(&b, id).owner, rig_home(&b, id).self);
 	ck_assert_uint_eq(byte_at(id, 0), 2);
 }
 
@@ -287,9 +273,10 @@ UNIT_WITHIN(test_not_let_in, setup, teardown)
 UNIT_WITHIN(test_older_mapper, setup, teardown)
 {
 	struct client c;
+	char none[64];
 	ck_assert_int_eq(rig_volume_create(&a, "v", 4 * OBJECT, 0, &info), 0);
-	rules_are("map.rules",
-		"ops=control fail=EOPNOTSUPP every=2"); /* not the look-up: MAP_CLAIM */
+	snprintf(none, sizeof(none), "ops=control what=%d fail=EOPNOTSUPP", MAP_CLAIM);
+	rules_are("map.rules", none);
 	rules("ops=control delay=1000");
 	rig_start(&rig, 3, 1,
 		"vol1=volume,edge.store=med0,edge.map=med1 "
@@ -299,7 +286,7 @@ UNIT_WITHIN(test_older_mapper, setup, teardown)
 	ck_assert_int_eq(rig_volume(&c, XSEG_OP_OPEN, 0, info.id, &info), 0);
 	ck_assert_uint_eq(counted("med1", "failed"), 1);
 	ck_assert_uint_eq(counted("med0", "waited") - told, 1);
-	ck_assert_uint_eq(home_of(info.id).owner, home_of(info.id).self);
+	ck_assert_uint_eq(rig_home(&b, info.id).owner, rig_home(&b, info.id).self);
 	client_close(&c);
 }
 
