@@ -120,9 +120,9 @@ enum xseg_cas { XSEG_CAS_GET, XSEG_CAS_PUT, XSEG_CAS_DELETE };
  *           after (arg1 + 1 < offset): it comes late, out of a cache. With
  *           XSEG_F_READ_ONLY: nobody may write to it, until the next term. -ESTALE: another has a
  *           higher one; -ETIMEDOUT: writes of another one's do not come to an end.
- *   LEAVE   somebody else may be the next one to write to it, and whoever sends it does not until
- *           the next FENCE, for it may be refused: all that was written is at the store when it is
- *           answered, and a claim of another one's need not wait for this one
+ *   LEAVE   somebody else may be the next one to write to it, and a claim of his need not wait for
+ *           whoever sends it: all that was written is at the store, durable, when it is answered,
+ *           and so is what still comes (a mover's copies) until the next FENCE
  *   DIRTY   out: struct xseg_dirty: what the first cache on the way has of key.volume alone. To a
  *           composer: hands it on. -EOPNOTSUPP: there is no cache
  *   DIGEST  out: what identifies the bytes from `offset` on, `length` of them, as a READ would

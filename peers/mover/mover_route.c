@@ -213,17 +213,14 @@ static void serve_record(struct mover *mover, struct job *job)
 
 /* --- volumes ------------------------------------------------------------------------------ */
 
-/* FLUSH and FENCE concern all places where the volume may have something. That its user writes no
-   more (LEAVE) no store hears as long as we do: it might take no copy of us. */
+/* FLUSH, FENCE and LEAVE concern all places where the volume may have something. What we copy
+   afterwards is durable when it is answered, as LEAVE wants it. */
 static void serve_volume(struct mover *mover, struct job *job)
 {
 	struct mover_group *group = mover_group_find(mover, job->key.volume);
-	bool copies = group && (group->counting || group->phase == MOVER_COPYING);
 	if (group && group->held && job->op == XSEG_OP_CONTROL)
 		mover_route_wait(mover, job);
-	else if (copies && job->op == XSEG_OP_CONTROL && job->arg0 == XSEG_CONTROL_LEAVE)
-		job_complete(job, 0);
-	else if (copies)
+	else if (group && (group->counting || group->phase == MOVER_COPYING))
 		mover_ask_both(job);
 	else
 		job_forward(job, group ? mover_group_rest(group) : MOVER_OLD);

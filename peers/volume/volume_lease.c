@@ -11,8 +11,9 @@
  * What a predecessor has recorded is published before it is acquired: the intents belong to the
  * epoch in which they were made. Caches below hear whose the volume is now (XSEG_CONTROL_FENCE),
  * and forget what another may have changed; before it is given back they write all of it (a FLUSH
- * with FUA). The store hears that nobody here writes to it any more (LEAVE) while the record is
- * written: then the next owner need not drive us out. One who is faster does.
+ * with FUA). The store hears that nobody here writes to it any more (LEAVE): then the next owner
+ * need not drive us out. One who is faster does. When the next owner waits, it hears so while the
+ * record is written; else afterwards, for it stays ours if that fails.
  */
 #include <base/container.h>
 #include <base/crash.h>
@@ -401,40 +402,19 @@ static void release_end(struct lease *lease, int error)
 		volume_task_end(task, error, 0, 0);
 }
 
-static void reclaimed(struct call *call)
-{
-	struct lease *lease = lease_of(call->context);
-	if (store_answer(call) != 0) /* who uses it here acquires it first */
-		set_acquired(lease->quiesce.peer, lease->quiesce.volume, false);
-	release_end(lease, lease->error);
-}
-
-/* It is still ours, and the store was told that we have left. */
-static void reclaim_ask(struct volume_step *step)
-{
-	struct call *call = fence_call(step, reclaim_ask);
-	if (call)
-		call_submit(call, VOLUME_STORE, reclaimed);
-}
-
 static void given_back(struct lease *lease)
 {
-	struct volume *volume = lease->quiesce.volume;
 	int error = lease->error;
 	if (--lease->pending > 0)
 		return;
-	if (lease->next != 0) {
-		/* it may be given away all the same: who uses it here acquires it first */
-		set_acquired(lease->quiesce.peer, volume, false);
-		release_end(lease, error);
-	} else if (error == 0 || error == -ENOENT || error == -ESTALE) {
-		release_end(lease, 0);
-	} else {
-		lease->head.term = volume->term;
-		lease->head.line = atomic_load(&volume->line);
-		reclaim_ask(step_of(lease));
-	}
+	if (lease->next != 0) /* it may be given away all the same: who uses it acquires it first */
+		set_acquired(lease->quiesce.peer, lease->quiesce.volume, false);
+	else if (error == -ENOENT || error == -ESTALE)
+		error = 0;
+	release_end(lease, error);
 }
+
+static void leave_ask(struct volume_step *step);
 
 static void released(struct call *call)
 {
@@ -442,7 +422,10 @@ static void released(struct call *call)
 	lease->error = call->result;
 	call_end(call);
 	crash_point("volume.lease.released");
-	given_back(lease);
+	if (lease->error == 0 && lease->next == 0)
+		leave_ask(step_of(lease));
+	else
+		given_back(lease);
 }
 
 static void left(struct call *call)
@@ -467,10 +450,12 @@ static void leave_ask(struct volume_step *step)
 		(struct xseg_key){.volume = lease->quiesce.volume->id}, 0);
 	if (!call)
 		return;
+	bool together = lease->next != 0;
 	call->arg0 = XSEG_CONTROL_LEAVE;
-	lease->pending = 2;
+	lease->pending = together ? 2 : 1;
 	call_submit(call, VOLUME_STORE, left);
-	release_ask(step);
+	if (together)
+		release_ask(step);
 }
 
 static void release_published(struct volume_flush *flush, int error)
@@ -482,7 +467,11 @@ static void release_published(struct volume_flush *flush, int error)
 		release_end(lease, error);
 		return;
 	}
-	leave_ask(step_of(lease));
+	lease->pending = 1;
+	if (lease->next != 0)
+		leave_ask(step_of(lease));
+	else
+		release_ask(step_of(lease));
 }
 
 /* Whoever has it next sees nothing of what lies in a cache of ours. */

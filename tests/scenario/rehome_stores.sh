@@ -2,9 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Two hosts over one Redis server, and over one pool of a Ceph cluster: a volume goes from one to
-# the other and back while it is written to, and stays where it is when a move is cancelled. These
-# stores take nothing more from a host that has said that it has left. Then one of the hosts has its
-# files, and the data go along.
+# the other and back while it is written to, and stays where it is when a move is cancelled. Then
+# one of the hosts has its files, and the data go along.
 
 . "$(dirname "$0")/rehome_lib.sh"
 . "$(dirname "$0")/ceph_lib.sh"
@@ -13,7 +12,7 @@ ctl_begin "re-homing over Redis and RADOS"
 rehome_need
 /usr/bin/python3 -c 'import nbd' 2>/dev/null ||
     tap_skip_all "libnbd's Python module is not installed"
-for segment in a b c s; do down_at_exit "$segment"; done
+for segment in a b; do down_at_exit "$segment"; done
 
 over() { # SECTION: standard input's, with that instead of the folder's
     sed "/^role=blocker_file/,/^shared=yes/c\\$1"
@@ -83,35 +82,10 @@ goes_along() { # SECTION: b's store
     ends b a # which has it
     rm -r "$SCENE_DIR/a.d"
 }
-# The store has heard that c has left, but that cannot be written to the record: it is still c's.
-stays() { # SECTION
-    local volume
-    printf '[segment]\nname=s\nsize=64M\n\n[peer file0]\nrole=blocker_file\ndir=%s\n' \
-        "$SCENE_DIR/records" >"$SCENE_DIR/s.conf"
-    store_out s >>"$SCENE_DIR/s.conf"
-    host c vol0 | sed '0,/^edge.store=file0/s//edge.store=far0/' | over "$1" >"$SCENE_DIR/c.conf"
-    printf '\n[peer far0]\nrole=synapse_import\nremote=unix:%s/s.store\ntimeout=1s\n' \
-        "$SCENE_DIR" >>"$SCENE_DIR/c.conf"
-    for volume in s c; do ctl_exits 0 "$volume comes up" up "$SCENE_DIR/$volume.conf"; done
-    ctl_exits 0 "a volume of c's" volume create -s c kept --size 32M
-    volume=$("$XSEGCTL" volume info -s c kept --json | jq -r .id)
-    left_is() { [ "$(redis_ask hget "skerry:f:$volume" left)" = "$1" ]; }
-    client_attach "nbd+unix:///kept?socket=$SCENE_DIR/c.sock"
-    tap_run "it is written to" say 'write -P 1 0 64k'
-    tap_run "the records are out of reach" scene_freeze "$(peer_pid s out1)"
-    client_leave
-    tap_run "the store is told that c has left" scene_until 20 left_is 1
-    tap_run "and that it has not" scene_until 20 left_is 0
-    kill -s CONT "$(peer_pid s out1)"
-    is_free() { "$XSEGCTL" volume info -s c kept --json | jq -e '.home.host == null'; }
-    tap_run "it is given back when that is possible" scene_until 60 is_free
-    ends c s
-}
 
 if redis_have >"$TAP_OUT" && redis_start "$SCENE_DIR/redis" >"$TAP_OUT"; then
     moves "role=blocker_redis\nsocket=$REDIS_SOCKET"
     goes_along "role=blocker_redis\nsocket=$REDIS_SOCKET\nprefix=along"
-    stays "role=blocker_redis\nsocket=$REDIS_SOCKET"
 else
     tap_skip "over Redis" "$(tail -n 1 "$TAP_OUT")"
 fi

@@ -79,6 +79,7 @@ struct ceph_volume {
 	enum ceph_claim claim;
 	uint32_t changes; /* grows when what is known of it becomes void */
 	uint32_t writes;  /* under way */
+	uint32_t closing; /* tasks that wait until there are none: nothing is learned meanwhile */
 	SLIST_HEAD(, ceph_notice) notices;
 };
 

@@ -197,29 +197,41 @@ static void learn(struct ceph_store *store, uint64_t id, const struct line *line
 	bool ours = fence->writer == store->own && !fence->before && !fence->left;
 	pthread_mutex_lock(&store->lock);
 	struct ceph_volume *volume = find(store, id, true);
-	if (volume && volume->changes == changes) {
+	if (volume && volume->changes == changes && !volume->closing) {
 		volume->claim = !line->size ? CEPH_FREE : ours ? CEPH_OURS : CEPH_CLOSED;
 		volume->line = fence->line;
 	}
 	pthread_mutex_unlock(&store->lock);
 }
 
-/* Nothing of ours begins any more, and what is under way ends. */
-static void close_ours(struct ceph_store *store, uint64_t id)
+/* What of ours begins asks again and again, until close_end(), and what is under way ends. */
+static void close_begin(struct ceph_store *store, uint64_t id)
 {
 	static const struct timespec pause = {.tv_nsec = 200000};
-	for (bool busy = true; busy;) {
-		pthread_mutex_lock(&store->lock);
-		struct ceph_volume *volume = find(store, id, true);
-		if (volume && volume->claim != CEPH_CLOSED) {
-			volume->claim = CEPH_CLOSED;
-			volume->changes++;
-		}
-		busy = volume && volume->writes > 0;
-		pthread_mutex_unlock(&store->lock);
-		if (busy)
-			nanosleep(&pause, NULL); /* no longer than timeout= */
+	pthread_mutex_lock(&store->lock);
+	struct ceph_volume *volume = find(store, id, true);
+	if (volume) {
+		volume->claim = CEPH_UNKNOWN;
+		volume->changes++;
+		volume->closing++;
 	}
+	while (volume && volume->writes > 0) { /* no longer than timeout= */
+		pthread_mutex_unlock(&store->lock);
+		nanosleep(&pause, NULL);
+		pthread_mutex_lock(&store->lock);
+	}
+	pthread_mutex_unlock(&store->lock);
+}
+
+static void close_end(struct ceph_store *store, uint64_t id)
+{
+	pthread_mutex_lock(&store->lock);
+	struct ceph_volume *volume = find(store, id, false);
+	if (volume) {
+		volume->changes++;
+		volume->closing--;
+	}
+	pthread_mutex_unlock(&store->lock);
 }
 
 /* --- tasks ---------------------------------------------------------------------------------- */
@@ -230,9 +242,14 @@ int ceph_fence_ask(struct ceph_task *task, struct ceph_link *link)
 	uint32_t changes = changes_of(link->store, volume);
 	struct line line;
 	int error = read_line(link, volume, &line);
+	struct fence again = line.fence;
+	if (!error && again.writer == link->store->own && !again.before && again.left) {
+		again.left = 0; /* we write to it once more */
+		error = write_line(link, volume, &line, &again);
+	}
 	if (!error)
 		learn(link->store, volume, &line, changes);
-	return error;
+	return error == -ECANCELED ? 0 : error; /* whoever waits for it asks again */
 }
 
 /* May it be claimed like that? *wanted: the line as it is to be, with whom to drive out. */
@@ -267,8 +284,10 @@ static int claim_once(struct ceph_task *task, struct ceph_link *link)
 	if (error)
 		return error;
 	if (!wanted.writer)
-		close_ours(store, volume);
+		close_begin(store, volume);
 	error = write_line(link, volume, &line, &wanted);
+	if (!wanted.writer)
+		close_end(store, volume);
 	if (!error && wanted.before) {
 		error = ceph_link_evict(link, volume, wanted.before);
 		wanted.before = 0;
@@ -306,10 +325,11 @@ int ceph_fence_left(struct ceph_task *task, struct ceph_link *link)
 		if (error || !line.size || line.fence.writer != link->store->own ||
 			line.fence.before || line.fence.left)
 			return error;
-		close_ours(link->store, volume);
-		line.fence.left = 1;
+		close_begin(link->store, volume);
 		struct fence wanted = line.fence;
+		wanted.left = 1;
 		error = write_line(link, volume, &line, &wanted);
+		close_end(link->store, volume);
 	} while (error == -ECANCELED);
 	return error;
 }

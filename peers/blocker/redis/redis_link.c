@@ -29,7 +29,6 @@ static const char *const scripts[REDIS_SCRIPTS] = {
 	[REDIS_DELETE] = REDIS_SCRIPT_DELETE,
 	[REDIS_SWAP] = REDIS_SCRIPT_SWAP,
 	[REDIS_CLAIM] = REDIS_SCRIPT_CLAIM,
-	[REDIS_LEFT] = REDIS_SCRIPT_LEFT,
 };
 
 static const struct redis_options *options_of(const struct redis_shard *shard)

@@ -385,7 +385,6 @@ static void control_reply(struct redis_op *op, const redisReply *reply)
 static void control_begin(struct redis_op *op)
 {
 	const struct job *job = op->job;
-	bool claim = job->arg0 == XSEG_CONTROL_FENCE;
 	char fence[REDIS_KEY], term[17], line[17] = "";
 	redis_op_name(op, fence, 'f', job->key.volume);
 	hex(term, job->arg1);
@@ -395,8 +394,7 @@ static void control_begin(struct redis_op *op)
 		job->flags & XSEG_F_READ_ONLY ? "1" : "0"};
 	size_t sizes[] = {strlen(fence), 16, 16, strlen(line), 1};
 	redis_plain_claim(op);
-	redis_link_script(
-		op, control_reply, claim ? REDIS_CLAIM : REDIS_LEFT, 1, claim ? 5 : 2, argv, sizes);
+	redis_link_script(op, control_reply, REDIS_CLAIM, 1, 5, argv, sizes);
 }
 
 /* --- where each goes ------------------------------------------------------------------------ */
@@ -428,11 +426,18 @@ static int check(const struct job *job)
 	return ranged ? store_range_check(job) : 0;
 }
 
+/* LEAVE is no news: a claim asks who writes by himself, and ends their connections. */
+static bool is_nothing(const struct job *job)
+{
+	bool ranged = job->op <= XSEG_OP_DISCARD || job->op == XSEG_OP_COPY;
+	bool leaves = job->op == XSEG_OP_CONTROL && job->arg0 == XSEG_CONTROL_LEAVE;
+	return leaves || (ranged && job->length == 0);
+}
+
 void redis_op_take(struct peer *peer, struct job *job)
 {
 	int error = check(job);
-	bool ranged = job->op <= XSEG_OP_DISCARD || job->op == XSEG_OP_COPY;
-	if (!error && ranged && job->length == 0) {
+	if (!error && is_nothing(job)) {
 		job_complete(job, 0);
 		return;
 	}

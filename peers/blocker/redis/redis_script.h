@@ -7,15 +7,7 @@
 #ifndef SKERRY_BLOCKER_REDIS_SCRIPT_H
 #define SKERRY_BLOCKER_REDIS_SCRIPT_H
 
-enum redis_script {
-	REDIS_CHANGE,
-	REDIS_MAY,
-	REDIS_DELETE,
-	REDIS_SWAP,
-	REDIS_CLAIM,
-	REDIS_LEFT,
-	REDIS_SCRIPTS
-};
+enum redis_script { REDIS_CHANGE, REDIS_MAY, REDIS_DELETE, REDIS_SWAP, REDIS_CLAIM, REDIS_SCRIPTS };
 
 #define REDIS_HEARD \
 	"if redis.call('GET', KEYS[1]) ~= ARGV[1] then " \
@@ -25,8 +17,8 @@ enum redis_script {
    index, what (w: bytes, z: zeros, d: zeros as far as it goes), offset, bytes or length. */
 #define REDIS_SCRIPT_CHANGE \
 	REDIS_HEARD \
-	"local f = redis.call('HMGET', KEYS[2], 'writer', 'left', 'line') " \
-	"if f[1] and (f[1] ~= ARGV[2] or f[2] == '1' or (ARGV[3] ~= '' and ARGV[3] < f[3])) then " \
+	"local f = redis.call('HMGET', KEYS[2], 'writer', 'line') " \
+	"if f[1] and (f[1] ~= ARGV[2] or (ARGV[3] ~= '' and ARGV[3] < f[2])) then " \
 	"return redis.error_reply('SKSTALE another one has the volume') end " \
 	"local size = redis.call('STRLEN', KEYS[3]) " \
 	"local bytes = ARGV[7] " \
@@ -41,11 +33,11 @@ enum redis_script {
    ARGV: connection, writer. The line, or ''. */
 #define REDIS_SCRIPT_MAY \
 	REDIS_HEARD \
-	"local f = redis.call('HMGET', KEYS[2], 'writer', 'left', 'line') " \
-	"if f[1] and (f[1] ~= ARGV[2] or f[2] == '1') then " \
+	"local f = redis.call('HMGET', KEYS[2], 'writer', 'line') " \
+	"if f[1] and f[1] ~= ARGV[2] then " \
 	"return redis.error_reply('SKSTALE another one has the volume') end " \
 	"redis.call('HSET', KEYS[2], 'p:' .. ARGV[2], '1') " \
-	"return f[3] or ''"
+	"return f[2] or ''"
 
 /* KEYS: connection, object, index. ARGV: connection, key in the index. */
 #define REDIS_SCRIPT_DELETE \
@@ -72,17 +64,11 @@ enum redis_script {
 	"return redis.error_reply('SKSTALE another one has a higher term') end " \
 	"local line, as_before = ARGV[4], f[2] == who or f[1] == ARGV[3] " \
 	"if line == '' then line = as_before and f[3] or ARGV[3] end " \
-	"redis.call('HSET', KEYS[2], 'term', ARGV[3], 'writer', who, 'line', line, 'left', '0') " \
+	"redis.call('HSET', KEYS[2], 'term', ARGV[3], 'writer', who, 'line', line) " \
 	"local others = {} " \
 	"for _, name in ipairs(redis.call('HKEYS', KEYS[2])) do " \
 	"if name:sub(1, 2) == 'p:' and name ~= 'p:' .. who then " \
 	"others[#others + 1] = name:sub(3) end end " \
 	"return others"
-
-/* KEYS: connection, fence. ARGV: connection, writer. */
-#define REDIS_SCRIPT_LEFT \
-	REDIS_HEARD \
-	"if redis.call('HGET', KEYS[2], 'writer') == ARGV[2] then " \
-	"redis.call('HSET', KEYS[2], 'left', '1') end return 1"
 
 #endif
