@@ -173,10 +173,11 @@ static int exchange(struct file_store *store, const char *path)
 	return unknown && renameat(store->root, SPARE, store->root, path) == 0 ? 0 : -errno;
 }
 
-/* Where others serve the folder, too, one of them may have been killed before it came to that. */
+/* Where others serve the folder, too, one of them may have been killed before it came to that. If
+   that is noted, file_lock() has seen to it. */
 static int write_spare(struct file_store *store, const struct record_file *file, size_t size)
 {
-	int error = store->shared ? sync_records(store) : 0;
+	int error = store->shared && !store->crowd.file ? sync_records(store) : 0;
 	return error ? error : write_file(store, SPARE, file, size);
 }
 
