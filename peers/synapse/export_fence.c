@@ -68,6 +68,7 @@ static int save(const struct export *export)
 {
 	char folder[PATH_LENGTH_MAX], path[PATH_LENGTH_MAX], next[PATH_LENGTH_MAX + 8];
 	const struct xseg *seg = peer_segment(export->peer);
+	bool outlives_host = export_options_of(export)->state != NULL; /* else our process alone */
 	int error = file_path(export, true, folder);
 	error = error ? error : file_path(export, false, path);
 	if (error)
@@ -78,12 +79,12 @@ static int save(const struct export *export)
 		return -errno;
 	fwrite(seg->super->uuid, sizeof(seg->super->uuid), 1, out);
 	fwrite(export->fence, sizeof(*export->fence), export->fences, out);
-	error = fflush(out) || fsync(fileno(out)) ? -errno : 0;
+	error = fflush(out) || (outlives_host && fsync(fileno(out))) ? -errno : 0;
 	if (fclose(out) && !error)
 		error = -errno;
 	if (!error && rename(next, path))
 		error = -errno;
-	return error ? error : sync_folder(folder);
+	return error || !outlives_host ? error : sync_folder(folder);
 }
 
 static void read_file(struct export *export, FILE *in)
