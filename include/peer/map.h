@@ -34,7 +34,8 @@ enum map_control {
 	MAP_ACQUIRE, /* the volume is ours to write to, with a fresh epoch; arg1: MAP_READ_ONLY:
 			just what it is, nothing is acquired; out: struct map_head_info */
 	MAP_RELEASE, /* of MAP_ACQUIRE: nobody here has it open any more; arg1: 0, or who alone may
-			have it next, beside us (map_home_give()). -ESTALE then: it is not ours */
+			have it next, beside us (map_home_give()). -ESTALE then: it is not ours;
+			value = the version of its record then */
 	MAP_PAGE, /* arg1 = number of a map page; out: MAP_PAGE_ENTRIES packed entries, u64 each */
 	MAP_BITMAP,  /* in: struct map_object[arg1]; out: struct map_bitmap_info[arg1];
 			 arg1: 1 to MAP_BITMAP_MAX */
@@ -66,15 +67,21 @@ enum map_control {
 	MAP_HOME, /* out: struct map_home_info, all 0: nobody has ever had it; -ENOENT: there is no
 		     such volume. arg1: MAP_HOME_KNOWN: if it is ours, as we have put it last */
 	MAP_GIVE, /* to a composer: all that was written goes to the store, then MAP_RELEASE with
-		     arg1; whoever writes here afterwards takes it back, if he is the first */
+		     arg1, and its value; whoever writes here afterwards takes it back, if he is
+		     the first */
 	MAP_KEEP, /* to a composer: it is acquired, and not given back for arg1 ns (at most
 		     MAP_KEEP_MAX_NS) from now on, also if nobody has it open here: he is
-		     elsewhere, and says so again */
+		     elsewhere, and says so again. Answered when its record says that it is ours:
+		     requests wait until the store says so, too */
 	/* for composers alone */
 	MAP_CLAIM, /* the first part of MAP_ACQUIRE: its home record says that it is ours, and a
 		      store can be told (FENCE) while MAP_ACQUIRE does the rest, in the same term
 		      if it was not lost in between. out: struct map_head_info, of the epoch
 		      before */
+	/* for everybody */
+	MAP_GIVEN, /* who has it in term arg1 has given it to us, and its record's version is
+		      `offset` since: what MAP_HOME has read of that term need not be read again
+		      when it is acquired. -ENOENT: nothing has been */
 	MAP_CONTROLS
 };
 

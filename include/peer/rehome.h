@@ -70,8 +70,10 @@ struct rehome_ask {
 	uint64_t pause_ns; /* BEGIN: allowed; KEEP */
 	uint64_t owner, term;
 	uint64_t since; /* TAKE: who opened it in this term or later may go on */
+	uint64_t next;	/* TAKE: the owner that it was given to */
+	uint64_t given; /* TAKE: the version of its record since then; 0: not known */
 };
-fixed(sizeof(struct rehome_ask) == 48);
+fixed(sizeof(struct rehome_ask) == 64);
 
 /* Whoever said ask.hold asks for STATE of that volume now and then, until info.ready and then until
    GO. If he has not for so long, he is gone, and it stays (-ECANCELED). */

@@ -83,7 +83,7 @@ static bool claim_check(uint64_t id, const struct map_claim *claim)
 	       claim->lease_ns <= UINT64_MAX - claim->boot_ns;
 }
 
-static void home_take(struct map_home *home, const struct map_claim *claim)
+static void change_owner(struct map_home *home, const struct map_claim *claim)
 {
 	bool is_free = home->owner == 0 && home->next == 0;
 	memset(home->host, 0, sizeof(home->host));
@@ -130,7 +130,7 @@ static int acquire_once(struct map_store *store, uint64_t id, const struct map_c
 						       home.last != claim->owner);
 		if (kept && !force && !is_over(&home, claim))
 			return -EBUSY;
-		home_take(&home, claim);
+		change_owner(&home, claim);
 	}
 	home_renew(&home, claim);
 	rc = home_put(store, &home);
@@ -150,6 +150,19 @@ int map_home_acquire(struct map_store *store, uint64_t id, const struct map_clai
 			return rc;
 	}
 	return -EBUSY;
+}
+
+int map_home_take(struct map_store *store, const struct map_claim *claim, struct map_home *home)
+{
+	struct map_home taken = *home;
+	if (!claim_check(home->id, claim) || home->owner != 0 || home->next != claim->owner)
+		return -EINVAL;
+	change_owner(&taken, claim);
+	home_renew(&taken, claim);
+	int rc = home_put(store, &taken);
+	if (rc == 0)
+		*home = taken;
+	return rc;
 }
 
 int map_home_renew(struct map_store *store, uint64_t id, const struct map_claim *claim,
@@ -178,43 +191,43 @@ int map_home_renew(struct map_store *store, uint64_t id, const struct map_claim 
 
 /* Term and host stay: the term for the next one's, the host for people. -ENOENT: it is not ours. */
 static int let_go(struct map_store *store, uint64_t id, uint64_t owner, uint64_t term,
-	uint64_t next, const struct map_claim *claim, const struct map_home *known)
+	uint64_t next, const struct map_claim *claim, struct map_home *home)
 {
-	struct map_home home = known ? *known : (struct map_home){0};
 	for (unsigned tries = 0; tries < TRIES; tries++) {
-		int rc = home.version != 0 ? 0 : home_get(store, id, &home);
-		bool is_meant = rc == 0 && (term == 0 || home.term == term);
-		if (is_meant && home.owner == 0 && home.next == next)
+		int rc = home->version != 0 ? 0 : home_get(store, id, home);
+		bool is_meant = rc == 0 && (term == 0 || home->term == term);
+		if (is_meant && home->owner == 0 && home->next == next)
 			return 0; /* said again */
-		if (rc == 0 && (!is_meant || home.owner != owner))
+		if (rc == 0 && (!is_meant || home->owner != owner))
 			return -ENOENT;
 		if (rc != 0)
 			return rc;
-		home.owner = 0;
-		home.until_ns = home.until_boot_ns = 0;
-		home.next = next;
+		home->owner = 0;
+		home->until_ns = home->until_boot_ns = 0;
+		home->next = next;
 		if (claim)
-			home_renew(&home, claim);
-		rc = home_put(store, &home);
+			home_renew(home, claim);
+		rc = home_put(store, home);
 		if (rc != -ESTALE)
 			return rc;
-		home.version = 0;
+		home->version = 0;
 	}
 	return -EBUSY;
 }
 
 int map_home_give(struct map_store *store, uint64_t id, const struct map_claim *claim,
-	uint64_t term, uint64_t next, const struct map_home *known)
+	uint64_t term, uint64_t next, struct map_home *home)
 {
 	if (!claim_check(id, claim) || next == 0 || next == claim->owner)
 		return -EINVAL;
-	int rc = let_go(store, id, claim->owner, term, next, claim, known);
+	int rc = let_go(store, id, claim->owner, term, next, claim, home);
 	return rc == -ENOENT ? -ESTALE : rc;
 }
 
 int map_home_release(struct map_store *store, uint64_t id, uint64_t owner, uint64_t term)
 {
-	int rc = let_go(store, id, owner, term, 0, NULL, NULL);
+	struct map_home home = {0};
+	int rc = let_go(store, id, owner, term, 0, NULL, &home);
 	return rc == -ENOENT ? 0 : rc;
 }
 

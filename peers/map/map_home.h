@@ -43,6 +43,9 @@ void map_home_watch_init(struct map_watch *watch);
 /* Ours from now on; ours already: renewed, the term stays. `force`: whoever has it. */
 int map_home_acquire(struct map_store *store, uint64_t id, const struct map_claim *claim,
 	bool force, struct map_home *found);
+/* The same of one that was given to us; *home: its record as it is then, as we were told. -ESTALE:
+   it is not like that any more. */
+int map_home_take(struct map_store *store, const struct map_claim *claim, struct map_home *home);
 /* -ESTALE: lost. *found: as it was put last, which saves a read; or .version 0. */
 int map_home_renew(struct map_store *store, uint64_t id, const struct map_claim *claim,
 	uint64_t term, struct map_home *found);
@@ -50,10 +53,10 @@ int map_home_renew(struct map_store *store, uint64_t id, const struct map_claim 
  * Handed over: nobody's, and only `next` may have it, or `owner` again, whoever is first, until a
  * lease's time is over. Whoever of the two comes late finds it another's: there is nothing to be
  * decided but by this record. `term` 0: whichever it is in. -ESTALE: it is not ours.
- * `known`: as it was put last, or NULL.
+ * *home: as it was put last, or .version 0; then as it is put now.
  */
 int map_home_give(struct map_store *store, uint64_t id, const struct map_claim *claim,
-	uint64_t term, uint64_t next, const struct map_home *known);
+	uint64_t term, uint64_t next, struct map_home *home);
 /* Fine when it is not ours any more. */
 int map_home_release(struct map_store *store, uint64_t id, uint64_t owner, uint64_t term);
 /* -ENOENT: nobody ever had it. */

@@ -179,6 +179,7 @@ struct mapper_store {
 	/* half of a volume's record was asked for: the other, and its home's, were read at once and
 	   wait here */
 	bool with_home;		  /* the next time */
+	bool with_record;	  /* so were both when a home record was put; the next time */
 	struct mapper_call fence; /* goes with the next record that is put */
 	int fenced;		  /* its result */
 	struct mapper_call together[3];
@@ -474,6 +475,7 @@ int mapper_control_acquire(struct mapper_task *task);
 int mapper_holder_renew(struct mapper_task *task);
 int mapper_control_release(struct mapper_task *task);
 int mapper_control_home(struct mapper_task *task);
+int mapper_control_given(struct mapper_task *task);
 int mapper_control_break(struct mapper_task *task);
 /* What XSEG_OP_LIST and INFO say of a volume. */
 void mapper_task_describe(

@@ -260,6 +260,7 @@ const struct mapper_kind mapper_controls[MAP_CONTROLS] = {
 	[MAP_SWEEP] = {"sweep", QUICK | MAPPER_ASKS, NO_COUNTER, mapper_background_sweep},
 	[MAP_SWEEP_STATE] = {"sweep state", QUICK, NO_COUNTER, mapper_background_sweep_state},
 	[MAP_HOME] = {"home", QUICK, NO_COUNTER, mapper_control_home},
+	[MAP_GIVEN] = {"given", QUICK, NO_COUNTER, mapper_control_given},
 	[MAP_LEASES] = {"leases", QUICK, NO_COUNTER, mapper_holder_renew},
 };
 

@@ -34,14 +34,62 @@ static int acquired(
 	return rc;
 }
 
+static struct xseg_key home_key(uint64_t id)
+{
+	return (struct xseg_key){.volume = id, .epoch = XSEG_EPOCH_HOME};
+}
+
+static void note_home(struct mapper_shared *shared, const struct map_home *home)
+{
+	uint8_t bytes[MAP_HOME_RECORD_SIZE];
+	map_format_home_encode(home, bytes);
+	mapper_memory_note(
+		&shared->memory, home_key(home->id), 0, bytes, sizeof(bytes), home->version);
+}
+
+static bool find_home(struct mapper_shared *shared, uint64_t id, struct map_home *home)
+{
+	uint8_t bytes[XSEG_RECORD_MAX];
+	uint32_t size;
+	return mapper_memory_find(&shared->memory, home_key(id), 0, bytes, &size, &home->version) &&
+	       map_format_home_decode(bytes, size, home) == 0;
+}
+
+/* As we were told (MAP_GIVEN), without a look. -ESTALE: we were not, or it is not so any more. */
+static int take(struct mapper_task *task, struct map_home *home, struct map_head *head)
+{
+	struct mapper_shared *shared = mapper_shared(task);
+	struct map_store *store = mapper_task_store(task);
+	struct map_claim claim = mapper_lease_claim(shared, 0);
+	bool is_given = find_home(shared, task->volume, home) && home->owner == 0 &&
+			home->next == shared->owner;
+	mapper_memory_forget(&shared->memory, home_key(task->volume));
+	if (!is_given)
+		return -ESTALE;
+	task->store.with_record = true;
+	int rc = map_home_take(store, &claim, home);
+	crash_point("mapper.acquire.home");
+	if (rc != 0)
+		return rc;
+	rc = read_again(task, head);
+	if (rc == 0)
+		rc = may_be_written(&head->volume);
+	if (rc != 0)
+		map_home_release(store, task->volume, shared->owner, home->term);
+	return rc;
+}
+
 /* By its home record. */
 static int claim(struct mapper_task *task, struct map_home *home, struct map_head *head)
 {
 	struct mapper_shared *shared = mapper_shared(task);
 	struct map_store *store = mapper_task_store(task);
 	struct map_claim claim = mapper_lease_claim(shared, 0);
+	int rc = take(task, home, head);
+	if (rc != -ESTALE)
+		return rc;
 	task->store.with_home = true;
-	int rc = read_again(task, head);
+	rc = read_again(task, head);
 	if (rc == 0)
 		rc = may_be_written(&head->volume);
 	if (rc != 0)
@@ -119,6 +167,7 @@ int mapper_control_release(struct mapper_task *task)
 	if (task->arg != 0) {
 		mapper_lease_known(shared, task->volume, &home);
 		rc = map_home_give(store, task->volume, &claim, 0, task->arg, &home);
+		task->value = rc == 0 ? home.version : 0;
 	} else {
 		rc = map_home_read(store, task->volume, &home);
 		if (rc == 0 && home.owner == shared->owner && !(home.flags & MAP_HOME_CHANGING))
@@ -144,6 +193,8 @@ int mapper_control_home(struct mapper_task *task)
 	if (rc != 0)
 		return rc;
 	mapper_lease_seen(shared, &home);
+	if (home.version != 0)
+		note_home(shared, &home);
 	struct map_home_info *out = mapper_task_answer(task, sizeof(*out));
 	if (!out)
 		return task->error;
@@ -155,6 +206,19 @@ int mapper_control_home(struct mapper_task *task)
 		.term = home.term,
 		.line = home.line,
 		.since = home.since};
+	return 0;
+}
+
+int mapper_control_given(struct mapper_task *task)
+{
+	struct mapper_shared *shared = mapper_shared(task);
+	struct map_home home = {0};
+	if (!find_home(shared, task->volume, &home) || home.term != task->arg)
+		return -ENOENT;
+	home.owner = 0;
+	home.next = shared->owner;
+	home.version = task->job->offset;
+	note_home(shared, &home);
 	return 0;
 }
 

@@ -448,7 +448,7 @@ static int store_put(struct map_store *s, struct xseg_key key, const void *from,
 	uint64_t *version)
 {
 	struct mapper_store *store = store_of(s);
-	struct mapper_call calls[2] = {{.op = XSEG_OP_CAS,
+	struct mapper_call calls[4] = {{.op = XSEG_OP_CAS,
 					       .arg0 = *version,
 					       .arg1 = XSEG_CAS_PUT,
 					       .key = key,
@@ -460,10 +460,17 @@ static int store_put(struct map_store *s, struct xseg_key key, const void *from,
 	if (rc != 0)
 		return rc;
 	bool fences = store->fence.op != XSEG_OP_NONE;
-	rc = store_do_all(store, calls, fences ? 2 : 1);
+	bool reads = store->with_record && key.epoch == XSEG_EPOCH_HOME;
+	unsigned count = fences ? 2 : 1;
+	for (unsigned half = 0; reads && half < 2; half++)
+		fill_get(&calls[count++], map_volume_key(key.volume, half), store->waits[half]);
+	rc = store_do_all(store, calls, count);
 	if (fences)
 		store->fenced = calls[1].result;
+	if (reads && rc == 0)
+		memcpy(&store->together[1], &calls[count - 2], 2 * sizeof(calls[0]));
 	store->fence.op = XSEG_OP_NONE;
+	store->with_record = false;
 	if (rc == 0 || rc == -EEXIST || rc == -ESTALE)
 		*version = calls[0].value;
 	if (key.epoch != XSEG_EPOCH_VOLUME)

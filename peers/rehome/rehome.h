@@ -56,6 +56,8 @@ struct rehome_move {
 	unsigned offers; /* that were made again */
 	uint64_t pause_ns;
 	uint64_t rtt_ns;
+	uint64_t record_ns; /* so long it took to read the home record */
+	uint64_t given;	    /* since that version of it; 0: not known */
 	uint32_t early;	    /* serial of the TAKE that went with GIVE; 0: none is on its way */
 	uint64_t early_ns;  /* it comes here, and may not be given yet: until then */
 	uint64_t asked_ns;  /* the call on its way: since then */

@@ -89,6 +89,8 @@ struct call *rehome_source_ask(struct rehome *rehome, struct rehome_volume *volu
 		.pause_ns = keep_ns,
 		.term = volume->term,
 		.since = volume->since,
+		.next = volume->move.owner,
+		.given = volume->move.given,
 		.hold = what == REHOME_TAKE && volume->due_ns == 0};
 	struct call *call =
 		rehome_volume_call(rehome, volume, XSEG_OP_CONTROL, what, REHOME_ASK_BYTES);
@@ -111,6 +113,7 @@ static void looked(struct call *call)
 		rc = -EBUSY;
 	volume->term = home.term;
 	volume->since = home.since ? home.since : home.line;
+	volume->move.record_ns = now_of(rehome) - volume->move.asked_ns;
 	volume->move.asked_ns = now_of(rehome);
 	call = rc == 0 ? rehome_source_ask(rehome, volume, REHOME_OFFER, 0) : NULL;
 	if (call)
@@ -125,6 +128,8 @@ static void acquired(struct call *call)
 	struct rehome_volume *volume = preparing(call);
 	int rc = call->result;
 	call_end(call);
+	if (volume)
+		volume->move.asked_ns = now_of(rehome);
 	if (volume && (rc != 0 || !rehome_volume_read(rehome, volume, 0, looked)))
 		give_up(rehome, volume, rc == 0 ? -EAGAIN : rc);
 }
@@ -280,9 +285,12 @@ static void given(struct call *call)
 	struct rehome *rehome = rehome_of(call->peer);
 	struct rehome_volume *volume = rehome_volume_of(call);
 	int rc = call->result;
+	uint64_t version = call->value;
 	call_end(call);
-	if (volume)
-		rehome_volume_event(rehome, volume, rc ? REHOME_EV_FAILED : REHOME_EV_GIVEN, rc);
+	if (!volume)
+		return;
+	volume->move.given = rc == 0 ? version : 0;
+	rehome_volume_event(rehome, volume, rc ? REHOME_EV_FAILED : REHOME_EV_GIVEN, rc);
 }
 
 static struct call *give(struct rehome *rehome, struct rehome_volume *volume)
@@ -332,6 +340,10 @@ static void taken(struct call *call)
 	rehome_volume_event(rehome, volume, REHOME_EV_THEIRS, 0);
 }
 
+/* The record is much nearer than the other host, who has read it once, too, before he agreed: it is
+   given at once, and if he is told so he need not look first. */
+static bool is_near(const struct rehome_move *move) { return move->record_ns * 4 < move->rtt_ns; }
+
 /* Together with GIVE, so that the record is on its way while the other host hears of it: what it
    finds there decides, however early it looks. */
 static void take_early(struct rehome *rehome, struct rehome_volume *volume)
@@ -378,7 +390,7 @@ void rehome_source_do(
 		return;
 	}
 	call_submit(call, edge, done);
-	if (action == REHOME_DO_GIVE)
+	if (action == REHOME_DO_GIVE && !is_near(&volume->move))
 		take_early(rehome, volume);
 }
 

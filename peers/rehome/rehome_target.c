@@ -112,6 +112,7 @@ void rehome_target_take(struct rehome *rehome, struct job *job)
 	volume->since = ask.since;
 	volume->move = (struct rehome_move){.job = job,
 		.owner = ask.owner,
+		.given = ask.next == rehome->owner ? ask.given : 0,
 		.early_ns = ask.hold ? peer_now_ns(rehome->peer) + REHOME_EARLY_NS : 0};
 	rehome_volume_event(rehome, volume, REHOME_EV_OFFERED, 0);
 }

@@ -367,10 +367,26 @@ static void acquired(struct call *call)
 		rehome_volume_again(rehome, volume, REHOME_DO_ACQUIRE);
 }
 
+static void told(struct call *call) { call_end(call); }
+
+/* Our mapper need not read the record that it acquires. */
+static void tell(struct rehome *rehome, struct rehome_volume *volume)
+{
+	struct call *call = rehome_volume_call(rehome, volume, XSEG_OP_CONTROL, MAP_GIVEN, 0);
+	if (!call)
+		return;
+	call->arg1 = volume->term;
+	call->offset = volume->move.given;
+	volume->move.given = 0;
+	call_submit(call, REHOME_HERE, told);
+}
+
 /* Who has it open may be attached elsewhere, so it is kept for him. */
 static void acquire(struct rehome *rehome, struct rehome_volume *volume)
 {
 	volume->unsure = !rehome_route_quiet(rehome, volume->id, true);
+	if (volume->state == REHOME_TAKING && volume->move.given != 0)
+		tell(rehome, volume);
 	if (!rehome_volume_keep(rehome, volume, REHOME_KEEP_NS, acquired))
 		rehome_volume_again(rehome, volume, REHOME_DO_ACQUIRE);
 }

@@ -34,7 +34,8 @@ struct lease {
 	struct volume_quiesce quiesce;
 	struct volume_task *task; /* NULL: given back, since nobody uses it any more */
 	bool read_only;
-	uint64_t next; /* given back to be this one's, whoever has it open here */
+	uint64_t next;	/* given back to be this one's, whoever has it open here */
+	uint64_t given; /* since that version of its record */
 	int error;
 	unsigned pending;	   /* calls */
 	uint64_t fenced;	   /* the term that the store was told last */
@@ -94,9 +95,16 @@ static void drop_intents(struct peer *peer, const struct volume *volume, int why
 static void want_end(struct lease *lease, int error)
 {
 	struct volume_task *task = lease->task;
+	struct peer *peer = lease->quiesce.peer;
+	if (error != 0 && !task)
+		log_warning("volume", "%s: the store of volume '%s' does not let us write: %s",
+			peer->name, lease->quiesce.volume->head.name, strerror(-error));
 	volume_quiesce_release(&lease->quiesce);
 	free(lease);
-	task->found(task, error);
+	if (task)
+		task->found(task, error);
+	else
+		atomic_fetch_sub(&volume_shared(peer)->busy, 1);
 }
 
 static int take_head(struct lease *lease, const struct map_head_info *head)
@@ -226,6 +234,21 @@ static void fence_ask(struct volume_step *step)
 		begin_ask(step);
 }
 
+static void keep(struct volume_task *task, int error);
+
+/* Whoever has it kept wants to know that it is ours, and its record says so by now: what is written
+   to it waits here for the rest. */
+static void answer_early(struct lease *lease)
+{
+	struct volume_task *task = lease->task;
+	if (task->found != keep)
+		return;
+	atomic_fetch_add(&volume_shared(lease->quiesce.peer)->busy, 1);
+	lease->task = NULL;
+	lease->quiesce.job = NULL;
+	keep(task, 0);
+}
+
 static void want_answered(struct call *call)
 {
 	struct lease *lease = lease_of(call->context);
@@ -235,10 +258,12 @@ static void want_answered(struct call *call)
 	if (!lease->read_only && (rc == 0 || rc == -EOPNOTSUPP)) {
 		call_end(call);
 		lease->pending = rc == 0 ? 2 : 1;
-		if (rc == 0)
+		if (rc == 0) {
+			answer_early(lease);
 			fence_ask(step_of(lease));
-		else
+		} else {
 			begin_ask(step_of(lease));
+		}
 		return;
 	}
 	if (rc == 0)
@@ -391,6 +416,7 @@ static void release_end(struct lease *lease, int error)
 	struct peer *peer = lease->quiesce.peer;
 	struct volume *volume = lease->quiesce.volume;
 	struct volume_task *task = lease->task;
+	uint64_t given = lease->given;
 	if (error == 0)
 		set_acquired(peer, volume, false);
 	else if (!task)
@@ -399,7 +425,7 @@ static void release_end(struct lease *lease, int error)
 	free(lease);
 	atomic_fetch_sub(&volume_shared(peer)->busy, 1);
 	if (task)
-		volume_task_end(task, error, 0, 0);
+		volume_task_end(task, error, 0, given);
 }
 
 static void given_back(struct lease *lease)
@@ -420,6 +446,7 @@ static void released(struct call *call)
 {
 	struct lease *lease = lease_of(call->context);
 	lease->error = call->result;
+	lease->given = call->value;
 	call_end(call);
 	crash_point("volume.lease.released");
 	if (lease->error == 0 && lease->next == 0)

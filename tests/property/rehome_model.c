@@ -120,7 +120,10 @@ static void act(struct world *w, unsigned host, enum rehome_action action)
 	m->term = h->term;
 	m->since = h->since;
 	m->next = h->next;
-	if (action == REHOME_DO_GIVE) {
+	m->given = action == REHOME_DO_TAKE ? h->given : 0;
+	h->given = 0;
+	h->early = 0;
+	if (action == REHOME_DO_GIVE && any(w, 3) != 0) {
 		struct message *early = post(w, TAKE, h->to, host);
 		early->serial = h->early = h->serial;
 		early->term = h->term;
@@ -231,6 +234,8 @@ static void take(struct world *w, struct message *m)
 		h->since = m->since;
 		h->has_take = true;
 		h->take = *m;
+		if (m->given != 0 && (m->next == w->owners[m->host] || w->weak == WEAK_TOLD))
+			told(w, m->host, m->term, m->given);
 		event(w, m->host, REHOME_EV_OFFERED);
 		return;
 	}
@@ -265,11 +270,12 @@ static void asked(struct world *w, struct message *m)
 		answer_to(w, m, PUSHED, 0);
 	} else if (m->kind == GIVE) {
 		int rc = give(w, m->host, m->next, &is_unsure);
-		answer_to(w, m, GIVEN, rc);
+		uint64_t version = w->composers[m->host].known.version;
+		answer_to(w, m, GIVEN, rc)->given = rc == 0 ? version : 0;
 	} else if (m->kind == LOOK) {
 		answer_to(w, m, LOOKED, 0);
 	} else {
-		int rc = acquire(w, m->host);
+		int rc = claim(w, m->host);
 		w->composers[m->host].kept |= rc == 0;
 		answer_to(w, m, ACQUIRED, rc);
 	}
@@ -301,7 +307,10 @@ static void heard(struct world *w, struct message *m)
 	case LOOKED:
 	case ACQUIRED: judge(w, m); break;
 	case PUSHED: event(w, m->host, pushed(w, h)); break;
-	case GIVEN: event(w, m->host, m->result ? REHOME_EV_FAILED : REHOME_EV_GIVEN); break;
+	case GIVEN:
+		w->homes[m->host].given = m->given;
+		event(w, m->host, m->result ? REHOME_EV_FAILED : REHOME_EV_GIVEN);
+		break;
 	case TAKEN:
 		if (m->result == 0) {
 			h->edge = h->to;
@@ -412,6 +421,8 @@ static void begin(struct world *w)
 	h->to = to;
 	h->next = w->owners[to];
 	h->knows[to] = true;
+	if (any(w, 4) != 0)
+		look(w, to); /* it was offered */
 	event(w, host, REHOME_EV_BEGIN);
 }
 
@@ -440,8 +451,10 @@ static void composer_dies(struct world *w, unsigned host)
 {
 	struct composer *c = &w->composers[host];
 	struct map_home home = record(w);
-	c->acquired = home.owner == w->owners[host];
+	c->acquired = !c->claimed && home.owner == w->owners[host];
+	c->claimed &= home.owner == w->owners[host];
 	c->known = home;
+	c->seen = (struct map_home){0};
 	c->term = c->acquired ? home.term : c->term;
 	c->line = c->acquired ? home.line : c->line;
 }
@@ -522,6 +535,8 @@ static void timers(struct world *w, unsigned host)
 {
 	struct re_homer *h = &w->homes[host];
 	bool frozen = h->state == REHOME_FROZEN, drains = frozen || h->state == REHOME_DRAINING;
+	if (w->composers[host].claimed && any(w, 2))
+		acquire(w, host);
 	if (drains && is_quiet(w, host, frozen)) {
 		event(w, host, REHOME_EV_QUIET);
 	} else if (h->due && any(w, 4) == 0 && w->weak != WEAK_NO_TIMER) {

@@ -30,6 +30,7 @@ enum weak {
 	WEAK_NO_TIMER,	     /* the destination's answer is waited for */
 	WEAK_NO_RETRY,	     /* what fails is not tried again */
 	WEAK_EARLY,	     /* it is taken back while what gives it away is on its way */
+	WEAK_TOLD,	     /* whoever is told that it was given takes it, also for another one */
 	WEAK_COUNT
 };
 

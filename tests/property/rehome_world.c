@@ -26,6 +26,7 @@ struct map_home record(struct world *w)
 struct map_home_info look(struct world *w, unsigned host)
 {
 	struct map_home home = record(w);
+	w->composers[host].seen = home;
 	return (struct map_home_info){w->owners[host], home.owner, home.last, home.next,
 		home.previous, home.term, home.line, home.since};
 }
@@ -40,14 +41,18 @@ void write_back(struct world *w, unsigned host)
 	c->is_dirty = false;
 }
 
-int acquire(struct world *w, unsigned host)
+int claim(struct world *w, unsigned host)
 {
 	struct composer *c = &w->composers[host];
 	struct map_claim claim = claim_of(w, host);
-	struct map_home before = record(w), home;
-	if (c->acquired)
+	struct map_home before = record(w), home = c->seen;
+	if (c->claimed || c->acquired)
 		return 0;
-	int rc = map_home_acquire(&w->memory->store, ID, &claim, w->weak == WEAK_BLIND, &home);
+	bool is_ours = home.owner == 0 && home.next == w->owners[host];
+	int rc = is_ours ? map_home_take(&w->memory->store, &claim, &home) : -ESTALE;
+	c->seen = (struct map_home){0};
+	if (rc == -ESTALE)
+		rc = map_home_acquire(&w->memory->store, ID, &claim, w->weak == WEAK_BLIND, &home);
 	if (rc != 0)
 		return rc;
 	bool is_free = before.owner == 0 && before.next == 0;
@@ -57,15 +62,36 @@ int acquire(struct world *w, unsigned host)
 	w->broken += before.term != 0 && !was && !handed;
 	if (w->weak == WEAK_NO_PREDECESSOR && !handed)
 		home.line = before.line;
-	c->acquired = true;
+	c->claimed = true;
 	c->known = home;
 	c->term = home.term;
 	c->line = home.line;
-	w->fence = home.term > w->fence ? home.term : w->fence;
-	if (c->cached_term < home.line && w->weak != WEAK_NO_FENCE)
-		c->has = c->is_dirty = false;
-	c->cached_term = home.term;
 	return 0;
+}
+
+int acquire(struct world *w, unsigned host)
+{
+	struct composer *c = &w->composers[host];
+	int rc = claim(w, host);
+	if (rc != 0 || c->acquired)
+		return rc;
+	c->claimed = false;
+	c->acquired = true;
+	w->fence = c->term > w->fence ? c->term : w->fence;
+	if (c->cached_term < c->line && w->weak != WEAK_NO_FENCE)
+		c->has = c->is_dirty = false;
+	c->cached_term = c->term;
+	return 0;
+}
+
+void told(struct world *w, unsigned host, uint64_t term, uint64_t version)
+{
+	struct map_home *seen = &w->composers[host].seen;
+	if (seen->term != term)
+		return;
+	seen->owner = 0;
+	seen->next = w->owners[host];
+	seen->version = version;
 }
 
 unsigned opens(const struct world *w, unsigned host, enum counted counted)
@@ -91,6 +117,8 @@ int give(struct world *w, unsigned host, uint64_t next, bool *is_unsure)
 {
 	struct composer *c = &w->composers[host];
 	struct map_claim claim = claim_of(w, host);
+	if (c->claimed)
+		acquire(w, host);
 	if (!c->acquired)
 		return -ESTALE;
 	if (w->weak != WEAK_GIVE_DIRTY)

@@ -46,6 +46,7 @@ struct message {
 	unsigned client; /* KEEP: the host that says so */
 	unsigned first;	 /* REQUEST, SERVE: to whom its own re-homer has sent it; NOBODY: here */
 	uint64_t term, since, next;
+	uint64_t given; /* GIVEN, TAKE: the record's version since then; 0: not known */
 	struct map_home_info home;
 	int result;
 	bool there; /* KEEP: somebody is attached */
@@ -56,6 +57,7 @@ struct re_homer {
 	enum rehome_state state;
 	unsigned serial, edge, to;  /* edge: AWAY; to: of the move */
 	uint64_t term, since, next; /* next: the owner at `to` */
+	uint64_t given;
 	bool knows[HOSTS], attached, keeping, again, due, unsure;
 	enum rehome_action action; /* to be tried again */
 	unsigned early;		   /* serial of the TAKE that went with GIVE */
@@ -67,11 +69,12 @@ struct re_homer {
 };
 
 struct composer {
-	bool acquired, has; /* has: the cache */
+	bool claimed, acquired, has; /* claimed: by the record alone; has: the cache */
 	uint64_t term, line;
 	uint64_t cached, cached_term;
 	bool is_dirty, kept;
 	struct map_home known; /* the record, as it was put or found last */
+	struct map_home seen;  /* the same, as it was read for a re-homer, or as that was told */
 };
 
 /* Who counts it as open: its host's composer; its re-homer, if it was away then; nobody any more,
@@ -114,8 +117,13 @@ struct map_home record(struct world *w);
 /* The same, as the host's re-homer sees it. */
 struct map_home_info look(struct world *w, unsigned host);
 void write_back(struct world *w, unsigned host);
+/* Its record says that it is the host's. */
+int claim(struct world *w, unsigned host);
+/* The same, and the store and the cache have heard of it. */
 int acquire(struct world *w, unsigned host);
 unsigned opens(const struct world *w, unsigned host, enum counted counted);
+/* It was given to it, in that term, and the record's version is this one since. */
+void told(struct world *w, unsigned host, uint64_t term, uint64_t version);
 /* Nobody has it open any more. */
 void release_idle(struct world *w, unsigned host);
 /* *is_unsure: the answer is lost, and it may have been given or not. */

@@ -10,7 +10,7 @@
 #else
 #define SCHEDULES 100000u
 #endif
-#define WEAK_SCHEDULES 20000u /* at most, until one is found */
+#define WEAK_SCHEDULES 40000u /* at most, until one is found */
 
 Test(rehome, laws, .timeout = 3000)
 {

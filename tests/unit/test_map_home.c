@@ -60,7 +60,8 @@ static int renew(uint64_t owner, uint64_t now, uint64_t term)
 static int give(uint64_t owner, uint64_t now, uint64_t term, uint64_t next)
 {
 	struct map_claim claim = claim_of(owner, now);
-	return map_home_give(&memory->store, ID, &claim, term, next, NULL);
+	found.version = 0;
+	return map_home_give(&memory->store, ID, &claim, term, next, &found);
 }
 
 static void check_found(uint64_t owner, uint64_t term, uint64_t since, uint64_t until)
@@ -317,6 +318,35 @@ UNIT(test_known)
 	ck_assert_int_eq(map_home_renew(&memory->store, ID, &claim, last.term, &last), -ESTALE);
 	ck_assert_int_eq(map_home_read(&memory->store, ID, &found), 0);
 	ck_assert_uint_eq(found.owner, 2);
+	teardown();
+}
+
+/* Whoever is told in which version it was given to him takes it without a look, and only then. */
+UNIT(test_told)
+{
+	setup();
+	struct map_claim claim = claim_of(2, 20);
+	ck_assert_int_eq(acquire(1, 10, false), 0);
+	struct map_home told = found;
+	ck_assert_int_eq(give(1, 10, 1, 2), 0);
+	ck_assert_int_eq(map_home_take(&memory->store, &claim, &told), -EINVAL);
+	told.owner = 0;
+	told.next = 2;
+	struct map_home before = told;
+	ck_assert_int_eq(map_home_take(&memory->store, &claim, &told), -ESTALE);
+	told = before;
+	told.version = found.version;
+	map_memory_heal(memory);
+	ck_assert_int_eq(map_home_take(&memory->store, &claim, &told), 0);
+	ck_assert_uint_eq(memory->count[MAP_MEMORY_GET], 0);
+	ck_assert_int_eq(map_home_read(&memory->store, ID, &found), 0);
+	check_found(2, 2, 20, 20 + LEASE);
+	ck_assert_uint_eq(found.since, 1);
+	ck_assert_uint_eq(found.previous, 1);
+	ck_assert_int_eq(map_home_take(&memory->store, &claim, &told), -EINVAL);
+	told = before;
+	told.version = found.version - 1;
+	ck_assert_int_eq(map_home_take(&memory->store, &claim, &told), -ESTALE);
 	teardown();
 }
 

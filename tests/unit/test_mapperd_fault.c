@@ -63,6 +63,65 @@ UNIT(open_elsewhere)
 	mrig_end(&m);
 }
 
+/* Who has it gives it to us; the record's version since then. */
+static uint64_t gives(uint64_t id, struct map_home *home)
+{
+	struct map_claim claim = {
+		.owner = home->owner, .lease_ns = 3600000000000u, .host = "elsewhere"};
+	ck_assert_int_eq(mrig_control(&m, MAP_HOME, id, 0, NULL, 0), 0);
+	uint64_t self = ((struct map_home_info *)m.out)->self;
+	ck_assert_int_eq(map_home_give(&mrig_lock()->store, id, &claim, 0, self, home), 0);
+	mrig_unlock();
+	return home->version;
+}
+
+static int is_told(uint64_t id, uint64_t term, uint64_t version)
+{
+	struct client_request request = {.op = XSEG_OP_CONTROL,
+		.key.volume = id,
+		.arg0 = MAP_GIVEN,
+		.arg1 = term,
+		.offset = version};
+	return client_do(&m.rig.client, &request);
+}
+
+static uint64_t gets(void)
+{
+	uint64_t count = mrig_lock()->count[MAP_MEMORY_GET];
+	mrig_unlock();
+	return count;
+}
+
+/* Whoever was told reads no home record, and is believed no more than the record. */
+UNIT(given)
+{
+	struct map_home home;
+	mrig_begin(&m, 1, "");
+	uint64_t a = make("a", 10 * MIB);
+	ck_assert_int_eq(is_told(a, 1, 1), -ENOENT);
+	uint64_t read, version;
+	do { /* others may read something, too */
+		ck_assert_int_eq(mrig_other_acquire(a, true, &home), 0);
+		uint64_t term = home.term;
+		version = gives(a, &home);
+		ck_assert_int_eq(is_told(a, term + 1, version), -ENOENT);
+		ck_assert_int_eq(is_told(a, term, version), 0);
+		read = gets();
+		ck_assert_int_eq(mrig_control(&m, MAP_CLAIM, a, 0, NULL, 0), 0);
+		read = gets() - read;
+		ck_assert_uint_eq(((struct map_head_info *)m.out)->term, term + 1);
+		ck_assert_uint_eq(mrig_home(a).previous, 4711);
+	} while (read > 2); /* both halves of the volume's record */
+	/* who has given it takes it back, and is faster */
+	ck_assert_int_eq(mrig_other_acquire(a, true, &home), 0);
+	version = gives(a, &home);
+	ck_assert_int_eq(is_told(a, home.term, version), 0);
+	ck_assert_int_eq(mrig_other_acquire(a, false, &home), 0);
+	ck_assert_int_eq(mrig_control(&m, MAP_CLAIM, a, 0, NULL, 0), -EBUSY);
+	ck_assert_uint_eq(mrig_home(a).owner, 4711);
+	mrig_end(&m);
+}
+
 static bool acquires(uint64_t id, int result)
 {
 	return mrig_control(&m, MAP_ACQUIRE, id, 0, NULL, 0) == result;

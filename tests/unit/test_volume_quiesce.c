@@ -269,6 +269,41 @@ UNIT_WITHIN(test_not_let_in, setup, teardown)
 	ck_assert_uint_eq(byte_at(id, 0), 2);
 }
 
+static int keep(uint64_t id)
+{
+	struct client_request request = {
+		.op = XSEG_OP_CONTROL, .key.volume = id, .arg0 = MAP_KEEP, .arg1 = 60000000000u};
+	return client_do(&b, &request);
+}
+
+/* For whom it is kept he hears when its record says that it is ours; requests wait for its store.
+   If that does not agree it is as if it had not been kept. */
+UNIT_WITHIN(test_kept_early, setup, teardown)
+{
+	struct write write;
+	ck_assert_int_eq(rig_volume_create(&a, "v", 4 * OBJECT, 0, &info), 0);
+	uint64_t id = info.id;
+	rules("away");
+	ck_assert_int_eq(keep(id), 0);
+	ck_assert_uint_eq(rig_home(&b, id).owner, rig_home(&b, id).self);
+	wait_for(counted("med0", "waited") == 1); /* FENCE */
+	write_start(&write, id, 0, 1);
+	usleep(20000);
+	ck_assert_uint_eq(counted("med0", "waited"), 1);
+	rules("");
+	collect(1, 0);
+	ck_assert_uint_eq(byte_at(id, 0), 1);
+	ck_assert_int_eq(rig_volume_create(&a, "w", 4 * OBJECT, 0, &info), 0);
+	id = info.id;
+	rules("ops=control fail=ETIMEDOUT");
+	ck_assert_int_eq(keep(id), 0);
+	wait_for(rig_home(&b, id).owner == 0);
+	rules("");
+	write_start(&write, id, 0, 2);
+	collect(1, 0);
+	ck_assert_uint_eq(byte_at(id, 0), 2);
+}
+
 /* A mapper that knows of no claims is asked for all at once, and the store is told then. */
 UNIT_WITHIN(test_older_mapper, setup, teardown)
 {
