@@ -122,7 +122,8 @@ enum xseg_cas { XSEG_CAS_GET, XSEG_CAS_PUT, XSEG_CAS_DELETE };
  *           higher one; -ETIMEDOUT: writes of another one's do not come to an end.
  *   LEAVE   somebody else may be the next one to write to it, and a claim of his need not wait for
  *           whoever sends it: all that was written is at the store, durable, when it is answered,
- *           and so is what still comes (a mover's copies) until the next FENCE
+ *           and so is what still comes (a mover's copies) until the next FENCE. Of term arg1 (0: of
+ *           any): when that is over it comes late, and is nothing
  *   DIRTY   out: struct xseg_dirty: what the first cache on the way has of key.volume alone. To a
  *           composer: hands it on. -EOPNOTSUPP: there is no cache
  *   DIGEST  out: what identifies the bytes from `offset` on, `length` of them, as a READ would

@@ -36,15 +36,12 @@ static bool by_store(const struct job *job) { return job->op == XSEG_OP_CONTROL 
 static void sync_control(struct peer *peer, struct job *job)
 {
 	const struct cache_volume *volume = cache_volume_find(peer, job->key.volume);
-	if (job->offset == 0) {
-		job->arg0 = XSEG_CONTROL_LEAVE;
-		job->arg1 = 0;
-		job_forward(job, CACHE_STORE);
-		return;
-	}
-	job->arg0 = XSEG_CONTROL_FENCE;
+	job->arg0 = job->offset == 0 ? XSEG_CONTROL_LEAVE : XSEG_CONTROL_FENCE;
 	job->arg1 = volume ? atomic_load(&volume->next_term) : 0;
-	cache_sync_fenced(peer, job);
+	if (job->offset == 0)
+		job_forward(job, CACHE_STORE);
+	else
+		cache_sync_fenced(peer, job);
 }
 
 static void sync_end(struct cache_local *local, struct job *job)

@@ -479,6 +479,7 @@ static void leave_ask(struct volume_step *step)
 		return;
 	bool together = lease->next != 0;
 	call->arg0 = XSEG_CONTROL_LEAVE;
+	call->arg1 = lease->quiesce.volume->term;
 	lease->pending = together ? 2 : 1;
 	call_submit(call, VOLUME_STORE, left);
 	if (together)

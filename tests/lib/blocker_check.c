@@ -253,7 +253,7 @@ static int run(struct rig *rig, int argc, char **argv)
 	if (strcmp(verb, "fence") == 0)
 		return say(rig_control(rig, key, XSEG_CONTROL_FENCE, key.object, 0));
 	if (strcmp(verb, "leave") == 0)
-		return say(rig_control(rig, key, XSEG_CONTROL_LEAVE, 0, 0));
+		return say(rig_control(rig, key, XSEG_CONTROL_LEAVE, key.object, 0));
 	if (strcmp(verb, "put") == 0 || strcmp(verb, "get") == 0 || strcmp(verb, "remove") == 0)
 		return record(rig, verb, key.volume, number(argv[5]));
 	if (strcmp(verb, "hammer") == 0)

@@ -72,10 +72,19 @@ scene_kill CONT old
 says write ok "the write ends"
 tap_is "now it is taken" "$(at new fence 1 9) $(at new read 1 0 0 65536 4)" "ok ok"
 
+# what the one before wrote is made durable, unless he said that it is, and meant this term
+fails() { # TERM: the first claims it where nothing can be made durable
+    echo system >"$SYNC_FAULT"
+    at old fence 1 "$1"
+    rm "$SYNC_FAULT"
+}
+tap_is "who has left has left nothing to be done" "$(at new leave 1 9) $(fails 10)" "ok ok"
+tap_is "a word from a term before" "$(at new fence 1 11) $(at new leave 1 10)" "ok ok"
+tap_is "does not count" "$(fails 12) $(at old fence 1 12)" "EIO ok"
+
 # one that is killed there is gone
-tap_is "the first has it once more" "$(at new leave 1 9) $(at old fence 1 10)" "ok ok"
 stop_in_a_write 5
-ask fence new fence 1 11
+ask fence new fence 1 13
 scene_kill KILL old
 scene_stop old
 says fence ok "a killed one is not waited for"

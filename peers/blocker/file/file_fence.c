@@ -400,7 +400,7 @@ int file_fence_take(struct file_store *store, const struct file_fence_claim *cla
 	return error;
 }
 
-int file_fence_left(struct file_store *store, uint64_t volume)
+int file_fence_left(struct file_store *store, uint64_t volume, uint64_t term)
 {
 	const struct file_fence *fence = &store->fence;
 	if (!fence->file)
@@ -409,7 +409,8 @@ int file_fence_left(struct file_store *store, uint64_t volume)
 	const struct fence_place *place = find(fence, volume);
 	int error = 0;
 	uint64_t left = place ? atomic_load(&place->line_left) | 1 : 0;
-	if (place && atomic_load(&place->via) == fence->own)
+	bool is_now = place && (term == 0 || atomic_load(&place->term) == term);
+	if (is_now && atomic_load(&place->via) == fence->own)
 		error = put(fence,
 			(size_t)((const char *)&place->line_left - (const char *)fence->file),
 			&left, sizeof(left));

@@ -71,8 +71,8 @@ void file_fence_end(struct file_store *store, unsigned lock);
 int file_fence_claim(struct file_store *store, struct file_fence_claim *claim);
 /* Those before have left. -ESTALE: meanwhile another has claimed it. */
 int file_fence_take(struct file_store *store, const struct file_fence_claim *claim);
-/* XSEG_CONTROL_LEAVE: all that we have written to it is durable. */
-int file_fence_left(struct file_store *store, uint64_t volume);
+/* XSEG_CONTROL_LEAVE: all that we have written to it is durable, if that is its term (0: any). */
+int file_fence_left(struct file_store *store, uint64_t volume, uint64_t term);
 /* Its home record is gone, so it was removed, and its id is not used again: its place is free. What
    an owner of before still writes is garbage that the next sweep finds. */
 void file_fence_forget(struct file_store *store, uint64_t volume);

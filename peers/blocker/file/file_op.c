@@ -387,7 +387,7 @@ static int look_status(struct file_op *op)
 
 static int control(struct file_store *store, const struct job *job)
 {
-	return job->arg0 == XSEG_CONTROL_LEAVE ? file_fence_left(store, job->key.volume)
+	return job->arg0 == XSEG_CONTROL_LEAVE ? file_fence_left(store, job->key.volume, job->arg1)
 					       : -EOPNOTSUPP;
 }
 

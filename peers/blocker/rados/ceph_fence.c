@@ -317,13 +317,14 @@ int ceph_fence_claim(struct ceph_task *task, struct ceph_link *link)
 
 int ceph_fence_left(struct ceph_task *task, struct ceph_link *link)
 {
-	uint64_t volume = task->job->key.volume;
+	uint64_t volume = task->job->key.volume, term = task->job->arg1;
 	struct line line;
 	int error;
 	do {
 		error = read_line(link, volume, &line);
-		if (error || !line.size || line.fence.writer != link->store->own ||
-			line.fence.before || line.fence.left)
+		bool is_ours = !error && line.size && line.fence.writer == link->store->own &&
+			       (term == 0 || line.fence.term == term);
+		if (!is_ours || line.fence.before || line.fence.left)
 			return error;
 		close_begin(link->store, volume);
 		struct fence wanted = line.fence;
