@@ -611,11 +611,20 @@ static void keep(struct volume_task *task, int error)
 	volume_task_end(task, error, 0, 0);
 }
 
+/* It may be ours, and being given back at this moment. */
+static bool is_ours_to_stay(struct peer *peer, const struct volume *volume)
+{
+	pthread_mutex_lock(&volume_shared(peer)->lock);
+	bool ours = volume->acquired && !volume->quiesce;
+	pthread_mutex_unlock(&volume_shared(peer)->lock);
+	return ours;
+}
+
 void volume_lease_keep(struct volume_task *task, struct volume *volume)
 {
 	if (task->job->arg1 > MAP_KEEP_MAX_NS || volume->read_only) {
 		volume_task_end(task, volume->read_only ? -EROFS : -EINVAL, 0, 0);
-	} else if (volume->acquired) {
+	} else if (is_ours_to_stay(task->step.peer, volume)) {
 		keep(task, 0);
 	} else {
 		task->found = keep;

@@ -107,6 +107,7 @@ state() {
         jq -r '.volumes[] | select(.name == "disk").state'
 }
 load() { # NAME SEGMENT [OPTION]...; of VOLUME
+    rm -f "$SCENE_DIR/$1.stop" "$SCENE_DIR/$1.out" # of one before
     scene_spawn "$1" /usr/bin/python3 "$(dirname "${BASH_SOURCE[0]}")/keeper_load.py" \
         "nbd+unix:///${VOLUME:-disk}?socket=$SCENE_DIR/$2.sock" \
         "$SCENE_DIR/$1.stop" --reconnect "${@:3}" && scene_wait_line "$1" started

@@ -269,11 +269,36 @@ UNIT_WITHIN(test_not_let_in, setup, teardown)
 	ck_assert_uint_eq(byte_at(id, 0), 2);
 }
 
+static struct client_request keep_request(uint64_t id)
+{
+	return (struct client_request){
+		.op = XSEG_OP_CONTROL, .key.volume = id, .arg0 = MAP_KEEP, .arg1 = 60000000000u};
+}
+
 static int keep(uint64_t id)
 {
-	struct client_request request = {
-		.op = XSEG_OP_CONTROL, .key.volume = id, .arg0 = MAP_KEEP, .arg1 = 60000000000u};
+	struct client_request request = keep_request(id);
 	return client_do(&b, &request);
+}
+
+/* What is being given back at this moment is acquired anew. */
+UNIT_WITHIN(test_kept_late, setup, teardown)
+{
+	struct client_request *done;
+	ck_assert_int_eq(rig_volume_create(&a, "v", 4 * OBJECT, 0, &info), 0);
+	uint64_t id = info.id;
+	struct client_request request = keep_request(id);
+	ck_assert_int_eq(rig_volume(&a, XSEG_OP_OPEN, 0, id, &info), 0);
+	rules("away ops=control");
+	ck_assert_int_eq(rig_volume(&a, XSEG_OP_CLOSE, 0, id, &info), 0);
+	wait_for(counted("med0", "waited") == 1); /* LEAVE */
+	ck_assert_uint_eq(rig_home(&b, id).owner, 0);
+	ck_assert_int_eq(client_start(&b, &request), 0);
+	usleep(20000);
+	rules("");
+	ck_assert_int_eq(client_collect(&b, &done), 0);
+	ck_assert_int_eq(done->result, 0);
+	ck_assert_uint_eq(rig_home(&a, id).owner, rig_home(&a, id).self);
 }
 
 /* For whom it is kept he hears when its record says that it is ours; requests wait for its store.
