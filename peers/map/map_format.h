@@ -187,6 +187,10 @@ static inline struct xseg_key map_volume_key(uint64_t id, unsigned half)
 {
 	return (struct xseg_key){.volume = id, .epoch = XSEG_EPOCH_VOLUME, .object = half};
 }
+static inline struct xseg_key map_home_key(uint64_t id)
+{
+	return (struct xseg_key){.volume = id, .epoch = XSEG_EPOCH_HOME};
+}
 static inline struct xseg_key map_name_key(const char *name)
 {
 	return (struct xseg_key){.volume = map_format_name_hash(name), .epoch = XSEG_EPOCH_NAME};

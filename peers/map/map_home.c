@@ -9,17 +9,12 @@
 
 #define TRIES 100u /* races lost in a row; then -EBUSY */
 
-static struct xseg_key home_key(uint64_t id)
-{
-	return (struct xseg_key){.volume = id, .epoch = XSEG_EPOCH_HOME};
-}
-
 /* Its version is right for -EILSEQ, too. */
 static int home_get(struct map_store *store, uint64_t id, struct map_home *home)
 {
 	uint8_t bytes[XSEG_RECORD_MAX];
 	*home = (struct map_home){.id = id};
-	int rc = store->get(store, home_key(id), bytes, &home->version);
+	int rc = store->get(store, map_home_key(id), bytes, &home->version);
 	if (rc < 0)
 		return rc;
 	rc = map_format_home_decode(bytes, (size_t)rc, home);
@@ -30,7 +25,7 @@ static int home_put(struct map_store *store, struct map_home *home)
 {
 	uint8_t bytes[MAP_HOME_RECORD_SIZE];
 	map_format_home_encode(home, bytes);
-	int rc = store->put(store, home_key(home->id), bytes, sizeof(bytes), &home->version);
+	int rc = store->put(store, map_home_key(home->id), bytes, sizeof(bytes), &home->version);
 	return rc == -EEXIST || rc == -ENOENT ? -ESTALE : rc;
 }
 

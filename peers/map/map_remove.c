@@ -151,7 +151,7 @@ static int remove_name(struct map_store *store, const struct map_volume *volume)
 
 static int remove_home(struct map_store *store, uint64_t id)
 {
-	struct xseg_key key = {.volume = id, .epoch = XSEG_EPOCH_HOME};
+	struct xseg_key key = map_home_key(id);
 	uint8_t bytes[XSEG_RECORD_MAX];
 	uint64_t version = 0;
 	int rc = store->get(store, key, bytes, &version);

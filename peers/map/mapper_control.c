@@ -34,24 +34,20 @@ static int acquired(
 	return rc;
 }
 
-static struct xseg_key home_key(uint64_t id)
-{
-	return (struct xseg_key){.volume = id, .epoch = XSEG_EPOCH_HOME};
-}
-
 static void note_home(struct mapper_shared *shared, const struct map_home *home)
 {
 	uint8_t bytes[MAP_HOME_RECORD_SIZE];
 	map_format_home_encode(home, bytes);
 	mapper_memory_note(
-		&shared->memory, home_key(home->id), 0, bytes, sizeof(bytes), home->version);
+		&shared->memory, map_home_key(home->id), 0, bytes, sizeof(bytes), home->version);
 }
 
 static bool find_home(struct mapper_shared *shared, uint64_t id, struct map_home *home)
 {
 	uint8_t bytes[XSEG_RECORD_MAX];
 	uint32_t size;
-	return mapper_memory_find(&shared->memory, home_key(id), 0, bytes, &size, &home->version) &&
+	return mapper_memory_find(
+		       &shared->memory, map_home_key(id), 0, bytes, &size, &home->version) &&
 	       map_format_home_decode(bytes, size, home) == 0;
 }
 
@@ -63,7 +59,7 @@ static int take(struct mapper_task *task, struct map_home *home, struct map_head
 	struct map_claim claim = mapper_lease_claim(shared, 0);
 	bool is_given = find_home(shared, task->volume, home) && home->owner == 0 &&
 			home->next == shared->owner;
-	mapper_memory_forget(&shared->memory, home_key(task->volume));
+	mapper_memory_forget(&shared->memory, map_home_key(task->volume));
 	if (!is_given)
 		return -ESTALE;
 	task->store.with_record = true;

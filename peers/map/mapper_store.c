@@ -378,9 +378,7 @@ static struct mapper_call *together_read(
 	fill_get(&calls[0], key, to);
 	fill_get(&calls[1], map_volume_key(key.volume, 1), store->waits[0]);
 	if (count == 3)
-		fill_get(&calls[2],
-			(struct xseg_key){.volume = key.volume, .epoch = XSEG_EPOCH_HOME},
-			store->waits[1]);
+		fill_get(&calls[2], map_home_key(key.volume), store->waits[1]);
 	store->with_home = false;
 	mapper_call_all(store->shard, calls, count);
 	store->requests += count;
