@@ -16,8 +16,8 @@ mapper_sources = peers/map/mapper.h peers/map/mapper.c peers/map/mapper_admin.c 
 	peers/map/mapper_background.c peers/map/mapper_call.c peers/map/mapper_control.c \
 	peers/map/mapper_detail.c peers/map/mapper_diff.c peers/map/mapper_flatten.c \
 	peers/map/mapper_holder.c peers/map/mapper_task.c peers/map/mapper_lease.c peers/map/mapper_list.c \
-	peers/map/mapper_lock.c peers/map/mapper_memory.c peers/map/mapper_pool.c \
-	peers/map/mapper_store.c
+	peers/map/mapper_lock.c peers/map/mapper_memory.c peers/map/mapper_pages.c \
+	peers/map/mapper_pool.c peers/map/mapper_store.c
 
 mapperd_la_SOURCES = $(map_sources) $(mapper_sources)
 mapperd_la_CFLAGS = $(AM_CFLAGS) $(XXHASH_CFLAGS)

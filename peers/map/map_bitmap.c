@@ -22,14 +22,21 @@ static int half_decode(
 	return ours ? 0 : -EILSEQ;
 }
 
+struct map_range map_bitmap_range(uint64_t owner, uint32_t epoch, uint32_t object)
+{
+	return (struct map_range){.key = map_bitmap_key(owner, epoch, object),
+		.offset = map_bitmap_offset(object, 0),
+		.length = HALVES * MAP_BITMAP_SIZE};
+}
+
 int map_bitmap_read(struct map_store *store, uint64_t owner, uint32_t epoch, uint32_t object,
 	struct map_bitmap *bitmap)
 {
 	uint8_t bytes[HALVES * MAP_BITMAP_SIZE];
 	struct xseg_key data = {.volume = owner, .epoch = epoch, .object = object};
 	struct map_bitmap found[HALVES];
-	int rc = store->read(store, map_bitmap_key(owner, epoch, object),
-		map_bitmap_offset(object, 0), bytes, sizeof(bytes));
+	struct map_range range = map_bitmap_range(owner, epoch, object);
+	int rc = store->read(store, range.key, range.offset, bytes, sizeof(bytes));
 	if (rc < 0)
 		return rc;
 	int a = half_decode(bytes, data, 0, &found[0]);

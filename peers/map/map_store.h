@@ -10,13 +10,22 @@
 #ifndef SKERRY_MAP_STORE_H
 #define SKERRY_MAP_STORE_H
 
+#include <stddef.h>
 #include <xseg/op.h>
+
+/* A part of an object. */
+struct map_range {
+	struct xseg_key key;
+	uint32_t offset, length;
+};
 
 struct map_store {
 	/* What is not there reads as zeros. */
 	int (*read)(struct map_store *store, struct xseg_key key, uint32_t offset, void *to,
 		uint32_t length);
-	/* Durable after the next flush of key.volume. */
+	/* These will be read next, in that order, most likely. NULL: it is of no use. */
+	void (*expect)(struct map_store *store, const struct map_range *ranges, size_t count);
+	/* Durable after the next flush of key.volume, which has the error of one that failed. */
 	int (*write)(struct map_store *store, struct xseg_key key, uint32_t offset,
 		const void *from, uint32_t length);
 	int (*flush)(struct map_store *store, uint64_t volume);

@@ -44,6 +44,13 @@ int map_tree_leaf(struct map_store *store, const struct map_volume *volume, uint
 	return rc != 0 ? rc : map_format_page_decode(bytes, volume->owner_count, entries);
 }
 
+struct map_range map_tree_range(const struct map_volume *volume, uint32_t page, struct map_ref ref)
+{
+	return (struct map_range){.key = page_key(volume, page, ref),
+		.offset = ref.half * MAP_PAGE_SIZE,
+		.length = MAP_PAGE_SIZE};
+}
+
 uint32_t map_tree_directories(const struct map_volume *volume)
 {
 	return volume->depth == 1 ? 1 : MAP_TOP_REFS;

@@ -55,6 +55,9 @@ int map_tree_directory(struct map_store *store, const struct map_volume *volume,
 int map_tree_leaf(struct map_store *store, const struct map_volume *volume, uint32_t page,
 	struct map_ref ref, struct map_entry entries[MAP_ENTRIES]);
 
+/* What map_tree_leaf() reads of one that is no hole. */
+struct map_range map_tree_range(const struct map_volume *volume, uint32_t page, struct map_ref ref);
+
 /* One object's new place: where the volume's own object is, or that there is none. */
 struct map_change {
 	uint32_t object;
@@ -105,6 +108,8 @@ int map_diff_trees(struct map_store *store, const struct map_volume *before,
 /* Bitmaps. -ENOENT: neither half was ever written; -EILSEQ, -EPROTO. */
 int map_bitmap_read(struct map_store *store, uint64_t owner, uint32_t epoch, uint32_t object,
 	struct map_bitmap *bitmap);
+/* What it reads. */
+struct map_range map_bitmap_range(uint64_t owner, uint32_t epoch, uint32_t object);
 /* With a sequence one higher, over the older half. Durable after a flush of the owner: between two
    writings of one bitmap there must be one, so that a half is durable at any time. */
 int map_bitmap_write(struct map_store *store, struct map_bitmap *bitmap);

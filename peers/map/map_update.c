@@ -161,11 +161,41 @@ static int plan(struct update *update, const struct map_delta *deltas, struct ma
 	return deltas->epoch <= volume->frozen ? refuse(update) : 0;
 }
 
+/* What planning will read, and then the change of the tree. */
+static int expect(struct update *update, const struct map_delta *deltas, size_t count)
+{
+	const struct map_volume *volume = &update->head.volume;
+	struct map_store *store = update->store;
+	struct map_ref refs[MAP_DIRECTORY_REFS];
+	struct map_range *ranges = malloc(2 * count * sizeof(*ranges));
+	uint32_t number = UINT32_MAX, page = UINT32_MAX;
+	size_t ranges_count = 0;
+	int rc = ranges ? 0 : -ENOMEM;
+	for (size_t i = 0; i < count && rc == 0; i++) {
+		uint32_t at = deltas[i].object / MAP_ENTRIES;
+		if (at / MAP_DIRECTORY_REFS != number) {
+			number = at / MAP_DIRECTORY_REFS;
+			rc = map_tree_directory(store, volume, number, refs);
+		}
+		struct map_ref ref = refs[at % MAP_DIRECTORY_REFS];
+		if (rc == 0 && at != page && !map_ref_is_hole(ref))
+			ranges[ranges_count++] = map_tree_range(volume, at, ref);
+		page = at;
+		if (deltas[i].flags == MAP_PARTIAL)
+			ranges[ranges_count++] =
+				map_bitmap_range(volume->id, deltas[i].epoch, deltas[i].object);
+	}
+	if (rc == 0)
+		store->expect(store, ranges, ranges_count);
+	free(ranges);
+	return rc;
+}
+
 static int update_once(struct update *update, const struct map_delta *deltas,
 	struct map_change *changes, size_t count)
 {
 	struct map_store *store = update->store;
-	int rc = 0;
+	int rc = count > 1 && store->expect ? expect(update, deltas, count) : 0;
 	for (size_t i = 0; i < count && rc == 0; i++) {
 		changes[i].object = deltas[i].object;
 		rc = plan(update, &deltas[i], &changes[i].entry);

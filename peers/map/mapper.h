@@ -61,6 +61,8 @@ enum mapper_counter {
 	MAPPER_LOST,
 	MAPPER_LEFT,
 	MAPPER_REMEMBERED,
+	MAPPER_SENT,
+	MAPPER_WAITS,
 	MAPPER_AGAIN,
 	MAPPER_WAITED,
 	MAPPER_COUNTERS
@@ -171,10 +173,13 @@ struct mapper_store {
 	bool fresh;		     /* its record was read, not remembered */
 	bool revoked;		     /* it is not */
 	uint64_t requests, answered; /* sent; answered from memory */
+	uint64_t waited;	     /* for requests sent at once, once */
 	/* deletions under way: their errors show at the next request */
 	struct mapper_call discards[MAPPER_BATCH];
 	unsigned discard_count;
 	int discard_error;
+	struct mapper_pages *pages;
+	int write_error; /* of one that waited: shows at the flush, and at a record that is put */
 	struct mapper_ahead *ahead;
 	/* half of a volume's record was asked for: the other, and its home's, were read at once and
 	   wait here */
@@ -195,6 +200,26 @@ void mapper_store_fence_along(struct mapper_store *store, uint64_t id, const str
 int mapper_store_fenced(struct mapper_store *store);
 /* 0, or the error of a deletion that nobody has heard of. */
 int mapper_store_close(struct mapper_store *store);
+/* Sent, and waited for. */
+void mapper_store_all(struct mapper_store *store, struct mapper_call *calls, unsigned count);
+/* It is written: a page of a directory is remembered. */
+void mapper_store_note(struct mapper_store *store, struct xseg_key key, uint32_t offset,
+	const void *bytes, uint32_t length);
+
+/* --- mapper_pages.c: pages and bitmaps, many at a time -------------------------------------- */
+
+/* What waits to be written. */
+void mapper_pages_send(struct mapper_store *store);
+/* False: it does not wait. */
+bool mapper_pages_write(struct mapper_store *store, struct xseg_key key, uint32_t offset,
+	const void *from, uint32_t length);
+void mapper_pages_expect(struct mapper_store *store, const struct map_range *ranges, size_t count);
+/* Nothing is expected any more: something else changes. */
+void mapper_pages_forget(struct mapper_store *store);
+/* False: it is not there. */
+bool mapper_pages_read(struct mapper_store *store, struct xseg_key key, uint32_t offset, void *to,
+	uint32_t length);
+void mapper_pages_close(struct mapper_store *store);
 
 /* --- mapper_lock.c: one change of a volume at a time ---------------------------------------- */
 

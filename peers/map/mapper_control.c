@@ -278,16 +278,33 @@ int mapper_control_page(struct mapper_task *task)
 	return task->error;
 }
 
+/* No key of anything else is made of what a composer says. */
+static bool is_sound(const struct map_object *object)
+{
+	return object->owner != 0 && object->epoch >= 1 && object->epoch <= MAP_EPOCH_MAX &&
+	       object->object < MAP_OBJECTS_MAX;
+}
+
+/* All at once. */
+static void expect_bitmaps(struct mapper_task *task, const struct map_object *objects, uint32_t all)
+{
+	struct map_range ranges[MAP_BITMAP_MAX];
+	uint32_t count = 0;
+	for (uint32_t i = 0; i < all; i++)
+		if (is_sound(&objects[i]))
+			ranges[count++] = map_bitmap_range(
+				objects[i].owner, objects[i].epoch, objects[i].object);
+	if (count > 1)
+		mapper_pages_expect(&task->store, ranges, count);
+}
+
 static void read_bitmap(
 	struct mapper_task *task, const struct map_object *object, struct map_bitmap_info *info)
 {
 	struct map_bitmap bitmap;
-	/* no key of anything else is made of what a composer says */
-	bool sound = object->owner != 0 && object->epoch >= 1 && object->epoch <= MAP_EPOCH_MAX &&
-		     object->object < MAP_OBJECTS_MAX;
-	info->error = sound ? map_bitmap_read(mapper_task_store(task), object->owner, object->epoch,
-				      object->object, &bitmap)
-			    : -EINVAL;
+	info->error = is_sound(object) ? map_bitmap_read(mapper_task_store(task), object->owner,
+						 object->epoch, object->object, &bitmap)
+				       : -EINVAL;
 	if (info->error != 0)
 		return;
 	info->parent_epoch = bitmap.parent_epoch;
@@ -307,6 +324,7 @@ int mapper_control_bitmap(struct mapper_task *task)
 		return -EINVAL;
 	job_get_bytes(job, 0, objects, count * (uint32_t)sizeof(objects[0]));
 	struct map_bitmap_info *infos = mapper_task_answer(task, count * (uint32_t)sizeof(*infos));
+	expect_bitmaps(task, objects, count);
 	for (uint32_t i = 0; infos && i < count; i++)
 		read_bitmap(task, &objects[i], &infos[i]);
 	task->amount = count;

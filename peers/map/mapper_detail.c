@@ -24,7 +24,7 @@ static int space_ask(struct survey *survey)
 {
 	struct space *space = &survey->space;
 	int rc = 0;
-	mapper_call_all(survey->task->shard, space->calls, space->count);
+	mapper_store_all(&survey->task->store, space->calls, space->count);
 	for (unsigned i = 0; i < space->count; i++) {
 		int one = space->calls[i].result;
 		if (one == 0)

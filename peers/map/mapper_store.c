@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The store as the library sees it, one request after the other; below, three things that it need
- * not know: some answers are remembered (mapper_memory.c), deletions go out many at a time, and who
- * lists volume records gets them read ahead, many at a time.
+ * The store as the library sees it, one request after the other; below, four things that it need
+ * not know: some answers are remembered (mapper_memory.c), deletions go out many at a time, and so
+ * do pages of maps (mapper_pages.c), and who lists volume records gets them read ahead, many at a
+ * time.
  */
 #include <base/clock.h>
 #include <errno.h>
@@ -40,19 +41,25 @@ static struct mapper_memory *memory_of(struct mapper_store *store)
 	return &store->shard->shared->memory;
 }
 
+void mapper_store_all(struct mapper_store *store, struct mapper_call *calls, unsigned count)
+{
+	mapper_call_all(store->shard, calls, count);
+	store->requests += count;
+	store->waited++;
+}
+
 /* --- deletions ------------------------------------------------------------------------------ */
 
 static void discards_do(struct mapper_store *store)
 {
 	if (store->discard_count == 0)
 		return;
-	mapper_call_all(store->shard, store->discards, store->discard_count);
+	mapper_store_all(store, store->discards, store->discard_count);
 	for (unsigned i = 0; i < store->discard_count; i++) {
 		int rc = store->discards[i].result;
 		if (rc != 0 && rc != -ENOENT && store->discard_error == 0)
 			store->discard_error = rc;
 	}
-	store->requests += store->discard_count;
 	store->discard_count = 0;
 }
 
@@ -68,6 +75,8 @@ static int store_discard(struct map_store *s, struct xseg_key key)
 {
 	struct mapper_store *store = store_of(s);
 	struct mapper_call *call = &store->discards[store->discard_count];
+	mapper_pages_send(store);
+	mapper_pages_forget(store);
 	memset(call, 0, sizeof(*call));
 	call->op = XSEG_OP_DELETE;
 	call->key = key;
@@ -83,11 +92,11 @@ static int store_discard(struct map_store *s, struct xseg_key key)
 /* What was asked for before has been done. The first one's result. */
 static int store_do_all(struct mapper_store *store, struct mapper_call *calls, unsigned count)
 {
+	mapper_pages_send(store);
 	int rc = store->revoked ? -EKEYREVOKED : discards_end(store);
 	if (rc != 0)
 		return rc;
-	mapper_call_all(store->shard, calls, count);
-	store->requests += count;
+	mapper_store_all(store, calls, count);
 	return calls->result;
 }
 
@@ -123,14 +132,32 @@ static int store_read(
 	bool directory = is_directory(key, length);
 	if (directory && from_memory(store, key, offset, to, &size, &version))
 		return 0;
+	if (store->discard_count == 0 && mapper_pages_read(store, key, offset, to, length))
+		return 0;
 	struct mapper_call call = {
 		.op = XSEG_OP_READ, .key = key, .offset = offset, .length = length, .receive = to};
-	int rc = store_do(store, &call);
+	int rc = store->revoked ? -EKEYREVOKED : discards_end(store);
+	if (rc != 0)
+		return rc;
+	mapper_store_all(store, &call, 1);
+	rc = call.result;
 	if (rc == 0 && call.answer_length != length)
 		rc = -EIO;
 	if (rc == 0 && directory)
 		mapper_memory_note(memory_of(store), key, offset, to, length, 0);
 	return rc;
+}
+
+static void store_expect(struct map_store *s, const struct map_range *ranges, size_t count)
+{
+	mapper_pages_expect(store_of(s), ranges, count);
+}
+
+void mapper_store_note(struct mapper_store *store, struct xseg_key key, uint32_t offset,
+	const void *bytes, uint32_t length)
+{
+	if (is_directory(key, length))
+		mapper_memory_note(memory_of(store), key, offset, bytes, length, 0);
 }
 
 static int store_write(struct map_store *s, struct xseg_key key, uint32_t offset, const void *from,
@@ -139,18 +166,27 @@ static int store_write(struct map_store *s, struct xseg_key key, uint32_t offset
 	struct mapper_store *store = store_of(s);
 	struct mapper_call call = {
 		.op = XSEG_OP_WRITE, .key = key, .offset = offset, .length = length, .send = from};
-	int rc = store_do(store, &call);
-	if (is_directory(key, length) && rc == 0)
-		mapper_memory_note(memory_of(store), key, offset, from, length, 0);
-	else if (key.epoch & MAP_EPOCH_MAP)
+	bool of_map = (key.epoch & MAP_EPOCH_MAP) != 0;
+	if (of_map)
 		mapper_memory_forget(memory_of(store), key);
+	int rc = store->revoked ? -EKEYREVOKED : discards_end(store);
+	if (rc != 0 || (of_map && mapper_pages_write(store, key, offset, from, length)))
+		return rc;
+	rc = store_do(store, &call);
+	if (rc == 0)
+		mapper_store_note(store, key, offset, from, length);
 	return rc;
 }
 
 static int store_flush(struct map_store *s, uint64_t volume)
 {
+	struct mapper_store *store = store_of(s);
 	struct mapper_call call = {.op = XSEG_OP_FLUSH, .key.volume = volume};
-	return store_do(store_of(s), &call);
+	int rc = store_do(store, &call);
+	if (store->write_error != 0)
+		rc = store->write_error;
+	store->write_error = 0;
+	return rc;
 }
 
 static int store_copy(struct map_store *s, struct xseg_key to, struct xseg_key from,
@@ -162,6 +198,7 @@ static int store_copy(struct map_store *s, struct xseg_key to, struct xseg_key f
 		.length = length,
 		.arg0 = from.object | (uint64_t)from.epoch << 32,
 		.arg1 = from.volume};
+	mapper_pages_forget(store_of(s));
 	return store_do(store_of(s), &call);
 }
 
@@ -304,8 +341,7 @@ static void ahead_read(struct mapper_store *store, uint32_t from)
 		fill_get(&ahead->calls[i], map_volume_key(ahead->ids[from + i / 2], i % 2),
 			ahead->data[i]);
 	ahead->read_ns = clock_now_ns();
-	mapper_call_all(store->shard, ahead->calls, 2 * count);
-	store->requests += 2 * count;
+	mapper_store_all(store, ahead->calls, 2 * count);
 	ahead->first = from;
 	ahead->next = ahead->end = from + count;
 }
@@ -380,8 +416,7 @@ static struct mapper_call *together_read(
 	if (count == 3)
 		fill_get(&calls[2], map_home_key(key.volume), store->waits[1]);
 	store->with_home = false;
-	mapper_call_all(store->shard, calls, count);
-	store->requests += count;
+	mapper_store_all(store, calls, count);
 	return &calls[0];
 }
 
@@ -454,9 +489,10 @@ static int store_put(struct map_store *s, struct xseg_key key, const void *from,
 					       .send = from},
 		store->fence};
 	ahead_forget(store, key);
+	mapper_pages_send(store);
 	int rc = may_put(store, key);
-	if (rc != 0)
-		return rc;
+	if (rc != 0 || store->write_error != 0)
+		return rc ? rc : store->write_error;
 	bool fences = store->fence.op != XSEG_OP_NONE;
 	bool reads = store->with_record && key.epoch == XSEG_EPOCH_HOME;
 	unsigned count = fences ? 2 : 1;
@@ -534,6 +570,7 @@ void mapper_store_open(struct mapper_store *store, struct mapper_shard *shard)
 	store->fence.op = XSEG_OP_NONE;
 	store->store = (struct map_store){
 		.read = store_read,
+		.expect = store_expect,
 		.write = store_write,
 		.flush = store_flush,
 		.discard = store_discard,
@@ -549,6 +586,7 @@ void mapper_store_open(struct mapper_store *store, struct mapper_shard *shard)
 
 int mapper_store_close(struct mapper_store *store)
 {
+	mapper_pages_close(store);
 	int rc = discards_end(store);
 	together_forget(store);
 	store->with_home = false;

@@ -450,6 +450,8 @@ static void task_count(const struct mapper_task *task)
 {
 	struct peer *peer = task->shard->peer;
 	peer_count(peer, MAPPER_REMEMBERED, task->store.answered);
+	peer_count(peer, MAPPER_SENT, task->store.requests);
+	peer_count(peer, MAPPER_WAITS, task->store.waited);
 	peer_count(peer, MAPPER_AGAIN, task->again);
 	if (task->error == 0 && task->kind->counter < MAPPER_COUNTERS)
 		peer_count(peer, task->kind->counter, task->amount > 0 ? task->amount : 1);

@@ -243,6 +243,55 @@ static struct map_head_info make_partial(uint64_t *clone, struct map_head_info *
 	return head;
 }
 
+static void fill_update(struct map_update *update, uint32_t object, uint32_t epoch, uint64_t owner,
+	uint32_t parent_epoch, uint64_t has)
+{
+	*update = (struct map_update){.object = object,
+		.flags = MAP_PARTIAL,
+		.epoch = epoch,
+		.parent_epoch = parent_epoch,
+		.parent_owner = owner,
+		.has = {has}};
+}
+
+/* However many objects change, their pages and bitmaps are read at once, and written at once. */
+UNIT(many_partial_objects)
+{
+	enum { COUNT = 100, APART = 40, ASKED = 10 }; /* in eight pages of the map */
+	static struct map_update news[COUNT];
+	static struct map_object objects[ASKED];
+	static struct map_bitmap_info infos[ASKED];
+	mrig_begin(&m, 1, "");
+	uint64_t a = make("a", (uint64_t)COUNT * APART * MRIG_OBJECT), waits, c = 1003;
+	struct map_head_info parent = acquire(a);
+	for (uint32_t i = 0; i < COUNT; i++)
+		ck_assert_int_eq(mrig_publish(&m, a, i * APART, parent.epoch), 0);
+	struct map_ask ask = ask_of("c", c);
+	ck_assert_int_eq(mrig_ask(&m, MAP_CLONE, a, &ask), 0);
+	struct map_head_info head = acquire(c);
+	for (unsigned round = 0; round < 3; round++) {
+		for (uint32_t i = 0; i < COUNT; i++)
+			fill_update(&news[i], i * APART, head.epoch, a, parent.epoch, 1u << round);
+		waits = mrig_counter(&m, MAPPER_WAITS);
+		ck_assert_int_eq(mrig_control(&m, MAP_PUBLISH, c, COUNT, news, sizeof(news)), 0);
+		ck_assert_uint_lt(mrig_counter(&m, MAPPER_WAITS) - waits, 15);
+	}
+	for (uint32_t i = 0; i < COUNT; i += ASKED) {
+		for (uint32_t k = 0; k < ASKED; k++)
+			objects[k] = (struct map_object){c, head.epoch, (i + k) * APART};
+		waits = mrig_counter(&m, MAPPER_WAITS);
+		ck_assert_int_eq(
+			mrig_control(&m, MAP_BITMAP, c, ASKED, objects, sizeof(objects)), 0);
+		ck_assert_uint_eq(mrig_counter(&m, MAPPER_WAITS) - waits, 1);
+		memcpy(infos, m.out, sizeof(infos));
+		for (uint32_t k = 0; k < ASKED; k++) {
+			ck_assert_int_eq(infos[k].error, 0);
+			ck_assert_uint_eq(infos[k].has[0], 7);
+		}
+	}
+	mrig_end(&m);
+}
+
 UNIT(partial_objects_flattened)
 {
 	struct map_head_info parent;

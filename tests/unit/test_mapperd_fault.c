@@ -438,6 +438,69 @@ UNIT_LOOP(cut_off_and_asked_again, countof(steps))
 	ck_assert_uint_gt(cuts, 0);
 }
 
+/* Clusters 0 and 1 of each of them are the clone's own; said of all at once. */
+static int publish_partial(uint64_t a, const struct map_head_info *parent, uint32_t epoch)
+{
+	struct map_update news[5];
+	for (uint32_t i = 0; i < countof(news); i++)
+		news[i] = (struct map_update){.object = i,
+			.flags = MAP_PARTIAL,
+			.epoch = epoch,
+			.parent_epoch = parent->epoch,
+			.parent_owner = a,
+			.has = {3}};
+	return mrig_control(&m, MAP_PUBLISH, 5003, countof(news), news, sizeof(news));
+}
+
+static void expect_partial(uint32_t epoch)
+{
+	struct map_object objects[5];
+	struct map_bitmap_info infos[countof(objects)];
+	for (uint32_t i = 0; i < countof(objects); i++) {
+		ck_assert_uint_ne(mrig_word(&m, 5003, i), 0);
+		objects[i] = (struct map_object){5003, epoch, i};
+	}
+	ck_assert_int_eq(
+		mrig_control(&m, MAP_BITMAP, 5003, countof(objects), objects, sizeof(objects)), 0);
+	memcpy(infos, m.out, sizeof(infos));
+	for (uint32_t i = 0; i < countof(infos); i++) {
+		ck_assert_int_eq(infos[i].error, 0);
+		ck_assert_uint_eq(infos[i].has[0], 3);
+	}
+}
+
+/* What is written at once is not taken for durable when one of it has failed. */
+UNIT(one_of_many_writes_fails)
+{
+	bool failed = true;
+	for (uint64_t at = 1; failed; at++) {
+		mrig_begin(&m, 1, "");
+		uint64_t a = make("a", 10 * MIB);
+		struct map_head_info parent = acquire(a);
+		for (uint32_t i = 0; i < 5; i++)
+			ck_assert_int_eq(mrig_publish(&m, a, i, parent.epoch), 0);
+		ck_assert_int_eq(step_clone(a), 0);
+		struct map_head_info head = acquire(5003);
+		struct map_memory *memory = mrig_lock();
+		map_memory_heal(memory);
+		memory->fail_at = at;
+		mrig_unlock();
+		int rc = publish_partial(a, &parent, head.epoch);
+		memory = mrig_lock();
+		failed = memory->mutations >= at;
+		map_memory_heal(memory);
+		mrig_unlock();
+		ck_assert_int_eq(rc, failed && rc != 0 ? -EIO : 0); /* or it was tried again */
+		if (rc != 0)
+			ck_assert_int_eq(publish_partial(a, &parent, head.epoch), 0);
+		map_memory_lose(mrig_lock(), 0);
+		mrig_unlock();
+		mrig_again(&m, "");
+		expect_partial(head.epoch);
+		mrig_end(&m);
+	}
+}
+
 /* --- many at once --------------------------------------------------------------------------- */
 
 #define VOLUMES 8
