@@ -102,6 +102,7 @@ struct mover_group {
 	bool held;		  /* its records are on their way: who asks for them waits */
 	struct mover_order order; /* all objects that are known */
 	uint32_t batches;	  /* under way */
+	uint64_t version;	  /* of its record; the workers' */
 	uint64_t members, objects, bytes;
 	uint64_t ids[MOVER_IDS_MAX];
 };
@@ -227,6 +228,7 @@ struct mover_group *mover_group_find(const struct mover *mover, uint64_t id);
 /* Known from now on, with all its ids. */
 void mover_group_add(struct mover *mover, struct mover_group *group);
 void mover_group_add_id(struct mover *mover, struct mover_group *group, uint64_t id);
+bool mover_group_has(const struct mover_group *group, uint64_t id);
 /* It lies in the new store, unless it is known. */
 void mover_group_reside(struct mover *mover, uint64_t id);
 bool mover_group_is_resident(const struct mover *mover, const struct mover_group *group);
@@ -306,6 +308,50 @@ int mover_call_all(struct mover_row *row, unsigned store, struct mover_call *cal
 /* The lane's part. */
 bool mover_call_turn(struct mover *mover);
 
+/* --- records, for a worker (mover_record.c): of all at once; 0, or the first error --- */
+
+#define MOVER_RECORDS 96u /* at once */
+
+struct mover_record {
+	struct xseg_key key; /* may change from call to call */
+	int error;	     /* of the last get; else it is neither put nor deleted */
+	uint32_t size;
+	uint64_t version; /* that was got, and is to be deleted */
+	uint64_t over;	  /* that it is put over, 0: none; then its own */
+	uint8_t bytes[XSEG_RECORD_MAX];
+};
+
+/* -ENOENT is an answer like another, -EILSEQ the last error to be reported. */
+int mover_record_get(
+	struct mover *mover, unsigned store, struct mover_record *records, unsigned count);
+/* -ESTALE: not what was there; now it is known what is. */
+int mover_record_put_over(
+	struct mover *mover, unsigned store, struct mover_record *records, unsigned count);
+/* Over whatever is there. */
+int mover_record_put(
+	struct mover *mover, unsigned store, struct mover_record *records, unsigned count);
+/* -ESTALE: one has changed since. */
+int mover_record_delete(
+	struct mover *mover, unsigned store, struct mover_record *records, unsigned count);
+
+/* Objects of the group, or records of an epoch; added to keys. */
+int mover_record_list_group(struct mover *mover, unsigned store, const struct mover_group *group,
+	struct mover_keys *keys);
+int mover_record_list_all(
+	struct mover *mover, unsigned store, uint32_t epoch, struct mover_keys *keys);
+
+/* --- what is on its way (mover_out.c) --- */
+
+enum mover_out {
+	OUT_ANY,     /* handed on by us, to what is the group's */
+	OUT_RECORDS, /* ... to a record of the group's, or (NULL) of anybody's */
+	OUT_NAMES,   /* ... to any name */
+	OUT_STORES   /* what is the group's, at either store, whoever has sent it */
+};
+
+/* Until all that are on their way now have been answered; others may follow. */
+void mover_out_wait(const struct mover *mover, enum mover_out out, const struct mover_group *group);
+
 /* --- the worker (mover_work.c, mover_copy.c) --- */
 
 void mover_work_load(struct worker_item *item);
@@ -315,8 +361,5 @@ void mover_work_join(struct worker_item *item);
 void mover_work_names(struct worker_item *item);
 void mover_copy_run(struct worker_item *item);
 void mover_copy_delete(struct worker_item *item);
-
-/* Objects of a volume; adds to keys. */
-int mover_work_list(struct mover *mover, unsigned store, uint64_t id, struct mover_keys *keys);
 
 #endif

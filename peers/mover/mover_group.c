@@ -23,6 +23,14 @@ struct mover_group *mover_group_find(const struct mover *mover, uint64_t id)
 	return NULL;
 }
 
+bool mover_group_has(const struct mover_group *group, uint64_t id)
+{
+	for (uint32_t i = 0; i < group->count; i++)
+		if (group->ids[i] == id)
+			return true;
+	return false;
+}
+
 static void id_note(struct mover *mover, struct mover_group *group, uint64_t id)
 {
 	struct mover_id *entry = calloc(1, sizeof(*entry));

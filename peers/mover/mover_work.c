@@ -8,99 +8,21 @@
 #include <base/log.h>
 #include <base/time.h>
 #include <peer/map.h>
-#include <xseg/port.h>
-#include <xseg/request.h>
 
 #include "peers/mover/mover.h"
 
-#define LOOK_NS 200000u
 #define AGAIN_NS 1000000000u
-#define LIST_BYTES (1u << 20)
 #define RELATIVES (1u + MOVER_OWNERS_COUNT)
 
 static struct mover_task *task_of(struct worker_item *item) { return (struct mover_task *)item; }
 
-static bool has_id(const struct mover_group *group, uint64_t id)
-{
-	for (uint32_t i = 0; i < group->count; i++)
-		if (group->ids[i] == id)
-			return true;
-	return false;
-}
-
 /* --- records ------------------------------------------------------------------------------ */
 
-struct record {
-	uint8_t bytes[XSEG_RECORD_MAX];
-	uint32_t size;
-	uint64_t version;
-};
-
-static int record_get(struct mover *mover, unsigned store, struct xseg_key key, struct record *out)
+static struct mover_record *records_new(void)
 {
-	struct mover_call get = {.op = XSEG_OP_CAS,
-		.key = key,
-		.arg1 = XSEG_CAS_GET,
-		.room = XSEG_RECORD_MAX,
-		.receive = out->bytes};
-	int rc = mover_call_do(mover, store, &get);
-	out->size = get.got;
-	out->version = rc == -ENOENT ? 0 : get.value;
-	return rc == 0 && out->size > XSEG_RECORD_MAX ? -EIO : rc;
-}
-
-static int record_put_once(
-	struct mover *mover, unsigned store, struct xseg_key key, const void *bytes, uint32_t size)
-{
-	struct record found;
-	int rc = record_get(mover, store, key, &found);
-	if (rc != 0 && rc != -ENOENT && rc != -EILSEQ)
-		return rc;
-	struct mover_call put = {.op = XSEG_OP_CAS,
-		.key = key,
-		.arg0 = rc == -EILSEQ ? XSEG_CAS_DAMAGED : found.version,
-		.arg1 = XSEG_CAS_PUT,
-		.room = size,
-		.send = bytes};
-	return mover_call_do(mover, store, &put);
-}
-
-/* Over whatever is there. */
-static int record_put(
-	struct mover *mover, unsigned store, struct xseg_key key, const void *bytes, uint32_t size)
-{
-	int rc;
-	do
-		rc = record_put_once(mover, store, key, bytes, size);
-	while (rc == -ESTALE || rc == -EEXIST);
-	return rc;
-}
-
-/* -ESTALE: it has changed since. */
-static int record_delete(struct mover *mover, unsigned store, struct xseg_key key, uint64_t version)
-{
-	struct mover_call gone = {
-		.op = XSEG_OP_CAS, .key = key, .arg0 = version, .arg1 = XSEG_CAS_DELETE};
-	int rc = mover_call_do(mover, store, &gone);
-	return rc == -ENOENT ? 0 : rc;
-}
-
-/* Absent: fine, it has been done or never was. */
-static int record_move(struct mover *mover, unsigned from, struct xseg_key from_key, unsigned to,
-	struct xseg_key to_key)
-{
-	struct record record;
-	int rc;
-	do {
-		rc = record_get(mover, from, from_key, &record);
-		if (rc != 0)
-			return rc == -ENOENT ? 0 : rc;
-		rc = record_put(mover, to, to_key, record.bytes, record.size);
-		crash_point("mover.record.put");
-		if (rc == 0)
-			rc = record_delete(mover, from, from_key, record.version);
-	} while (rc == -ESTALE);
-	return rc;
+	struct mover_record *records = calloc(MOVER_RECORDS, sizeof(*records));
+	must(records);
+	return records;
 }
 
 static struct xseg_key group_key(const struct mover_group *group)
@@ -110,31 +32,33 @@ static struct xseg_key group_key(const struct mover_group *group)
 }
 
 static int group_put(
-	struct mover *mover, const struct mover_group *group, enum mover_phase phase, unsigned to)
+	struct mover *mover, struct mover_group *group, enum mover_phase phase, unsigned to)
 {
-	uint8_t bytes[XSEG_RECORD_MAX];
+	struct mover_record record = {.key = group_key(group), .over = group->version};
 	struct mover_group next = *group;
 	next.phase = phase;
 	next.to = to;
-	uint32_t size = mover_group_encode(&next, bytes);
-	int rc = record_put(mover, MOVER_NEW, group_key(group), bytes, size);
+	record.size = mover_group_encode(&next, record.bytes);
+	int rc = mover_record_put(mover, MOVER_NEW, &record, 1);
+	group->version = record.over;
 	crash_point("mover.group.put");
 	return rc;
 }
 
-static int group_delete(struct mover *mover, const struct mover_group *group)
+static int group_delete(struct mover *mover, struct mover_group *group)
 {
-	struct record found;
-	int rc;
-	do {
-		rc = record_get(mover, MOVER_NEW, group_key(group), &found);
-		if (rc == 0)
-			rc = record_delete(mover, MOVER_NEW, group_key(group), found.version);
-	} while (rc == -ESTALE);
-	return rc == -ENOENT ? 0 : rc;
+	struct mover_record record = {.key = group_key(group), .version = group->version};
+	int rc = mover_record_delete(mover, MOVER_NEW, &record, 1);
+	while (rc == -ESTALE) {
+		rc = mover_record_get(mover, MOVER_NEW, &record, 1);
+		rc = rc ? rc : mover_record_delete(mover, MOVER_NEW, &record, 1);
+	}
+	group->version = 0;
+	return rc;
 }
 
 #define RECORDS 3u /* of a volume; its own ones last: without them nobody finds it */
+#define VOLUMES (MOVER_RECORDS / RECORDS)
 static struct xseg_key record_key(uint64_t id, unsigned number, bool hidden)
 {
 	static const struct {
@@ -145,233 +69,245 @@ static struct xseg_key record_key(uint64_t id, unsigned number, bool hidden)
 		.object = keys[number].object | (hidden ? MOVER_HIDDEN : 0)};
 }
 
+/* Those of some volumes of the group, one number after the other. */
+static unsigned records_of(
+	const struct mover_group *group, uint32_t first, bool hidden, struct mover_record *records)
+{
+	uint32_t left = group->count - first;
+	unsigned volumes = left < VOLUMES ? left : VOLUMES;
+	for (unsigned n = 0; n < RECORDS; n++)
+		for (unsigned i = 0; i < volumes; i++)
+			records[n * volumes + i].key = record_key(group->ids[first + i], n, hidden);
+	return volumes;
+}
+
+/* What is absent has been moved already, or never was. Nobody may find a volume by its own records
+   while the one that says whose it is is not there. */
+static int hide_some(struct mover *mover, const struct mover_group *group, unsigned store,
+	uint32_t first, struct mover_record *records)
+{
+	int rc;
+	do {
+		unsigned volumes = records_of(group, first, false, records);
+		rc = mover_record_get(mover, store, records, volumes * RECORDS);
+		records_of(group, first, true, records);
+		if (rc == 0)
+			rc = mover_record_put(mover, MOVER_NEW, records, volumes * RECORDS);
+		records_of(group, first, false, records);
+		for (unsigned n = RECORDS; n-- > 0 && rc == 0;)
+			rc = mover_record_delete(mover, store, records + n * volumes, volumes);
+	} while (rc == -ESTALE); /* one has changed since it was read */
+	return rc;
+}
+
+static int show_some(struct mover *mover, const struct mover_group *group, unsigned store,
+	uint32_t first, struct mover_record *records)
+{
+	int rc;
+	do {
+		unsigned volumes = records_of(group, first, true, records);
+		rc = mover_record_get(mover, MOVER_NEW, records, volumes * RECORDS);
+		records_of(group, first, false, records);
+		for (unsigned n = 0; n < RECORDS && rc == 0; n++)
+			rc = mover_record_put(mover, store, records + n * volumes, volumes);
+		records_of(group, first, true, records);
+		if (rc == 0)
+			rc = mover_record_delete(mover, MOVER_NEW, records, volumes * RECORDS);
+	} while (rc == -ESTALE);
+	return rc;
+}
+
+typedef int some_fn(struct mover *mover, const struct mover_group *group, unsigned store,
+	uint32_t first, struct mover_record *records);
+
+static int each_some(
+	struct mover *mover, const struct mover_group *group, unsigned store, some_fn *some)
+{
+	struct mover_record *records = records_new();
+	int rc = 0;
+	for (uint32_t first = 0; first < group->count && rc == 0; first += VOLUMES)
+		rc = some(mover, group, store, first, records);
+	free(records);
+	return rc;
+}
+
 static int hide(struct mover *mover, const struct mover_group *group, unsigned store)
 {
-	int rc = 0;
-	for (uint32_t i = 0; i < group->count && rc == 0; i++)
-		for (unsigned n = RECORDS; n-- > 0 && rc == 0;)
-			rc = record_move(mover, store, record_key(group->ids[i], n, false),
-				MOVER_NEW, record_key(group->ids[i], n, true));
-	return rc;
+	return each_some(mover, group, store, hide_some);
 }
 
 static int show(struct mover *mover, const struct mover_group *group, unsigned store)
 {
-	int rc = 0;
-	for (uint32_t i = 0; i < group->count && rc == 0; i++)
-		for (unsigned n = 0; n < RECORDS && rc == 0; n++)
-			rc = record_move(mover, MOVER_NEW, record_key(group->ids[i], n, true),
-				store, record_key(group->ids[i], n, false));
-	return rc;
+	return each_some(mover, group, store, show_some);
 }
 
-/* --- lists -------------------------------------------------------------------------------- */
-
-static int list_all(
-	struct mover *mover, unsigned store, struct xseg_key of, struct mover_keys *keys)
-{
-	struct xseg_key *part = malloc(LIST_BYTES);
-	uint64_t cursor = 0;
-	int rc = part ? 0 : -ENOMEM;
-	do {
-		struct mover_call list = {.op = XSEG_OP_LIST,
-			.key = of,
-			.room = LIST_BYTES,
-			.arg0 = cursor,
-			.receive = part};
-		rc = rc ? rc : mover_call_do(mover, store, &list);
-		for (uint32_t i = 0; rc == 0 && i < list.got / sizeof(*part); i++)
-			mover_group_keys_add(keys, part[i]);
-		cursor = list.value;
-	} while (rc == 0 && cursor != 0);
-	free(part);
-	return rc;
-}
-
-int mover_work_list(struct mover *mover, unsigned store, uint64_t id, struct mover_keys *keys)
-{
-	return list_all(mover, store, (struct xseg_key){.volume = id}, keys);
-}
-
-static int list_group(struct mover *mover, unsigned store, const struct mover_group *group,
-	struct mover_keys *keys)
-{
-	int rc = 0;
-	for (uint32_t i = 0; i < group->count && rc == 0; i++)
-		rc = mover_work_list(mover, store, group->ids[i], keys);
-	return rc;
-}
+/* --- names -------------------------------------------------------------------------------- */
 
 /* Whose name is it? 0: nobody's, or it cannot be read. */
-static int name_of(struct mover *mover, unsigned store, struct xseg_key key, uint64_t *id)
+static uint64_t name_of(const struct mover_record *record)
 {
-	struct record record;
-	int rc = record_get(mover, store, key, &record);
-	*id = 0;
-	if (rc == 0 && record.size >= MOVER_NAME_ID + sizeof(*id))
-		memcpy(id, record.bytes + MOVER_NAME_ID, sizeof(*id));
-	return rc == -ENOENT || rc == -EILSEQ ? 0 : rc;
+	uint64_t id = 0;
+	if (record->error == 0 && record->size >= MOVER_NAME_ID + sizeof(id))
+		memcpy(&id, record->bytes + MOVER_NAME_ID, sizeof(id));
+	return id;
 }
 
-/*
- * Of the group, or (NULL) all; `only_look`: just say whether they can go. One that is another's in
- * the other store stays: -ENOTUNIQ.
- */
-static int move_names(struct mover *mover, const struct mover_group *group, unsigned from,
-	unsigned to, bool only_look)
+static int names_get(
+	struct mover *mover, unsigned store, struct mover_record *names, unsigned count)
+{
+	int rc = mover_record_get(mover, store, names, count);
+	return rc == -EILSEQ ? 0 : rc;
+}
+
+struct name_ask {
+	const struct mover_group *group; /* NULL: all */
+	unsigned from, to;
+	bool only_look; /* whether they can go */
+	bool clash;	/* out: one is another's where it should go, and stays */
+};
+
+/* -ESTALE: somebody has made or removed one meanwhile. */
+static int names_some(struct mover *mover, struct name_ask *ask, struct mover_record *names,
+	struct mover_record *there, unsigned count)
+{
+	unsigned wanted = 0;
+	int rc = names_get(mover, ask->from, names, count);
+	for (unsigned i = 0; i < count && rc == 0; i++) {
+		uint64_t id = name_of(&names[i]);
+		if (id != 0 && (!ask->group || mover_group_has(ask->group, id)))
+			names[wanted++] = names[i];
+	}
+	for (unsigned i = 0; i < wanted; i++)
+		there[i].key = names[i].key;
+	rc = rc ? rc : names_get(mover, ask->to, there, wanted);
+	for (unsigned i = 0; i < wanted && rc == 0; i++) {
+		uint64_t other = name_of(&there[i]);
+		bool clashes = other != 0 && other != name_of(&names[i]);
+		names[i].over = there[i].error == -EILSEQ ? XSEG_CAS_DAMAGED : there[i].version;
+		names[i].error = clashes ? -ENOTUNIQ : 0;
+		ask->clash |= clashes;
+	}
+	if (ask->only_look)
+		return rc;
+	rc = rc ? rc : mover_record_put_over(mover, ask->to, names, wanted);
+	return rc ? rc : mover_record_delete(mover, ask->from, names, wanted);
+}
+
+/* -ENOTUNIQ: there is a clash; the others have gone. */
+static int move_names(struct mover *mover, struct name_ask ask)
 {
 	struct mover_keys keys = {0};
-	bool clash = false;
-	int rc = list_all(mover, from, (struct xseg_key){.epoch = XSEG_EPOCH_NAME}, &keys);
-	for (size_t i = 0; i < keys.count && rc == 0; i++) {
-		uint64_t id, other = 0;
-		rc = name_of(mover, from, keys.all[i], &id);
-		if (rc != 0 || id == 0 || (group && !has_id(group, id)))
-			continue;
-		rc = name_of(mover, to, keys.all[i], &other);
-		bool clashes = other != 0 && other != id;
-		clash |= clashes;
-		if (rc == 0 && !clashes && !only_look)
-			rc = record_move(mover, from, keys.all[i], to, keys.all[i]);
-	}
+	struct mover_record *names = records_new(), *there = records_new();
+	int rc = mover_record_list_all(mover, ask.from, XSEG_EPOCH_NAME, &keys);
+	for (size_t first = 0; first < keys.count && rc == 0; first += MOVER_RECORDS)
+		do {
+			size_t left = keys.count - first;
+			unsigned count = left < MOVER_RECORDS ? (unsigned)left : MOVER_RECORDS;
+			for (unsigned i = 0; i < count; i++)
+				names[i].key = keys.all[first + i];
+			rc = names_some(mover, &ask, names, there, count);
+		} while (rc == -ESTALE);
+	free(names);
+	free(there);
 	free(keys.all);
-	return rc == 0 && clash ? -ENOTUNIQ : rc;
+	return rc == 0 && ask.clash ? -ENOTUNIQ : rc;
 }
 
-/* --- what is on its way ---------------------------------------------------------------------- */
+/* With which volumes a volume shares objects. */
+struct kin {
+	uint64_t id, others[RELATIVES]; /* 0: none */
+};
 
-/* Is it a request of the group, or (NULL) about a name, that we have handed on? */
-static bool handed_on(const struct mover *mover, const struct mover_group *group,
-	const struct xseg_request *request, unsigned frame, bool records)
+/* As the half that counts says: its parent and all owners. */
+static void kin_of(const struct mover_record half[2], struct kin *kin)
 {
-	struct xseg_key key = request->frame[frame].key;
-	if (request->frame[frame].port != mover->peer->port)
-		return false;
-	if (!group)
-		return key.epoch == XSEG_EPOCH_NAME;
-	return (!records || store_record_is(&key)) && has_id(group, key.volume);
+	uint64_t generation[2] = {0, 0};
+	for (unsigned i = 0; i < 2; i++)
+		if (half[i].error == 0 && half[i].size == XSEG_RECORD_MAX)
+			memcpy(&generation[i], half[i].bytes + MOVER_GENERATION,
+				sizeof(*generation));
+	const struct mover_record *last = &half[generation[1] > generation[0]];
+	*kin = (struct kin){.id = last->key.volume};
+	if (generation[0] == 0 && generation[1] == 0)
+		return;
+	memcpy(kin->others, last->bytes + MOVER_PARENT, sizeof(*kin->others));
+	memcpy(kin->others + 1, last->bytes + MOVER_OWNERS,
+		MOVER_OWNERS_COUNT * sizeof(*kin->others));
 }
 
-static uint32_t count_handed_on(
-	const struct mover *mover, const struct mover_group *group, bool records)
-{
-	const struct xseg *seg = peer_segment(mover->peer);
-	uint32_t count = 0;
-	for (uint32_t i = 0; i < seg->request_count; i++) {
-		const struct xseg_request *request = &seg->requests[i];
-		uint64_t word = atomic_load_explicit(&request->word, memory_order_acquire);
-		unsigned state = xseg_word_state(word), frames = xseg_word_frame(word);
-		if (state != XSEG_REQUEST_SUBMITTED && state != XSEG_REQUEST_TAKEN)
-			continue;
-		for (unsigned k = 0; k < frames && k < XSEG_FRAMES; k++)
-			count += handed_on(mover, group, request, k, records);
-	}
-	return count;
-}
+typedef void kin_fn(struct mover_task *task, const struct kin *kin);
 
-/* Until what was handed on before requests were counted or held has been answered. */
-static void wait_handed_on(const struct mover *mover, const struct mover_group *group, bool records)
+/* Of each volume in a list of their records; the first writing of one is in its second half. */
+static int each_kin(struct mover *mover, struct mover_task *task, unsigned store,
+	const struct mover_keys *keys, kin_fn *found)
 {
-	while (count_handed_on(mover, group, records) > 0 && !atomic_load(&mover->stopping))
-		time_nap(LOOK_NS);
-}
-
-static bool is_record_handed_on(
-	const struct mover *mover, const struct xseg_request *request, uint64_t word)
-{
-	unsigned state = xseg_word_state(word), frames = xseg_word_frame(word);
-	bool found = false;
-	for (unsigned k = 0; k < frames && k < XSEG_FRAMES; k++)
-		found |= request->frame[k].port == mover->peer->port &&
-			 store_record_is(&request->frame[k].key);
-	return found && (state == XSEG_REQUEST_SUBMITTED || state == XSEG_REQUEST_TAKEN);
-}
-
-/* Until what was handed on so far about records of any volume has been answered. */
-static void wait_records(const struct mover *mover)
-{
-	const struct xseg *seg = peer_segment(mover->peer);
-	for (uint32_t i = 0; i < seg->request_count; i++) {
-		const struct xseg_request *request = &seg->requests[i];
-		uint64_t first = atomic_load_explicit(&request->word, memory_order_acquire);
-		uint64_t word = first;
-		while (is_record_handed_on(mover, request, word) &&
-			xseg_word_generation(word) == xseg_word_generation(first) &&
-			!atomic_load(&mover->stopping)) {
-			time_nap(LOOK_NS);
-			word = atomic_load_explicit(&request->word, memory_order_acquire);
+	struct mover_record *halves = records_new();
+	int rc = 0;
+	for (size_t i = 0; i < keys->count && rc == 0;) {
+		unsigned count = 0;
+		for (; i < keys->count && count < MOVER_RECORDS; i++)
+			for (unsigned k = 0; k < 2 && keys->all[i].object == 1; k++)
+				halves[count++].key = record_key(keys->all[i].volume, 2 - k, false);
+		rc = mover_record_get(mover, store, halves, count);
+		rc = rc == -EILSEQ ? 0 : rc;
+		for (unsigned k = 0; k < count && rc == 0; k += 2) {
+			struct kin kin;
+			kin_of(&halves[k], &kin);
+			found(task, &kin);
 		}
 	}
-}
-
-/* What a killed predecessor had sent, or handed on, to either store: nothing is asked for now. */
-static void wait_stores(const struct mover *mover, const struct mover_group *group)
-{
-	const struct peer *peer = mover->peer;
-	const struct xseg *seg = peer_segment(peer);
-	uint32_t old = xseg_edge_port(seg, peer->edge[MOVER_OLD]);
-	uint32_t new = xseg_edge_port(seg, peer->edge[MOVER_NEW]);
-	bool out = true;
-	while (out && !atomic_load(&mover->stopping)) {
-		out = false;
-		for (uint32_t i = 0; i < seg->request_count && !out; i++) {
-			const struct xseg_request *request = &seg->requests[i];
-			uint64_t word = atomic_load_explicit(&request->word, memory_order_acquire);
-			unsigned state = xseg_word_state(word), last = xseg_word_frame(word);
-			if (state != XSEG_REQUEST_SUBMITTED && state != XSEG_REQUEST_TAKEN)
-				continue;
-			struct xseg_frame frame = request->frame[last % XSEG_FRAMES];
-			out = has_id(group, frame.key.volume) &&
-			      (frame.port == old || frame.port == new);
-		}
-		if (out)
-			time_nap(LOOK_NS);
-	}
+	free(halves);
+	return rc;
 }
 
 /* --- changes ------------------------------------------------------------------------------ */
 
 /* Another one's late writes are refused in the new store as in the old one. -EBUSY: another host
    has it, which would go on as if nothing had moved. */
-static int fence(struct mover *mover, const struct mover_group *group, unsigned from, unsigned to)
+static int fence(struct mover *mover, const struct mover_record *homes, unsigned count, unsigned to)
 {
-	struct record home;
-	for (uint32_t i = 0; i < group->count; i++) {
-		struct xseg_key key = record_key(group->ids[i], 0, false);
+	struct mover_call calls[VOLUMES];
+	unsigned fences = 0;
+	for (unsigned i = 0; i < count; i++) {
+		const struct mover_record *home = &homes[i];
 		uint64_t owner, term, line;
-		int rc = record_get(mover, from, key, &home);
-		if (rc == -ENOENT)
+		if (home->error == -ENOENT)
 			continue;
-		if (rc != 0 || home.size < MOVER_HOME_SIZE)
-			return rc ? rc : -EILSEQ;
-		memcpy(&owner, home.bytes + MOVER_HOME_OWNER, sizeof(owner));
-		memcpy(&term, home.bytes + MOVER_HOME_TERM, sizeof(term));
-		memcpy(&line, home.bytes + MOVER_HOME_LINE, sizeof(line));
+		if (home->size < MOVER_HOME_SIZE)
+			return -EILSEQ;
+		memcpy(&owner, home->bytes + MOVER_HOME_OWNER, sizeof(owner));
+		memcpy(&term, home->bytes + MOVER_HOME_TERM, sizeof(term));
+		memcpy(&line, home->bytes + MOVER_HOME_LINE, sizeof(line));
 		if (owner != 0 && owner != map_owner_of(peer_segment(mover->peer)))
 			return -EBUSY;
-		struct mover_call ask = {.op = XSEG_OP_CONTROL,
-			.key = {.volume = group->ids[i]},
-			.arg0 = XSEG_CONTROL_FENCE,
-			.arg1 = term,
-			.offset = line};
-		rc = owner ? mover_call_do(mover, to, &ask) : 0;
-		if (rc != 0 && rc != -EOPNOTSUPP)
-			return rc;
+		if (owner != 0)
+			calls[fences++] = (struct mover_call){.op = XSEG_OP_CONTROL,
+				.key = {.volume = home->key.volume},
+				.arg0 = XSEG_CONTROL_FENCE,
+				.arg1 = term,
+				.offset = line};
 	}
+	(void)mover_call_all(&mover->row, to, calls, fences);
+	for (unsigned i = 0; i < fences; i++)
+		if (calls[i].result != 0 && calls[i].result != -EOPNOTSUPP)
+			return calls[i].result;
 	return 0;
 }
 
 /* One that cannot be read could not be moved. */
-static int check_records(struct mover *mover, const struct mover_group *group, unsigned store)
+static int check_some(struct mover *mover, const struct mover_group *group, unsigned store,
+	uint32_t first, struct mover_record *records)
 {
-	struct record record;
-	int rc = 0;
-	for (uint32_t i = 0; i < group->count && rc == 0; i++)
-		for (unsigned n = 0; n < RECORDS && rc == 0; n++) {
-			rc = record_get(mover, store, record_key(group->ids[i], n, false), &record);
-			rc = rc == -ENOENT ? 0 : rc;
-		}
-	return rc;
+	unsigned count = records_of(group, first, false, records) * RECORDS;
+	return mover_record_get(mover, store, records, count);
+}
+
+static int fence_some(struct mover *mover, const struct mover_group *group, unsigned store,
+	uint32_t first, struct mover_record *records)
+{
+	unsigned volumes = records_of(group, first, false, records); /* home records come first */
+	int rc = mover_record_get(mover, !store, records, volumes);
+	return rc ? rc : fence(mover, records, volumes, store);
 }
 
 static void complain(const struct mover *mover, const char *what, int rc)
@@ -381,7 +317,7 @@ static void complain(const struct mover *mover, const char *what, int rc)
 }
 
 /* The records show where they did: without them nobody can use the volumes. */
-static void take_back(struct mover *mover, const struct mover_group *group)
+static void take_back(struct mover *mover, struct mover_group *group)
 {
 	unsigned home = mover_group_rest(group);
 	bool said = false;
@@ -398,79 +334,56 @@ static void take_back(struct mover *mover, const struct mover_group *group)
 	}
 }
 
-/* With which volumes it shares objects, as the half that counts says: its parent and all owners. */
-static int relatives_of(struct mover *mover, unsigned store, uint64_t id, uint64_t ids[RELATIVES])
+static void find_kin(struct mover_task *task, const struct kin *kin)
 {
-	struct record half[2];
-	uint64_t generation[2] = {0, 0};
-	for (unsigned i = 0; i < 2; i++) {
-		struct xseg_key key = {.volume = id, .epoch = XSEG_EPOCH_VOLUME, .object = i};
-		int rc = record_get(mover, store, key, &half[i]);
-		if (rc != 0 && rc != -ENOENT && rc != -EILSEQ)
-			return rc;
-		if (rc == 0 && half[i].size == XSEG_RECORD_MAX)
-			memcpy(&generation[i], half[i].bytes + MOVER_GENERATION,
-				sizeof(*generation));
-	}
-	unsigned last = generation[1] > generation[0];
-	memset(ids, 0, RELATIVES * sizeof(*ids));
-	if (generation[last] == 0)
-		return 0;
-	memcpy(ids, half[last].bytes + MOVER_PARENT, sizeof(*ids));
-	memcpy(ids + 1, half[last].bytes + MOVER_OWNERS, MOVER_OWNERS_COUNT * sizeof(*ids));
-	return 0;
+	bool related = false;
+	if (mover_group_has(task->group, kin->id))
+		return;
+	for (unsigned i = 0; i < RELATIVES; i++)
+		related |= kin->others[i] != 0 && mover_group_has(task->group, kin->others[i]);
+	if (related)
+		mover_group_keys_add(&task->family, (struct xseg_key){.volume = kin->id});
+	for (unsigned i = 0; i < RELATIVES && related; i++)
+		if (kin->others[i] != 0 && !mover_group_has(task->group, kin->others[i]))
+			mover_group_keys_add(
+				&task->family, (struct xseg_key){.volume = kin->others[i]});
 }
 
 /* Who was made after whoever asks for it had put the group together, and with whom that one shares
    objects. From now on such join it. */
 static int find_family(struct mover *mover, struct mover_task *task, unsigned from)
 {
-	uint64_t ids[RELATIVES];
 	struct mover_keys keys = {0};
-	wait_records(mover);
-	int rc = list_all(mover, from, (struct xseg_key){.epoch = XSEG_EPOCH_VOLUME}, &keys);
-	for (size_t i = 0; i < keys.count && rc == 0; i++) {
-		uint64_t id = keys.all[i].volume;
-		bool related = false;
-		/* the first writing is in that half */
-		if (keys.all[i].object != 1 || has_id(task->group, id))
-			continue;
-		rc = relatives_of(mover, from, id, ids);
-		for (unsigned k = 0; k < RELATIVES && rc == 0; k++)
-			related |= ids[k] != 0 && has_id(task->group, ids[k]);
-		if (related)
-			mover_group_keys_add(&task->family, keys.all[i]);
-		for (unsigned k = 0; k < RELATIVES && related; k++)
-			if (ids[k] != 0 && !has_id(task->group, ids[k]))
-				mover_group_keys_add(
-					&task->family, (struct xseg_key){.volume = ids[k]});
-	}
+	mover_out_wait(mover, OUT_RECORDS, NULL);
+	int rc = mover_record_list_all(mover, from, XSEG_EPOCH_VOLUME, &keys);
+	rc = rc ? rc : each_kin(mover, task, from, &keys, find_kin);
 	free(keys.all);
 	return rc;
 }
 
 static int change_from_rest(struct mover *mover, struct mover_task *task)
 {
-	const struct mover_group *group = task->group;
+	struct mover_group *group = task->group;
 	unsigned from = !task->to;
-	wait_handed_on(mover, group, false);
+	mover_out_wait(mover, OUT_ANY, group);
 	int rc = task->complete ? 0 : find_family(mover, task, from);
 	if (rc != 0 || task->family.count > 0)
 		return rc;
-	rc = check_records(mover, group, from);
+	struct name_ask names = {.group = group, .from = from, .to = task->to, .only_look = true};
+	rc = each_some(mover, group, from, check_some);
 	if (rc == 0)
-		rc = move_names(mover, group, from, task->to, true);
+		rc = move_names(mover, names);
 	if (rc == 0)
-		rc = fence(mover, group, from, task->to);
+		rc = each_some(mover, group, task->to, fence_some);
 	if (rc == 0)
 		rc = group_put(mover, group, MOVER_TAKING, task->to);
 	if (rc != 0)
 		return rc;
 	rc = hide(mover, group, from);
 	if (rc == 0)
-		rc = list_group(mover, from, group, &task->members);
+		rc = mover_record_list_group(mover, from, group, &task->members);
 	if (rc == 0)
-		rc = list_group(mover, task->to, group, &task->copies);
+		rc = mover_record_list_group(mover, task->to, group, &task->copies);
 	if (rc == 0)
 		rc = group_put(mover, group, MOVER_COPYING, task->to);
 	if (rc != 0)
@@ -481,21 +394,25 @@ static int change_from_rest(struct mover *mover, struct mover_task *task)
 /* Parts of copies must go before the other store is the one that is looked into first. */
 static int sweep_litter(struct mover *mover, const struct mover_task *task)
 {
+	struct mover_call calls[MOVER_RECORDS];
 	int rc = 0;
-	for (size_t i = 0; i < task->litter.count && rc == 0; i++) {
-		struct mover_call gone = {.op = XSEG_OP_DELETE, .key = task->litter.all[i]};
-		rc = mover_call_do(mover, task->group->to, &gone);
+	for (size_t i = 0; i < task->litter.count && rc == 0;) {
+		unsigned count = 0;
+		for (; i < task->litter.count && count < MOVER_RECORDS; i++)
+			calls[count++] = (struct mover_call){
+				.op = XSEG_OP_DELETE, .key = task->litter.all[i]};
+		rc = mover_call_all(&mover->row, task->group->to, calls, count);
 	}
 	return rc;
 }
 
 static int change_back(struct mover *mover, struct mover_task *task)
 {
-	const struct mover_group *group = task->group;
-	wait_handed_on(mover, group, false);
+	struct mover_group *group = task->group;
+	mover_out_wait(mover, OUT_ANY, group);
 	int rc = sweep_litter(mover, task);
 	if (rc == 0)
-		rc = list_group(mover, group->to, group, &task->members);
+		rc = mover_record_list_group(mover, group->to, group, &task->members);
 	return rc == 0 ? group_put(mover, group, MOVER_COPYING, task->to) : rc;
 }
 
@@ -508,11 +425,12 @@ void mover_work_change(struct worker_item *item)
 
 /* --- the end of a group's way ---------------------------------------------------------------- */
 
-static int settle(struct mover *mover, const struct mover_group *group)
+static int settle(struct mover *mover, struct mover_group *group)
 {
+	struct name_ask names = {.group = group, .from = !group->to, .to = group->to};
 	int rc = group_put(mover, group, MOVER_SETTLING, group->to);
 	if (rc == 0)
-		rc = move_names(mover, group, !group->to, group->to, false);
+		rc = move_names(mover, names);
 	if (rc == -ENOTUNIQ) {
 		log_warning("mover",
 			"%s: the store has a volume of that name by now; one is found by it only "
@@ -530,8 +448,8 @@ void mover_work_settle(struct worker_item *item)
 	struct mover_task *task = task_of(item);
 	struct mover *mover = task->mover;
 	bool said = false;
-	wait_handed_on(mover, task->group, true);
-	wait_handed_on(mover, NULL, true);
+	mover_out_wait(mover, OUT_RECORDS, task->group);
+	mover_out_wait(mover, OUT_NAMES, NULL);
 	while ((task->error = settle(mover, task->group)) != 0 && !atomic_load(&mover->stopping)) {
 		if (!said)
 			complain(mover, "records cannot be put in their place", task->error);
@@ -543,8 +461,9 @@ void mover_work_settle(struct worker_item *item)
 void mover_work_names(struct worker_item *item)
 {
 	struct mover_task *task = task_of(item);
-	wait_handed_on(task->mover, NULL, true);
-	task->error = move_names(task->mover, NULL, MOVER_OLD, MOVER_NEW, false);
+	struct name_ask names = {.from = MOVER_OLD, .to = MOVER_NEW};
+	mover_out_wait(task->mover, OUT_NAMES, NULL);
+	task->error = move_names(task->mover, names);
 }
 
 void mover_work_join(struct worker_item *item)
@@ -553,6 +472,7 @@ void mover_work_join(struct worker_item *item)
 	struct mover_group next = *task->group;
 	next.ids[next.count++] = task->id;
 	task->error = group_put(task->mover, &next, next.phase, next.to);
+	task->group->version = next.version;
 }
 
 /* --- the start ------------------------------------------------------------------------------ */
@@ -562,7 +482,7 @@ static int load_end(struct mover *mover, struct mover_loaded *loaded)
 {
 	struct mover_group *group = loaded->group;
 	int rc = 0;
-	wait_stores(mover, group);
+	mover_out_wait(mover, OUT_STORES, group);
 	if (group->phase == MOVER_TAKING) {
 		rc = hide(mover, group, !group->to);
 		if (rc == 0)
@@ -575,22 +495,23 @@ static int load_end(struct mover *mover, struct mover_loaded *loaded)
 			group->phase = group->to == MOVER_NEW ? MOVER_DONE : MOVER_NONE;
 	}
 	if (rc == 0 && group->phase == MOVER_COPYING)
-		rc = list_group(mover, !group->to, group, &loaded->members);
+		rc = mover_record_list_group(mover, !group->to, group, &loaded->members);
 	if (rc == 0 && group->phase == MOVER_COPYING)
-		rc = list_group(mover, group->to, group, &loaded->copies);
+		rc = mover_record_list_group(mover, group->to, group, &loaded->copies);
 	return rc;
 }
 
 static int load_one(struct mover *mover, struct mover_task *task, struct xseg_key key)
 {
-	struct record record;
-	int rc = record_get(mover, MOVER_NEW, key, &record);
-	if (rc != 0)
-		return rc;
+	struct mover_record record = {.key = key};
+	int rc = mover_record_get(mover, MOVER_NEW, &record, 1);
+	if (rc != 0 || record.error != 0)
+		return rc ? rc : record.error;
 	struct mover_loaded *loaded = calloc(1, sizeof(*loaded));
 	struct mover_group *group = calloc(1, sizeof(*group));
 	must(loaded && group);
 	rc = mover_group_decode(record.bytes, record.size, group);
+	group->version = record.version;
 	loaded->group = group;
 	if (rc == 0)
 		rc = load_end(mover, loaded);
@@ -606,16 +527,14 @@ static int load_one(struct mover *mover, struct mover_task *task, struct xseg_ke
 	return 0;
 }
 
-/* A volume in the new store, with whoever it shares objects with. Those of groups are known by the
-   time that these are added. */
-static int load_resident(struct mover *mover, struct mover_task *task, uint64_t id)
+/* With whoever it shares objects with. Those of groups are known when these are added. */
+static void load_resident(struct mover_task *task, const struct kin *kin)
 {
-	uint64_t ids[1 + RELATIVES] = {id};
-	int rc = relatives_of(mover, MOVER_NEW, id, ids + 1);
-	for (unsigned i = 0; i < 1 + RELATIVES; i++)
-		if (ids[i] != 0)
-			mover_group_keys_add(&task->residents, (struct xseg_key){.volume = ids[i]});
-	return rc;
+	mover_group_keys_add(&task->residents, (struct xseg_key){.volume = kin->id});
+	for (unsigned i = 0; i < RELATIVES; i++)
+		if (kin->others[i] != 0)
+			mover_group_keys_add(
+				&task->residents, (struct xseg_key){.volume = kin->others[i]});
 }
 
 static void unload(struct mover_task *task)
@@ -635,13 +554,11 @@ static void unload(struct mover_task *task)
 static int load(struct mover *mover, struct mover_task *task)
 {
 	struct mover_keys keys = {0};
-	struct xseg_key of = {.epoch = XSEG_EPOCH_VOLUME};
-	int rc = list_all(mover, MOVER_NEW, of, &keys);
+	int rc = mover_record_list_all(mover, MOVER_NEW, XSEG_EPOCH_VOLUME, &keys);
 	for (size_t i = 0; i < keys.count && rc == 0; i++)
 		if (keys.all[i].object & MOVER_GROUP_OBJECT)
 			rc = load_one(mover, task, keys.all[i]);
-		else if (keys.all[i].object == 1) /* the first writing is in that half */
-			rc = load_resident(mover, task, keys.all[i].volume);
+	rc = rc ? rc : each_kin(mover, task, MOVER_NEW, &keys, load_resident);
 	free(keys.all);
 	return rc;
 }
