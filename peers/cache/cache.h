@@ -147,6 +147,7 @@ struct cache_writeback {
 	uint64_t rate_ns;   /* background write-back may go on then */
 	uint64_t due_ns;    /* it wants to look again then; 0: no need */
 	uint32_t runs_out;  /* write-backs on their way */
+	uint32_t runs_max;  /* however far away the store is */
 	uint64_t alone_ns;  /* one alone takes so long, as far as is known */
 	uint64_t took_ns;   /* so long did the last one of those that need not be durable */
 	uint32_t calls_out; /* flushes of the store on their way */

@@ -196,6 +196,10 @@ static int main_pools(struct peer *peer, uint32_t entries, uint32_t objects)
 	struct cache_pools *pools = &cache_of(peer)->pools;
 	uint32_t requests = peer_segment(peer)->request_count + 64;
 	uint32_t batches = cache_shared(peer)->journal ? CACHE_BATCHES : 0;
+	uint32_t runs = peer_segment(peer)->request_count / 4;
+	runs = runs < CACHE_RUNS_SMALL ? CACHE_RUNS_SMALL : runs;
+	runs = runs > CACHE_RUNS ? CACHE_RUNS : runs;
+	cache_of(peer)->writeback.runs_max = runs;
 	const struct {
 		struct slab *slab;
 		size_t size;
@@ -206,7 +210,7 @@ static int main_pools(struct peer *peer, uint32_t entries, uint32_t objects)
 		{&pools->epochs, sizeof(struct cache_epoch), 2 * CACHE_VOLUMES_MAX + entries},
 		{&pools->works, sizeof(struct cache_work), requests},
 		{&pools->barriers, CACHE_BARRIER_SIZE, requests},
-		{&pools->runs, sizeof(struct cache_run), CACHE_RUNS},
+		{&pools->runs, sizeof(struct cache_run), runs},
 		{&pools->batches, sizeof(struct cache_batch), batches},
 	};
 	int error = 0;

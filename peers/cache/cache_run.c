@@ -118,7 +118,7 @@ bool cache_run_gather(struct peer *peer, struct cache_epoch *epoch)
 static uint64_t runs_most(const struct cache_writeback *writeback)
 {
 	uint64_t most = CACHE_RUNS_LEAST + CACHE_RUNS_LEAST * (writeback->alone_ns / RUN_NEAR_NS);
-	return most < CACHE_RUNS ? most : CACHE_RUNS;
+	return most < writeback->runs_max ? most : writeback->runs_max;
 }
 
 bool cache_run_may_start(const struct cache *cache)

@@ -19,9 +19,10 @@ static const struct peer_option export_options[] = {
 			"all that begin so; behind it, with edge.volume, the volumes that they may "
 			"open, else all; may be given several times, the first that fits counts; "
 			"without, nobody may"),
-	OPTION_COUNT(struct export_options, requests, "requests", .min = 1, .max = WIRE_WINDOW,
-		.initial = "256", .unit = "requests",
-		.help = "on their way at once from each lane of an importing peer"),
+	OPTION_COUNT(struct export_options, requests, "requests", .max = WIRE_WINDOW,
+		.unit = "requests",
+		.help = "on their way at once from each lane of an importing peer; 0: a quarter of "
+			"those that the segment has, 256 to 1024"),
 	OPTION_SIZE(struct export_options, bytes, "bytes", .unit = "bytes",
 		.help = "of data on their way at once from each of those, at least what the link "
 			"carries in a round trip; 0: an eighth of the segment, 16M to 256M"),

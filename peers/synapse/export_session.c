@@ -183,6 +183,7 @@ void export_session_refuse(struct export_conn *conn, const char *why)
 
 #define BYTES_LEAST (16u << 20)
 #define BYTES_MOST (256u << 20)
+#define REQUESTS_LEAST 256u
 
 /* Small enough that a few importers do not take all pages, and much more than the round trip of a
    link in one town asks for. */
@@ -196,6 +197,17 @@ static uint64_t bytes_granted(const struct export *export)
 	return bytes > BYTES_MOST ? BYTES_MOST : bytes;
 }
 
+/* Likewise: pages of a database that go over a link in one round trip. */
+static uint32_t requests_granted(const struct export *export)
+{
+	uint32_t asked = (uint32_t)export_options_of(export)->requests;
+	uint32_t requests = peer_segment(export->peer)->request_count / 4;
+	if (asked)
+		return asked;
+	requests = requests < REQUESTS_LEAST ? REQUESTS_LEAST : requests;
+	return requests > WIRE_WINDOW ? WIRE_WINDOW : requests;
+}
+
 static void welcome(struct export_conn *conn, struct export_session *session, bool known)
 {
 	struct export *export = conn->export;
@@ -204,7 +216,7 @@ static void welcome(struct export_conn *conn, struct export_session *session, bo
 		.checksums = conn->hello.checksums && !conn->conn.tls,
 		.packs = options->compress ? conn->hello.packs & PACK_ALL : 0,
 		.known = known,
-		.window = (uint32_t)options->requests,
+		.window = requests_granted(export),
 		.bytes = bytes_granted(export)};
 	struct wire_frame frame = {.type = WIRE_TYPE_WELCOME, .data = WIRE_WELCOME};
 	wire_pack_welcome(&welcome, conn->out);
