@@ -78,7 +78,7 @@ bench_helpers = bench/run.sh bench/instructions.sh bench/memory.sh bench/path.sh
 EXTRA_DIST += $(bench_helpers) bench/fio.py bench/path.py bench/path_servers.py \
 	bench/cache.py bench/cache_pipeline.py bench/cache_rig.py bench/instructions.txt \
 	bench/recovery.py bench/tables.py \
-	bench/volumes.py bench/volumes_rig.py bench/many.py bench/stores.py bench/bridge.py bench/rehome.py bench/vhost.py bench/fuse.py bench/plot.py
+	bench/volumes.py bench/volumes_rig.py bench/many.py bench/stores.py bench/bridge.py bench/rehome.py bench/machine.py bench/vhost.py bench/fuse.py bench/plot.py
 CLEANFILES += bench.json $(bench_builds)
 
 .PHONY: bench
