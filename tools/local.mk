@@ -66,7 +66,7 @@ keeper_sources = \
 	tools/keeper/keeper_notify.c tools/keeper/keeper_reap.c tools/keeper/keeper_renew.c \
 	tools/keeper/keeper_restart.c tools/keeper/keeper_save.c tools/keeper/keeper_server.c \
 	tools/keeper/keeper_spawn.c tools/keeper/keeper_store.c tools/keeper/keeper_turn.c \
-	tools/keeper/keeper_watch.c tools/keeper/notice.c tools/keeper/notice.h
+	tools/keeper/keeper_news.c tools/keeper/keeper_watch.c tools/keeper/notice.c tools/keeper/notice.h
 xsegd_SOURCES = tools/keeper/xsegd.c tools/keeper/xsegd_man.c tools/keeper/xsegd_man.h $(keeper_sources)
 xsegd_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS) $(EVENT_CFLAGS)
 xsegd_LDADD = libtools.la libxseg.la $(JANSSON_LIBS) $(INIH_LIBS) $(EVENT_LIBS)

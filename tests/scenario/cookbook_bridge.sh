@@ -74,8 +74,13 @@ tap_run "... it goes on" io run/laptop -c 'read -P 7 3M 2M' -c 'read -P 5 9M 1M'
 tap_run "... and ends" recipe umount
 tap_run "the cache is taken out" xsegctl unplug cache0 -s far
 tap_run "it is mounted until all is near" recipe_small mount-wait
+block events 's|logger -t skerry|exec echo|' >"$SCENE_DIR/events.sh"
+scene_spawn told bash "$SCENE_DIR/events.sh"
+is_told() { grep -q "$1" "$SCENE_DIR/told.err"; }
 tap_run "... with all" io run/laptop -c 'read -P 5 9M 1M' -c 'read -P 8 100M 4k'
 tap_run "... and ends" recipe umount
+tap_run "... which is told to who wants to know" scene_until 60 is_told keeper_stopped
+scene_kill INT told
 tap_run "the near one again" xsegctl up third.conf
 ctl_exits 0 "the far host is started anew" down far
 is_down() { [ "$(links third state)" = down ]; }

@@ -99,6 +99,14 @@ tap_is "and again" "$RC" 0
 tap_is "... fetches nothing" "$(counter "$near" pulled)" 0
 
 # --- without the link -----------------------------------------------------------------------------
+is_told() { # EVENT...: of links, to whoever wanted to know
+    [ "$(grep '^link' "$SCENE_DIR/told" | tr '\n' ' ')" = "$* " ]
+}
+has_event() { "$XSEGCTL" events -s "$near" --event "$1" --json | jq -e '.events[0]'; }
+tap_run "that all is near is an event" scene_until 20 has_event all_near
+# shellcheck disable=SC2016 # it is that command's
+scene_spawn told "$XSEGCTL" events -s "$near" --follow \
+    --run "echo \"\$SKERRY_EVENT \$SKERRY_PEER\" >>$SCENE_DIR/told"
 client_attach "$(uri_of "$near")"
 tap_run "a client is attached" say 'read -P 7 3M 1M'
 network refuse=1 cut=1
@@ -109,6 +117,7 @@ prompts() { grep -o 'qemu-io> ' "$SCENE_DIR/client.out" | wc -l; }
 has_flushed() { [ "$(prompts)" -ge $((SAID + 2)) ]; }
 echo flush >&7
 tap_run "... and flushes" scene_until 120 has_flushed
+tap_run "... while who wanted to know is told" scene_until 20 is_told 'link_down far0'
 tap_run "... and writes, and what it wrote is durable" say 'write -f -P 11 10M 8M' \
     'read -P 11 10M 8M'
 tap_run "another client is let in" io "$near" -c 'read -P 11 10M 8M' -c 'write -P 15 12M 64k'
@@ -127,6 +136,7 @@ network refuse=0 cut=2
 tap_run "... until the link is back" scene_until 240 has_answered
 tap_run "... when the volume's map gets to know it" say 'write -f -P 13 139M 1M'
 tap_run "... and all is near" scene_until 240 all_near
+tap_run "... which is told, too" scene_until 20 is_told 'link_down far0' 'link_up far0'
 network refuse=1 cut=3
 tap_run "... and away again, it writes" say 'write -f -P 14 19M 1M' 'read -P 13 40M 100M'
 client_leave

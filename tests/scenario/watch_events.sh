@@ -57,6 +57,26 @@ scene_kill INT follow
 wait "$(scene_pid follow)"
 tap_is "^C is no error" $? 0
 
+# --- a command for each -------------------------------------------------------------------------
+ctl_exits 2 "a command for those of the past" -s e events --run true
+err_like "needs --follow" '--follow'
+ran() { [ "$(wc -l <"$SCENE_DIR/ran")" -ge "$1" ]; }
+: >"$SCENE_DIR/ran"
+scene_spawn runs "$XSEGCTL" -s e events --follow --since 2026-01-05 --run \
+    "echo \"\$SKERRY_EVENT \$SKERRY_PEER \$SKERRY_REASON\" >>$SCENE_DIR/ran; exit 3"
+tap_run "those since then" scene_until 10 ran 2
+tap_is "have had it run for them" "$(cut -d' ' -f1,2 "$SCENE_DIR/ran" | tr '\n' ' ')" \
+    'last_of_old c first_of_new c '
+scene_kill TERM runs
+scene_spawn later "$XSEGCTL" -s e events --follow --run "echo \"\$SKERRY_EVENT\" >>$SCENE_DIR/ran"
+comes() {
+    event "$(date -u +%Y-%m-%dT%H:%M:%S.000Z -d '1 minute')" now c >>"$file"
+    ran 3
+}
+tap_run "without --since those that come" scene_until 10 comes
+tap_is "and no others" "$(tail -n +3 "$SCENE_DIR/ran" | sort -u)" now
+scene_kill TERM later
+
 # --- the keeper's own -----------------------------------------------------------------------
 pipeline "$SCENE_DIR/k.conf" k
 down_at_exit k

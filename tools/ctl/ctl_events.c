@@ -11,10 +11,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "tools/ctl/ctl_hook.h"
 #include "tools/ctl/ctl_output.h"
 #include "tools/ctl/ctl_watch.h"
 
 #define LOOK_NS 200000000u
+#define RUN_LOOK_NS 100000000u
 
 static const struct ctl_option option_follow = {
 	"follow", 'f', NULL, "go on with what comes, until ^C", NULL};
@@ -22,6 +24,11 @@ static const struct ctl_option option_since = {
 	"since", 0, "WHEN", "only later ones: 10m (ago), or a time as events have it", NULL};
 static const struct ctl_option option_peer = {"peer", 'p', "NAME", "only of this peer", NULL};
 static const struct ctl_option option_kind = {"event", 'e', "KIND", "only this kind", NULL};
+
+static const struct ctl_option option_run = {"run", 'r', "COMMAND",
+	"with --follow: run it for each that comes; SKERRY_EVENT, SKERRY_PEER, SKERRY_REASON and "
+	"SKERRY_TIME say what it is",
+	NULL};
 
 static const struct ctl_column columns[] = {{"time", "TIME", CTL_TEXT},
 	{"event", "EVENT", CTL_TEXT}, {"peer", "PEER", CTL_TEXT}, {"pid", "PID", CTL_COUNT},
@@ -32,7 +39,7 @@ struct follow {
 	FILE *file;
 	ino_t inode;
 	char since[40]; /* compares as text: ISO 8601, UTC; "" all */
-	const char *peer, *kind;
+	const char *peer, *kind, *run;
 	json_t *rows; /* NULL: print at once */
 };
 
@@ -44,6 +51,13 @@ static void iso_text(const struct timespec *at, char out[40])
 	gmtime_r(&at->tv_sec, &tm);
 	strftime(seconds, sizeof(seconds), "%Y-%m-%dT%H:%M:%S", &tm);
 	snprintf(out, 40, "%s.%03ldZ", seconds, at->tv_nsec / 1000000);
+}
+
+static void iso_now(char out[40])
+{
+	struct timespec now;
+	clock_gettime(CLOCK_REALTIME, &now);
+	iso_text(&now, out);
 }
 
 static int since_value(struct ctl *ctl, char out[40])
@@ -98,6 +112,29 @@ static void print_one(struct ctl *ctl, const json_t *event)
 	putchar('\n');
 }
 
+static void export_field(const json_t *event, const char *field, const char *variable)
+{
+	const char *value = json_string_value(json_object_get(event, field));
+	setenv(variable, value ? value : "", 1);
+}
+
+/* One after the other, so that whoever notes them has them in order. */
+static void run_for(const struct follow *follow, const json_t *event)
+{
+	struct ctl_hook hook;
+	export_field(event, "event", "SKERRY_EVENT");
+	export_field(event, "peer", "SKERRY_PEER");
+	export_field(event, "reason", "SKERRY_REASON");
+	export_field(event, "time", "SKERRY_TIME");
+	fflush(stdout);
+	ctl_hook_start(&hook, follow->run, NULL);
+	while (!ctl_hook_wait(&hook, ctl_ask_interrupted(), RUN_LOOK_NS)) {
+	}
+	if (hook.status != 0)
+		fprintf(stderr, "xsegctl: --run failed for %s (exit status %d)\n",
+			getenv("SKERRY_EVENT"), hook.status);
+}
+
 /* Whole lines only: the keeper may be in the middle of one. */
 static void read_lines(struct ctl *ctl, struct follow *follow)
 {
@@ -118,6 +155,8 @@ static void read_lines(struct ctl *ctl, struct follow *follow)
 				json_array_append(follow->rows, event);
 			else
 				print_one(ctl, event);
+			if (follow->run)
+				run_for(follow, event);
 		}
 		json_decref(event);
 	}
@@ -175,14 +214,19 @@ static void finish(struct ctl *ctl, struct follow *follow)
 static int run(struct ctl *ctl)
 {
 	char name[NAME_LENGTH_MAX + 1];
-	struct follow follow = {
-		.peer = ctl_option_value(ctl, "peer"), .kind = ctl_option_value(ctl, "event")};
+	struct follow follow = {.peer = ctl_option_value(ctl, "peer"),
+		.kind = ctl_option_value(ctl, "event"),
+		.run = ctl_option_value(ctl, "run")};
 	bool goes_on = ctl_option_given(ctl, "follow");
 	int rc = ctl_join_segment_name(ctl, name);
 	if (!rc)
 		rc = since_value(ctl, follow.since);
 	if (rc)
 		return rc;
+	if (follow.run && !goes_on)
+		return fault_set(&ctl->fault, FAULT_USAGE, NULL, NULL, "--run needs --follow");
+	if (follow.run && !follow.since[0])
+		iso_now(follow.since);
 	if (path_run(follow.path, name, "events.jsonl"))
 		return fault_set(
 			&ctl->fault, FAULT_FAILED, name, NULL, "the run folder's path is too long");
@@ -216,9 +260,12 @@ const struct ctl_verb ctl_events_verb = {
 	"what happened: starts, deaths, restarts, stuck peers",
 	"\tThe keeper writes them, one JSON object a line, to events.jsonl in the run folder; the "
 	"file before it is events.jsonl.1. Read without the keeper. With *--follow* it goes on "
-	"until ^C, also over a keeper's restart.\n",
+	"until ^C, also over a keeper's restart; with *--run*, too, from now on if *--since* does "
+	"not say from when.\n",
 	run,
-	{&option_follow, &option_since, &option_peer, &option_kind},
+	{&option_follow, &option_since, &option_peer, &option_kind, &option_run},
 	.examples = "xsegctl events --since 12h --event peer_died\n"
-		    "xsegctl events --follow\n",
+		    "xsegctl events --follow\n"
+		    "xsegctl events --follow --run 'logger -t skerry \"$SKERRY_EVENT "
+		    "$SKERRY_PEER\"'\n",
 };

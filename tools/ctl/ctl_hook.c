@@ -22,7 +22,8 @@ static const char promised[] = "read -r word; exec /bin/sh -c \"$1\" </dev/null"
 static void run_child(const char *command, const char *volume, int in)
 {
 	setpgid(0, 0);
-	setenv("SKERRY_VOLUME", volume, 1);
+	if (volume)
+		setenv("SKERRY_VOLUME", volume, 1);
 	dup2(in < 0 ? open("/dev/null", O_RDONLY | O_CLOEXEC) : in, STDIN_FILENO);
 	dup2(STDERR_FILENO, STDOUT_FILENO); /* ours is for results */
 	if (in < 0)

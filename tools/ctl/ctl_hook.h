@@ -18,8 +18,8 @@ struct ctl_hook {
 	int status; /* of the last one that has ended: 0, its exit status, or 128 + signal */
 };
 
-/* SKERRY_VOLUME is that volume's name in its environment. It reads nothing; what it says goes to
-   our stderr. */
+/* SKERRY_VOLUME is that volume's name in its environment, unless it is NULL. It reads nothing; what
+   it says goes to our stderr. */
 void ctl_hook_start(struct ctl_hook *hook, const char *command, const char *volume);
 /* A process waits from now on until ctl_hook_keep(), or until we and what we have started since
    have ended. -errno: it does not. */

@@ -117,6 +117,12 @@ enum keeper_operation {
 	KEEPER_OP_CONFIG /* keeper_config.c's, see its header */
 };
 
+/* What was so of a peer when it was looked at last: bits of the table in keeper_news.c. */
+struct keeper_news {
+	char peer[NAME_LENGTH_MAX + 1];
+	uint32_t so;
+};
+
 struct keeper {
 	struct pipeline pipeline;
 	char name[NAME_LENGTH_MAX + 1]; /* the segment's */
@@ -134,11 +140,12 @@ struct keeper {
 	struct event *turn, *sigterm, *sigint, *sighup;
 	char *const *argv; /* as it was started */
 	struct event *reap, *watch, *notify, *alive;
-	uint64_t reap_generation;		    /* of the segment when it was last reaped */
-	bool reap_pending;			    /* the living still use what the dead had */
-	int notify_fd;				    /* what our processes say */
-	uint64_t watched_ns;			    /* the last look */
-	struct keeper_fd activated[NOTIFY_FDS_MAX]; /* sockets of systemd's activation */
+	uint64_t reap_generation;		     /* of the segment when it was last reaped */
+	bool reap_pending;			     /* the living still use what the dead had */
+	int notify_fd;				     /* what our processes say */
+	uint64_t watched_ns;			     /* the last look */
+	struct keeper_news news[PIPELINE_PEERS_MAX]; /* as the pipeline's peers */
+	struct keeper_fd activated[NOTIFY_FDS_MAX];  /* sockets of systemd's activation */
 	unsigned activated_count;
 	enum keeper_phase phase;
 	struct keeper_host hosts[PIPELINE_HOSTS_MAX];
@@ -234,6 +241,9 @@ void keeper_reap_close(struct keeper *keeper);
 void keeper_watch_open(struct keeper *keeper);
 void keeper_watch_close(struct keeper *keeper);
 void keeper_watch_begin(struct keeper_host *host); /* a new process */
+
+/* --- keeper_news.c: what peers count that is an event --- */
+void keeper_news_look(struct keeper *keeper);
 
 /* --- keeper_store.c: RUN_DIR/SEGMENT/notify.sock, and descriptors kept --- */
 /* What has been said so far: before a death is looked at, for it may have said something before. */

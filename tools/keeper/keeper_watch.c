@@ -238,6 +238,8 @@ static void on_watch(int fd, short what, void *context)
 	}
 	if (keeper->phase != KEEPER_PHASE_STOPPING)
 		watch_requests(keeper, now_ns);
+	if (keeper->phase != KEEPER_PHASE_STOPPING)
+		keeper_news_look(keeper);
 	keeper_reap_others(keeper);
 	xseg_resident_look(); /* who starts a successor must not wait for it */
 	evtimer_add(keeper->watch, &every);
