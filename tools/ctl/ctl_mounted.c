@@ -315,11 +315,28 @@ static bool is_known_peer(const struct ctl_mounted *mounted)
 	return known;
 }
 
+/* A process that was killed just now has its folder until the last of its threads has ended. */
+static bool is_left(const struct ctl_mounted *mounted)
+{
+	uint64_t end_ns = clock_now_ns() + FREE_NS;
+	while (!is_dead(mounted->folder)) {
+		if (clock_now_ns() > end_ns)
+			return false;
+		time_nap(LOOK_NS);
+	}
+	return true;
+}
+
 static int end_folder(struct ctl *ctl, const struct ctl_mounted *mounted)
 {
 	char ours[PATH_LENGTH_MAX];
 	bool gone = !is_known_peer(mounted), left = mounted->dead || gone;
 	int rc = left ? 0 : end_peer(ctl, mounted);
+	if (rc == -FAULT_KEEPER_AWAY && is_left(mounted)) {
+		memset(&ctl->fault, 0, sizeof(ctl->fault));
+		left = true;
+		rc = 0;
+	}
 	/* a process that was killed, with its keeper, has left it */
 	if (!rc && left && umount2(mounted->folder, MNT_DETACH | UMOUNT_NOFOLLOW) &&
 		errno != EINVAL)
