@@ -317,7 +317,8 @@ struct mover_record {
 	int error;	     /* of the last get; else it is neither put nor deleted */
 	uint32_t size;
 	uint64_t version; /* that was got, and is to be deleted */
-	uint64_t over;	  /* that it is put over, 0: none; then its own */
+	uint64_t over;	  /* that it is put over, 0: none; then what is there */
+	bool put;
 	uint8_t bytes[XSEG_RECORD_MAX];
 };
 
@@ -327,9 +328,9 @@ int mover_record_get(
 /* -ESTALE: not what was there; now it is known what is. */
 int mover_record_put_over(
 	struct mover *mover, unsigned store, struct mover_record *records, unsigned count);
-/* Over whatever is there. */
-int mover_record_put(
-	struct mover *mover, unsigned store, struct mover_record *records, unsigned count);
+/* Over whatever is there. keep: not over what is there, and sound. */
+int mover_record_put(struct mover *mover, unsigned store, struct mover_record *records,
+	unsigned count, bool keep);
 /* -ESTALE: one has changed since. */
 int mover_record_delete(
 	struct mover *mover, unsigned store, struct mover_record *records, unsigned count);

@@ -54,13 +54,14 @@ int mover_record_get(
 	return rc;
 }
 
-int mover_record_put_over(
-	struct mover *mover, unsigned store, struct mover_record *records, unsigned count)
+/* Those that have not been put yet. keep: what is there already stays. */
+static int put_once(struct mover *mover, unsigned store, struct mover_record *records,
+	unsigned count, bool keep)
 {
 	struct batch batch = {.count = 0};
 	int rc = 0;
 	for (unsigned i = 0; i < count; i++)
-		if (records[i].error == 0)
+		if (records[i].error == 0 && !records[i].put)
 			add(&batch, &records[i],
 				(struct mover_call){.arg0 = records[i].over,
 					.arg1 = XSEG_CAS_PUT,
@@ -69,24 +70,39 @@ int mover_record_put_over(
 	ask(mover, store, &batch);
 	for (unsigned i = 0; i < batch.count; i++) {
 		struct mover_record *record = batch.records[i];
-		bool damaged = batch.calls[i].result == -EILSEQ;
 		int error = batch.calls[i].result;
-		if (damaged && record->over != XSEG_CAS_DAMAGED)
-			error = -ESTALE;
+		bool damaged = error == -EILSEQ, known = record->over == XSEG_CAS_DAMAGED;
+		record->put = error == 0 || (error == -EEXIST && keep);
 		record->over = damaged ? XSEG_CAS_DAMAGED : batch.calls[i].value;
-		if (rc == 0 || rc == -ESTALE)
-			rc = error == -EEXIST ? -ESTALE : error ? error : rc;
+		if (error == -EEXIST || (damaged && !known))
+			error = -ESTALE;
+		if (!record->put && (rc == 0 || rc == -ESTALE))
+			rc = error;
 	}
 	crash_point("mover.record.put");
 	return rc;
 }
 
-int mover_record_put(
+static void put_none(struct mover_record *records, unsigned count)
+{
+	for (unsigned i = 0; i < count; i++)
+		records[i].put = false;
+}
+
+int mover_record_put_over(
 	struct mover *mover, unsigned store, struct mover_record *records, unsigned count)
 {
+	put_none(records, count);
+	return put_once(mover, store, records, count, false);
+}
+
+int mover_record_put(struct mover *mover, unsigned store, struct mover_record *records,
+	unsigned count, bool keep)
+{
 	int rc;
+	put_none(records, count);
 	do
-		rc = mover_record_put_over(mover, store, records, count);
+		rc = put_once(mover, store, records, count, keep);
 	while (rc == -ESTALE);
 	return rc;
 }

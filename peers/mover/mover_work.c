@@ -39,7 +39,7 @@ static int group_put(
 	next.phase = phase;
 	next.to = to;
 	record.size = mover_group_encode(&next, record.bytes);
-	int rc = mover_record_put(mover, MOVER_NEW, &record, 1);
+	int rc = mover_record_put(mover, MOVER_NEW, &record, 1, false);
 	group->version = record.over;
 	crash_point("mover.group.put");
 	return rc;
@@ -92,7 +92,7 @@ static int hide_some(struct mover *mover, const struct mover_group *group, unsig
 		rc = mover_record_get(mover, store, records, volumes * RECORDS);
 		records_of(group, first, true, records);
 		if (rc == 0)
-			rc = mover_record_put(mover, MOVER_NEW, records, volumes * RECORDS);
+			rc = mover_record_put(mover, MOVER_NEW, records, volumes * RECORDS, false);
 		records_of(group, first, false, records);
 		for (unsigned n = RECORDS; n-- > 0 && rc == 0;)
 			rc = mover_record_delete(mover, store, records + n * volumes, volumes);
@@ -100,6 +100,8 @@ static int hide_some(struct mover *mover, const struct mover_group *group, unsig
 	return rc;
 }
 
+/* What is in its place already was put there before we were killed, and whoever has found it there
+   since may have changed it; or (put back) it has not been taken from there. */
 static int show_some(struct mover *mover, const struct mover_group *group, unsigned store,
 	uint32_t first, struct mover_record *records)
 {
@@ -109,7 +111,7 @@ static int show_some(struct mover *mover, const struct mover_group *group, unsig
 		rc = mover_record_get(mover, MOVER_NEW, records, volumes * RECORDS);
 		records_of(group, first, false, records);
 		for (unsigned n = 0; n < RECORDS && rc == 0; n++)
-			rc = mover_record_put(mover, store, records + n * volumes, volumes);
+			rc = mover_record_put(mover, store, records + n * volumes, volumes, true);
 		records_of(group, first, true, records);
 		if (rc == 0)
 			rc = mover_record_delete(mover, MOVER_NEW, records, volumes * RECORDS);
