@@ -62,6 +62,7 @@ TESTS += tests/scenario/volume_limits.sh
 EXTRA_DIST += tests/scenario/volume_limits.sh tests/scenario/volume_edges.py
 
 volume_scenarios = tests/scenario/volume_full.sh tests/scenario/volume_move.sh \
-	tests/scenario/mover_laws.sh
+	tests/scenario/mover_laws.sh tests/scenario/mover_killed.sh
 TESTS += $(volume_scenarios)
+QUICK_TESTS += tests/scenario/mover_killed.sh
 EXTRA_DIST += $(volume_scenarios)
