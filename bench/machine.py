@@ -26,6 +26,29 @@ CODE = ("fae4920c02e69231c08ed8660f0116687c0f20c0400f22c0ea1d7c0800b0108ed8baf80
 HIGH = 65536  # bytes at the end that firmware has
 
 
+class Qmp:
+    """The monitor of a QEMU program."""
+
+    def __init__(self, path):
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.connect(path)
+            self.lines = sock.makefile("rw", encoding="utf-8")
+        self.lines.readline()  # who it is
+        self.ask("qmp_capabilities")
+
+    def ask(self, command, **arguments):
+        json.dump({"execute": command, "arguments": arguments}, self.lines)
+        self.lines.write("\n")
+        self.lines.flush()
+        for line in self.lines:
+            answer = json.loads(line)
+            if "error" in answer:
+                raise Unavailable(f"{command}: {answer['error']['desc']}")
+            if "return" in answer:  # else an event
+                return answer["return"]
+        raise Unavailable("QEMU is gone")
+
+
 class Machine:
     """Of so many bytes of memory; `with` ends it."""
 
@@ -43,31 +66,14 @@ class Machine:
              "-qmp", f"unix:{self.path}.qmp,server=on,wait=off", *more],
             stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         wait_socket(f"{self.path}.qmp", self.process)
-        with socket.socket(socket.AF_UNIX) as sock:
-            sock.connect(f"{self.path}.qmp")
-            self.lines = sock.makefile("rw", encoding="utf-8")
-        self.lines.readline()  # who it is
-        self.ask("qmp_capabilities")
+        self.ask = Qmp(f"{self.path}.qmp").ask
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
-        self.lines.close()
         self.process.kill()
         self.process.wait()
-
-    def ask(self, command, **arguments):
-        json.dump({"execute": command, "arguments": arguments}, self.lines)
-        self.lines.write("\n")
-        self.lines.flush()
-        for line in self.lines:
-            answer = json.loads(line)
-            if "error" in answer:
-                raise Unavailable(f"{command}: {answer['error']['desc']}")
-            if "return" in answer:  # else an event
-                return answer["return"]
-        raise Unavailable("QEMU is gone")
 
     def around(self):
         """How often it has written to all of its memory."""

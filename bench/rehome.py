@@ -25,7 +25,6 @@ import json
 import os
 import random
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -385,23 +384,7 @@ class Mirror(Server):
             "--export", f"type=nbd,id=e0,node-name=f0,name={self.export},writable=on",
             "--chardev", f"socket,id=c0,path={qmp},server=on,wait=off", "--monitor", "chardev=c0")
         wait_socket(self.socket, process)
-        with socket.socket(socket.AF_UNIX) as sock:
-            sock.connect(qmp)
-            self.lines = sock.makefile("rw", encoding="utf-8")
-        self.lines.readline()  # who it is
-        self.ask("qmp_capabilities")
-
-    def ask(self, command, **arguments):
-        json.dump({"execute": command, "arguments": arguments}, self.lines)
-        self.lines.write("\n")
-        self.lines.flush()
-        for line in self.lines:
-            answer = json.loads(line)
-            if "error" in answer:
-                raise Unavailable(f"{command}: {answer['error']['desc']}")
-            if "return" in answer:  # else an event
-                return answer["return"]
-        raise Unavailable("qemu-storage-daemon is gone")
+        self.ask = machine.Qmp(qmp).ask
 
     def move(self, port):
         """True: who uses it does so at the other end now."""

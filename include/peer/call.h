@@ -96,4 +96,14 @@ void call_end(struct call *call);
 typedef bool retry_f(struct peer *peer, void *context);
 void peer_retry(struct peer *peer, retry_f *again, void *context);
 
+/* Small requests that a lane may have on their way at once to a store that is far away: as many as
+   may be written to a database while one goes there, and not all that the segment has. */
+#define CALL_FAR_MIN 256u
+#define CALL_FAR_MAX 1024u
+static inline uint32_t call_far_most(const struct xseg *seg)
+{
+	uint32_t part = seg->request_count / 4;
+	return part < CALL_FAR_MIN ? CALL_FAR_MIN : part > CALL_FAR_MAX ? CALL_FAR_MAX : part;
+}
+
 #endif

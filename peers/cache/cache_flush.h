@@ -15,12 +15,10 @@
 
 /*
  * Write-backs of a shard on their way: what is asked for goes between. As many more as a store that
- * is far away takes in the time that it needs for one, if the segment has four times as many
- * requests; of no more bytes than the least number may have.
+ * is far away takes in the time that it needs for one (call_far_most()); of no more bytes than the
+ * least number may have.
  */
 #define CACHE_RUNS_LEAST 16u
-#define CACHE_RUNS_SMALL 256u /* where it has few */
-#define CACHE_RUNS 1024u
 #define CACHE_RUNS_BUCKETS (CACHE_RUNS_LEAST * CACHE_RUN_BUCKETS)
 #define CACHE_RUN_BUCKETS (CACHE_RUN_MAX / XSEG_PAGE)
 

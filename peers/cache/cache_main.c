@@ -196,10 +196,7 @@ static int main_pools(struct peer *peer, uint32_t entries, uint32_t objects)
 	struct cache_pools *pools = &cache_of(peer)->pools;
 	uint32_t requests = peer_segment(peer)->request_count + 64;
 	uint32_t batches = cache_shared(peer)->journal ? CACHE_BATCHES : 0;
-	uint32_t runs = peer_segment(peer)->request_count / 4;
-	runs = runs < CACHE_RUNS_SMALL ? CACHE_RUNS_SMALL : runs;
-	runs = runs > CACHE_RUNS ? CACHE_RUNS : runs;
-	cache_of(peer)->writeback.runs_max = runs;
+	uint32_t runs = cache_of(peer)->writeback.runs_max = call_far_most(peer_segment(peer));
 	const struct {
 		struct slab *slab;
 		size_t size;

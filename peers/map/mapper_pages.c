@@ -45,11 +45,13 @@ void mapper_pages_send(struct mapper_store *store)
 	struct mapper_pages *pages = store->pages;
 	if (!pages || pages->write_count == 0)
 		return;
-	if (store->revoked)
+	if (store->revoked) {
 		store->write_error = -EKEYREVOKED;
-	else
-		mapper_store_all(store, pages->writes, pages->write_count);
-	for (unsigned i = 0; i < pages->write_count && !store->revoked; i++) {
+		pages->write_count = 0;
+		return;
+	}
+	mapper_store_all(store, pages->writes, pages->write_count);
+	for (unsigned i = 0; i < pages->write_count; i++) {
 		struct mapper_call *call = &pages->writes[i];
 		if (call->result == 0)
 			mapper_store_note(
@@ -60,6 +62,18 @@ void mapper_pages_send(struct mapper_store *store)
 	pages->write_count = 0;
 }
 
+/* If any of what waits is of that part. */
+static void send_over(
+	struct mapper_store *store, struct xseg_key key, uint32_t offset, uint32_t length)
+{
+	const struct mapper_pages *pages = store->pages;
+	bool any = false;
+	for (unsigned i = 0; i < pages->write_count; i++)
+		any |= overlaps(&pages->writes[i], key, offset, length);
+	if (any)
+		mapper_pages_send(store);
+}
+
 bool mapper_pages_write(struct mapper_store *store, struct xseg_key key, uint32_t offset,
 	const void *from, uint32_t length)
 {
@@ -68,11 +82,7 @@ bool mapper_pages_write(struct mapper_store *store, struct xseg_key key, uint32_
 		return false;
 	if (pages->write_count == MAPPER_BATCH)
 		mapper_pages_send(store);
-	for (unsigned i = 0; i < pages->write_count; i++)
-		if (overlaps(&pages->writes[i], key, offset, length)) {
-			mapper_pages_send(store);
-			break;
-		}
+	send_over(store, key, offset, length);
 	for (unsigned i = 0; i < pages->read_count; i++)
 		if (overlaps(&pages->reads[i], key, offset, length))
 			pages->reads[i].op = XSEG_OP_NONE;
@@ -163,11 +173,7 @@ bool mapper_pages_read(
 			return true;
 		}
 	}
-	for (unsigned i = 0; i < pages->write_count; i++)
-		if (overlaps(&pages->writes[i], key, offset, length)) {
-			mapper_pages_send(store);
-			break;
-		}
+	send_over(store, key, offset, length);
 	return false;
 }
 

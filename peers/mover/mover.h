@@ -325,10 +325,11 @@ struct mover_record {
 /* -ENOENT is an answer like another, -EILSEQ the last error to be reported. */
 int mover_record_get(
 	struct mover *mover, unsigned store, struct mover_record *records, unsigned count);
-/* -ESTALE: not what was there; now it is known what is. */
-int mover_record_put_over(
-	struct mover *mover, unsigned store, struct mover_record *records, unsigned count);
-/* Over whatever is there. keep: not over what is there, and sound. */
+/* Those that have not been put since they were got. keep: not over what is there, and sound.
+   -ESTALE: not what was expected to be there; now it is known what is. */
+int mover_record_put_once(struct mover *mover, unsigned store, struct mover_record *records,
+	unsigned count, bool keep);
+/* The same until all have been put. */
 int mover_record_put(struct mover *mover, unsigned store, struct mover_record *records,
 	unsigned count, bool keep);
 /* -ESTALE: one has changed since. */

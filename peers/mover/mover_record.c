@@ -48,14 +48,14 @@ int mover_record_get(
 		record->size = batch.calls[i].got;
 		record->version = record->error == 0 ? batch.calls[i].value : 0;
 		record->over = 0;
+		record->put = false;
 		if (record->error != -ENOENT && (rc == 0 || rc == -EILSEQ))
 			rc = record->error ? record->error : rc;
 	}
 	return rc;
 }
 
-/* Those that have not been put yet. keep: what is there already stays. */
-static int put_once(struct mover *mover, unsigned store, struct mover_record *records,
+int mover_record_put_once(struct mover *mover, unsigned store, struct mover_record *records,
 	unsigned count, bool keep)
 {
 	struct batch batch = {.count = 0};
@@ -83,26 +83,12 @@ static int put_once(struct mover *mover, unsigned store, struct mover_record *re
 	return rc;
 }
 
-static void put_none(struct mover_record *records, unsigned count)
-{
-	for (unsigned i = 0; i < count; i++)
-		records[i].put = false;
-}
-
-int mover_record_put_over(
-	struct mover *mover, unsigned store, struct mover_record *records, unsigned count)
-{
-	put_none(records, count);
-	return put_once(mover, store, records, count, false);
-}
-
 int mover_record_put(struct mover *mover, unsigned store, struct mover_record *records,
 	unsigned count, bool keep)
 {
 	int rc;
-	put_none(records, count);
 	do
-		rc = put_once(mover, store, records, count, keep);
+		rc = mover_record_put_once(mover, store, records, count, keep);
 	while (rc == -ESTALE);
 	return rc;
 }

@@ -191,7 +191,7 @@ static int names_some(struct mover *mover, struct name_ask *ask, struct mover_re
 	}
 	if (ask->only_look)
 		return rc;
-	rc = rc ? rc : mover_record_put_over(mover, ask->to, names, wanted);
+	rc = rc ? rc : mover_record_put_once(mover, ask->to, names, wanted, false);
 	return rc ? rc : mover_record_delete(mover, ask->from, names, wanted);
 }
 

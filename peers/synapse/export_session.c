@@ -183,7 +183,6 @@ void export_session_refuse(struct export_conn *conn, const char *why)
 
 #define BYTES_LEAST (16u << 20)
 #define BYTES_MOST (256u << 20)
-#define REQUESTS_LEAST 256u
 
 /* Small enough that a few importers do not take all pages, and much more than the round trip of a
    link in one town asks for. */
@@ -197,15 +196,11 @@ static uint64_t bytes_granted(const struct export *export)
 	return bytes > BYTES_MOST ? BYTES_MOST : bytes;
 }
 
-/* Likewise: pages of a database that go over a link in one round trip. */
 static uint32_t requests_granted(const struct export *export)
 {
 	uint32_t asked = (uint32_t)export_options_of(export)->requests;
-	uint32_t requests = peer_segment(export->peer)->request_count / 4;
-	if (asked)
-		return asked;
-	requests = requests < REQUESTS_LEAST ? REQUESTS_LEAST : requests;
-	return requests > WIRE_WINDOW ? WIRE_WINDOW : requests;
+	fixed(CALL_FAR_MAX <= WIRE_WINDOW);
+	return asked ? asked : call_far_most(peer_segment(export->peer));
 }
 
 static void welcome(struct export_conn *conn, struct export_session *session, bool known)

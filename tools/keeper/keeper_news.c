@@ -3,6 +3,7 @@
  * What peers count that is news to whoever runs them: links that are lost and back, mirrors that
  * have all. Each is an event when it begins to be so, or ceases to be.
  */
+#include <base/must.h>
 #include <string.h>
 #include <xseg/registry.h>
 
@@ -19,7 +20,7 @@ static const struct news {
 	{"tier", "listed", "left", "listed", "all_near", NULL},
 	{"tier", "off", NULL, "listed", "near_failed", NULL},
 };
-fixed(sizeof(all) / sizeof(*all) <= 8 * sizeof(((struct keeper_news *)NULL)->so));
+fixed(countof(all) <= 8 * sizeof(((struct keeper_news *)NULL)->so));
 
 static void look(struct keeper *keeper, struct keeper_news *news, unsigned k, const json_t *stats)
 {
@@ -37,7 +38,7 @@ static void look(struct keeper *keeper, struct keeper_news *news, unsigned k, co
 
 static bool has_news(const struct pipeline_peer *peer)
 {
-	for (unsigned k = 0; k < sizeof(all) / sizeof(*all); k++)
+	for (unsigned k = 0; k < countof(all); k++)
 		if (!strcmp(peer->role, all[k].role))
 			return true;
 	return false;
@@ -56,7 +57,7 @@ void keeper_news_look(struct keeper *keeper)
 		}
 		json_t *stats = report_stats(&keeper->seg, peer->name);
 		const json_t *first = json_array_get(stats, 0);
-		for (unsigned k = 0; first && k < sizeof(all) / sizeof(*all); k++)
+		for (unsigned k = 0; first && k < countof(all); k++)
 			if (!strcmp(peer->role, all[k].role))
 				look(keeper, news, k, first);
 		json_decref(stats);
