@@ -4,7 +4,8 @@
  *
  *   arg0    enum mover_control
  *   key     .volume: an id of the group that is meant
- *   data    in: struct mover_ask at 0 (MOVER_BEGIN); out: struct mover_state at MOVER_ANSWER_AT
+ *   data    in: struct mover_ask at 0 (MOVER_BEGIN, MOVER_ROOM); out: struct mover_state at
+ *           MOVER_ANSWER_AT
  *
  * A group: volumes, snapshots and clones that share objects, by their ids; it moves as a whole.
  * Each may be said again: what has been done is answered as the first time, what was begun goes on.
@@ -30,6 +31,7 @@ enum mover_control {
 	MOVER_GROUPS, /* the answer's `left`: how many groups there are, `moving`: on their way */
 	MOVER_NAMES,  /* all names of volumes that are left go to the new store: for whoever takes
 			the mover out; no group is needed, and nothing answered */
+	MOVER_ROOM, /* as MOVER_BEGIN is asked: would they fit? The answer's `needed` and `room` */
 };
 
 /* The stores by the mover's edges: "store", in whose place it stands, and "store-to". */
@@ -57,8 +59,12 @@ struct mover_state {
 	uint64_t left;		 /* objects where they shall not stay */
 	uint64_t objects, bytes; /* moved since this mover was started */
 	uint64_t moving;	 /* MOVER_GROUPS alone */
+	uint64_t needed;	 /* MOVER_ROOM alone: bytes that they take: if that is more than
+				    `room`, at least so many; else at most */
+	uint64_t room;		 /* ... and that are free where they go; UINT64_MAX: not known,
+				    or they are on their way already */
 };
-fixed(sizeof(struct mover_state) == 40);
+fixed(sizeof(struct mover_state) == 56);
 
 /*
  * What a mover keeps in the new store: a record for each group, of the group's first id, and

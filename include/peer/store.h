@@ -32,6 +32,13 @@ static inline struct xseg_key store_copy_source(const struct job *job)
 		.object = (uint32_t)job->arg0};
 }
 
+/* INFO of the store itself, and its answer: bytes of it, or -errno. */
+static inline bool store_space_asked(const struct job *job)
+{
+	return job->op == XSEG_OP_INFO && job->key.volume == 0;
+}
+int store_space_answer(struct job *job, uint64_t total, uint64_t free);
+
 /* The part of a range that lies in one page of the object. */
 struct store_piece {
 	uint32_t page;	 /* number within the object */

@@ -45,7 +45,8 @@ enum xseg_op {
 	XSEG_OP_CLOSE,	 /* key.volume; 0: to a composer that was started anew, this client has
 			   opened again all that it has open */
 	XSEG_OP_INFO,	 /* volume: key.volume or (0) name; out: xseg_volume_info.
-			   object: out xseg_object_info */
+			   object: out xseg_object_info; a store, key all 0: out xseg_space,
+			   -EOPNOTSUPP or -ENOENT where that cannot be told */
 	XSEG_OP_LIST,	 /* volumes: out xseg_volume_info[]; objects of key.volume: out xseg_key[];
 			   records: key.epoch says which, key.volume 0 all of them.
 			   arg0 = cursor (0 first); value = next cursor (0: no more);
@@ -181,6 +182,12 @@ struct xseg_object_info {
 			       XSEG_INFO_SPACE_UNKNOWN, where the store cannot tell */
 };
 #define XSEG_INFO_SPACE_UNKNOWN 1u
+
+/* Of a store, whoever else uses what it lies on. */
+struct xseg_space {
+	uint64_t total, free;
+};
+fixed(sizeof(struct xseg_space) == 16);
 
 /* One stretch of a STATUS answer; in order, without gaps, from the offset asked. */
 struct xseg_status_extent {

@@ -45,9 +45,9 @@ blocker_rados_sources = peers/blocker/rados/blocker_rados.c peers/blocker/rados/
 if HAVE_RADOS
 pkglib_LTLIBRARIES += blocker_rados.la
 blocker_rados_la_SOURCES = $(blocker_rados_sources)
-blocker_rados_la_CFLAGS = $(AM_CFLAGS) $(XXHASH_CFLAGS)
+blocker_rados_la_CFLAGS = $(AM_CFLAGS) $(XXHASH_CFLAGS) $(JANSSON_CFLAGS)
 blocker_rados_la_LDFLAGS = $(MODULE_LDFLAGS)
-blocker_rados_la_LIBADD = $(RADOS_LIBS) $(XXHASH_LIBS)
+blocker_rados_la_LIBADD = $(RADOS_LIBS) $(XXHASH_LIBS) $(JANSSON_LIBS)
 endif
 EXTRA_DIST += $(blocker_rados_sources)
 

@@ -301,6 +301,11 @@ int pagestore_delete(struct pagestore *store, struct job *job)
 
 int pagestore_info(struct pagestore *store, struct job *job)
 {
+	if (store_space_asked(job)) {
+		uint32_t limit = store->shared->limit, used = atomic_load(&store->shared->used);
+		return store_space_answer(job, (uint64_t)limit * XSEG_PAGE,
+			(uint64_t)(used < limit ? limit - used : 0) * XSEG_PAGE);
+	}
 	struct pagemap_object *object = pagemap_find(&store->map, &job->key);
 	if (!object || job->data_size < sizeof(struct xseg_object_info))
 		return object ? -EINVAL : -ENOENT;

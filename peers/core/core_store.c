@@ -42,6 +42,15 @@ int store_record_answer(struct job *job, const void *record, size_t size)
 	return (int)size;
 }
 
+int store_space_answer(struct job *job, uint64_t total, uint64_t free)
+{
+	struct xseg_space space = {.total = total, .free = free};
+	if (job->data_size < sizeof(space))
+		return -EINVAL;
+	job_put_bytes(job, 0, &space, sizeof(space));
+	return sizeof(space);
+}
+
 /* --- zeros ----------------------------------------------------------------------------------- */
 
 bool store_stretch_next(const struct job *job, const char *bytes, struct store_stretch *s)

@@ -15,6 +15,7 @@
  *   IDLE -> SETTLING    STEP, none is left: records shown in the store it has gone to
  *   IDLE -> JOINING     a snapshot or clone of a volume of a group belongs to it
  *   IDLE -> NAMING      MOVER_NAMES
+ *   IDLE -> MEASURING   MOVER_ROOM
  *
  * A batch (mover_batch.c), so that one is read while another is written and a third deleted:
  *
@@ -77,6 +78,7 @@ enum mover_step {
 	STEP_SETTLING,
 	STEP_JOINING,
 	STEP_NAMING,
+	STEP_MEASURING,
 	STEPS
 };
 
@@ -149,6 +151,7 @@ struct mover_task {
 	struct mover_keys members; /* out: in the store that is left from now on */
 	struct mover_keys copies;  /* out: what the other store has of the group already */
 	struct mover_keys litter;  /* in: what has to be deleted before */
+	uint64_t needed, room;	   /* MEASURING, out */
 	struct mover_loaded *loaded;
 	struct mover_keys residents; /* .volume of each */
 };
@@ -354,13 +357,14 @@ enum mover_out {
 /* Until all that are on their way now have been answered; others may follow. */
 void mover_out_wait(const struct mover *mover, enum mover_out out, const struct mover_group *group);
 
-/* --- the worker (mover_work.c, mover_copy.c) --- */
+/* --- the worker (mover_work.c, mover_copy.c, mover_room.c) --- */
 
 void mover_work_load(struct worker_item *item);
 void mover_work_change(struct worker_item *item);
 void mover_work_settle(struct worker_item *item);
 void mover_work_join(struct worker_item *item);
 void mover_work_names(struct worker_item *item);
+void mover_room_run(struct worker_item *item);
 void mover_copy_run(struct worker_item *item);
 void mover_copy_delete(struct worker_item *item);
 

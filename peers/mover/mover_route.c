@@ -239,7 +239,7 @@ void mover_route_serve(struct peer *peer, struct job *job)
 	case XSEG_OP_COPY: serve_copy(mover, job); break;
 	case XSEG_OP_FLUSH: serve_volume(mover, job); break;
 	case XSEG_OP_CONTROL:
-		if (job->arg0 >= MOVER_BEGIN && job->arg0 <= MOVER_NAMES)
+		if (job->arg0 >= MOVER_BEGIN && job->arg0 <= MOVER_ROOM)
 			mover_step_control(mover, job);
 		else
 			serve_volume(mover, job);

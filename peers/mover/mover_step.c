@@ -9,7 +9,7 @@
 
 #define FROM_IDLE \
 	(SM(STEP_LOADING) | SM(STEP_CHANGING) | SM(STEP_MOVING) | SM(STEP_SETTLING) | \
-		SM(STEP_JOINING) | SM(STEP_NAMING))
+		SM(STEP_JOINING) | SM(STEP_NAMING) | SM(STEP_MEASURING))
 
 static const struct sm_state steps[] = {
 	[STEP_IDLE] = {"idle", FROM_IDLE},
@@ -19,6 +19,7 @@ static const struct sm_state steps[] = {
 	[STEP_SETTLING] = {"settling", SM(STEP_IDLE)},
 	[STEP_JOINING] = {"joining", SM(STEP_IDLE)},
 	[STEP_NAMING] = {"naming", SM(STEP_IDLE)},
+	[STEP_MEASURING] = {"measuring", SM(STEP_IDLE)},
 };
 fixed(sizeof(steps) / sizeof(*steps) == STEPS);
 
@@ -74,6 +75,18 @@ static void idle(struct mover *mover)
 
 /* --- answers -------------------------------------------------------------------------------- */
 
+static void answer_put(struct job *job, const struct mover_state *state, int error)
+{
+	if (!error && job->data_size < MOVER_ANSWER_AT + sizeof(*state))
+		error = -EINVAL;
+	if (error) {
+		job_fail(job, error);
+		return;
+	}
+	job_put_bytes(job, MOVER_ANSWER_AT, state, sizeof(*state));
+	job_complete(job, MOVER_ANSWER_AT + sizeof(*state));
+}
+
 static void answer(struct mover *mover, struct job *job, int error)
 {
 	const struct mover_group *group = mover_group_find(mover, job->key.volume);
@@ -90,16 +103,7 @@ static void answer(struct mover *mover, struct job *job, int error)
 			.left = group->members,
 			.objects = group->objects,
 			.bytes = group->bytes};
-	if (error) {
-		job_fail(job, error);
-		return;
-	}
-	if (job->data_size < MOVER_ANSWER_AT + sizeof(state)) {
-		job_fail(job, -EINVAL);
-		return;
-	}
-	job_put_bytes(job, MOVER_ANSWER_AT, &state, sizeof(state));
-	job_complete(job, MOVER_ANSWER_AT + sizeof(state));
+	answer_put(job, &state, error);
 }
 
 static void answer_task(struct mover *mover)
@@ -470,6 +474,39 @@ static void names(struct mover *mover, struct job *job)
 	work(mover, STEP_NAMING, mover_work_names, names_done);
 }
 
+static void room_done(struct worker_item *item)
+{
+	struct mover *mover = mover_of_item(item);
+	struct mover_task task = mover->task;
+	struct mover_state state = {.needed = task.needed, .room = task.room};
+	free(task.group);
+	idle(mover);
+	answer_put(task.job, &state, task.error);
+}
+
+/* Of a group that nobody has begun to move: it is none yet. */
+static void room(struct mover *mover, struct job *job)
+{
+	static const struct mover_state goes_on = {.room = UINT64_MAX};
+	struct mover_ask ask;
+	struct mover_group *known, *group = calloc(1, sizeof(*group));
+	must(group);
+	int rc = ask_read(job, &ask);
+	bool moves = false;
+	for (uint32_t i = 0; rc == 0 && i < ask.count; i++) {
+		known = mover_group_find(mover, ask.ids[i]);
+		moves |= known && known->phase != MOVER_NONE && known->phase != MOVER_DONE;
+		group->ids[group->count++] = ask.ids[i];
+	}
+	if (rc != 0 || moves) {
+		free(group);
+		answer_put(job, &goes_on, rc);
+		return;
+	}
+	mover->task = (struct mover_task){.group = group, .job = job, .to = ask.to};
+	work(mover, STEP_MEASURING, mover_room_run, room_done);
+}
+
 /* --- turns ---------------------------------------------------------------------------------- */
 
 void mover_step_control(struct mover *mover, struct job *job)
@@ -505,6 +542,8 @@ static bool next_one(struct mover *mover)
 	TAILQ_REMOVE(&mover->controls, job, link);
 	if (job->arg0 == MOVER_BEGIN)
 		begin(mover, job);
+	else if (job->arg0 == MOVER_ROOM)
+		room(mover, job);
 	else
 		names(mover, job);
 	return true;

@@ -225,6 +225,17 @@ static int verify(struct rig *rig, uint64_t volume, uint64_t last)
 	return 0;
 }
 
+/* Of the store: all, and what is free. */
+static int space(struct rig *rig)
+{
+	struct xseg_space space;
+	int error = rig_space(rig, &space);
+	if (error)
+		return say(error);
+	printf("%llu %llu\n", (unsigned long long)space.total, (unsigned long long)space.free);
+	return 0;
+}
+
 static int run(struct rig *rig, int argc, char **argv)
 {
 	const char *verb = argv[1];
@@ -252,6 +263,8 @@ static int run(struct rig *rig, int argc, char **argv)
 		return fill(rig, key.volume, key.object);
 	if (strcmp(verb, "fence") == 0)
 		return say(rig_control(rig, key, XSEG_CONTROL_FENCE, key.object, 0));
+	if (strcmp(verb, "space") == 0)
+		return space(rig);
 	if (strcmp(verb, "leave") == 0)
 		return say(rig_control(rig, key, XSEG_CONTROL_LEAVE, key.object, 0));
 	if (strcmp(verb, "put") == 0 || strcmp(verb, "get") == 0 || strcmp(verb, "remove") == 0)

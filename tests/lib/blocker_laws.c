@@ -187,6 +187,18 @@ static void law_space(struct rig *rig)
 	expect_zeros(rig, key, half);
 }
 
+/* Of the store as a whole; what it may not know. */
+static void law_room(struct rig *rig)
+{
+	struct xseg_space space;
+	int error = rig_space(rig, &space);
+	if (error == -EOPNOTSUPP)
+		return;
+	expect_int(rig, error, 0);
+	expect_true(rig, space.total > 0);
+	expect_true(rig, space.free <= space.total);
+}
+
 static void law_delete(struct rig *rig)
 {
 	struct xseg_key key = rig_key(rig, 7, 1000);
@@ -474,6 +486,7 @@ void blocker_laws(struct rig *rig)
 	rig_law(rig, "objects, volumes and epochs are independent", law_independent);
 	rig_law(rig, "zero and discard read as zeros", law_zero);
 	rig_law(rig, "space is given back, or kept", law_space);
+	rig_law(rig, "a store knows its own size, or says that it does not", law_room);
 	rig_law(rig, "delete", law_delete);
 	rig_law(rig, "status tells data from holes", law_status);
 	rig_law(rig, "list", law_list);

@@ -132,6 +132,14 @@ int rig_info(struct rig *rig, struct xseg_key key, struct xseg_object_info *info
 	return error ? error : request.answer_length == sizeof(*info) ? 0 : -EBADMSG;
 }
 
+int rig_space(struct rig *rig, struct xseg_space *space)
+{
+	struct client_request request = {
+		.op = XSEG_OP_INFO, .receive = space, .receive_size = sizeof(*space)};
+	int error = client_do(&rig->client, &request);
+	return error ? error : request.answer_length == sizeof(*space) ? 0 : -EBADMSG;
+}
+
 int rig_status(struct rig *rig, struct xseg_key key, struct span span,
 	struct xseg_status_extent *out, int room)
 {

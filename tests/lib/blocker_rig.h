@@ -63,6 +63,7 @@ int rig_do(struct rig *rig, enum xseg_op op, struct xseg_key key, struct span sp
 int rig_control(struct rig *rig, struct xseg_key key, uint64_t verb, uint64_t term, unsigned flags);
 int rig_copy(struct rig *rig, struct xseg_key to, struct xseg_key from, struct span span);
 int rig_info(struct rig *rig, struct xseg_key key, struct xseg_object_info *info);
+int rig_space(struct rig *rig, struct xseg_space *space);
 /* How many stretches, or -errno. */
 int rig_status(struct rig *rig, struct xseg_key key, struct span span,
 	struct xseg_status_extent *out, int room);

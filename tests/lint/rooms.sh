@@ -29,7 +29,7 @@ openssl/         tools/ctl/ctl_cert
 lz4.h            peers/synapse/
 zstd.h           peers/synapse/
 curl/            peers/blocker/s3/ bench/bench_s3
-jansson.h        tools/
+jansson.h        tools/ peers/blocker/rados/
 ini.h            tools/
 libsmartcols/    tools/
 xxhash.h         xseg/ peers/volume/ peers/map/ peers/blocker/ peers/core/ tools/

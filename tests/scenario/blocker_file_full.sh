@@ -15,6 +15,7 @@ full() {
     tap_is "$name: an object before" "$(op write 7 0 0 65536 1)" ok
     filled=$(op fill 1 100)
     tap_like "$name: the disk fills up" "$filled" '^[1-9][0-9]* ENOSPC$'
+    tap_like "$name: and nearly nothing is free" "$(op space 0 0)" '^[0-9]{8,9} [0-9]{1,7}$'
     filled=${filled%% *}
     tap_is "$name: a new object" "$(op write 3 0 0 4194304 3)" ENOSPC
     tap_is "$name: durable at once" "$(op fua 3 1 0 4194304 3)" ENOSPC

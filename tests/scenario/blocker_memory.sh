@@ -12,7 +12,9 @@ for lanes in 1 2; do
     tap_is "a write where there is space already goes on" "$(op write 1 0 4096 8192 5)" ok
     tap_is "a read, too" "$(op read 1 0 4096 8192 5)" ok
     tap_is "a new page does not" "$(op write 2 0 0 512 5)" ENOSPC
+    tap_is "nothing is free" "$(op space 0 0)" "12582912 0"
     tap_is "discard" "$(op discard 1 1 65536 8192)" ok
+    tap_is "two pages are free" "$(op space 0 0)" "12582912 8192"
     tap_is "two pages are there again" "$(op write 2 0 0 8192 7)" ok
     tap_is "and no third" "$(op write 2 0 8192 4096 7)" ENOSPC
     tap_is "delete" "$(op delete 1 2)" ok

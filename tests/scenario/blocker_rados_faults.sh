@@ -42,6 +42,21 @@ scene_stop small
 # --- the peer is killed under load --------------------------------------------------------------
 killed_under_load "the peer is killed" "disk=$store"
 
+# --- what is free -----------------------------------------------------------------------------
+tap_is "without a manager the monitor does not know what is free" "$(op space 0 0)" EOPNOTSUPP
+if command -v ceph-mgr >/dev/null; then
+    tap_run "a quota" ceph_quiet osd pool set-quota skerry max_bytes 1073741824
+    ceph_mgr_start
+    within() { [[ $(op space 0 0) =~ ^1073741824\ [0-9]{9,10}$ ]]; }
+    tap_run "with one the pool has its quota" scene_until 120 within
+    tap_run "no quota" ceph_quiet osd pool set-quota skerry max_bytes 0
+    beyond() { [[ $(op space 0 0) =~ ^[0-9]{10,}\ [0-9]{10,}$ ]] && ! within; }
+    tap_run "it has what the cluster has" scene_until 120 beyond
+    scene_stop ceph-mgr
+else
+    tap_skip "what is free in a pool" "ceph-mgr is not installed"
+fi
+
 # --- the OSD is killed --------------------------------------------------------------------------
 tap_is "a write" "$(op write 1 0 0 65536 1)" ok
 # one that waits for 5 s and no longer, for what must fail

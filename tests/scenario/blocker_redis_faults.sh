@@ -95,8 +95,12 @@ PEER=disk
 tap_run "it goes on" comes read 1 0 0 65536 1
 redis_ask config set maxmemory 1mb >/dev/null
 tap_is "it is full" "$(op write 1 1 0 4194304 1)" ENOSPC
+tap_is "and says so" "$(op space 0 0)" "1048576 0"
 tap_is "a read goes on" "$(op read 1 0 0 65536 1)" ok
+redis_ask config set maxmemory 0 >/dev/null
+tap_is "without a limit nobody knows" "$(op space 0 0)" EOPNOTSUPP
 redis_ask config set maxmemory 1gb >/dev/null
+tap_like "with a new one it says what is free" "$(op space 0 0)" "^1073741824 10[0-9]{8}\$"
 tap_is "there is room again" "$(op write 1 1 0 4194304 1)" ok
 
 # --- one that is stopped, while another takes its volume ----------------------------------------

@@ -58,6 +58,8 @@ log file = $CEPH_DIR/log/client.log
 mon data = $CEPH_DIR/mon
 [osd]
 osd data = $CEPH_DIR/osd
+mgr data = $CEPH_DIR/mgr
+mgr initial modules =
 osd objectstore = $2
 memstore device bytes = 2147483648
 bluestore block size = ${CEPH_BYTES:-4294967296}
@@ -83,10 +85,14 @@ ceph_keys() {
     ceph-authtool --create-keyring "$file" --gen-key -n mon. --cap mon 'allow *'
     ceph-authtool "$file" --gen-key -n client.admin --cap mon 'allow *' --cap osd 'allow *'
     ceph-authtool "$file" --gen-key -n osd.0 --cap mon 'allow profile osd' --cap osd 'allow *'
+    ceph-authtool "$file" --gen-key -n mgr.x --cap mon 'allow profile mgr' --cap osd 'allow *'
 }
 
 ceph_mon_start() { scene_spawn ceph-mon ceph-mon -c "$CEPH_CONF" -i a -f; }
 ceph_osd_start() { scene_spawn ceph-osd ceph-osd -c "$CEPH_CONF" -i 0 -f; }
+ceph_mgr_start() { # it counts what pools have
+    mkdir -p "$CEPH_DIR/mgr" && scene_spawn ceph-mgr ceph-mgr -c "$CEPH_CONF" -i x -f
+}
 
 ceph_ask() { timeout 300 ceph "$@"; }
 

@@ -71,7 +71,7 @@ tap_is "and nothing of it is left at b's" "$(objects b)" 0
 
 # --- all of them, and one too many ----------------------------------------------------------------
 for name in one two; do
-    ctl_exits 0 "volume $name" volume create -s a "$name" --size 8M
+    ctl_exits 0 "volume $name" volume create -s a "$name" --size 1G
     VOLUME=$name tap_run "a client of $name" load "$name" a
 done
 ctl_exits 0 "what would go" evacuate -s a --to far0 --store store1 --dry-run --json
@@ -90,6 +90,18 @@ if mountpoint -q "$SCENE_DIR/b.d"; then
     large() { scene_io "nbd+unix:///large?socket=$SCENE_DIR/a.sock" "$@"; }
     tap_run "it is filled" large -c 'write -P 3 0 80M' -c 'write -P 4 80M 80M' -c flush
     ctl_exits 1 "it does not fit" rehome -s a large --to far0 --store store1
+    tap_like "the answer says so" "$ERR" "'large' stays where it is: 'store1' has .* MiB free"
+    ctl_exits 1 "nor if it is called for" rehome -s b large --from back0 --store store2
+    tap_like "the answer says so" "$ERR" "'large' stays where it is: 'file0' has .* MiB free"
+    tap_is "nothing has moved" "$(objects b)" 0
+    mount -o remount,size=256M "$SCENE_DIR/b.d"
+    takes_room() { scene_until 60 is_some && head -c 200M /dev/zero >"$SCENE_DIR/b.d/hog"; }
+    is_some() { [ "$(objects b)" -gt 0 ]; }
+    takes_room &
+    ctl_exits 1 "it fits, and then somebody else takes the room" \
+        rehome -s a large --to far0 --store store1 --bandwidth 1M
+    wait $!
+    rm "$SCENE_DIR/b.d/hog"
     ERR_FULL=$ERR
     ctl_exits 5 "the mover has to stay" unplug -s a mover0
     tap_like "the answer says so" "$ERR_FULL" "No space left on device.*stays usable"

@@ -304,6 +304,16 @@ h.connect_uri(sys.argv[1])
 print(bytes(h.pread(512, 0))[:6].decode())
 ' "nbd+unix:///theirs?socket=$socket")" theirs
 
+takes_room() { # FOLDER: 40 MiB of what is free there, once something has been moved there
+    scene_until 60 is_some "$1" && head -c 40M /dev/zero >"$1/hog"
+}
+is_some() { [ "$(objects "$1")" -gt 0 ]; }
+fills_up() { # VOLUME FOLDER: it fits, and then somebody else takes the room
+    takes_room "$2" &
+    ctl_exits 1 "it ends in the middle, for want of room" volume move "$1" --to new0 --bandwidth 1M
+    wait $!
+}
+
 # --- full -----------------------------------------------------------------------------------------
 mkdir "$SCENE_DIR/small"
 if mount -t tmpfs -o size=8M none "$SCENE_DIR/small" 2>/dev/null; then
@@ -315,6 +325,11 @@ if mount -t tmpfs -o size=8M none "$SCENE_DIR/small" 2>/dev/null; then
     fill large
     before=$(volumes)
     ctl_exits 1 "it does not fit" volume move large --to new0
+    err_like "says so, and what to do" \
+        "'large' stays where it is: 'new0' has .* MiB free, and it takes.*make room"
+    tap_is "nothing has been moved" "$(objects "$SCENE_DIR/small") $(edges_to)" "0 file0 file0"
+    mount -o remount,size=56M "$SCENE_DIR/small"
+    fills_up large "$SCENE_DIR/small"
     err_like "says so, and what to do" "No space left on device.*stays usable.*make room"
     tap_run "it is whole" holds large
     ctl_exits 0 "and comes back" volume move large --to file0
@@ -328,7 +343,7 @@ fi
 old=$SCENE_DIR/old2 new=$SCENE_DIR/new2
 ctl down k
 mkdir "$old" "$new"
-if mount -t tmpfs -o size=8M none "$new" 2>/dev/null; then
+if mount -t tmpfs -o size=56M none "$new" 2>/dev/null; then
     scene_at_exit "umount -l '$new'"
     sed -e "s|^dir = .*/store$|dir = $old|" -e "s|^dir = .*/new$|dir = $new|" "$conf" \
         >"$SCENE_DIR/two.conf"
@@ -339,7 +354,7 @@ if mount -t tmpfs -o size=8M none "$new" 2>/dev/null; then
     ctl_exits 0 "a mover stays for the rest" volume move other --to new0
     ctl_exits 0 "and is in the file" config save "$SCENE_DIR/half.conf"
     id=$("$XSEGCTL" volume info half --json | jq -r .id)
-    ctl_exits 1 "it ends in the middle, for want of room" volume move half --to new0
+    fills_up half "$new"
     mount -o remount,size=256M "$new"
     host_dies() { # all at once, unless one of those who start others is faster
         local pids

@@ -46,6 +46,10 @@ struct ctl_volume_data {
 int ctl_volume_move_data(struct ctl_work *work, const char *name,
 	const struct ctl_volume_data *data, uint64_t until_ns, uint64_t *bytes);
 
+/* Is there room for it? Asked of a mover that is there. */
+int ctl_volume_fits(struct ctl_work *work, const char *name, const struct ctl_volume_data *data,
+	uint64_t until_ns);
+
 /* What lies in the store data->to is seen here besides what is here: a mover stands in front of
    both. *own: the store of this host; *fresh: it was not there before. */
 int ctl_volume_see(struct ctl_work *work, const struct ctl_volume_data *data, uint64_t until_ns,

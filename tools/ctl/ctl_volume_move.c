@@ -5,6 +5,7 @@
  * behind it. Nothing is remembered here: said again, it goes on.
  */
 #include <base/must.h>
+#include <base/size.h>
 #include <errno.h>
 #include <peer/client.h>
 #include <peer/mover.h>
@@ -280,10 +281,11 @@ static int mover_fault(struct move *move, int error)
 
 static int tell(struct move *move, struct client *mover, enum mover_control what)
 {
+	bool asks = what == MOVER_BEGIN || what == MOVER_ROOM;
 	struct client_control call = {.what = what,
 		.volume = move->info.id,
-		.in = what == MOVER_BEGIN ? &move->ask : NULL,
-		.in_size = what == MOVER_BEGIN ? sizeof(move->ask) : 0,
+		.in = asks ? &move->ask : NULL,
+		.in_size = asks ? sizeof(move->ask) : 0,
 		.answer_at = MOVER_ANSWER_AT,
 		.out = &move->state,
 		.out_size = sizeof(move->state)};
@@ -390,6 +392,22 @@ static int put_in(struct move *move)
 	}
 	rc = ctl_plug_switch(plug, mover, &changed);
 	return rc ? rc : ctl_settle(plug, plug->store, false);
+}
+
+/* Before anything is moved. What others write there meanwhile is not known. */
+static int fits(struct move *move)
+{
+	char needed[32], room[32];
+	move->ask.to = move->which;
+	int rc = tell_once(move, MOVER_ROOM);
+	if (rc || move->state.needed <= move->state.room)
+		return rc;
+	return fault_set(&move->plug.ctl->fault, fault_code_of_errno(-ENOSPC), move->info.name,
+		"make room there, and say it again",
+		"volume '%s' stays where it is: '%s' has %s free, and it takes, with all that "
+		"shares objects with it, at least %s",
+		move->info.name, move->to, size_format(move->state.room, room, sizeof(room)),
+		size_format(move->state.needed, needed, sizeof(needed)));
 }
 
 /* A step copies as fast as it can; there may be a while to the next one. */
@@ -516,8 +534,8 @@ static int leave(struct move *move)
 
 static int with_mover(struct move *move, struct ctl_work *work)
 {
-	move->ask.to = move->which;
-	int rc = steps(move, work);
+	int rc = fits(move);
+	rc = rc ? rc : steps(move, work);
 	struct mover_state state = move->state;
 	if (!rc && !move->stays)
 		rc = leave(move);
@@ -604,6 +622,24 @@ int ctl_volume_move_data(struct ctl_work *work, const char *name,
 	struct move *move = part(work, name, data, until_ns);
 	int rc = move_all(move, work);
 	*bytes += move->state.bytes - move->first.bytes;
+	free(move);
+	return rc;
+}
+
+int ctl_volume_fits(struct ctl_work *work, const char *name, const struct ctl_volume_data *data,
+	uint64_t until_ns)
+{
+	struct move *move = part(work, name, data, until_ns);
+	int rc = begin(move);
+	bool asks = move->there && !move->in_place;
+	if (!rc && asks)
+		rc = find_group(move, &move->composer);
+	if (move->plug.seg.ports)
+		client_close(&move->composer);
+	if (!rc && asks)
+		rc = fits(move);
+	if (move->plug.seg.ports)
+		xseg_segment_leave(&move->plug.seg);
 	free(move);
 	return rc;
 }

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <peer/store.h>
 #include <stdlib.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "peers/blocker/file/file.h"
@@ -21,7 +22,7 @@ static enum file_need need_of(const struct job *job)
 	case XSEG_OP_CAS:
 	case XSEG_OP_CONTROL:
 	case XSEG_OP_LIST: return FILE_NEED_NOTHING;
-	default: return FILE_NEED_LOOK;
+	default: return store_space_asked(job) ? FILE_NEED_NOTHING : FILE_NEED_LOOK;
 	}
 }
 
@@ -391,19 +392,32 @@ static int control(struct file_store *store, const struct job *job)
 					       : -EOPNOTSUPP;
 }
 
+static int look_info(struct file_op *op)
+{
+	struct xseg_object_info info;
+	struct statvfs space;
+	if (store_space_asked(op->job)) {
+		if (fstatvfs(op->shard->shared->store.root, &space) != 0)
+			return -errno;
+		return store_space_answer(
+			op->job, space.f_frsize * space.f_blocks, space.f_frsize * space.f_bavail);
+	}
+	int error = file_disk_info(op->fd, &info);
+	if (error)
+		return error;
+	job_put_bytes(op->job, 0, &info, sizeof(info));
+	return sizeof(info);
+}
+
 static void look_run(struct worker_item *item)
 {
 	struct file_op *op = (struct file_op *)item;
 	struct file_store *store = &op->shard->shared->store;
 	struct job *job = op->job;
-	struct xseg_object_info info;
 	if (job->op == XSEG_OP_STATUS) {
 		op->result = look_status(op);
 	} else if (job->op == XSEG_OP_INFO) {
-		op->result = file_disk_info(op->fd, &info);
-		if (op->result == 0)
-			job_put_bytes(job, 0, &info, sizeof(info));
-		op->result = op->result ? op->result : (int)sizeof(info);
+		op->result = look_info(op);
 	} else if (job->op == XSEG_OP_PREFETCH) {
 		op->result = -posix_fadvise(
 			op->fd, (off_t)job->offset, (off_t)job->length, POSIX_FADV_WILLNEED);

@@ -6,6 +6,7 @@
 #include <base/bytes.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -151,8 +152,37 @@ static int size_of(struct ceph_link *link, const struct xseg_key *key, uint64_t 
 	return rados_stat(link->io, name, size, &changed);
 }
 
+/* What the monitor says of our pool, with its quota. Who may not ask it learns nothing. */
+static int space(struct ceph_task *task, struct ceph_link *link)
+{
+	const char *ask = "{\"prefix\": \"df\", \"detail\": \"detail\", \"format\": \"json\"}";
+	const char *own = ceph_store_of(task->job)->options->pool, *name;
+	char *text = NULL;
+	size_t size = 0, i;
+	json_t *pool;
+	int result = -EOPNOTSUPP;
+	if (rados_mon_command(link->cluster, &ask, 1, "", 0, &text, &size, NULL, NULL) != 0)
+		return result;
+	json_t *answer = json_loadb(text, size, 0, NULL);
+	json_array_foreach (json_object_get(answer, "pools"), i, pool) {
+		json_int_t used, left, quota = 0;
+		if (json_unpack(pool, "{s:s, s:{s:I, s:I, s?:I}}", "name", &name, "stats", "stored",
+			    &used, "max_avail", &left, "quota_bytes", &quota) ||
+			strcmp(name, own) != 0)
+			continue;
+		if (quota > 0 && quota - used < left)
+			left = quota > used ? quota - used : 0;
+		result = store_space_answer(task->job, (uint64_t)(used + left), (uint64_t)left);
+	}
+	json_decref(answer);
+	rados_buffer_free(text);
+	return result;
+}
+
 int ceph_object_info(struct ceph_task *task, struct ceph_link *link)
 {
+	if (store_space_asked(task->job))
+		return space(task, link);
 	struct xseg_object_info info = {0};
 	int error = size_of(link, &task->job->key, &info.size);
 	if (error == -ENOENT) {

@@ -123,9 +123,29 @@ static void info_reply(struct redis_op *op, const redisReply *reply)
 	redis_op_end(op, sizeof(info), XSEG_INFO_SPACE_UNKNOWN);
 }
 
+/* A server without a limit goes on until its machine has no memory left. */
+static void space_reply(struct redis_op *op, const redisReply *reply)
+{
+	char text[32] = "";
+	if (reply->type == REDIS_REPLY_STRING)
+		redis_replica_field(reply->str, "\nmaxmemory:", text, sizeof(text));
+	uint64_t limit = strtoull(text, NULL, 10), used;
+	if (limit == 0) {
+		redis_op_end(op, -EOPNOTSUPP, 0);
+		return;
+	}
+	redis_replica_field(reply->str, "\nused_memory:", text, sizeof(text));
+	used = strtoull(text, NULL, 10);
+	redis_op_end(op, store_space_answer(op->job, limit, used < limit ? limit - used : 0), 0);
+}
+
 static void info_begin(struct redis_op *op)
 {
 	char name[REDIS_KEY];
+	if (store_space_asked(op->job)) {
+		send(op, space_reply, 2, (const char *[]){"INFO", "memory"});
+		return;
+	}
 	redis_op_object(op, name, &op->job->key);
 	send(op, info_reply, 2, (const char *[]){"STRLEN", name});
 }

@@ -294,6 +294,8 @@ void s3_op_take(struct peer *peer, struct job *job)
 {
 	struct s3_shard *shard = peer->state;
 	int error = is_ranged(job) ? store_range_check(job) : 0;
+	if (store_space_asked(job))
+		error = -EOPNOTSUPP;
 	if (error || (is_ranged(job) && job->length == 0)) {
 		store_answer(job, error, 0);
 		return;

@@ -305,6 +305,8 @@ static int do_info(struct tape_task *task)
 	struct xseg_object_info info = {0};
 	struct tape_extent extent;
 	uint32_t size, at = 0;
+	if (store_space_asked(task->job)) /* a part of it is waste, and some is kept for cleaning */
+		return -EOPNOTSUPP;
 	if (!tape_index_size(index, &task->job->key, &size))
 		return -ENOENT;
 	if (task->job->data_size < sizeof(info))
