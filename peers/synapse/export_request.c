@@ -146,6 +146,13 @@ static void digest(struct export_request *request, const struct call *call)
 	}
 }
 
+/* Whose fault it is stands beside the error (<peer/map.h>). */
+static bool blames(const struct export_request *request)
+{
+	return (request->op == XSEG_OP_OPEN || request->op == XSEG_OP_CONTROL) &&
+	       request->result < 0 && request->value == 1;
+}
+
 static void done(struct call *call)
 {
 	struct export_request *request = call->context;
@@ -163,7 +170,7 @@ static void done(struct call *call)
 	export_rights_answered(request, call);
 	request->value = call->value;
 	request->length = call->answer_length;
-	request->data = request->result == 0 ? request->room : 0;
+	request->data = request->result == 0 || blames(request) ? request->room : 0;
 	answer(request);
 }
 
