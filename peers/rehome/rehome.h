@@ -29,8 +29,9 @@
 
 #define REHOME_HERE 0u /* edge to the composer; behind it those to other hosts */
 #define REHOME_BUCKETS 1024u
-#define REHOME_RETRY_NS 200000000u  /* what could not be done is tried again after that */
-#define REHOME_ASK_NS 500000000u    /* between two looks for hosts behind the edges */
+#define REHOME_RETRY_NS 200000000u /* what could not be done is tried again after that */
+#define REHOME_ASK_NS 500000000u   /* between two looks for hosts behind the edges */
+#define REHOME_HEAR_NS 5000000000u /* one that an edge leads to anew has so long to say who it is */
 #define REHOME_KNOWN_NS 2000000000u /* one that has answered is asked again: it may be another */
 #define REHOME_KEEP_NS 60000000000u /* a volume is kept so long for those attached elsewhere */
 #define REHOME_LEFT_NS 3000000000u  /* the last of them has gone; there may be others */
@@ -117,6 +118,7 @@ struct rehome {
 		uint32_t port;	/* where it leads; XSEG_NONE: nowhere */
 		uint64_t owner; /* behind it; 0: none that is known */
 		bool asking, answered;
+		uint64_t since_ns; /* it leads there */
 		uint64_t again_ns; /* when one that is known is asked again */
 	} edges[1 + REHOME_EDGES];
 	uint64_t ask_ns;      /* when they are asked again */
@@ -156,8 +158,8 @@ uint32_t rehome_volume_edge_from(struct rehome *rehome, uint32_t edge);
 /* The edge behind which that owner is; 0: none; *sure: all of them have said who they are. */
 uint32_t rehome_volume_edge_to(const struct rehome *rehome, uint64_t owner, bool *sure);
 /* It is HOME or AWAY: is its owner another one than that says, whom we know how to reach? */
-bool rehome_volume_elsewhere(
-	const struct rehome *rehome, const struct rehome_volume *volume, uint64_t owner);
+bool rehome_volume_elsewhere(const struct rehome *rehome, const struct rehome_volume *volume,
+	const struct map_home_info *home);
 /* The answer, and the call's end; 0 or -errno. */
 int rehome_volume_record(struct call *call, struct map_home_info *home);
 /* MAP_KEEP; false: no room now. */

@@ -63,7 +63,7 @@ static void found(struct call *call)
 	bool away = volume->state == REHOME_AWAY;
 	bool is_free = away && !volume->attached && home.owner == 0 && home.next == 0;
 	bool settled = away || volume->state == REHOME_HOME;
-	if (rc == 0 && settled && (is_free || rehome_volume_elsewhere(rehome, volume, home.owner)))
+	if (rc == 0 && settled && (is_free || rehome_volume_elsewhere(rehome, volume, &home)))
 		rehome_volume_event(rehome, volume, REHOME_EV_ELSEWHERE, 0);
 	rehome_route(rehome, volume, job);
 }
@@ -178,7 +178,7 @@ static void looked(struct call *call)
 	int rc = rehome_volume_record(call, &home);
 	if (!volume)
 		return;
-	if (rc == 0 && rehome_volume_elsewhere(rehome, volume, home.owner)) {
+	if (rc == 0 && rehome_volume_elsewhere(rehome, volume, &home)) {
 		rehome_volume_event(rehome, volume, REHOME_EV_ELSEWHERE, 0);
 		return;
 	}

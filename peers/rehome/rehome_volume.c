@@ -61,12 +61,22 @@ uint32_t rehome_volume_edge_from(struct rehome *rehome, uint32_t edge)
 	return edge;
 }
 
-bool rehome_volume_elsewhere(
-	const struct rehome *rehome, const struct rehome_volume *volume, uint64_t owner)
+/* To whoever has it; or else to the one that handed it over to him, who knows the way. */
+static uint32_t way_to(const struct rehome *rehome, const struct map_home_info *home, bool *sure)
 {
-	bool sure, away = volume->state == REHOME_AWAY;
-	uint64_t known = away ? rehome->edges[volume->edge].owner : rehome->owner;
-	return owner != known && rehome_volume_edge_to(rehome, owner, &sure) != 0;
+	bool any;
+	uint32_t edge = rehome_volume_edge_to(rehome, home->owner, sure);
+	if (edge != 0 || home->owner == 0 || home->owner == rehome->owner || home->previous == 0)
+		return edge;
+	return rehome_volume_edge_to(rehome, home->previous, &any);
+}
+
+bool rehome_volume_elsewhere(const struct rehome *rehome, const struct rehome_volume *volume,
+	const struct map_home_info *home)
+{
+	bool sure;
+	uint32_t edge = way_to(rehome, home, &sure);
+	return edge != 0 && (volume->state != REHOME_AWAY || edge != volume->edge);
 }
 
 /* --- what happens to it --------------------------------------------------------------------- */
@@ -83,6 +93,18 @@ void rehome_volume_watch(struct rehome *rehome, struct rehome_volume *volume)
 	if (!volume->is_active)
 		LIST_INSERT_HEAD(&rehome->active, volume, at_work);
 	volume->is_active = true;
+}
+
+/* Whoever is behind an edge may still say that he is the one who has it. */
+static bool may_be_found(const struct rehome *rehome)
+{
+	bool may = false;
+	for (uint32_t i = 1; i <= REHOME_EDGES; i++) {
+		const struct rehome_edge *edge = &rehome->edges[i];
+		may |= edge->port != XSEG_NONE && !edge->answered &&
+		       peer_now_ns(rehome->peer) < edge->since_ns + REHOME_HEAR_NS;
+	}
+	return may;
 }
 
 static void look(struct rehome *rehome, struct rehome_volume *volume);
@@ -114,7 +136,8 @@ void rehome_volume_event(
 	volume->again_ns = volume->due_ns = 0;
 	if (again) {
 		rehome_volume_again(rehome, volume, rule->action);
-		rehome_route_open_here(rehome, volume);
+		if (!may_be_found(rehome))
+			rehome_route_open_here(rehome, volume);
 		return;
 	}
 	log_debug("rehome", "%s: volume %016llx: %s -> %s", rehome->peer->name,
@@ -229,7 +252,7 @@ static void judge(struct rehome *rehome, struct rehome_volume *volume, uint32_t 
 {
 	struct rehome_terms terms = {0, 0};
 	bool sure;
-	uint32_t edge = rehome_volume_edge_to(rehome, home->owner, &sure);
+	uint32_t edge = way_to(rehome, home, &sure);
 	enum rehome_event event = rehome_table_judge(home, rehome->owner, edge != 0, sure, &terms);
 	bool is_there = rc == 0 && at != REHOME_HERE;
 	if (is_there && edge == 0 && home->owner != rehome->owner) {
@@ -339,7 +362,7 @@ static void recorded(struct call *call)
 		volume->again_ns = peer_now_ns(rehome->peer) + REHOME_SOON_NS;
 		return;
 	}
-	uint32_t edge = rehome_volume_edge_to(rehome, home.owner, &sure);
+	uint32_t edge = way_to(rehome, &home, &sure);
 	enum rehome_event event = rehome_table_acquired(volume->state, volume->acquired,
 		volume->term, &home, rehome->owner, edge != 0, sure, &terms);
 	volume->since = terms.since;
@@ -456,6 +479,7 @@ static bool introduce(struct rehome *rehome, uint32_t edge)
 static void edge_changed(struct rehome *rehome, uint32_t edge, uint32_t port)
 {
 	rehome->edges[edge].port = port;
+	rehome->edges[edge].since_ns = peer_now_ns(rehome->peer);
 	rehome->edges[edge].owner = 0;
 	rehome->edges[edge].answered = false;
 	edge_looks_anew(rehome, edge);

@@ -76,9 +76,19 @@ tls=$SCENE_DIR/tls port=$(scene_free_port)
 if "$XSEGCTL" cert init --dir "$tls" >"$SCENE_DIR/tls.out" 2>&1; then
     ctl_exits 0 "a certificate for b" cert issue b --dir "$tls" --host 127.0.0.1
     ctl_exits 0 "and one for a" cert issue a --dir "$tls" --uri skerry://hosts/a
-    tap_run "b lets in who has one" "$XSEGCTL" peer start -s b "out1=synapse_export,$(
-    )listen=tcp:127.0.0.1:$port,allow=skerry://hosts/*,tls-ca=$tls/ca.crt,$(
-    )tls-cert=$tls/b.crt,tls-key=$tls/b.key,edge.volume=home0"
+    lets_in() { # WHAT VOLUMES
+        tap_run "$1" "$XSEGCTL" peer start -s b "out1=synapse_export,listen=tcp:127.0.0.1:$port,$(
+        )allow=skerry://hosts/*$2,tls-ca=$tls/ca.crt,tls-cert=$tls/b.crt,$(
+        )tls-key=$tls/b.key,edge.volume=home0"
+    }
+    lets_in "b lets in who has one, to one volume" " disk"
+    ctl_exits 1 "that does not do" rehome -s a disk --to "skerry+tls://127.0.0.1:$port" \
+        --tls "$tls" --cert a
+    err_like "and it says why" "'disk' stays here: the other host lets this one use volumes"
+    tap_is "nothing has moved" "$(owner a) $(state a) $(state b)" "a home away"
+    ctl_exits 0 "that way in is closed" peer stop -s b out1
+    ctl_exits 0 "... for good" peer rm -s b out1
+    lets_in "now to all" ""
     ctl_exits 0 "it goes there with one" rehome -s a disk --to "skerry+tls://127.0.0.1:$port" \
         --tls "$tls" --cert a
     tap_is "b has it" "$(owner b) $(state a) $(state b)" "b away home"
@@ -264,6 +274,32 @@ done
 load_ends second "the client of a's saw no error"
 load_ends third "nor did the one of b's"
 tap_run "all is there" io a -c 'read -P 7 20M 64k' -c 'read -P 8 21M 64k'
+
+# --- a chain: the first one reaches the third through the second alone ----------------------------
+{ host c home0 && out c; } >"$SCENE_DIR/c.conf"
+down_at_exit c
+ctl_exits 0 "c comes up" up "$SCENE_DIR/c.conf"
+bridge b c on0 out
+tap_run "a client of a's" load fourth a
+ctl_exits 0 "it goes to b" rehome -s a disk --to far0
+ctl_exits 0 "and on to c" rehome -s b disk --to on0
+tap_is "c has it" "$(owner c) $(state a) $(state b) $(state c)" "c away away home"
+for segment in a b; do
+    kill -s KILL "$(peer_pid "$segment" home0)"
+    tap_run "$segment's re-homer is killed: who is attached to a goes on" \
+        io a -c 'write -P 14 24M 64k' -c flush
+    is_away() { [ "$(state "$segment")" = away ]; }
+    tap_run "its successor has found the way" scene_until 60 is_away
+done
+tap_run "all is there" io c -c 'read -P 14 24M 64k' -c 'read -P 7 20M 64k'
+tap_run "b's composer is offered, past its re-homer" "$XSEGCTL" peer start -s b \
+    "past0=synapse_export,listen=unix:$SCENE_DIR/b.past,edge.volume=vol0"
+ctl_exits 0 "a's bridge there" bridge add -s a past0 "unix:$SCENE_DIR/b.past"
+tap_run "with a front" "$XSEGCTL" peer start -s a \
+    "nbd1=front_nbd,listen=unix:$SCENE_DIR/past.sock,edge.volume=past0"
+tap_like "who goes that way is told, over the bridge, who has it" "$(io past -c 'read 0 4k' 2>&1)" \
+    "open for writing on host '[^']*/c' since"
+load_ends fourth "its client saw no error"
 
 ctl_exits 0 "a goes" down a
 old=$(peer_pid b home0)
