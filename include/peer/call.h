@@ -81,6 +81,8 @@ void call_put_bytes(struct call *call, uint32_t at, const void *from, uint32_t l
 void call_get_bytes(const struct call *call, uint32_t at, void *to, uint32_t length);
 /* What XSEG_CONTROL_DIGEST says of these bytes of its data. */
 void call_digest(const struct call *call, uint32_t at, uint32_t length, uint8_t out[XSEG_DIGEST]);
+/* The same of bytes of one's own. */
+void call_digest_bytes(const void *bytes, uint32_t length, uint8_t out[XSEG_DIGEST]);
 
 /* Down edge number `edge` of the role. An edge that leads nowhere: done with -ENXIO. */
 void call_submit(struct call *call, unsigned edge, call_done_f *done);

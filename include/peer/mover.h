@@ -63,8 +63,10 @@ struct mover_state {
 				    `room`, at least so many; else at most */
 	uint64_t room;		 /* ... and that are free where they go; UINT64_MAX: not known,
 				    or they are on their way already */
+	uint64_t keeps;		 /* MOVER_ROOM alone: 1: copies of what goes to the new store stay
+				    on this host */
 };
-fixed(sizeof(struct mover_state) == 56);
+fixed(sizeof(struct mover_state) == 64);
 
 /*
  * What a mover keeps in the new store: a record for each group, of the group's first id, and

@@ -7,6 +7,13 @@
 #define PIECE 65536u
 #define PIECES (PIECE / XSEG_PAGE + 1)
 
+void call_digest_bytes(const void *bytes, uint32_t length, uint8_t out[XSEG_DIGEST])
+{
+	XXH128_canonical_t canonical;
+	XXH128_canonicalFromHash(&canonical, XXH3_128bits(bytes, length));
+	memcpy(out, canonical.digest, XSEG_DIGEST);
+}
+
 void call_digest(const struct call *call, uint32_t at, uint32_t length, uint8_t out[XSEG_DIGEST])
 {
 	XXH128_canonical_t canonical;

@@ -57,7 +57,11 @@
 #define MOVER_BUCKETS 65536u /* of objects that are known */
 #define MOVER_ID_BUCKETS 1024u
 
+#define MOVER_PART (64u << 10) /* what is all zeros, or has not changed, is not sent */
+#define MOVER_PARTS (XSEG_OBJECT_MAX / MOVER_PART)
+
 struct mover_options {
+	char *keep;
 	uint64_t batch; /* objects */
 };
 
@@ -125,9 +129,9 @@ struct mover_keys {
 struct mover_piece {
 	struct mover_object *object;
 	struct xseg_key key;
-	bool litter; /* in: clean up first; out: could not be cleaned up */
-	bool moved;  /* it is not in the store that is left */
-	uint64_t size;
+	bool litter;		  /* in: clean up first; out: could not be cleaned up */
+	bool moved;		  /* it is not in the store that is left */
+	uint64_t size, unchanged; /* bytes; of them those that a kept copy had */
 };
 
 /* A group as its record says, and of one that is on its way what lies in the store that it leaves
@@ -161,7 +165,8 @@ struct mover_call {
 	enum xseg_op op;
 	struct xseg_key key;
 	uint64_t offset, arg0, arg1;
-	uint32_t room; /* bytes that are sent, or may be answered */
+	uint32_t room;	 /* bytes that are sent, or may be answered */
+	uint32_t length; /* 0: as many */
 	uint32_t flags;
 	const void *send;
 	void *receive;
@@ -215,11 +220,13 @@ struct mover {
 	uint64_t wanted_ns;	/* not before then */
 	struct mover_task task;
 	atomic_bool stopping;
+	int keep; /* the folder; -1: none */
+	atomic_bool keep_said;
 	struct mover_row row;
 	struct mover_batch batches[MOVER_BATCHES];
 };
 
-enum { MOVER_C_OBJECTS, MOVER_C_BYTES, MOVER_C_WAITS };
+enum { MOVER_C_OBJECTS, MOVER_C_BYTES, MOVER_C_UNCHANGED, MOVER_C_WAITS };
 
 static inline struct mover *mover_of(struct peer *peer) { return peer->state; }
 
@@ -344,6 +351,18 @@ int mover_record_list_group(struct mover *mover, unsigned store, const struct mo
 	struct mover_keys *keys);
 int mover_record_list_all(
 	struct mover *mover, unsigned store, uint32_t epoch, struct mover_keys *keys);
+
+/* --- copies of what has left (mover_keep.c) --- */
+
+int mover_keep_open(struct mover *mover, const char *dir, char *why, size_t why_size);
+void mover_keep_close(struct mover *mover);
+void mover_keep_put(
+	struct mover *mover, const struct xseg_key *key, const char *bytes, uint32_t size);
+/* False: there is none; else all of `bytes` is something. */
+bool mover_keep_get(
+	const struct mover *mover, const struct xseg_key *key, char *bytes, uint32_t size);
+void mover_keep_drop(struct mover *mover, const struct xseg_key *key);
+void mover_keep_drop_all(struct mover *mover, uint64_t volume);
 
 /* --- what is on its way (mover_out.c) --- */
 

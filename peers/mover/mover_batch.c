@@ -21,9 +21,10 @@ static void piece_release(struct mover_batch *batch, const struct mover_piece *p
 	if (!piece->moved)
 		return;
 	batch->group->objects++;
-	batch->group->bytes += piece->size;
+	batch->group->bytes += piece->size - piece->unchanged;
 	peer_count(batch->row.mover->peer, MOVER_C_OBJECTS, 1);
-	peer_count(batch->row.mover->peer, MOVER_C_BYTES, piece->size);
+	peer_count(batch->row.mover->peer, MOVER_C_BYTES, piece->size - piece->unchanged);
+	peer_count(batch->row.mover->peer, MOVER_C_UNCHANGED, piece->unchanged);
 	mover_group_object_forget(batch->row.mover, object);
 }
 

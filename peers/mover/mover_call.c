@@ -69,7 +69,7 @@ static int call_send(struct mover_row *row, struct mover_call *call)
 	asked->key = call->key;
 	asked->flags = call->flags;
 	asked->offset = call->offset;
-	asked->length = call->op == XSEG_OP_INFO ? 0 : call->room;
+	asked->length = call->op == XSEG_OP_INFO ? 0 : call->length ? call->length : call->room;
 	asked->arg0 = call->arg0;
 	asked->arg1 = call->arg1;
 	asked->context = call;

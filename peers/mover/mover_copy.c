@@ -7,16 +7,17 @@
 
 #include "peers/mover/mover.h"
 
-#define PART (64u << 10) /* what is all zeros is not written */
-#define PARTS (XSEG_OBJECT_MAX / PART)
 #define AGAIN_NS 1000000000u
 
 struct copies {
 	struct mover_batch *batch;
 	unsigned from, to;
-	struct mover_call requests[MOVER_BATCH_MAX * PARTS];
+	struct mover_call requests[MOVER_BATCH_MAX * MOVER_PARTS];
 	struct xseg_object_info info[MOVER_BATCH_MAX];
 	char *bytes[MOVER_BATCH_MAX];
+	/* of what comes back: what the other host has, and which parts of the copy are the same */
+	uint8_t digests[MOVER_BATCH_MAX][MOVER_PARTS][XSEG_DIGEST];
+	bool same[MOVER_BATCH_MAX][MOVER_PARTS];
 };
 
 static struct mover_call *request_of(struct copies *copies, unsigned i, enum xseg_op op)
@@ -63,24 +64,81 @@ static int flush(struct copies *copies, unsigned store)
 	return rc;
 }
 
+static uint32_t part_size(const struct mover_piece *piece, uint32_t at)
+{
+	uint32_t size = (uint32_t)piece->size;
+	return size - at < MOVER_PART ? size - at : MOVER_PART;
+}
+
+/* What the other host says that it has. A store that is not behind a bridge says nothing. */
+static void compare(struct copies *copies)
+{
+	struct mover *mover = copies->batch->row.mover;
+	unsigned of[MOVER_BATCH_MAX], count = 0;
+	for (unsigned i = 0; i < copies->batch->count && copies->to == MOVER_OLD; i++) {
+		const struct mover_piece *piece = &copies->batch->pieces[i];
+		uint32_t size = (uint32_t)piece->size;
+		if (size == 0 || !mover_keep_get(mover, &piece->key, copies->bytes[i], size))
+			continue;
+		of[count] = i;
+		copies->requests[count++] = (struct mover_call){.op = XSEG_OP_CONTROL,
+			.key = piece->key,
+			.arg0 = XSEG_CONTROL_DIGEST,
+			.arg1 = MOVER_PART,
+			.length = size,
+			.room = (size + MOVER_PART - 1) / MOVER_PART * XSEG_DIGEST,
+			.receive = copies->digests[i]};
+	}
+	(void)mover_call_all(&copies->batch->row, copies->from, copies->requests, count);
+	for (unsigned k = 0; k < count; k++) {
+		struct mover_piece *piece = &copies->batch->pieces[of[k]];
+		bool told = copies->requests[k].result == 0 &&
+			    copies->requests[k].got == copies->requests[k].room;
+		for (uint32_t at = 0; told && at < piece->size; at += MOVER_PART) {
+			uint8_t here[XSEG_DIGEST], *there = copies->digests[of[k]][at / MOVER_PART];
+			uint32_t n = part_size(piece, at);
+			call_digest_bytes(copies->bytes[of[k]] + at, n, here);
+			copies->same[of[k]][at / MOVER_PART] = !memcmp(here, there, sizeof(here));
+			piece->unchanged += copies->same[of[k]][at / MOVER_PART] ? n : 0;
+		}
+	}
+}
+
+/* Stretches of parts that are not known to be the same. */
+static unsigned read_parts(struct copies *copies, unsigned i, unsigned count)
+{
+	const struct mover_piece *piece = &copies->batch->pieces[i];
+	uint32_t size = (uint32_t)piece->size;
+	for (uint32_t at = 0, end; at < size; at = end) {
+		bool same = copies->same[i][at / MOVER_PART];
+		for (end = at; end < size && copies->same[i][end / MOVER_PART] == same;)
+			end += part_size(piece, end);
+		if (!same)
+			copies->requests[count++] = (struct mover_call){.op = XSEG_OP_READ,
+				.key = piece->key,
+				.offset = at,
+				.room = end - at,
+				.receive = copies->bytes[i] + at};
+	}
+	return count;
+}
+
 static int read_all(struct copies *copies)
 {
 	unsigned count = 0;
 	for (unsigned i = 0; i < copies->batch->count; i++) {
 		struct mover_piece *piece = &copies->batch->pieces[i];
 		uint64_t size = copies->info[i].size;
+		piece->unchanged = 0;
 		piece->size = size < XSEG_OBJECT_MAX ? size : XSEG_OBJECT_MAX;
 		piece->size = (piece->size + XSEG_SECTOR - 1) / XSEG_SECTOR * XSEG_SECTOR;
-		if (piece->size == 0)
-			continue;
-		copies->bytes[i] = malloc(piece->size);
+		copies->bytes[i] = malloc(piece->size + 1);
 		if (!copies->bytes[i])
 			return -ENOMEM;
-		copies->requests[count++] = (struct mover_call){.op = XSEG_OP_READ,
-			.key = piece->key,
-			.room = (uint32_t)piece->size,
-			.receive = copies->bytes[i]};
 	}
+	compare(copies);
+	for (unsigned i = 0; i < copies->batch->count; i++)
+		count = read_parts(copies, i, count);
 	return mover_call_all(&copies->batch->row, copies->from, copies->requests, count);
 }
 
@@ -90,8 +148,8 @@ static unsigned write_parts(struct copies *copies, unsigned i, unsigned count)
 	const struct mover_piece *piece = &copies->batch->pieces[i];
 	const char *bytes = copies->bytes[i];
 	uint32_t begin = 0, size = (uint32_t)piece->size;
-	for (uint32_t at = 0; at < size; at = at + PART < size ? at + PART : size) {
-		uint32_t n = size - at < PART ? size - at : PART;
+	for (uint32_t at = 0; at < size; at = at + MOVER_PART < size ? at + MOVER_PART : size) {
+		uint32_t n = part_size(piece, at);
 		bool zero = bytes_are_zero(bytes + at, n), last = at + n == size;
 		uint32_t end = zero ? at : at + n;
 		if (zero && last && begin == at)
@@ -129,6 +187,19 @@ static int write_all(struct copies *copies)
 	return rc == 0 && holes ? flush(copies, copies->to) : rc;
 }
 
+/* The copies here, of what has gone, or is back. */
+static void keep_all(struct copies *copies)
+{
+	struct mover *mover = copies->batch->row.mover;
+	for (unsigned i = 0; i < copies->batch->count && mover->keep >= 0; i++) {
+		const struct mover_piece *piece = &copies->batch->pieces[i];
+		if (copies->to == MOVER_OLD)
+			mover_keep_drop(mover, &piece->key);
+		else
+			mover_keep_put(mover, &piece->key, copies->bytes[i], (uint32_t)piece->size);
+	}
+}
+
 static int copy(struct copies *copies)
 {
 	bool litter = false;
@@ -141,6 +212,8 @@ static int copy(struct copies *copies)
 		rc = read_all(copies);
 	if (rc == 0)
 		rc = write_all(copies);
+	if (rc == 0)
+		keep_all(copies);
 	crash_point("mover.copy.flushed");
 	return rc;
 }

@@ -9,6 +9,9 @@ static const struct peer_option options[] = {
 		.initial = "8",
 		.help = "objects that are on their way at a time; who writes to one of them waits "
 			"so long"),
+	OPTION_TEXT(struct mover_options, keep, "keep",
+		.help = "a folder of this host for copies of what goes to the new store: of what "
+			"comes back, and has not changed, only digests cross the bridge then"),
 	OPTION_END,
 };
 
@@ -16,7 +19,8 @@ static const char *const edges[] = {"store", "store-to", NULL};
 
 static const struct xseg_counter counters[] = {
 	[MOVER_C_OBJECTS] = {"moved_objects", "", "objects that were moved"},
-	[MOVER_C_BYTES] = {"moved_bytes", "bytes", "of those objects"},
+	[MOVER_C_BYTES] = {"moved_bytes", "bytes", "of those objects, that were copied"},
+	[MOVER_C_UNCHANGED] = {"unchanged", "bytes", "of those objects, that a kept copy had"},
 	[MOVER_C_WAITS] = {"waits", "", "requests that had to wait for an object that was moved"},
 	{NULL, NULL, NULL},
 };
@@ -32,6 +36,10 @@ static int mover_start(struct peer *peer, char *why, size_t why_size)
 		return -EINVAL;
 	}
 	mover->peer = peer;
+	int rc = mover_keep_open(
+		mover, ((const struct mover_options *)peer->options)->keep, why, why_size);
+	if (rc != 0)
+		return rc;
 	mover_group_open(mover);
 	TAILQ_INIT(&mover->waiting);
 	TAILQ_INIT(&mover->controls);
@@ -58,6 +66,7 @@ static void mover_finish(struct peer *peer)
 	struct mover *mover = mover_of(peer);
 	mover_group_close(mover);
 	mover_call_close(mover);
+	mover_keep_close(mover);
 }
 
 static void mover_dump(struct peer *peer, FILE *out)

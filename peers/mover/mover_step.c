@@ -478,7 +478,8 @@ static void room_done(struct worker_item *item)
 {
 	struct mover *mover = mover_of_item(item);
 	struct mover_task task = mover->task;
-	struct mover_state state = {.needed = task.needed, .room = task.room};
+	struct mover_state state = {
+		.needed = task.needed, .room = task.room, .keeps = mover->keep >= 0};
 	free(task.group);
 	idle(mover);
 	answer_put(task.job, &state, task.error);
@@ -487,7 +488,7 @@ static void room_done(struct worker_item *item)
 /* Of a group that nobody has begun to move: it is none yet. */
 static void room(struct mover *mover, struct job *job)
 {
-	static const struct mover_state goes_on = {.room = UINT64_MAX};
+	const struct mover_state goes_on = {.room = UINT64_MAX, .keeps = mover->keep >= 0};
 	struct mover_ask ask;
 	struct mover_group *known, *group = calloc(1, sizeof(*group));
 	must(group);

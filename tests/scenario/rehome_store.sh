@@ -148,6 +148,34 @@ tap_run "also of the clone" scene_io "nbd+unix:///kid?socket=$SCENE_DIR/a.sock" 
 ctl_exits 0 "fsck finds nothing" volume fsck -s a
 ctl_exits 0 "a's mover goes" unplug -s a mover0
 ctl_exits 0 "and b's" unplug -s b mover0
+
+# --- copies that stay ---------------------------------------------------------------------------
+kept=$SCENE_DIR/kept
+copies() { find "$kept" -type f | wc -l; }
+away() { # it goes, copies stay; and the mover goes
+    tap_run "what is in the cache is written" io a -c flush
+    ctl_exits 0 "it goes to b, copies stay" rehome -s a disk --to far0 --store store1 --keep "$kept"
+    tap_is "in that folder alone" "$(objects a) $(($(copies) > 68))" "0 1"
+    tap_run "a's mover goes" scene_until 60 "$XSEGCTL" unplug -s a mover0
+    tap_run "b writes to it" io b -c "write -P $1 18M 64k" -c flush
+}
+comes() {
+    ctl_exits 0 "it comes back" rehome -s a disk --from far0 --store store1 --keep "$kept" --json
+}
+ctl_exits 2 "nowhere" rehome -s a disk --to far0 --store store1 --keep kept
+ctl_exits 2 "copies of nothing" rehome -s a disk --to far0 --keep "$kept"
+away 17
+comes
+json_is "only what has changed crosses the bridge" '.bytes > 65535 and .bytes < 1048576' true
+tap_is "and no copies are left" "$(copies)" 0
+tap_run "all is there" io a -c 'read -P 7 16M 2M' -c 'read -P 17 18M 64k' -c 'read -P 8 40M 64k'
+away 19
+find "$kept" -type f -exec sh -c 'head -c 300000 /dev/urandom >"$1"' - '{}' \;
+comes
+json_is "copies that are none are no use" '.bytes > 17 * 1048576' true
+tap_run "and no harm" io a -c 'read -P 7 16M 2M' -c 'read -P 19 18M 64k' -c 'read -P 8 40M 64k'
+tap_run "write as before" io a -c 'write -P 7 18M 64k' -c flush
+ctl_exits 0 "fsck finds nothing" volume fsck -s a
 ctl_exits 0 "b goes" down b --yes
 tap_run "a needs it no more" io a -c 'read -P 7 16M 16M' -c 'write -P 7 16M 64k' -c flush
 ctl_exits 0 "also to list its volumes" volume list -s a --json

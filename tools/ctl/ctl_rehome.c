@@ -499,6 +499,11 @@ static int read_options(struct ctl *ctl, struct ctl_rehome *rehome)
 	if (!rc && !store && ctl_option_given(ctl, "bandwidth"))
 		rc = fault_set(&ctl->fault, FAULT_USAGE, "bandwidth", "say --store, too",
 			"--bandwidth is of the data, which do not move without --store");
+	if (!rc)
+		rc = ctl_volume_read_keep(ctl, &rehome->data.keep);
+	if (!rc && !store && rehome->data.keep)
+		rc = fault_set(&ctl->fault, FAULT_USAGE, "keep", "say --store, too",
+			"--keep is of the data, which do not move without --store");
 	if (rc)
 		return rc;
 	if (pause && time_parse(pause, &rehome->ask.pause_ns))
@@ -572,10 +577,10 @@ const struct ctl_verb ctl_rehome_verb = {
 	"the pipeline (*config save*). The exit status is 0 when the other host has it; else it is "
 	"still here. Killed anywhere, one of the two has it, and both know which.\n",
 	run,
-	{&option_to, &option_from, &option_store, &ctl_volume_option_bandwidth, &option_pause,
-		&option_stall, &option_freeze, &option_thaw, &ctl_uri_option_tls,
-		&ctl_uri_option_cert, &ctl_uri_option_clear, &ctl_option_via, &ctl_option_detach,
-		&ctl_option_dry_run},
+	{&option_to, &option_from, &option_store, &ctl_volume_option_bandwidth,
+		&ctl_volume_option_keep, &option_pause, &option_stall, &option_freeze, &option_thaw,
+		&ctl_uri_option_tls, &ctl_uri_option_cert, &ctl_uri_option_clear, &ctl_option_via,
+		&ctl_option_detach, &ctl_option_dry_run},
 	.examples = "xsegctl rehome vm1 --to skerry+tls://host2.example.net\n"
 		    "xsegctl rehome vm1 --to far0\n"
 		    "xsegctl rehome vm1 --to laptop --store laptop-store\n"
@@ -596,10 +601,10 @@ const struct ctl_verb ctl_evacuate_verb = {
 	"this host is up. The exit status is 0 when none is left here; those that stay are named, "
 	"and the others are moved all the same. Said again, it goes on with what is left.\n",
 	run,
-	{&option_to, &option_store, &ctl_volume_option_bandwidth, &option_at_once, &option_pause,
-		&option_stall, &option_freeze, &option_thaw, &ctl_uri_option_tls,
-		&ctl_uri_option_cert, &ctl_uri_option_clear, &ctl_option_via, &ctl_option_detach,
-		&ctl_option_dry_run},
+	{&option_to, &option_store, &ctl_volume_option_bandwidth, &ctl_volume_option_keep,
+		&option_at_once, &option_pause, &option_stall, &option_freeze, &option_thaw,
+		&ctl_uri_option_tls, &ctl_uri_option_cert, &ctl_uri_option_clear, &ctl_option_via,
+		&ctl_option_detach, &ctl_option_dry_run},
 	.examples = "xsegctl evacuate --to far0 --dry-run\n"
 		    "xsegctl evacuate --to far0 --at-once 8\n",
 };

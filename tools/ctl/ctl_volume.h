@@ -39,6 +39,7 @@ struct ctl_work;
 struct ctl_volume_data {
 	char to[NAME_LENGTH_MAX + 1]; /* the store, or "" */
 	uint64_t bandwidth;	      /* bytes a second at most; 0: no limit */
+	const char *keep;	      /* a folder for copies of what goes; NULL: none */
 	bool stays;		      /* a mover does, in front of both stores, in any case */
 };
 /* volume move, as a part of another job: its group's data lie in data->to then, and what was copied
@@ -49,6 +50,9 @@ int ctl_volume_move_data(struct ctl_work *work, const char *name,
 /* Is there room for it? Asked of a mover that is there. */
 int ctl_volume_fits(struct ctl_work *work, const char *name, const struct ctl_volume_data *data,
 	uint64_t until_ns);
+
+/* --keep. */
+int ctl_volume_read_keep(struct ctl *ctl, const char **keep);
 
 /* What lies in the store data->to is seen here besides what is here: a mover stands in front of
    both. *own: the store of this host; *fresh: it was not there before. */
@@ -61,6 +65,6 @@ int ctl_volume_group(struct ctl *ctl, struct client *composer, const struct xseg
 	uint64_t *ids, uint32_t *count);
 
 extern const struct ctl_option ctl_volume_option_size, ctl_volume_option_object_size,
-	ctl_volume_option_bandwidth;
+	ctl_volume_option_bandwidth, ctl_volume_option_keep;
 
 #endif

@@ -5,6 +5,7 @@
  * behind it. Nothing is remembered here: said again, it goes on.
  */
 #include <base/must.h>
+#include <base/path.h>
 #include <base/size.h>
 #include <errno.h>
 #include <peer/client.h>
@@ -28,6 +29,10 @@ static const struct ctl_option option_to = {
 	"to", 0, "STORE", "the peer that keeps its objects from then on; it runs already", NULL};
 const struct ctl_option ctl_volume_option_bandwidth = {"bandwidth", 0, "SIZE",
 	"copy so many bytes a second at most, on average, e.g. 50M (default: no limit)", NULL};
+const struct ctl_option ctl_volume_option_keep = {"keep", 0, "DIR",
+	"copies of what goes stay in this folder of this host, and of what comes back only that "
+	"crosses the bridge which has changed",
+	NULL};
 
 static const struct ctl_column columns[] = {{"name", "name", CTL_TEXT}, {"to", "store", CTL_TEXT},
 	{"volumes", "volumes and snapshots moved", CTL_COUNT}, {"bytes", "copied", CTL_SIZE},
@@ -48,6 +53,7 @@ struct move {
 	bool stays;			     /* it is to stay, whatever is left */
 	uint32_t which;			     /* enum mover_store: what --to is to the mover */
 	uint64_t bandwidth;		     /* bytes a second; 0: no limit */
+	const char *keep;		     /* NULL: no copies */
 	struct mover_ask ask;
 	struct mover_state state, first;
 };
@@ -362,13 +368,14 @@ static bool keeps(const struct move *move, const char *edge)
 static int put_in(struct move *move)
 {
 	struct ctl_plug *plug = &move->plug;
-	char argument[4 * NAME_LENGTH_MAX + 64], mover[NAME_LENGTH_MAX + 1];
+	char argument[4 * NAME_LENGTH_MAX + PATH_LENGTH_MAX + 64], mover[NAME_LENGTH_MAX + 1];
 	json_t *result = NULL;
 	bool changed;
 	if (move->there)
 		return bring_back(move);
-	snprintf(argument, sizeof(argument), "%s=%s,edge.store=%s,edge.store-to=%s", plug->name,
-		MOVER_ROLE, plug->store, move->to);
+	snprintf(argument, sizeof(argument), "%s=%s,edge.store=%s,edge.store-to=%s%s%s", plug->name,
+		MOVER_ROLE, plug->store, move->to, move->keep ? ",keep=" : "",
+		move->keep ? move->keep : "");
 	struct xseg_peer_view view;
 	if (!xseg_peer_find(&plug->seg, plug->name, &view))
 		snprintf(argument, sizeof(argument), "%s", plug->name);
@@ -400,6 +407,10 @@ static int fits(struct move *move)
 	char needed[32], room[32];
 	move->ask.to = move->which;
 	int rc = tell_once(move, MOVER_ROOM);
+	if (!rc && move->keep && !move->state.keeps)
+		return fault_set(&move->plug.ctl->fault, FAULT_CONFLICT, move->plug.name,
+			"'xsegctl unplug' takes it out where nothing is on its way",
+			"'%s' stands there already, and keeps no copies", move->plug.name);
 	if (rc || move->state.needed <= move->state.room)
 		return rc;
 	return fault_set(&move->plug.ctl->fault, fault_code_of_errno(-ENOSPC), move->info.name,
@@ -611,7 +622,8 @@ static struct move *part(struct ctl_work *work, const char *name,
 		.plug.until_ns = until_ns,
 		.name = name,
 		.stays = data->stays,
-		.bandwidth = data->bandwidth};
+		.bandwidth = data->bandwidth,
+		.keep = data->keep};
 	memcpy(move->to, data->to, sizeof(move->to));
 	return move;
 }
@@ -705,6 +717,15 @@ static int plan(struct move *move)
 	return rc;
 }
 
+int ctl_volume_read_keep(struct ctl *ctl, const char **keep)
+{
+	*keep = ctl_option_value(ctl, "keep");
+	if (!*keep || (**keep == '/' && !strchr(*keep, ',') && strlen(*keep) < PATH_LENGTH_MAX))
+		return 0;
+	return fault_set(&ctl->fault, FAULT_USAGE, *keep, "e.g. --keep /var/lib/skerry/kept",
+		"--keep: '%s' is no path from the root on without a comma", *keep);
+}
+
 static int run(struct ctl *ctl)
 {
 	static struct move move;
@@ -723,6 +744,8 @@ static int run(struct ctl *ctl)
 			to ? "'%s' is no name for a peer" : "say where: --to STORE", to);
 	snprintf(move.to, sizeof(move.to), "%s", to);
 	int rc = ctl_option_size(ctl, "bandwidth", &move.bandwidth);
+	if (!rc)
+		rc = ctl_volume_read_keep(ctl, &move.keep);
 	if (rc)
 		return rc;
 	if (ctl->timeout_given)
@@ -749,8 +772,8 @@ const struct ctl_verb ctl_volume_move = {
 	"the old store brings it back. Until nothing is left in the old store a peer 'mover0' "
 	"stands in front of both, and belongs into the pipeline (*config save*).\n",
 	run,
-	{&option_to, &ctl_volume_option_bandwidth, &ctl_option_progress, &ctl_option_via,
-		&ctl_option_detach, &ctl_option_dry_run},
+	{&option_to, &ctl_volume_option_bandwidth, &ctl_volume_option_keep, &ctl_option_progress,
+		&ctl_option_via, &ctl_option_detach, &ctl_option_dry_run},
 	.examples = "xsegctl volume move vm1 --to ceph0 --dry-run\n"
 		    "xsegctl volume move vm1 --to ceph0 --bandwidth 50M\n"
 		    "xsegctl volume move vm1 --to ceph0 --progress=plain\n"
