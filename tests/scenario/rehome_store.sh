@@ -95,7 +95,10 @@ if mountpoint -q "$SCENE_DIR/b.d"; then
     tap_like "the answer says so" "$ERR" "'large' stays where it is: 'file0' has .* MiB free"
     tap_is "nothing has moved" "$(objects b)" 0
     mount -o remount,size=256M "$SCENE_DIR/b.d"
-    takes_room() { scene_until 60 is_some && head -c 200M /dev/zero >"$SCENE_DIR/b.d/hog"; }
+    takes_room() { # all but 4 MiB
+        scene_until 60 is_some && fallocate -l $(($(df -B 1 --output=avail "$SCENE_DIR/b.d" |
+            tail -n 1) - (4 << 20))) "$SCENE_DIR/b.d/hog"
+    }
     is_some() { [ "$(objects b)" -gt 0 ]; }
     takes_room &
     ctl_exits 1 "it fits, and then somebody else takes the room" \

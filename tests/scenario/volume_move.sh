@@ -304,8 +304,9 @@ h.connect_uri(sys.argv[1])
 print(bytes(h.pread(512, 0))[:6].decode())
 ' "nbd+unix:///theirs?socket=$socket")" theirs
 
-takes_room() { # FOLDER: 40 MiB of what is free there, once something has been moved there
-    scene_until 60 is_some "$1" && head -c 40M /dev/zero >"$1/hog"
+takes_room() { # FOLDER: all but 2 MiB, once something has been moved there
+    scene_until 60 is_some "$1" &&
+        fallocate -l $(($(df -B 1 --output=avail "$1" | tail -n 1) - (2 << 20))) "$1/hog"
 }
 is_some() { [ "$(objects "$1")" -gt 0 ]; }
 fills_up() { # VOLUME FOLDER: it fits, and then somebody else takes the room

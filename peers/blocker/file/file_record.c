@@ -111,6 +111,8 @@ static int write_file(
 	int fd = openat(store->root, path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (fd < 0)
 		return errno == ENOENT ? -EIO : -errno;
+	/* it may be the spare one day, when there is no space to make it as large as that */
+	(void)fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, SPARE_BYTES);
 	ssize_t put = pwrite(fd, file, size, 0);
 	int error = put < 0 ? -errno : put != (ssize_t)size ? -ENOSPC : 0;
 	if (!error && fsync(fd))
