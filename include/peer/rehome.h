@@ -60,6 +60,8 @@ enum rehome_stall {
 	REHOME_STALLS
 };
 
+#define REHOME_PAUSE_NS 50000000u
+#define REHOME_REST_NS 20000000u
 struct rehome_ask {
 	uint32_t version;  /* REHOME_VERSION */
 	uint32_t edge;	   /* BEGIN: 0 to REHOME_EDGES */
@@ -67,7 +69,8 @@ struct rehome_ask {
 	uint16_t only_ask; /* BEGIN: 1: do not; could it? -EALREADY: it is there */
 	uint16_t hold;	   /* BEGIN: 1: requests do not wait before GO; see REHOME_HOLD_NS.
 			      TAKE: 1: it is only being given */
-	uint64_t pause_ns; /* BEGIN: allowed; KEEP */
+	uint64_t pause_ns; /* BEGIN: allowed; 0: REHOME_PAUSE_NS, or what the distances take and
+			      REHOME_REST_NS, whichever is longer. KEEP */
 	uint64_t owner, term;
 	uint64_t since; /* TAKE: who opened it in this term or later may go on */
 	uint64_t next;	/* TAKE: the owner that it was given to */

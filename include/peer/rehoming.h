@@ -35,7 +35,7 @@ struct rehoming_ask {
 	const char *rehomer; /* there; NULL: the first one */
 	const char *bridge;  /* there: the importing end of a bridge to the other host's re-homer */
 	enum rehome_stall stall; /* what if writes are so fast that the pause cannot be kept */
-	uint64_t pause_ns;	 /* so long requests may wait; 0: 50 ms */
+	uint64_t pause_ns;	 /* so long requests may wait; 0: as in <peer/rehome.h> */
 	uint64_t timeout_ns;	 /* of each question to a re-homer; 0: CLIENT_TIMEOUT_NS */
 
 	/* Each may be NULL; they are called in this order. */

@@ -52,6 +52,13 @@ static bool offer_again(struct rehome *rehome, struct rehome_volume *volume)
 	       rehome_volume_keep(rehome, volume, MAP_KEEP_MAX_NS, acquired);
 }
 
+/* No pause is shorter than a round trip to the other host and one to the store. */
+static uint64_t usual_pause(const struct rehome_move *move)
+{
+	uint64_t far_ns = move->rtt_ns + move->record_ns + REHOME_REST_NS;
+	return far_ns > REHOME_PAUSE_NS ? far_ns : REHOME_PAUSE_NS;
+}
+
 static void offered(struct call *call)
 {
 	struct rehome *rehome = rehome_of(call->peer);
@@ -76,6 +83,8 @@ static void offered(struct call *call)
 		return;
 	}
 	rehome_volume_edge_is(rehome, volume->move.edge, offer.owner);
+	if (volume->move.pause_ns == 0)
+		volume->move.pause_ns = usual_pause(&volume->move);
 	volume->is_preparing = false;
 	answer(volume, 0);
 	rehome_volume_event(rehome, volume, REHOME_EV_BEGIN, 0);

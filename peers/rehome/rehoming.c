@@ -14,7 +14,6 @@
 
 #define AGAIN_MAX 5u /* a re-homer that was killed is told again so often */
 #define KNOWN_NS 5000000000u
-#define PAUSE_NS 50000000u
 
 static _Thread_local char rehoming_said[XSEG_WHY_SIZE + 64];
 
@@ -135,7 +134,7 @@ static struct rehoming *open_it(const struct rehoming_ask *ask, const char *volu
 			rehoming->ask.timeout_ns = CLIENT_TIMEOUT_NS;
 		rehoming->say = (struct rehome_ask){.version = REHOME_VERSION,
 			.stall = ask->stall,
-			.pause_ns = ask->pause_ns ? ask->pause_ns : PAUSE_NS,
+			.pause_ns = ask->pause_ns,
 			.hold = ask->before_suspend != NULL};
 		snprintf(rehoming->segment, sizeof(rehoming->segment), "%s", ask->segment);
 		snprintf(rehoming->bridge, sizeof(rehoming->bridge), "%s", ask->bridge);

@@ -5,6 +5,7 @@
 # is done, and status says how it gets on.
 
 . "$(dirname "$0")/rehome_lib.sh"
+. "$(dirname "$0")/relay_lib.sh"
 ctl_begin "re-homing a volume that is written to too fast"
 rehome_need
 scene_need fio
@@ -110,4 +111,26 @@ kill -s INT "$(scene_pid writer)"
 wait "$(scene_pid writer)"
 unset "SCENE_PIDS[writer]"
 tap_like "nor did the writer" "$(cat "$SCENE_DIR/writer.out")" "err= 0"
+
+# --- far away -------------------------------------------------------------------------------------
+port=$(scene_free_port)
+relay_start "$port"
+network delay=50000
+tap_run "b is to be reached by a way of 100 ms, too" "$XSEGCTL" peer start -s b \
+    "out1=synapse_export,listen=tcp:127.0.0.1:$port,edge.volume=home0"
+ctl_exits 0 "a has a bridge there" bridge add -s a far1 "tcp:127.0.0.1:$RELAY_PORT"
+ctl_exits 0 "a volume that is not written to" volume create -s a calm --size 8M
+tap_run "is used" scene_io "nbd+unix:///calm?socket=$SCENE_DIR/a.sock" -c 'write -P 3 0 1M'
+calm() { "$XSEGCTL" rehome -s a calm --to far1 --on-stall wait --timeout 300s "$@"; }
+calm --downtime 50ms >"$SCENE_DIR/calm" 2>&1 &
+rounds() { # of it
+    "$XSEGCTL" rehome status -s a --json |
+        jq -e '.volumes[] | select(.name == "calm").rounds > 5' >"$SCENE_DIR/null"
+}
+tap_run "it cannot go there in 50 ms" scene_until 60 rounds
+ctl_exits 0 "which is cancelled" rehome cancel -s a calm
+wait $!
+tap_run "but in the time that the way takes" calm
+owner_is_b() { "$XSEGCTL" volume info -s b calm --json | jq -e '.home.host | endswith("/b")'; }
+tap_run "it is there" owner_is_b
 tap_end

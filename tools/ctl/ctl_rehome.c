@@ -29,8 +29,8 @@ static const struct ctl_option option_to = {"to", 0, "HOST",
 	NULL};
 static const struct ctl_option option_from = {
 	"from", 0, "HOST", "the same, of the host where it is: it comes here", NULL};
-static const struct ctl_option option_pause = {
-	"downtime", 0, "TIME", "requests may wait so long (default 50ms)", NULL};
+static const struct ctl_option option_pause = {"downtime", 0, "TIME",
+	"requests may wait so long (default 50ms, or what the distance takes and 20ms)", NULL};
 static const struct ctl_option option_stall = {"on-stall", 0, "WHAT",
 	"if that cannot be reached: force (default), throttle, wait or cancel", NULL};
 
