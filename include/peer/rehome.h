@@ -60,8 +60,9 @@ enum rehome_stall {
 	REHOME_STALLS
 };
 
-#define REHOME_PAUSE_NS 50000000u
-#define REHOME_REST_NS 20000000u
+#define REHOME_PAUSE_NS 50000000u /* so long requests may wait where nobody says how long */
+#define REHOME_REST_NS 20000000u  /* ... and beside the round trips that it takes anyway */
+
 struct rehome_ask {
 	uint32_t version;  /* REHOME_VERSION */
 	uint32_t edge;	   /* BEGIN: 0 to REHOME_EDGES */
