@@ -30,7 +30,12 @@ load_start load
 for round in 1 2 3; do
     keeper=$(keeper_pid k)
     kill -s KILL "$keeper"
-    tap_run "$round: the keeper is killed: it comes back" scene_until 20 kept_again "$keeper"
+    tap_run "$round: the keeper is killed: it comes back" scene_until 20 kept_again "$keeper" || {
+        tap_note "it was $keeper, its guard ${guard:-the first}; now $(keeper_pid k), $(guard_pid)"
+        tap_note "$(tail -n 2 "$SKERRY_RUN_DIR/k/xsegd.log" | paste -sd '|')"
+        tap_note "$(pgrep -af "xsegd.*$SCENE_DIR" | paste -sd '|')"
+        tap_end
+    }
     store=$(pid_of file0)
     kill_peer file0
     tap_run "$round: what is killed then comes back, too" back file0 "$store"
