@@ -361,8 +361,8 @@ void mover_keep_put(
 /* False: there is none; else all of `bytes` is something. */
 bool mover_keep_get(
 	const struct mover *mover, const struct xseg_key *key, char *bytes, uint32_t size);
-void mover_keep_drop(struct mover *mover, const struct xseg_key *key);
-void mover_keep_drop_all(struct mover *mover, uint64_t volume);
+/* All of the volume's. */
+void mover_keep_drop(struct mover *mover, uint64_t volume);
 
 /* --- what is on its way (mover_out.c) --- */
 

@@ -187,16 +187,15 @@ static int write_all(struct copies *copies)
 	return rc == 0 && holes ? flush(copies, copies->to) : rc;
 }
 
-/* The copies here, of what has gone, or is back. */
+/* Copies stay here of what has gone. */
 static void keep_all(struct copies *copies)
 {
 	struct mover *mover = copies->batch->row.mover;
-	for (unsigned i = 0; i < copies->batch->count && mover->keep >= 0; i++) {
+	if (mover->keep < 0 || copies->to == MOVER_OLD)
+		return;
+	for (unsigned i = 0; i < copies->batch->count; i++) {
 		const struct mover_piece *piece = &copies->batch->pieces[i];
-		if (copies->to == MOVER_OLD)
-			mover_keep_drop(mover, &piece->key);
-		else
-			mover_keep_put(mover, &piece->key, copies->bytes[i], (uint32_t)piece->size);
+		mover_keep_put(mover, &piece->key, copies->bytes[i], (uint32_t)piece->size);
 	}
 }
 

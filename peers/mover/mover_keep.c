@@ -91,7 +91,7 @@ bool mover_keep_get(
 	return true;
 }
 
-void mover_keep_drop_all(struct mover *mover, uint64_t volume)
+void mover_keep_drop(struct mover *mover, uint64_t volume)
 {
 	char folder[NAME], file[NAME];
 	const struct dirent *entry;
@@ -104,12 +104,4 @@ void mover_keep_drop_all(struct mover *mover, uint64_t volume)
 		(void)unlinkat(fd, entry->d_name, 0);
 	closedir(all);
 	(void)unlinkat(mover->keep, folder, AT_REMOVEDIR);
-}
-
-void mover_keep_drop(struct mover *mover, const struct xseg_key *key)
-{
-	char folder[NAME], file[NAME];
-	name_of(key, folder, file);
-	if (unlinkat(mover->keep, file, 0) == 0)
-		(void)unlinkat(mover->keep, folder, AT_REMOVEDIR); /* the last one takes it along */
 }

@@ -443,7 +443,7 @@ static int settle(struct mover *mover, struct mover_group *group)
 	if (rc == 0)
 		rc = show(mover, group, group->to);
 	for (uint32_t i = 0; rc == 0 && group->to == MOVER_OLD && i < group->count; i++)
-		mover_keep_drop_all(mover, group->ids[i]); /* of what was deleted meanwhile */
+		mover_keep_drop(mover, group->ids[i]);
 	return rc == 0 ? group_delete(mover, group) : rc;
 }
 

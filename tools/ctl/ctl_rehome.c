@@ -362,28 +362,14 @@ static json_t *result_of(const struct ctl_rehome *rehome, uint64_t took_ns)
 	return result;
 }
 
-/* --from: the data's way. */
-static struct ctl_volume_data data_here(const struct ctl_rehome *rehome)
-{
-	struct ctl_volume_data data = {.bandwidth = rehome->data.bandwidth};
-	memcpy(data.to, rehome->own, sizeof(data.to));
-	return data;
-}
-
 /* It is this host's, which reads it from the other one's store; now the data come, and what is read
-   meanwhile is read from where it is. */
-static int fetch(struct ctl_rehome *rehome, struct ctl_work *work)
+   meanwhile is read from where it is. Or, before its home has come: is there room for them? */
+static int fetch(struct ctl_rehome *rehome, struct ctl_work *work, bool only_asks)
 {
-	struct ctl_volume_data data = data_here(rehome);
+	struct ctl_volume_data data = {.bandwidth = rehome->data.bandwidth, .only_asks = only_asks};
+	memcpy(data.to, rehome->own, sizeof(data.to));
 	return ctl_volume_move_data(
 		work, rehome->plug.ctl->argv[0], &data, rehome->plug.until_ns, &rehome->bytes);
-}
-
-/* Before its home has come. */
-static int fits(struct ctl_rehome *rehome, struct ctl_work *work)
-{
-	struct ctl_volume_data data = data_here(rehome);
-	return ctl_volume_fits(work, rehome->plug.ctl->argv[0], &data, rehome->plug.until_ns);
 }
 
 static int body(struct ctl_work *work, void *context)
@@ -396,7 +382,7 @@ static int body(struct ctl_work *work, void *context)
 					   rehome->own, &rehome->sees);
 	rc = rc ? rc : begin(rehome);
 	if (!rc && data && comes)
-		rc = fits(rehome, work);
+		rc = fetch(rehome, work, true);
 	if (rehome->count > 0) {
 		rc = rc ? rc : put_in(rehome);
 		rc = rc		      ? rc
@@ -407,7 +393,7 @@ static int body(struct ctl_work *work, void *context)
 	if (rehome->plug.seg.ports)
 		xseg_segment_leave(&rehome->plug.seg);
 	if (!rc && data && comes)
-		rc = fetch(rehome, work);
+		rc = fetch(rehome, work, false);
 	else if (rc && rehome->sees && !rehome->begun)
 		ctl_volume_unsee(work, &rehome->data, rehome->plug.until_ns);
 	if (!rc)

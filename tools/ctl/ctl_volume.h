@@ -41,15 +41,12 @@ struct ctl_volume_data {
 	uint64_t bandwidth;	      /* bytes a second at most; 0: no limit */
 	const char *keep;	      /* a folder for copies of what goes; NULL: none */
 	bool stays;		      /* a mover does, in front of both stores, in any case */
+	bool only_asks;		      /* a mover that is there, whether there is room */
 };
 /* volume move, as a part of another job: its group's data lie in data->to then, and what was copied
    is added to *bytes. `until_ns`: as in ctl_plug.h. */
 int ctl_volume_move_data(struct ctl_work *work, const char *name,
 	const struct ctl_volume_data *data, uint64_t until_ns, uint64_t *bytes);
-
-/* Is there room for it? Asked of a mover that is there. */
-int ctl_volume_fits(struct ctl_work *work, const char *name, const struct ctl_volume_data *data,
-	uint64_t until_ns);
 
 /* --keep. */
 int ctl_volume_read_keep(struct ctl *ctl, const char **keep);

@@ -54,6 +54,7 @@ struct move {
 	uint32_t which;			     /* enum mover_store: what --to is to the mover */
 	uint64_t bandwidth;		     /* bytes a second; 0: no limit */
 	const char *keep;		     /* NULL: no copies */
+	bool only_asks;			     /* whether there is room */
 	struct mover_ask ask;
 	struct mover_state state, first;
 };
@@ -546,6 +547,8 @@ static int leave(struct move *move)
 static int with_mover(struct move *move, struct ctl_work *work)
 {
 	int rc = fits(move);
+	if (move->only_asks)
+		return rc;
 	rc = rc ? rc : steps(move, work);
 	struct mover_state state = move->state;
 	if (!rc && !move->stays)
@@ -623,7 +626,8 @@ static struct move *part(struct ctl_work *work, const char *name,
 		.name = name,
 		.stays = data->stays,
 		.bandwidth = data->bandwidth,
-		.keep = data->keep};
+		.keep = data->keep,
+		.only_asks = data->only_asks};
 	memcpy(move->to, data->to, sizeof(move->to));
 	return move;
 }
@@ -634,24 +638,6 @@ int ctl_volume_move_data(struct ctl_work *work, const char *name,
 	struct move *move = part(work, name, data, until_ns);
 	int rc = move_all(move, work);
 	*bytes += move->state.bytes - move->first.bytes;
-	free(move);
-	return rc;
-}
-
-int ctl_volume_fits(struct ctl_work *work, const char *name, const struct ctl_volume_data *data,
-	uint64_t until_ns)
-{
-	struct move *move = part(work, name, data, until_ns);
-	int rc = begin(move);
-	bool asks = move->there && !move->in_place;
-	if (!rc && asks)
-		rc = find_group(move, &move->composer);
-	if (move->plug.seg.ports)
-		client_close(&move->composer);
-	if (!rc && asks)
-		rc = fits(move);
-	if (move->plug.seg.ports)
-		xseg_segment_leave(&move->plug.seg);
 	free(move);
 	return rc;
 }
